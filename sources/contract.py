@@ -1,0 +1,61 @@
+"""What every source format answers, and what it is handed.
+
+`shadow` opens files and hands them down as a `RangeReader`; a format turns it into a `SourceFile`.
+`scan` makes pointers, `fetch` spends them: both live in the same module of a format, because a pointer's
+meaning (docs/pointers.md) belongs to that format alone.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+
+class RangeReader(Protocol):
+    """An open file. Whoever opened it closes it; `name` is what error messages call it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """Length of the file in bytes."""
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        """Exactly `length` bytes from `offset`, or an error: never fewer."""
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Several `(offset, length)` at once, in the order asked: one round trip on a store that can."""
+
+
+class SourceFile(Protocol):
+    """One data file, its metadata read. Holds no open file: each call is handed the reader anew, so that a
+    cached `SourceFile` costs memory only (`cache_bytes`) and a changed file is noticed where it is opened."""
+
+    @property
+    def rows(self) -> int:
+        """Rows in the file, from its own metadata."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The file's columns in file order, in the types `fetch` returns them in."""
+
+    @property
+    def digest(self) -> str:
+        """Hex digest of the file's own metadata (Parquet: the footer): equal for a byte-identical copy."""
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of memory this object is worth in a cache; may grow as pages are mapped."""
+
+    def scan(self, reader: RangeReader, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All rows in file order: the columns asked for, then `data_offset` int64, `data_sub_offset` int32,
+        `data_size` int32."""
+
+    def fetch(
+        self, reader: RangeReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]
+    ) -> pa.Table:
+        """The rows at `(data_offset, data_sub_offset)`, one for each pointer and in the order given
+        (a repeated pointer gives a repeated row), with the columns in the order asked.
+
+        A column the file does not have is not asked for here: `shadow` fills it with nulls."""

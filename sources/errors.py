@@ -1,0 +1,23 @@
+"""What can go wrong with a data file. Each message says what, where (path, offset, column), and what to do."""
+
+
+class SourceError(Exception):
+    """A data file cannot be used. `path` names it; `offset` is a byte position in it where that is known."""
+
+    def __init__(self, message: str, path: str, offset: int | None = None) -> None:
+        self.path = path
+        self.offset = offset
+        where = path if offset is None else f"{path} at byte {offset}"
+        super().__init__(f"{where}: {message}")
+
+
+class DamagedSource(SourceError):
+    """The bytes are not what the format says they must be."""
+
+
+class UnsupportedFormat(SourceError):
+    """The bytes may be sound, but hold something this reader does not know."""
+
+
+class StalePointer(SourceError):
+    """The file is not the one that was indexed: it changed, vanished, or holds another row at the pointer."""
