@@ -1,0 +1,147 @@
+"""Look into one local index file: python -m btree dump|get|check|stat FILE.
+
+Exit codes: 0 done; 1 a key was not found (hits are printed); 2 wrong usage; 3 a file that is missing or damaged.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from btree.display import to_json_object
+from btree.errors import BTreeError, KeyTypeError
+from btree.keys import Key, to_stored
+from btree.reader import BTreeReader
+
+DONE, NOT_FOUND, USAGE, FAILED = 0, 1, 2, 3
+
+
+class LocalFile:
+    """A local file as an open reader."""
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self._file = open(path, "rb")  # noqa: SIM115 (open until `close`)
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        self._file.seek(offset)
+        return self._file.read(length)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class UsageError(Exception):
+    """What was asked makes no sense for this file."""
+
+
+def _print_entry(tree: BTreeReader, key: Key, value: Key) -> None:
+    entry = {"key": to_json_object(key, tree.schema.keys), "value": to_json_object(value, tree.schema.values)}
+    print(json.dumps(entry, ensure_ascii=False))
+
+
+def dump(tree: BTreeReader, _arguments: argparse.Namespace) -> int:
+    """One JSON line an entry, in key order."""
+    for key, value in tree.scan():
+        _print_entry(tree, key, value)
+    return DONE
+
+
+def get(tree: BTreeReader, arguments: argparse.Namespace) -> int:
+    """The entries of each key as JSON lines; 1 when a key has none."""
+    keys = [_parse_key(text, tree) for text in arguments.keys]
+    found = tree.get_many(keys)
+    for key, values in zip(keys, found, strict=True):
+        for value in values:
+            _print_entry(tree, key, value)
+    return DONE if all(found) else NOT_FOUND
+
+
+def _parse_key(text: str, tree: BTreeReader) -> Key:
+    """A one-column key is its text; of more columns, a JSON object."""
+    columns = tree.schema.keys
+    if len(columns) == 1:
+        return (to_stored(text, columns[0].type, columns[0].name),)
+    names = [column.name for column in columns]
+    try:
+        parts = json.loads(text)
+    except ValueError:
+        parts = None
+    if not isinstance(parts, dict) or set(parts) != set(names):
+        raise UsageError(f"a key of this file is a JSON object of {', '.join(names)}; found {text}")
+    return tuple(to_stored(parts[column.name], column.type, column.name) for column in columns)
+
+
+def check(tree: BTreeReader, _arguments: argparse.Namespace) -> int:
+    """Read and prove the whole file; one line of what it holds."""
+    census = tree.census()
+    print(f"{census.entries} entries, {census.nodes} nodes, height {census.height}, {census.bytes} bytes")
+    return DONE
+
+
+def stat(tree: BTreeReader, _arguments: argparse.Namespace) -> int:
+    """What the header says, a line each; no block but the root is read."""
+    for part, columns in (("key", tree.schema.keys), ("value", tree.schema.values)):
+        for column in columns:
+            print(f"{part} {column.name} {column.type}{'' if column.nullable else ' not null'}")
+    print(f"codec {tree.codec}")
+    print(f"entries {'not said' if tree.entries is None else tree.entries}")
+    print(f"header {tree.header_bytes} bytes")
+    print(f"upper levels {tree.upper_bytes} bytes")
+    return DONE
+
+
+COMMANDS: dict[str, Callable[[BTreeReader, argparse.Namespace], int]] = {
+    "dump": dump,
+    "get": get,
+    "check": check,
+    "stat": stat,
+}
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m btree", description="Look into one local index file.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.__doc__, description=command.__doc__)
+        sub.add_argument("file", metavar="FILE")
+        if command is get:
+            sub.add_argument("keys", metavar="KEY", nargs="+", help="its text; of several columns, a JSON object")
+    return parser.parse_args(argv)
+
+
+def _fail(message: object, code: int) -> int:
+    print(f"python -m btree: {message}", file=sys.stderr)
+    return code
+
+
+def run(argv: list[str] | None = None) -> int:
+    """The exit code of a command line."""
+    arguments = _arguments(argv)
+    try:
+        file = LocalFile(arguments.file)
+    except OSError as error:
+        return _fail(f"{arguments.file}: {error.strerror}", FAILED)
+    try:
+        return COMMANDS[arguments.command](BTreeReader(file), arguments)
+    except (UsageError, KeyTypeError) as error:
+        return _fail(error, USAGE)
+    except BTreeError as error:
+        return _fail(error, FAILED)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    finally:
+        file.close()
+
+
+def main() -> NoReturn:
+    """Entry point of the process."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Arrow columns to Avro records, a whole batch at a time.
+
+Each column becomes one Arrow binary column holding the Avro bytes of its values; the columns of a row are then
+joined in one call. No Python object is made for a row.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from btree.errors import BTreeError
+from btree.format import NULL_LINK, encode_longs
+from btree.keys import arrow_type
+from btree.schema import Column, EntrySchema
+
+NULL_BRANCH, VALUE_BRANCH = b"\x00", b"\x02"  # of ["null", T]
+DECIMAL_BYTES = 16
+
+
+class EncodedRows:
+    """The Avro records of a batch, one after the other, each ending in a null link.
+
+    `data` holds the bytes; record i lies at `starts[i]` to `starts[i + 1]`."""
+
+    def __init__(self, records: pa.LargeBinaryArray) -> None:
+        _, offsets, data = records.buffers()
+        starts: npt.NDArray[np.int64] = np.frombuffer(offsets, np.int64)
+        self.starts = starts[records.offset : records.offset + len(records) + 1]
+        self.data = memoryview(data) if data is not None else memoryview(b"")
+
+
+def normalise(array: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
+    """A column in the Arrow type of its column type, with one zero and one NaN. Text may stay dictionary-encoded.
+
+    BTreeError where a value does not fit the type, is no UTF-8, or is null in a column that has none."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    try:
+        array = _cast(array, column)
+        if column.type == "string":
+            array.validate(full=True)  # Spark's text may hold any bytes
+    except pa.ArrowException as error:
+        raise BTreeError(f"column {column.name} of type {column.type}: {error}") from None
+    if pa.types.is_floating(array.type):
+        zero = pa.scalar(0.0, array.type)
+        array = pc.if_else(pc.equal(array, zero), zero, array)
+        array = pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
+    if array.null_count and not column.nullable:
+        raise BTreeError(f"column {column.name} holds a null, but its file says it never does")
+    return array
+
+
+def _cast(array: pa.Array, column: Column) -> pa.Array:
+    target = arrow_type(column.type)
+    if not pa.types.is_dictionary(array.type) or column.type != "string":
+        return array.cast(target)
+    words = array.dictionary.cast(target)
+    if words.null_count:  # a null may stand among the words, too
+        return words.take(array.indices)
+    return pa.DictionaryArray.from_arrays(array.indices, words)
+
+
+def encode_rows(arrays: list[pa.Array], schema: EntrySchema) -> EncodedRows:
+    """The records of a batch, from its columns in schema order (as `normalise` returns them)."""
+    parts = [
+        part for array, column in zip(arrays, schema.columns, strict=True) for part in _encode_column(array, column)
+    ]
+    link = pa.scalar(NULL_LINK, pa.large_binary())
+    return EncodedRows(pc.binary_join_element_wise(*parts, link, pa.scalar(b"", pa.large_binary())))
+
+
+def _encode_column(array: pa.Array, column: Column) -> list[pa.Array | pa.Scalar]:
+    """The bytes of each value in one or two parts: what comes before (branch, length), and the value."""
+    if pa.types.is_dictionary(array.type):
+        words = _join(_encode_column(array.dictionary, Column(column.name, column.type, nullable=False)))
+        values = words.take(array.indices)
+        if not column.nullable:
+            return [values]
+        return [_branches(array), pc.fill_null(values, b"")]
+    parts = _encode_values(array)
+    if not column.nullable:
+        return parts
+    if not array.null_count:
+        return [pa.scalar(VALUE_BRANCH, pa.large_binary()), *parts]
+    valid = array.is_valid()
+    nothing = pa.scalar(b"", pa.large_binary())
+    return [_branches(array), *(pc.if_else(valid, part, nothing) for part in parts)]
+
+
+def _branches(array: pa.Array) -> pa.Array:
+    value, null = pa.scalar(VALUE_BRANCH, pa.large_binary()), pa.scalar(NULL_BRANCH, pa.large_binary())
+    return pc.if_else(array.is_valid(), value, null)
+
+
+def _join(parts: list[pa.Array]) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
+
+
+def _encode_values(array: pa.Array) -> list[pa.Array]:
+    """The bytes of the values; where a value is null, the bytes there mean nothing."""
+    kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
+        return [_longs(lengths.astype(np.int64)), pc.fill_null(array.cast(pa.large_binary()), b"")]
+    if pa.types.is_boolean(kind):
+        one, zero = pa.scalar(b"\x01", pa.large_binary()), pa.scalar(b"\x00", pa.large_binary())
+        return [pc.if_else(pc.fill_null(array, False), one, zero)]
+    if pa.types.is_decimal(kind):
+        return _decimals(array)
+    if pa.types.is_floating(kind):
+        width = kind.bit_width // 8
+        raw = pc.fill_null(array, 0.0).to_numpy(zero_copy_only=False)
+        data = np.ascontiguousarray(raw, f"<f{width}").view(np.uint8)
+        return [_fixed(data, width, len(array))]
+    whole = array.view(pa.int32()) if pa.types.is_date32(kind) else array
+    whole = array.view(pa.int64()) if pa.types.is_timestamp(kind) else whole
+    return [_longs(pc.fill_null(whole, 0).to_numpy(zero_copy_only=False).astype(np.int64))]
+
+
+def _longs(values: npt.NDArray[np.int64]) -> pa.Array:
+    data, offsets = encode_longs(values)
+    return _binary(data, offsets)
+
+
+def _binary(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> pa.Array:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def _fixed(data: npt.NDArray[np.uint8], width: int, rows: int) -> pa.Array:
+    return _binary(data, np.arange(0, (rows + 1) * width, width, dtype=np.int64)[: rows + 1])
+
+
+def _decimals(array: pa.Array) -> list[pa.Array]:
+    """Length and shortest big-endian two's complement of each unscaled value."""
+    rows = len(array)
+    raw = np.frombuffer(array.buffers()[1], np.uint8, rows * DECIMAL_BYTES, array.offset * DECIMAL_BYTES)
+    big = raw.reshape(rows, DECIMAL_BYTES)[:, ::-1]
+    sign = np.where(big[:, :1] > 0x7F, 0xFF, 0).astype(np.uint8)
+    needed = big != sign  # bytes that are not just sign
+    first = np.where(needed.any(axis=1), needed.argmax(axis=1), DECIMAL_BYTES)
+    # the sign must still show in the first byte kept
+    at = np.minimum(first, DECIMAL_BYTES - 1)
+    head = big[np.arange(rows), at]
+    keep_sign = (first == DECIMAL_BYTES) | ((head ^ sign[:, 0]) > 0x7F)
+    first = np.where(keep_sign, first - 1, first)
+    lengths = (DECIMAL_BYTES - first).astype(np.int64)
+    offsets = np.zeros(rows + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    data = big[np.arange(DECIMAL_BYTES)[None, :] >= first[:, None]]
+    return [_longs(lengths), _binary(np.ascontiguousarray(data), offsets)]

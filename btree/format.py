@@ -1,0 +1,238 @@
+"""Every constant and byte rule of an index file (docs/btree-format.md). Byte arithmetic on index files lives here.
+
+One frame of reference for offsets: bytes from the start of the file. A link alone counts from the file's end.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from btree.errors import DamagedIndexFile
+
+MAGIC = b"Obj\x01"
+SYNC_BYTES = 16  # the marker after the header and after each block
+
+# Header metadata. The first four are Dione's; a reader of Dione's ignores the others.
+SCHEMA_KEY = "avro.schema"
+CODEC_KEY = "avro.codec"  # absent means null
+KEY_VALUE_KEY = "btree.spec.kv"  # key fields joined by a comma, a bar, value fields joined by a comma
+DATA_BYTES_KEY = "data_bytes"  # decimal text: length of all blocks
+UPPER_BYTES_KEY = "gnomon.upper_bytes"  # decimal text: length of the blocks above the leaves, which lie first
+ENTRIES_KEY = "gnomon.entries"  # decimal text: records in the file
+NODE_BYTES_KEY = "gnomon.node_bytes"  # decimal text: length of the longest block
+
+LINK_FIELD = "metadata"  # last field of each record: null, or the link to the child node
+
+NODE_LIMIT = 64 * 1024 * 1024  # bytes of records in one node; a longer run of equal keys spills into children
+PAYLOAD_LIMIT = NODE_LIMIT + NODE_LIMIT // 8  # bytes of a block's payload: what does not compress may grow
+HEADER_LIMIT = 16 * 1024 * 1024  # bytes of a header
+METADATA_LIMIT = 1000  # entries of a header
+LONGEST_LONG = 10  # bytes of the longest varint of 64 bits
+BLOCK_HEAD_BYTES = 2 * LONGEST_LONG  # the longest record count and payload length
+
+NULL_LINK = b"\x00"  # branch 0 of ["null", "long"]
+LINK_BRANCH = b"\x02"  # branch 1
+
+
+def encode_long(value: int) -> bytes:
+    """Avro's zigzag varint of a 64-bit integer."""
+    rest = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def decode_long(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The zigzag varint at `at` and the position after it; errors as `decode_unsigned`."""
+    rest, at = decode_unsigned(data, at)
+    return (rest >> 1) ^ -(rest & 1), at
+
+
+def decode_unsigned(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The plain varint at `at` and the position after it. Raises IndexError past the end of `data` and
+    ValueError on more than 64 bits."""
+    result = shift = 0
+    for length in range(1, LONGEST_LONG + 1):
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if length == LONGEST_LONG and byte > 1:
+                break
+            return result, at
+        shift += 7
+    raise ValueError("a varint of more than 64 bits")
+
+
+def long_lengths(zigzag: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Length in bytes of each value's varint."""
+    lengths = np.ones(len(zigzag), np.int64)
+    limit = np.uint64(0x80)
+    for _ in range(LONGEST_LONG - 1):
+        longer = zigzag >= limit
+        if not longer.any():
+            break
+        lengths += longer
+        if limit > np.uint64(1 << 62):
+            break
+        limit = np.uint64(int(limit) << 7)
+    return lengths
+
+
+def encode_longs(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The varints of all values one after the other, and the n + 1 offsets between them."""
+    zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    lengths = long_lengths(zigzag)
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    if not len(values):
+        return out, offsets
+    at, rest, left = offsets[:-1], zigzag, lengths
+    while True:
+        last = left == 1
+        out[at] = (rest & np.uint64(0x7F)).astype(np.uint8) | np.where(last, 0, 0x80).astype(np.uint8)
+        if last.all():
+            return out, offsets
+        more = ~last
+        at, rest, left = at[more] + 1, rest[more] >> np.uint64(7), left[more] - 1
+
+
+DECIMAL_TEXT = re.compile(rb"[0-9]{1,18}")
+
+
+@dataclass(frozen=True)
+class Header:
+    """The head of an index file."""
+
+    metadata: dict[str, bytes]
+    sync: bytes
+    end: int  # offset of the first block
+
+    def number(self, key: str) -> int | None:
+        """A metadata value that is a decimal text, or None where the key is absent."""
+        text = self.metadata.get(key)
+        if text is None:
+            return None
+        if not DECIMAL_TEXT.fullmatch(text):
+            raise ValueError(f"expected a decimal number in {key}, found {text[:80]!r}")
+        return int(text)
+
+
+def encode_header(metadata: dict[str, bytes], sync: bytes) -> bytes:
+    """The bytes before the first block."""
+    parts = [MAGIC, encode_long(len(metadata))]
+    for key, value in metadata.items():
+        name = key.encode()
+        parts += [encode_long(len(name)), name, encode_long(len(value)), value]
+    return b"".join([*parts, b"\x00", sync])
+
+
+def decode_header(data: bytes, path: str) -> Header | None:
+    """The header at the start of a file, or None when `data` ends before the header does."""
+    if data[: len(MAGIC)] != MAGIC[: len(data)]:
+        raise DamagedIndexFile(f"expected an Avro file beginning {MAGIC!r}, found {data[:4]!r}", path, 0)
+    at = len(MAGIC)
+    metadata: dict[str, bytes] = {}
+    try:
+        while True:
+            start = at
+            count, at = decode_long(data, at)
+            if count == 0:
+                break
+            if count < 0:  # Avro allows a block of a map to say its size in bytes
+                count = -count
+                _, at = decode_long(data, at)
+            if len(metadata) + count > METADATA_LIMIT:
+                raise DamagedIndexFile(f"a header of more than {METADATA_LIMIT} entries", path, start)
+            for _ in range(count):
+                start = at
+                name, at = _sized(data, at, path)
+                value, at = _sized(data, at, path)
+                metadata[name.decode()] = value
+    except IndexError:
+        return None
+    except ValueError as error:
+        raise DamagedIndexFile(f"the header is not an Avro map ({error})", path, start) from None
+    if at + SYNC_BYTES > len(data):
+        return None
+    return Header(metadata, data[at : at + SYNC_BYTES], at + SYNC_BYTES)
+
+
+def _sized(data: bytes, at: int, path: str) -> tuple[bytes, int]:
+    length, after = decode_long(data, at)
+    if not 0 <= length <= HEADER_LIMIT:
+        raise DamagedIndexFile(f"expected a length in the header, found {length}", path, at)
+    if after + length > len(data):
+        raise IndexError
+    return data[after : after + length], after + length
+
+
+def encode_block(count: int, payload: bytes, sync: bytes) -> bytes:
+    """One node: record count, length of the (compressed) payload, payload, sync marker."""
+    return b"".join([encode_long(count), encode_long(len(payload)), payload, sync])
+
+
+@dataclass(frozen=True)
+class BlockFrame:
+    """Where the parts of a block lie; offsets from the start of the file."""
+
+    count: int
+    payload: int
+    payload_bytes: int
+    end: int  # offset after the sync marker
+
+
+def decode_block_frame(head: bytes, offset: int, file_bytes: int, path: str) -> BlockFrame:
+    """The frame of the block at `offset`, from its first bytes; the lengths are checked against the file."""
+    try:
+        count, at = decode_long(head, 0)
+        length, at = decode_long(head, at)
+    except (IndexError, ValueError):
+        raise DamagedIndexFile("expected a block's record count and length", path, offset) from None
+    payload = offset + at
+    end = payload + length + SYNC_BYTES
+    if count < 1 or not 1 <= length <= PAYLOAD_LIMIT or end > file_bytes:
+        raise DamagedIndexFile(
+            f"expected a block, found one of {count} records and {length} bytes in a file of {file_bytes} bytes",
+            path,
+            offset,
+        )
+    return BlockFrame(count, payload, length, end)
+
+
+def child_offset(file_bytes: int, link: int) -> int:
+    """Offset of the block a link names: the link counts from the start of the child to the end of the file.
+
+    (Dione's form, header end + data_bytes - link, is the same number in a sound file.)"""
+    return file_bytes - link
+
+
+def encode_key_value_spec(keys: list[str], values: list[str]) -> bytes:
+    """Header text of KEY_VALUE_KEY."""
+    return f"{','.join(keys)}|{','.join(values)}".encode()
+
+
+def decode_key_value_spec(text: bytes, path: str) -> tuple[list[str], list[str]]:
+    """Key and value field names of KEY_VALUE_KEY."""
+    keys, bar, values = text.decode(errors="replace").partition("|")
+    if not bar or not keys or not values:
+        raise DamagedIndexFile(f"{KEY_VALUE_KEY} names no key or no value fields: {text[:80]!r}", path, 0)
+    return keys.split(","), values.split(",")
+
+
+def decode_schema(text: bytes, path: str) -> dict[str, object]:
+    """The record schema of SCHEMA_KEY."""
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DamagedIndexFile(f"{SCHEMA_KEY} is not JSON ({error})", path, 0) from None
+    if not isinstance(schema, dict):
+        raise DamagedIndexFile(f"{SCHEMA_KEY} is not a record", path, 0)
+    return schema

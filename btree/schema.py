@@ -1,0 +1,199 @@
+"""The Avro record schema of an entry: key columns, value columns, the link."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from btree.errors import BTreeError
+from btree.format import LINK_FIELD
+from btree.keys import decimal_type, is_key_type
+
+RECORD_NAME, RECORD_NAMESPACE = "keyValueSchema", "na"  # Dione's
+AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_AVRO_TYPES: dict[str, object] = {
+    "string": "string",
+    "boolean": "boolean",
+    "tinyint": "int",
+    "smallint": "int",
+    "int": "int",
+    "bigint": "long",
+    "float": "float",
+    "double": "double",
+    "binary": "bytes",
+    "date": {"type": "int", "logicalType": "date"},
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
+    "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of an index file: its name in the file, its type (Spark's name), and whether nulls may occur."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class EntrySchema:
+    """Key columns in key order, then value columns. At least one of each: Dione's header text asks for both."""
+
+    keys: tuple[Column, ...]
+    values: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        if not self.keys or not self.values:
+            raise BTreeError("an index file has at least one key column and one value column")
+        taken = {LINK_FIELD}
+        for name in names:
+            if not AVRO_NAME.fullmatch(name) or name in taken:
+                raise BTreeError(f"{name!r} cannot be a column of an index file: not an Avro name, or taken")
+            taken.add(name)
+        for column in self.columns:
+            if not is_key_type(column.type):
+                raise BTreeError(f"column {column.name} cannot be of type {column.type}")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.keys + self.values
+
+    @property
+    def key_types(self) -> tuple[str, ...]:
+        return tuple(column.type for column in self.keys)
+
+    def to_avro(self) -> dict[str, object]:
+        """The record schema, as Avro's JSON."""
+        fields: list[dict[str, object]] = [
+            {
+                "name": column.name,
+                "type": ["null", avro_type(column.type)] if column.nullable else avro_type(column.type),
+            }
+            for column in self.columns
+        ]
+        fields.append({"name": LINK_FIELD, "type": ["null", "long"]})
+        return {
+            "type": "record",
+            "name": RECORD_NAME,
+            "namespace": RECORD_NAMESPACE,
+            "doc": "an entry of a B-Tree node; metadata links to the child node",
+            "fields": fields,
+        }
+
+    def to_json(self) -> bytes:
+        """The schema as it stands in the header of a file."""
+        return json.dumps(self.to_avro(), separators=(",", ":")).encode()
+
+
+def avro_type(type_name: str) -> object:
+    """Avro's schema of a column type."""
+    kind = decimal_type(type_name)
+    if kind:
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    return _AVRO_TYPES[type_name]
+
+
+_PLAIN_NAMES = {"int": "int", "long": "bigint", "string": "string", "boolean": "boolean"}
+_PLAIN_NAMES |= {"float": "float", "double": "double", "bytes": "binary"}
+_LOGICAL_NAMES = {
+    ("int", "date"): "date",
+    ("long", "timestamp-micros"): "timestamp",
+    ("long", "local-timestamp-micros"): "timestamp_ntz",
+}
+_LINK_TYPES = (["null", "long"], ["long", "null"])
+
+
+def type_of_avro(schema: object) -> str:
+    """The column type of an Avro field's schema without its null branch. Raises BTreeError for another kind."""
+    base, logical = (schema.get("type"), schema.get("logicalType")) if isinstance(schema, dict) else (schema, None)
+    name = _PLAIN_NAMES.get(base) if isinstance(base, str) else None
+    if name is None:
+        raise BTreeError(f"an index file cannot hold a column of Avro type {_short(schema)}")
+    if isinstance(schema, dict) and (base, logical) == ("bytes", "decimal"):
+        name = f"decimal({schema.get('precision')},{schema.get('scale', 0)})"
+        if decimal_type(name) is None:
+            raise BTreeError(f"an index file cannot hold a column of Avro type {_short(schema)}")
+        return name
+    return _LOGICAL_NAMES.get((str(base), str(logical)), name)  # Avro: an unknown logical type counts for nothing
+
+
+def _short(schema: object) -> str:
+    shown = repr(schema)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+@dataclass(frozen=True)
+class FileField:
+    """A field of the records in a file: its column, and where null stands in its union (None: no union)."""
+
+    column: Column
+    null_branch: int | None
+
+    def plain_avro(self) -> dict[str, object]:
+        """The field without logical type, text as bytes: so its values come from the file as they lie there."""
+        base = avro_type(self.column.type)
+        plain = base["type"] if isinstance(base, dict) else base
+        plain = "bytes" if plain == "string" else plain
+        union = {None: plain, 0: ["null", plain], 1: [plain, "null"]}[self.null_branch]
+        return {"name": self.column.name, "type": union}
+
+
+@dataclass(frozen=True)
+class FileSchema:
+    """How the records of one file lie: its own field order and unions, and the entry schema they make."""
+
+    entry: EntrySchema
+    fields: tuple[FileField | None, ...]  # in file order; None is the link
+    link_type: object
+
+    @property
+    def nulls_last(self) -> tuple[bool, ...]:
+        """For each key column, whether null is its greatest value: Avro orders a union by branch."""
+        branch = {field.column.name: field.null_branch for field in self.fields if field}
+        return tuple(branch[key.name] == 1 for key in self.entry.keys)
+
+    def plain_avro(self) -> dict[str, object]:
+        """The record schema to decode with."""
+        link = {"name": LINK_FIELD, "type": self.link_type}
+        fields = [field.plain_avro() if field else link for field in self.fields]
+        return {"type": "record", "name": RECORD_NAME, "fields": fields}
+
+
+def file_schema(avro: dict[str, object], keys: Sequence[str], values: Sequence[str]) -> FileSchema:
+    """The schema of a file, from its record schema and the names of its key and value fields. BTreeError where it
+    is none of an index file."""
+    listed = avro.get("fields")
+    if avro.get("type") != "record" or not isinstance(listed, list):
+        raise BTreeError("the schema of an index file is not a record")
+    fields: list[FileField | None] = []
+    link_type: object = None
+    for field in listed:
+        if not isinstance(field, dict):
+            raise BTreeError("a field of the schema is not an object")
+        if field.get("name") == LINK_FIELD:
+            link_type = field.get("type")
+            fields.append(None)
+        else:
+            fields.append(_file_field(str(field.get("name")), field.get("type")))
+    if link_type not in _LINK_TYPES or fields.count(None) > 1:
+        raise BTreeError(f"the schema has no field {LINK_FIELD} of null or long")
+    columns = {field.column.name: field.column for field in fields if field}
+    missing = [name for name in [*keys, *values] if name not in columns]
+    if missing or len(columns) != len(fields) - 1:
+        raise BTreeError(f"the schema has no field {', '.join(missing[:5])}" if missing else "a field occurs twice")
+    entry = EntrySchema(tuple(columns[k] for k in keys), tuple(columns[v] for v in values))
+    return FileSchema(entry, tuple(fields), link_type)
+
+
+def _file_field(name: str, schema: object) -> FileField:
+    if not AVRO_NAME.fullmatch(name):
+        raise BTreeError(f"{name[:80]!r} is not an Avro name")
+    if not isinstance(schema, list):
+        return FileField(Column(name, type_of_avro(schema), nullable=False), None)
+    if len(schema) != 2 or schema.count("null") != 1:
+        raise BTreeError(f"an index file cannot hold the union {_short(schema)} of column {name}")
+    null = schema.index("null")
+    return FileField(Column(name, type_of_avro(schema[1 - null])), null)

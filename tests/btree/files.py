@@ -1,0 +1,112 @@
+"""Small index files for the tests: entries in stored form to bytes, and what other readers see in them."""
+
+import decimal
+import io
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from btree import BTreeReader, BTreeWriter, Column, EntrySchema
+from btree import format as fmt
+from btree.keys import Key, arrow_type, decimal_type
+
+NAME = "test.btree.avro"
+SYNC = bytes(range(16))
+Entry = tuple[Key, Key]
+
+URL_SCHEMA = EntrySchema((Column("url", "string"),), (Column("file", "string"), Column("row", "bigint")))
+
+
+class Bytes:
+    """Bytes as an open file that counts what is read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.name = NAME
+        self.data = data
+        self.reads: list[tuple[int, int]] = []
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        self.reads.append((offset, length))
+        return self.data[offset : offset + length]
+
+
+def opened(data: bytes) -> BTreeReader:
+    return BTreeReader(Bytes(data))
+
+
+def arrow_column(values: Sequence[Any], type_name: str) -> pa.Array:
+    """Stored forms as an Arrow column."""
+    kind = decimal_type(type_name)
+    if kind:
+        with decimal.localcontext(prec=60):
+            exact = [None if v is None else decimal.Decimal(v).scaleb(-kind.scale) for v in values]
+        return pa.array(exact, arrow_type(type_name))
+    if type_name in ("date", "timestamp", "timestamp_ntz"):
+        width = pa.int32() if type_name == "date" else pa.int64()
+        return pa.array(values, width).cast(arrow_type(type_name))
+    return pa.array(values, arrow_type(type_name))
+
+
+def batch(schema: EntrySchema, entries: Sequence[Entry]) -> pa.Table:
+    """Entries as the columns a writer takes."""
+    rows = [(*key, *value) for key, value in entries]
+    columns = [arrow_column([row[i] for row in rows], column.type) for i, column in enumerate(schema.columns)]
+    return pa.table(columns, names=[column.name for column in schema.columns])
+
+
+def write(schema: EntrySchema, entries: Sequence[Entry], cuts: Sequence[int] = (), **options: Any) -> bytes:
+    """The index file of sorted entries, handed to the writer in batches that end at `cuts`."""
+    writer = BTreeWriter(schema, **{"sync": SYNC, **options})
+    edges = [0, *sorted(cuts), len(entries)]
+    for begin, end in pairwise(edges):
+        writer.write(batch(schema, entries[begin:end]))
+    return b"".join(writer.finish().chunks)
+
+
+def url_entries(count: int, copies: int = 1) -> list[Entry]:
+    """`count` sorted keys of `copies` entries each."""
+    keys = [f"https://example.com/{number:06d}" for number in range(count)]
+    return [((key,), (f"part-{i % 7:05d}.parquet", i)) for i, key in enumerate(k for k in keys for _ in range(copies))]
+
+
+def avro_blocks(data: bytes) -> list[tuple[int, int, list[dict[str, Any]]]]:
+    """(offset, length, records) of each block, as fastavro reads a plain Avro file."""
+    blocks = fastavro.block_reader(io.BytesIO(data))
+    return [(block.offset, block.size, list(block)) for block in blocks]
+
+
+def header_of(data: bytes) -> fmt.Header:
+    header = fmt.decode_header(data, NAME)
+    assert header is not None
+    return header
+
+
+def dione_get(data: bytes, key: Key) -> list[dict[str, Any]]:
+    """What Dione's reader answers: it scans a node and goes down once, below the last record not greater.
+
+    Keys are compared by Python, so only types whose plain order is Avro's may be asked for."""
+    header = header_of(data)
+    names = header.metadata[fmt.KEY_VALUE_KEY].decode().split("|")[0].split(",")
+    blocks = {offset: records for offset, _, records in avro_blocks(data)}
+    data_bytes = int(header.metadata[fmt.DATA_BYTES_KEY])
+    found: list[dict[str, Any]] = []
+    offset = header.end
+    while True:
+        last = None
+        for record in blocks[offset]:
+            here = tuple(record[name] for name in names)
+            if here > key:
+                break
+            last = record
+            if here == key:
+                found.append(record)
+        if last is None or last[fmt.LINK_FIELD] is None:
+            return found
+        offset = header.end + data_bytes - last[fmt.LINK_FIELD]

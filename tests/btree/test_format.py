@@ -1,0 +1,109 @@
+"""Byte rules: varints, header, block frame."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from btree import DamagedIndexFile
+from btree import format as fmt
+from tests.btree.files import NAME, SYNC
+
+EDGES = [0, 1, -1, 63, 64, -64, -65, 127, 128, 2**31 - 1, -(2**31), 2**62, 2**63 - 1, -(2**63)]
+METADATA = {"avro.schema": b"{}", "data_bytes": b"0"}
+
+
+@given(st.one_of(st.sampled_from(EDGES), st.integers(-(2**63), 2**63 - 1)), st.binary(max_size=3))
+def test_a_varint_reads_back(value: int, rest: bytes) -> None:
+    data = fmt.encode_long(value)
+    assert fmt.decode_long(data + rest, 0) == (value, len(data))
+
+
+def test_varints_are_avros() -> None:
+    assert [fmt.encode_long(v).hex() for v in (0, -1, 1, -64, 64)] == ["00", "01", "02", "7f", "8001"]
+
+
+@given(st.lists(st.one_of(st.sampled_from(EDGES), st.integers(-(2**63), 2**63 - 1)), max_size=50))
+def test_a_column_of_varints_equals_one_by_one(values: list[int]) -> None:
+    data, offsets = fmt.encode_longs(np.array(values, np.int64))
+    assert data.tobytes() == b"".join(map(fmt.encode_long, values))
+    assert np.diff(offsets).tolist() == [len(fmt.encode_long(v)) for v in values]
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 10 + b"\x01", b"\x80" * 9 + b"\x02"])
+def test_a_varint_of_more_than_64_bits_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        fmt.decode_long(data, 0)
+
+
+def test_a_header_reads_back_and_a_cut_one_asks_for_more() -> None:
+    data = fmt.encode_header(METADATA, SYNC)
+    assert fmt.decode_header(data + b"more", NAME) == fmt.Header(METADATA, SYNC, len(data))
+    for length in range(len(data)):
+        assert fmt.decode_header(data[:length], NAME) is None
+
+
+def test_a_header_map_may_come_in_blocks_that_say_their_size() -> None:
+    pair = b"\x02a\x04xy"
+    data = fmt.MAGIC + b"\x01" + fmt.encode_long(len(pair)) + pair + b"\x02\x02b\x00" + b"\x00" + SYNC
+    assert fmt.decode_header(data, NAME) == fmt.Header({"a": b"xy", "b": b""}, SYNC, len(data))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "offset"),
+    [
+        (b"PAR1", 0),
+        (fmt.MAGIC + fmt.encode_long(2**62), 4),
+        (fmt.MAGIC + fmt.encode_long(1) + fmt.encode_long(-5), 5),
+        (fmt.MAGIC + fmt.encode_long(1) + fmt.encode_long(2**40), 5),
+        (fmt.MAGIC + fmt.encode_long(1) + b"\x02\xff\x00", 5),
+        (fmt.MAGIC + b"\xff" * 11, 4),
+    ],
+    ids=["magic", "count", "negative length", "length", "utf8", "varint"],
+)
+def test_a_damaged_header_is_refused_with_its_offset(damaged: bytes, offset: int) -> None:
+    with pytest.raises(DamagedIndexFile) as error:
+        fmt.decode_header(damaged, NAME)
+    assert (error.value.path, error.value.offset) == (NAME, offset)
+
+
+@pytest.mark.parametrize("text", [b"-1", b"+1", b" 1", b"1_0", b"", b"0x1", "١".encode(), b"9" * 19])
+def test_a_number_in_the_header_is_plain_decimal_text(text: bytes) -> None:
+    with pytest.raises(ValueError, match="decimal number"):
+        fmt.Header({"n": text}, SYNC, 0).number("n")
+
+
+def test_a_block_frame_reads_back() -> None:
+    block = fmt.encode_block(3, b"payload", SYNC)
+    assert fmt.decode_block_frame(block, 100, 1000, NAME) == fmt.BlockFrame(3, 102, 7, 100 + len(block))
+
+
+@pytest.mark.parametrize(
+    ("count", "length"), [(0, 5), (-1, 5), (1, 0), (1, -1), (1, 2**50), (1, fmt.PAYLOAD_LIMIT + 1)]
+)
+def test_a_block_frame_that_cannot_be_is_refused(count: int, length: int) -> None:
+    head = fmt.encode_long(count) + fmt.encode_long(length)
+    with pytest.raises(DamagedIndexFile) as error:
+        fmt.decode_block_frame(head, 7, 2**60, NAME)
+    assert error.value.offset == 7
+
+
+def test_a_block_that_ends_after_its_file_is_refused() -> None:
+    block = fmt.encode_block(1, b"payload", SYNC)
+    fmt.decode_block_frame(block, 0, len(block), NAME)
+    with pytest.raises(DamagedIndexFile):
+        fmt.decode_block_frame(block, 0, len(block) - 1, NAME)
+
+
+@pytest.mark.parametrize("text", [b"", b"k", b"k|", b"|v", b"\xff|v"[1:]])
+def test_the_key_value_text_names_both_sides(text: bytes) -> None:
+    with pytest.raises(DamagedIndexFile, match=r"btree\.spec\.kv"):
+        fmt.decode_key_value_spec(text, NAME)
+    assert fmt.decode_key_value_spec(b"a,b|c", NAME) == (["a", "b"], ["c"])
+    assert fmt.encode_key_value_spec(["a", "b"], ["c"]) == b"a,b|c"
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"5", b"{", b"\xff", b"[" * 100_000])
+def test_a_schema_that_is_no_json_object_is_refused(text: bytes) -> None:
+    with pytest.raises(DamagedIndexFile, match=r"avro\.schema"):
+        fmt.decode_schema(text, NAME)

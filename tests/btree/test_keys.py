@@ -1,0 +1,205 @@
+"""Key types: outside values to stored forms, their order, and Arrow."""
+
+import datetime as dt
+import decimal
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from btree import KeyTypeError
+from btree.display import to_json
+from btree.keys import KeyOrder, adjacent, arrow_type, is_key_type, order_key, stored_values, to_stored, type_of_arrow
+from tests.btree.files import arrow_column
+
+UTC = dt.UTC
+GOOD: list[tuple[object, str, object]] = [
+    ("é", "string", "é"),
+    ("", "string", ""),
+    (True, "boolean", True),
+    ("false", "boolean", False),
+    (-128, "tinyint", -128),
+    ("+5", "smallint", 5),
+    (np.int64(7), "int", 7),
+    (2**63 - 1, "bigint", 2**63 - 1),
+    (1.1, "float", 1.100000023841858),
+    (-0.0, "double", 0.0),
+    ("Infinity", "double", math.inf),
+    (3, "double", 3.0),
+    (dt.date(1969, 12, 31), "date", -1),
+    ("2026-01-01", "date", 20454),
+    ("20260101", "date", 20454),
+    ("1970-01-01T00:00:00.000001Z", "timestamp", 1),
+    ("1970-01-01", "timestamp", 0),
+    ("1970-01-01T02:00:00+02:00", "timestamp", 0),
+    (dt.datetime(1970, 1, 1, 0, 0, 1), "timestamp", 1_000_000),
+    (dt.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), "timestamp", -1),
+    ("1970-01-01 00:00:00.123456", "timestamp_ntz", 123456),
+    ("12.30", "decimal(9,2)", 1230),
+    ("12.3000", "decimal(9,2)", 1230),
+    (-7, "decimal(9,2)", -700),
+    (decimal.Decimal("1e3"), "decimal(9,2)", 100000),
+    ("0e99999999", "decimal(9,2)", 0),
+    ("9" * 28 + "." + "9" * 10, "decimal(38,10)", 10**38 - 1),
+    ("AP8=", "binary", b"\x00\xff"),
+    (b"ab", "binary", b"ab"),
+    (memoryview(b"ab"), "binary", b"ab"),
+]
+BAD: list[tuple[object, str]] = [
+    (5, "string"),
+    ("\ud800", "string"),
+    (1, "boolean"),
+    ("True", "boolean"),
+    (128, "tinyint"),
+    (True, "int"),
+    (5.0, "int"),
+    ("5.0", "int"),
+    ("1_0", "int"),
+    ("٣", "int"),
+    ("9" * 5000, "bigint"),
+    (2**63, "bigint"),
+    (1e39, "float"),
+    ("1_0", "double"),
+    ("٣", "double"),
+    (10**400, "double"),
+    (False, "double"),
+    ("2026-13-01", "date"),
+    ("2026-01-01T00:00:00", "date"),
+    (dt.datetime(2026, 1, 1), "date"),
+    ("2026-01-01T00:00:00.1234567", "timestamp"),
+    ("2026-01-01T00:00:00.1234567Z", "timestamp"),
+    ("2026-01-01T00:00:00,12345678", "timestamp_ntz"),
+    ("2026-01-01T00:00:00.1234560", "timestamp_ntz"),
+    ("2026-01-01T00:00:00Z", "timestamp_ntz"),
+    (dt.datetime(2026, 1, 1, tzinfo=UTC), "timestamp_ntz"),
+    (dt.date(2026, 1, 1), "timestamp"),
+    (pd.Timestamp("2026-01-01T00:00:00.123456789"), "timestamp"),
+    (12.3, "decimal(9,2)"),
+    ("12.345", "decimal(9,2)"),
+    ("1e999999", "decimal(9,2)"),
+    ("1e-9999999", "decimal(9,2)"),
+    ("NaN", "decimal(9,2)"),
+    ("1_0", "decimal(9,2)"),
+    (10**7, "decimal(9,2)"),
+    ("a", "binary"),
+    ("AP8", "binary"),
+    ("é===", "binary"),
+]
+
+
+@pytest.mark.parametrize(("value", "kind", "stored"), GOOD, ids=str)
+def test_a_value_or_its_text_gives_the_stored_form(value: object, kind: str, stored: object) -> None:
+    found = to_stored(value, kind, "k")
+    assert found == stored
+    assert type(found) is type(stored)
+    assert math.copysign(1, found) == 1 if found == 0 and isinstance(found, float) else True
+
+
+@pytest.mark.parametrize(("value", "kind"), BAD, ids=lambda part: repr(part)[:40])
+def test_a_value_of_another_type_is_refused_with_column_and_type(value: object, kind: str) -> None:
+    with pytest.raises(KeyTypeError) as error:
+        to_stored(value, kind, "col")
+    assert (error.value.column, error.value.expected) == ("col", kind)
+    assert len(str(error.value)) < 250
+
+
+def test_null_stays_null_and_nan_nan() -> None:
+    assert to_stored(None, "int", "k") is None
+    assert math.isnan(to_stored("NaN", "double", "k"))  # type: ignore[arg-type]
+
+
+ORDERED: dict[str, list[Any]] = {
+    "string": [None, "", "a", "a\x00", "ab", "b", "é", "\uffff", "😀"],
+    "binary": [None, b"", b"\x00", b"\x7f", b"\x7f\x00", b"\x80", b"\xff"],
+    "boolean": [None, False, True],
+    "int": [None, -(2**31), -1, 0, 2**31 - 1],
+    "double": [None, -math.inf, -1.0, 0.0, 5e-324, math.inf, math.nan],
+    "float": [None, -math.inf, -1.5, 0.0, math.inf, math.nan],
+    "date": [None, -719162, -1, 0, 1],
+    "timestamp": [None, -(10**15), 0, 10**15],
+    "decimal(9,2)": [None, -999999999, -1, 0, 127, 128, 255, 256],
+}
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+def test_order_is_nulls_first_then_sparks(kind: str) -> None:
+    values = ORDERED[kind]
+    keys = [order_key((value,)) for value in values]
+    assert all(a < b for a, b in pairwise(keys))
+    assert all(key == order_key((value,)) for key, value in zip(keys, values, strict=True))
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+def test_the_writers_comparison_is_the_readers(kind: str) -> None:
+    values = ORDERED[kind]
+    before = [a for a in values for _ in values]
+    after = [b for _ in values for b in values]
+    interleaved = arrow_column([v for pair in zip(before, after, strict=True) for v in pair], kind)
+    equal, not_less = adjacent([interleaved])
+    for i, (a, b) in enumerate(zip(before, after, strict=True)):
+        keys = order_key((a,)), order_key((b,))
+        assert (bool(equal[2 * i]), bool(not_less[2 * i])) == (keys[0] == keys[1], keys[0] <= keys[1]), (a, b)
+
+
+def test_composites_compare_column_by_column() -> None:
+    first, second = pa.array([1, 1, 1, 2]), pa.array(["b", None, "a", None])
+    equal, not_less = adjacent([first, second])
+    assert (equal.tolist(), not_less.tolist()) == ([False] * 3, [False, True, True])
+
+
+def test_diones_order_may_put_nulls_last_and_compare_signed_bytes() -> None:
+    order = KeyOrder([True, False], [False, True])
+    keys = [("a", None), ("a", b"\x80"), ("a", b"\x7f"), (None, b"")]
+    assert sorted([keys[i] for i in (3, 1, 0, 2)], key=order) == keys
+    assert KeyOrder([False], [False])(("a",)) == order_key(("a",))
+
+
+ARROW = [
+    (pa.large_string(), "string"),
+    (pa.string_view(), "string"),
+    (pa.dictionary(pa.int32(), pa.string()), "string"),
+    (pa.binary(16), "binary"),
+    (pa.large_binary(), "binary"),
+    (pa.int8(), "tinyint"),
+    (pa.timestamp("ms", "Europe/Paris"), "timestamp"),
+    (pa.timestamp("s"), "timestamp_ntz"),
+    (pa.decimal128(20, 0), "decimal(20,0)"),
+    (pa.uint8(), None),
+    (pa.timestamp("ns"), None),
+    (pa.time64("us"), None),
+    (pa.list_(pa.int32()), None),
+    (pa.decimal128(5, -2), None),
+]
+
+
+@pytest.mark.parametrize(("arrow", "kind"), ARROW, ids=str)
+def test_an_arrow_type_has_a_key_type_or_none(arrow: pa.DataType, kind: str | None) -> None:
+    assert type_of_arrow(arrow) == kind
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+def test_stored_values_of_a_sliced_column_are_its_stored_forms(kind: str) -> None:
+    assert type_of_arrow(arrow_type(kind)) == kind
+    values = ORDERED[kind]
+    column = arrow_column([values[-1], *values], kind).slice(1)
+    assert [repr(v) for v in stored_values(column, kind)] == [repr(v) for v in values]
+    chunked = pa.chunked_array([column.slice(0, 1), column.slice(1)])
+    assert [repr(v) for v in stored_values(chunked, kind)] == [repr(v) for v in values]
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+def test_the_json_form_gives_the_key_back(kind: str) -> None:
+    for value in ORDERED[kind]:
+        shown = to_json(value, kind)
+        assert repr(to_stored(shown, kind, "k")) == repr(value), shown
+
+
+def test_types_that_can_be_keys() -> None:
+    assert all(map(is_key_type, [*ORDERED, "tinyint", "smallint", "bigint", "timestamp_ntz", "decimal(38,38)"]))
+    assert not any(
+        map(is_key_type, ["array<int>", "map<int,int>", "", "varchar", "decimal", "decimal(39,0)", "decimal(3,4)"])
+    )

@@ -1,0 +1,126 @@
+"""python -m btree dump|get|check|stat FILE."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from btree.__main__ import run
+from tests.btree.files import URL_SCHEMA, opened, url_entries, write
+from tests.golden.make import COMPOSITE, composite_entries
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def urls(tmp_path: Path) -> str:
+    path = tmp_path / "urls.btree.avro"
+    path.write_bytes(write(URL_SCHEMA, url_entries(50, copies=2), node_bytes=300))
+    return str(path)
+
+
+@pytest.fixture
+def composite(tmp_path: Path) -> str:
+    path = tmp_path / "composite.btree.avro"
+    path.write_bytes(write(COMPOSITE, composite_entries(), node_bytes=100))
+    return str(path)
+
+
+def _lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_dump_prints_each_entry_in_key_order(urls: str, capsys: Output) -> None:
+    assert run(["dump", urls]) == 0
+    assert _lines(capsys.readouterr().out) == [
+        {"key": {"url": key[0]}, "value": {"file": value[0], "row": value[1]}} for key, value in url_entries(50, 2)
+    ]
+
+
+def test_dump_shows_every_type_as_json_has_it(composite: str, capsys: Output) -> None:
+    assert run(["dump", composite]) == 0
+    lines = _lines(capsys.readouterr().out)
+    assert lines[1]["key"] == {"day": None, "price": "-0.01", "ok": True}
+    assert lines[2]["key"] == {"day": "0001-01-01", "price": "0.00", "ok": False}
+    assert lines[2]["value"] == {
+        "at": "1970-01-01T00:00:02.000002Z",
+        "seen": "1969-12-31T23:59:59.999998",
+        "x": "Infinity",
+        "raw": "AAE=",
+    }
+    assert lines[-1]["key"] == {"day": "9999-12-31", "price": "9999999.99", "ok": True}
+
+
+def test_get_prints_the_hits_of_each_key(urls: str, capsys: Output) -> None:
+    assert run(["get", urls, "https://example.com/000007", "https://example.com/000003"]) == 0
+    assert [line["value"]["row"] for line in _lines(capsys.readouterr().out)] == [14, 15, 6, 7]
+
+
+def test_get_says_1_when_a_key_is_absent_and_prints_the_others(urls: str, capsys: Output) -> None:
+    assert run(["get", urls, "nowhere", "https://example.com/000003"]) == 1
+    assert len(_lines(capsys.readouterr().out)) == 2
+
+
+def test_a_composite_key_is_a_json_object(composite: str, capsys: Output) -> None:
+    key = {"ok": True, "day": "2026-01-01", "price": "12.30"}
+    assert run(["get", composite, json.dumps(key)]) == 0
+    assert [line["key"] for line in _lines(capsys.readouterr().out)] == [key, key]
+    assert run(["get", composite, '{"day": null, "price": null, "ok": null}']) == 0
+
+
+@pytest.mark.parametrize("key", ["plain", "[]", "{}", '{"day": null}', '{"day": "x", "price": "1.00", "ok": true}'])
+def test_a_key_that_makes_no_sense_is_wrong_usage(composite: str, capsys: Output, key: str) -> None:
+    assert run(["get", composite, key]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_check_is_one_line_of_what_the_file_holds(urls: str, capsys: Output) -> None:
+    assert run(["check", urls]) == 0
+    census = opened(Path(urls).read_bytes()).census()
+    assert capsys.readouterr().out == (
+        f"100 entries, {census.nodes} nodes, height {census.height}, {Path(urls).stat().st_size} bytes\n"
+    )
+
+
+def test_stat_says_what_the_header_says(urls: str, capsys: Output) -> None:
+    assert run(["stat", urls]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[:4] == ["key url string", "value file string", "value row bigint", "codec deflate"]
+    assert "entries 100" in out
+
+
+@pytest.mark.parametrize("command", ["dump", "check", "stat"])
+def test_damage_is_one_line_and_3(urls: str, capsys: Output, command: str) -> None:
+    Path(urls).write_bytes(Path(urls).read_bytes()[:-1])
+    assert run([command, urls]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{urls} at byte " in line
+
+
+def test_a_missing_file_is_one_line_and_3(tmp_path: Path, capsys: Output) -> None:
+    assert run(["check", str(tmp_path / "none")]) == 3
+    assert run(["check", str(tmp_path)]) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("argv", [[], ["look"], ["dump"], ["get", "file"], ["check", "a", "b"]])
+def test_wrong_usage_is_2(argv: list[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        run(argv)
+    assert error.value.code == 2
+
+
+def test_it_runs_as_a_module_and_bears_a_closed_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "large.btree.avro"
+    path.write_bytes(write(URL_SCHEMA, url_entries(5000)))
+    command = [sys.executable, "-m", "btree", "dump", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "000000" in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 0

@@ -1,0 +1,138 @@
+"""Look-ups equal a plain list of entries, for every kind of key, shape of tree and cut of batches."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from btree import BTreeError, BTreeReader, Column, EntrySchema
+from btree.blocks import FIRST_READ_BYTES, UPPER_READ_BYTES
+from btree.keys import Key, order_key
+from btree.reader import LookupStats
+from tests.btree.files import URL_SCHEMA, Bytes, Entry, opened, url_entries, write
+
+PARTS: dict[str, list[Any]] = {
+    "string": [None, "", "a", "aa", "b", "é", "\uffff", "😀"],
+    "boolean": [None, False, True],
+    "tinyint": [None, -1, 0, 1],
+    "bigint": [None, -(2**63), -1, 0, 1, 2, 3, 2**63 - 1],
+    "double": [None, float("-inf"), -1.5, 0.0, 1.0, float("inf"), float("nan")],
+    "date": [None, -1, 0, 20454],
+    "timestamp": [None, -1, 0, 10**15],
+    "decimal(9,2)": [None, -129, -128, -1, 0, 127, 128, 255, 256],
+    "decimal(38,10)": [None, 1 - 10**38, 0, 2**64, 10**38 - 1],
+    "binary": [None, b"", b"\x00", b"\x7f", b"\x80", b"\xff\x00"],
+}
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[EntrySchema, list[Entry], bytes]:
+    """A schema of 1-3 key columns, sorted entries with duplicates, and a file of them of any shape."""
+    types = draw(st.lists(st.sampled_from(sorted(PARTS)), min_size=1, max_size=3))
+    nullable = [draw(st.booleans()) for _ in types]
+    parts = [st.sampled_from(PARTS[kind][not null :]) for kind, null in zip(types, nullable, strict=True)]
+    keys = sorted(draw(st.lists(st.tuples(*parts), max_size=80)), key=order_key)
+    schema = EntrySchema(
+        tuple(Column(f"k{i}", kind, null) for i, (kind, null) in enumerate(zip(types, nullable, strict=True))),
+        (Column("row", "bigint", False), Column("text", "string")),
+    )
+    entries: list[Entry] = [(key, (i, None if i % 3 else f"v{i}")) for i, key in enumerate(keys)]
+    data = write(
+        schema,
+        entries,
+        draw(st.lists(st.integers(0, len(entries)), max_size=4)),
+        codec=draw(st.sampled_from(["null", "deflate"])),
+        node_bytes=draw(st.integers(1, 150)),
+        node_limit=draw(st.sampled_from([30, 90, 10**9])),
+        order=draw(st.sampled_from(["level", "dione"])),
+    )
+    return schema, entries, data
+
+
+@settings(deadline=None, max_examples=120)
+@given(files(), st.data())
+def test_every_look_up_equals_a_plain_list(file: tuple[EntrySchema, list[Entry], bytes], data: st.DataObject) -> None:
+    schema, entries, written = file
+    tree = opened(written)
+    assert repr(list(tree.scan())) == repr(entries)
+    assert tree.check() == tree.entries == len(entries)
+    probes = st.tuples(*[st.sampled_from(PARTS[kind]) for kind in schema.key_types])
+    asked: list[Key] = data.draw(st.lists(probes, max_size=12)) + [key for key, _ in entries[::5]]
+    by_key: dict[Any, list[Key]] = {}
+    for key, value in entries:
+        by_key.setdefault(order_key(key), []).append(value)
+    expected = [by_key.get(order_key(key), []) for key in asked]
+    assert tree.get_many(asked) == expected
+    assert [tree.get(key) for key in asked] == expected
+    assert [tree.contains(key) for key in asked] == [bool(values) for values in expected]
+
+
+def test_an_empty_file_answers_nothing() -> None:
+    tree = opened(write(URL_SCHEMA, []))
+    assert (tree.is_empty, tree.check(), list(tree.scan()), tree.get(("a",)), tree.sample(3)) == (True, 0, [], [], [])
+    assert tree.get_many([]) == []
+
+
+def test_a_key_of_other_columns_is_refused() -> None:
+    with pytest.raises(BTreeError, match="1 columns"):
+        opened(write(URL_SCHEMA, url_entries(3))).get(("a", "b"))
+
+
+def test_a_sample_is_spread_over_the_root() -> None:
+    entries = url_entries(1000)
+    tree = opened(write(URL_SCHEMA, entries, node_bytes=500))
+    sample = tree.sample(4)
+    assert 1 <= len(sample) <= 4
+    assert all(entry in entries for entry in sample)
+    assert tree.sample(0) == []
+
+
+def test_a_small_file_opens_and_answers_with_one_read() -> None:
+    file = Bytes(write(URL_SCHEMA, url_entries(500)))
+    stats = LookupStats()
+    tree = BTreeReader(file, stats)
+    assert file.reads == [(0, min(FIRST_READ_BYTES, file.size))]
+    assert (stats.reads, stats.bytes) == (1, min(FIRST_READ_BYTES, file.size))
+    tree.get(("https://example.com/000250",), stats)
+    assert stats.reads == len(file.reads) <= 2
+
+
+def test_a_look_up_in_a_large_file_reads_one_leaf() -> None:
+    entries = url_entries(60_000)
+    file = Bytes(write(URL_SCHEMA, entries, codec="null"))
+    tree = BTreeReader(file)
+    opening = len(file.reads)
+    assert opening <= 2
+    for number in (7, 30_000, 59_990):
+        file.reads.clear()
+        stats = LookupStats()
+        assert tree.get((f"https://example.com/{number:06d}",), stats) == [entries[number][1]]
+        assert len(file.reads) == stats.reads <= 1
+        assert stats.bytes < 20_000
+        assert 2 <= stats.nodes <= 4
+
+
+def test_sorted_keys_walk_the_file_forward_and_read_each_node_once() -> None:
+    file = Bytes(write(URL_SCHEMA, url_entries(60_000), codec="null"))
+    tree = BTreeReader(file)
+    file.reads.clear()
+    keys: list[Key] = [(f"https://example.com/{number:06d}",) for number in range(0, 60_000, 7)]
+    assert all(tree.get_many(keys[::-1]))
+    assert file.reads == sorted(set(file.reads))
+
+
+def test_memory_kept_is_said_and_bounded() -> None:
+    tree = opened(write(URL_SCHEMA, url_entries(20_000)))
+    before = tree.cache_bytes
+    tree.get_many([key for key, _ in url_entries(20_000)])
+    assert before < tree.cache_bytes < before + 2 * UPPER_READ_BYTES
+
+
+def test_upper_levels_too_large_for_memory_are_read_node_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("btree.blocks.UPPER_READ_BYTES", 100)
+    monkeypatch.setattr("btree.blocks.FIRST_READ_BYTES", 64)
+    entries = url_entries(3000)
+    tree = opened(write(URL_SCHEMA, entries, node_bytes=400))
+    assert [tree.get(key) for key, _ in entries[::97]] == [[value] for _, value in entries[::97]]
+    assert tree.check() == 3000
