@@ -48,13 +48,14 @@ class SourceFile(Protocol):
     def cache_bytes(self) -> int:
         """Bytes of memory this object is worth in a cache; may grow as pages are mapped."""
 
+    def scan_bytes(self, columns: Sequence[str]) -> int:
+        """Bytes of the file that a scan of these columns reads (a column it does not have counts nothing)."""
+
     def scan(self, reader: RangeReader, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows in file order: the columns asked for, then `data_offset` int64, `data_sub_offset` int32,
         `data_size` int32."""
 
-    def fetch(
-        self, reader: RangeReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]
-    ) -> pa.Table:
+    def fetch(self, reader: RangeReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
         """The rows at `(data_offset, data_sub_offset)`, one for each pointer and in the order given
         (a repeated pointer gives a repeated row), with the columns in the order asked.
 

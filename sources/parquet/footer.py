@@ -1,0 +1,189 @@
+"""The footer of a Parquet file, parsed by ourselves: pyarrow ends the whole process in some metadata calls on
+footers it does not know (unknown codec, encrypted column), and its objects are large.
+
+Numbers are taken as they stand; whoever uses an offset checks it against the file first (`ChunkPlace`).
+"""
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sources.errors import DamagedSource, UnsupportedFormat
+from sources.parquet.schema import ARROW_SCHEMA, Column, columns_of, read_elements
+from sources.parquet.thrift import BINARY, Decoder, ThriftError
+
+MAGIC = b"PAR1"
+ENCRYPTED_MAGIC = b"PARE"
+CODECS = {0: "UNCOMPRESSED", 1: "SNAPPY", 2: "GZIP", 4: "BROTLI", 5: "LZ4", 6: "ZSTD", 7: "LZ4_RAW"}
+
+LEGACY_WRITER = re.compile(rb"parquet-mr version 1\.(?:[01]\.|2\.[0-8](?!\d))")
+LEGACY_SLACK = 100  # bytes: more than a dictionary page's header takes
+
+
+class Chunk(NamedTuple):
+    """One leaf column in one row group. Zero stands for an offset that is not there. `refusal` says why the
+    chunk cannot be read, if so."""
+
+    kind: int
+    codec: int
+    values: int
+    uncompressed: int
+    compressed: int
+    data_offset: int
+    dictionary_offset: int
+    index_offset: int
+    index_length: int
+    refusal: str | None
+
+    @property
+    def start(self) -> int:
+        if 0 < self.dictionary_offset < self.data_offset:
+            return self.dictionary_offset
+        return self.data_offset
+
+
+class RowGroup(NamedTuple):
+    first_row: int
+    rows: int
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    version: int
+    columns: tuple[Column, ...]
+    row_groups: tuple[RowGroup, ...]
+    rows: int
+    arrow_schema: bytes | None
+    created_by: bytes
+
+    @property
+    def cache_bytes(self) -> int:
+        """An estimate: a chunk is a tuple and its numbers, a schema element its bytes."""
+        chunks = sum(len(group.chunks) for group in self.row_groups)
+        elements = sum(len(raw) + 200 for column in self.columns for raw in column.elements)
+        return 1000 + 270 * chunks + 300 * len(self.row_groups) + elements + len(self.arrow_schema or b"")
+
+
+class ChunkPlace(NamedTuple):
+    """A chunk, with what an error message about it has to say."""
+
+    path: str
+    column: str
+    row_group: int
+    rows: int
+    chunk: Chunk
+
+    def damaged(self, message: str, offset: int | None = None) -> DamagedSource:
+        where = self.chunk.start if offset is None else offset
+        return DamagedSource(f"column {self.column!r} in row group {self.row_group}: {message}", self.path, where)
+
+    def check(self, file_size: int, kind: int) -> None:
+        """The chunk can be read at all, and lies within the file."""
+        chunk = self.chunk
+        if chunk.refusal is not None:
+            where = f"column {self.column!r} in row group {self.row_group}"
+            raise UnsupportedFormat(f"{where}: {chunk.refusal}", self.path)
+        if chunk.kind != kind:
+            raise self.damaged(f"chunk of physical type {chunk.kind}, the schema says {kind}")
+        if chunk.compressed < 0 or chunk.start < len(MAGIC) or chunk.start + chunk.compressed > file_size:
+            raise self.damaged(f"chunk of {chunk.compressed} bytes at {chunk.start}, the file has {file_size}")
+
+
+def parse_footer(data: bytes) -> Footer:
+    """The footer in its thrift bytes; `ThriftError` where they do not make one."""
+    decoder = Decoder(data)
+    version, elements, created_by, arrow_schema = 1, None, b"", None
+    groups: list[tuple[int, tuple[Chunk, ...]]] = []
+    for field_id, wire in decoder.fields():
+        if field_id == 1:
+            version = decoder.number(wire)
+        elif field_id == 2:
+            elements = read_elements(decoder, wire)
+        elif field_id == 4:
+            groups = [_row_group(decoder) for _ in range(decoder.structs(wire))]
+        elif field_id == 5:
+            arrow_schema = _arrow_schema(decoder, wire)
+        elif field_id == 6:
+            created_by = decoder.text(wire)
+        else:
+            decoder.skip(wire)
+    columns = columns_of(elements or [])
+    leaves = sum(len(column.leaves) for column in columns)
+    first_row, row_groups = 0, []
+    for ordinal, (rows, chunks) in enumerate(groups):
+        if rows < 0 or first_row + rows >= 1 << 63:
+            raise ThriftError(f"row group {ordinal} claims {rows} rows")
+        if len(chunks) != leaves:
+            raise ThriftError(f"row group {ordinal} has {len(chunks)} column chunks, the schema {leaves} leaves")
+        row_groups.append(RowGroup(first_row, rows, chunks))
+        first_row += rows
+    return Footer(version, columns, tuple(row_groups), first_row, arrow_schema, created_by)
+
+
+def legacy_slack(footer: Footer) -> int:
+    """Bytes that may belong to a chunk beyond its stated end: parquet-mr before 1.2.9 forgot the header of the
+    dictionary page when it summed up a chunk's length."""
+    return LEGACY_SLACK if LEGACY_WRITER.match(footer.created_by) else 0
+
+
+def _row_group(decoder: Decoder) -> tuple[int, tuple[Chunk, ...]]:
+    rows, chunks = 0, []
+    for field_id, wire in decoder.fields():
+        if field_id == 1:
+            chunks = [_chunk(decoder) for _ in range(decoder.structs(wire))]
+        elif field_id == 3:
+            rows = decoder.number(wire)
+        else:
+            decoder.skip(wire)
+    return rows, tuple(chunks)
+
+
+def _chunk(decoder: Decoder) -> Chunk:
+    numbers: dict[int, int] = {}
+    index_offset = index_length = 0
+    refusal = None
+    for field_id, wire in decoder.fields():
+        if field_id == 3:
+            decoder.expect_struct(wire)
+            for meta_id, meta_wire in decoder.fields():
+                if meta_id in (1, 4, 5, 6, 7, 9, 11):
+                    numbers[meta_id] = decoder.number(meta_wire)
+                else:
+                    decoder.skip(meta_wire)
+        elif field_id == 4:
+            index_offset = decoder.number(wire)
+        elif field_id == 5:
+            index_length = decoder.number(wire)
+        elif field_id in (8, 9):
+            decoder.skip(wire)
+            refusal = "the column is encrypted"
+        elif field_id == 1 and wire == BINARY:
+            refusal = "the chunk lies in another file" if decoder.text(wire) else refusal
+        else:
+            decoder.skip(wire)
+    read = numbers.get
+    codec = read(4, -1)
+    if refusal is None and codec not in CODECS:
+        refusal = f"compression codec {codec} is not supported"
+    return Chunk(
+        kind=read(1, -1),
+        codec=codec,
+        values=read(5, -1),
+        uncompressed=read(6, -1),
+        compressed=read(7, -1),
+        data_offset=read(9, -1),
+        dictionary_offset=read(11, 0),
+        index_offset=index_offset,
+        index_length=index_length,
+        refusal=refusal,
+    )
+
+
+def _arrow_schema(decoder: Decoder, wire: int) -> bytes | None:
+    found = None
+    for _ in range(decoder.structs(wire)):
+        entry = decoder.struct()
+        if entry.get(1) == ARROW_SCHEMA and isinstance(entry.get(2), bytes):
+            found = entry[2]
+    return found

@@ -1,0 +1,70 @@
+"""The rows of one row group, each with its pointer. pyarrow streams the real chunks, under a footer of ours that
+names only the columns asked for."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from sources.arrow_numbers import int32s, int64s
+from sources.errors import DamagedSource, UnsupportedFormat
+from sources.parquet.footer import ChunkPlace, RowGroup
+from sources.parquet.wrap import Template, WrittenChunk, open_with_pyarrow
+from sources.pointer import OFFSET, SIZE, SUB_OFFSET
+from sources.range_file import RangeFile
+from sources.ranges import PlainReader
+
+BATCH = 64 << 10  # rows
+BUFFER = 4 << 20  # bytes of each column held at a time
+POINTER_FIELDS = (pa.field(OFFSET, pa.int64()), pa.field(SUB_OFFSET, pa.int32()), pa.field(SIZE, pa.int32()))
+
+
+def scan_group(
+    reader: PlainReader, group: RowGroup, template: Template, places: Sequence[ChunkPlace], row_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """`places`: the chunks of the template's columns, checked against the file."""
+    seen = 0
+    for batch in _batches(reader, group, template, places):
+        first = group.first_row + seen
+        seen += batch.num_rows
+        arrays = [
+            *batch.columns,
+            int64s(np.arange(first, first + batch.num_rows, dtype=np.int64)),
+            int32s(np.zeros(batch.num_rows, dtype=np.int32)),
+            int32s(np.full(batch.num_rows, row_bytes, dtype=np.int32)),
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, *POINTER_FIELDS]))
+    if seen != group.rows:
+        raise places[0].damaged(f"{seen} rows were read, the row group has {group.rows}")
+
+
+def _batches(
+    reader: PlainReader, group: RowGroup, template: Template, places: Sequence[ChunkPlace]
+) -> Iterator[pa.RecordBatch]:
+    if not places:
+        yield from _bare_rows(group.rows)
+        return
+    chunks = []
+    for place in places:
+        chunk = place.chunk
+        chunks.append(
+            WrittenChunk(
+                chunk.codec, chunk.values, chunk.uncompressed, chunk.compressed, chunk.start, chunk.data_offset
+            )
+        )
+    with RangeFile(reader, template.footer(group.rows, chunks)) as file:
+        try:
+            yield from open_with_pyarrow(file, BUFFER).iter_batches(BATCH, use_threads=False)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if file.failure is not None:  # the store's error, not the file's
+                raise file.failure from None
+            where = f"row group {places[0].row_group}, columns {', '.join(sorted({p.column for p in places}))}"
+            offset = min(place.chunk.start for place in places)
+            if isinstance(error, pa.ArrowNotImplementedError):
+                raise UnsupportedFormat(f"{where}: {error}", places[0].path, offset) from error
+            raise DamagedSource(f"{where}: cannot be decoded: {error}", places[0].path, offset) from error
+
+
+def _bare_rows(rows: int) -> Iterator[pa.RecordBatch]:
+    for first in range(0, rows, BATCH):
+        yield pa.RecordBatch.from_struct_array(pa.array([{}] * min(BATCH, rows - first), pa.struct([])))

@@ -1,0 +1,272 @@
+"""Thrift's compact protocol: the bytes of a Parquet footer, page index and page headers.
+
+A struct becomes a dict from field id to value (bool, int, float, bytes, list, dict); unknown fields are kept, so
+that nothing here knows Parquet. Every count and length is checked against the bytes that are left before
+anything is made of it, and nesting is limited: hostile bytes raise `ThriftError`, never hang or exhaust memory.
+"""
+
+import struct as packing
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+Struct = dict[int, Any]
+
+STOP, TRUE, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(14)
+NESTING_LIMIT = 64
+SIZES = {TRUE: 0, FALSE: 0, I8: 1, DOUBLE: 8, UUID: 16}  # bytes of a field's value, where that is fixed
+VARINT_LIMIT = 10  # bytes: 64 bits at 7 a byte
+
+
+class ThriftError(ValueError):
+    """The bytes are not a compact-protocol struct."""
+
+
+class CutShort(ThriftError):
+    """The bytes end inside a value: more of them may help."""
+
+
+class Decoder:
+    """Reads values from `data`, `position` moving on. The caller that knows the struct walks it with `fields`;
+    one that does not takes it whole with `struct`."""
+
+    __slots__ = ("data", "position")
+
+    def __init__(self, data: bytes, position: int = 0) -> None:
+        self.data = data
+        self.position = position
+
+    def varint(self) -> int:
+        data, position = self.data, self.position
+        try:
+            byte = data[position]
+            if byte < 0x80:
+                self.position = position + 1
+                return byte
+            value = byte & 0x7F
+            for shift in range(7, 7 * VARINT_LIMIT, 7):
+                position += 1
+                byte = data[position]
+                value |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    self.position = position + 1
+                    return value
+        except IndexError:
+            raise CutShort(f"the bytes end in a number at {position}") from None
+        raise ThriftError(f"a number longer than 64 bits at {self.position}")
+
+    def integer(self) -> int:
+        value = self.varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def take(self, length: int) -> bytes:
+        start, end = self.position, self.position + length
+        if end > len(self.data):
+            raise CutShort(f"{length} bytes claimed at {start}, {len(self.data) - start} are left")
+        self.position = end
+        return self.data[start:end]
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """`(field id, wire type)` of each field of the struct here. The caller consumes each value, by `value`
+        or `skip`, before it asks for the next."""
+        field_id = 0
+        while True:
+            header = self._byte()
+            if header == STOP:
+                return
+            field_id = field_id + (header >> 4) if header >> 4 else self.integer()
+            yield field_id, header & 0x0F
+
+    def list_header(self) -> tuple[int, int]:
+        """`(wire type of the elements, count)`. No element is shorter than one byte, so a count beyond the
+        bytes left is refused."""
+        header = self._byte()
+        count = self.varint() if header >> 4 == 15 else header >> 4
+        if count > len(self.data) - self.position:
+            raise CutShort(f"a list of {count} claimed at {self.position}, beyond the bytes left")
+        return header & 0x0F, count
+
+    def struct(self, depth: int = 0) -> Struct:
+        if depth > NESTING_LIMIT:
+            raise ThriftError(f"nested deeper than {NESTING_LIMIT} at {self.position}")
+        return {field_id: self.value(wire, depth + 1) for field_id, wire in self.fields()}
+
+    def value(self, wire: int, depth: int = 0) -> Any:
+        """The value of a field. A boolean is in its wire type."""
+        if I16 <= wire <= I64:
+            return self.integer()
+        if wire == BINARY:
+            return self.take(self.varint())
+        if wire == STRUCT:
+            return self.struct(depth)
+        if wire in (LIST, SET):
+            return self._list(depth)
+        if wire in (TRUE, FALSE):
+            return wire == TRUE
+        if wire == I8:
+            return int.from_bytes(self.take(1), "little", signed=True)
+        if wire == DOUBLE:
+            return packing.unpack("<d", self.take(8))[0]
+        if wire == MAP:
+            return self._map(depth)
+        if wire == UUID:
+            return self.take(16)
+        raise ThriftError(f"unknown wire type {wire} at {self.position}")
+
+    def number(self, wire: int) -> int:
+        """The value of a field that has to be an integer."""
+        if not I8 <= wire <= I64:
+            raise ThriftError(f"wire type {wire} where an integer belongs at {self.position}")
+        return self.integer() if wire > I8 else int.from_bytes(self.take(1), "little", signed=True)
+
+    def text(self, wire: int) -> bytes:
+        """The value of a field that has to be bytes."""
+        if wire != BINARY:
+            raise ThriftError(f"wire type {wire} where bytes belong at {self.position}")
+        return self.take(self.varint())
+
+    def structs(self, wire: int) -> int:
+        """How many structs follow, where a field has to be a list of them."""
+        if wire != LIST:
+            raise ThriftError(f"wire type {wire} where a list belongs at {self.position}")
+        element, count = self.list_header()
+        if count and element != STRUCT:
+            raise ThriftError(f"a list of wire type {element} where structs belong at {self.position}")
+        return count
+
+    def expect_struct(self, wire: int) -> None:
+        if wire != STRUCT:
+            raise ThriftError(f"wire type {wire} where a struct belongs at {self.position}")
+
+    def skip(self, wire: int) -> None:
+        """Past a value that is not wanted, without making it: most of a footer is statistics."""
+        try:
+            position = _past(self.data, self.position, wire, 0)
+        except IndexError:
+            raise CutShort(f"the bytes end in a value at {self.position}") from None
+        if position > len(self.data):
+            raise CutShort(f"a value at {self.position} runs beyond the bytes left")
+        self.position = position
+
+    def _byte(self) -> int:
+        try:
+            byte = self.data[self.position]
+        except IndexError:
+            raise CutShort(f"the bytes end at {self.position}") from None
+        self.position += 1
+        return byte
+
+    def _list(self, depth: int) -> list[Any]:
+        wire, count = self.list_header()
+        return [self._element(wire, depth) for _ in range(count)]
+
+    def _map(self, depth: int) -> list[tuple[Any, Any]]:
+        count = self.varint()
+        if count == 0:
+            return []
+        if count > len(self.data) - self.position:
+            raise CutShort(f"a map of {count} claimed at {self.position}, beyond the bytes left")
+        types = self._byte()
+        return [(self._element(types >> 4, depth), self._element(types & 0x0F, depth)) for _ in range(count)]
+
+    def _element(self, wire: int, depth: int) -> Any:
+        if depth > NESTING_LIMIT:
+            raise ThriftError(f"nested deeper than {NESTING_LIMIT} at {self.position}")
+        if wire in (TRUE, FALSE):  # in a list or map a boolean has its own byte
+            return self._byte() == TRUE
+        return self.value(wire, depth + 1)
+
+
+def _past(data: bytes, position: int, wire: int, depth: int) -> int:
+    """The position after a value; it may lie beyond the bytes. IndexError where a number runs out of them."""
+    if depth > NESTING_LIMIT:
+        raise ThriftError(f"nested deeper than {NESTING_LIMIT} at {position}")
+    if I16 <= wire <= I64:
+        while data[position] > 0x7F:
+            position += 1
+        return position + 1
+    if wire == BINARY:
+        length, position = _length(data, position)
+        return position + length
+    if wire == STRUCT:
+        while header := data[position]:
+            position += 1
+            if header < 0x10:  # the field id stands in full
+                position = _past(data, position, I16, depth)
+            field = header & 0x0F
+            if field not in (TRUE, FALSE):
+                position = _past(data, position, field, depth + 1)
+        return position + 1
+    if wire in (LIST, SET, MAP):
+        return _past_elements(data, position, wire, depth)
+    if wire in SIZES:
+        return position + SIZES[wire]
+    raise ThriftError(f"unknown wire type {wire} at {position}")
+
+
+def _past_elements(data: bytes, position: int, wire: int, depth: int) -> int:
+    if wire == MAP:
+        count, position = _length(data, position)
+        kinds: tuple[int, ...] = (data[position] >> 4, data[position] & 0x0F) if count else ()
+        position += count > 0
+    else:
+        kinds, count = (data[position] & 0x0F,), data[position] >> 4
+        position += 1
+        if count == 15:
+            count, position = _length(data, position)
+    if count > len(data) - position:
+        raise CutShort(f"{count} elements claimed at {position}, beyond the bytes left")
+    for _ in range(count):
+        for kind in kinds:
+            position = position + 1 if kind in (TRUE, FALSE) else _past(data, position, kind, depth + 1)
+    return position
+
+
+def _length(data: bytes, position: int) -> tuple[int, int]:
+    """`(number, position after it)`, for counts and lengths."""
+    byte = data[position]
+    if byte < 0x80:
+        return byte, position + 1
+    decoder = Decoder(data, position)
+    return decoder.varint(), decoder.position
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def integer(value: int) -> bytes:
+    """Any of i16, i32, i64."""
+    return varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def binary(value: bytes) -> bytes:
+    return varint(len(value)) + value
+
+
+def array(wire: int, elements: Sequence[bytes]) -> bytes:
+    """A list of elements that are encoded already, all of one wire type."""
+    count = len(elements)
+    header = bytes([count << 4 | wire]) if count < 15 else bytes([0xF0 | wire]) + varint(count)
+    return header + b"".join(elements)
+
+
+def struct(fields: Sequence[tuple[int, int, bytes]]) -> bytes:
+    """A struct of `(field id, wire type, encoded value)`, ids rising."""
+    return open_struct(fields) + b"\0"
+
+
+def open_struct(fields: Sequence[tuple[int, int, bytes]], after: int = 0) -> bytes:
+    """The fields without the stop byte, the field before them being `after`: parts of a struct that is put
+    together in pieces."""
+    out = []
+    for field_id, wire, value in fields:
+        step = field_id - after
+        out.append(bytes([step << 4 | wire]) if 0 < step < 16 else bytes([wire]) + integer(field_id))
+        out.append(value)
+        after = field_id
+    return b"".join(out)

@@ -1,0 +1,70 @@
+"""Small Parquet files of every kind a writer can be talked into, for the tests of `sources.parquet`."""
+
+import datetime as dt
+import decimal
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROWS = 300
+
+
+def written(table: pa.Table, **options: Any) -> bytes:
+    """Several row groups of several tiny pages, unless `options` say otherwise."""
+    settings = {"row_group_size": 128, "data_page_size": 256, "write_batch_size": 16, **options}
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, **settings)
+    return buffer.getvalue()
+
+
+def flat_table(rows: int = ROWS) -> pa.Table:
+    return pa.table(
+        {
+            "id": pa.array(range(rows), pa.int64()),
+            "name": [None if i % 11 == 3 else f"name {i % 17}" for i in range(rows)],
+            "text": [f"{i}" * (i % 9) for i in range(rows)],
+            "score": [None if i % 5 == 0 else i / 3 for i in range(rows)],
+            "flag": [None if i % 7 == 0 else i % 2 == 0 for i in range(rows)],
+            "nothing": pa.array([None] * rows, pa.int32()),
+        }
+    )
+
+
+def nested_table(rows: int = ROWS) -> pa.Table:
+    kind = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
+    return pa.table(
+        {
+            "id": pa.array(range(rows), pa.int64()),
+            "numbers": [None if i % 6 == 5 else [j if j % 2 else None for j in range(i % 4)] for i in range(rows)],
+            "point": pa.array(
+                [None if i % 8 == 1 else {"x": i, "tags": [f"t{i}"] * (i % 3)} for i in range(rows)], kind
+            ),
+            "map": pa.array([[(f"k{i}", i)] * (i % 2) for i in range(rows)], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+
+
+def typed_table(rows: int = 40) -> pa.Table:
+    """One column of every flat type that goes into Parquet and comes back."""
+    day = dt.date(2020, 1, 1)
+    instants = [dt.datetime(2020, 1, 1) + dt.timedelta(hours=i, microseconds=i) for i in range(rows)]
+    columns: dict[str, pa.Array] = {
+        "large_string": pa.array([f"v{i}" for i in range(rows)], pa.large_string()),
+        "large_binary": pa.array([bytes([i]) for i in range(rows)], pa.large_binary()),
+        "fixed": pa.array([bytes([i]) * 5 for i in range(rows)], pa.binary(5)),
+        "uuid": pa.array([bytes([i]) * 16 for i in range(rows)], pa.uuid()),
+        "uint8": pa.array(range(rows), pa.uint8()),
+        "uint64": pa.array([2**64 - 1 - i for i in range(rows)], pa.uint64()),
+        "half": pa.array([float(i) for i in range(rows)], pa.float16()),
+        "decimal": pa.array([decimal.Decimal(i) / 100 for i in range(rows)], pa.decimal128(20, 2)),
+        "big_decimal": pa.array([decimal.Decimal(i) for i in range(rows)], pa.decimal256(60, 0)),
+        "date": pa.array([day + dt.timedelta(days=i) for i in range(rows)]),
+        "time": pa.array(range(rows), pa.time64("us")),
+        "duration": pa.array(range(rows), pa.duration("ms")),
+        "instant": pa.array(instants, pa.timestamp("us", "Europe/Paris")),
+        "local": pa.array(range(rows), pa.timestamp("ns")),
+        "null": pa.nulls(rows),
+    }
+    return pa.table(columns)

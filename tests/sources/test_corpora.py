@@ -1,0 +1,139 @@
+"""Parquet files that other people's writers made, row by row. They are not part of the repository: the tests
+are skipped where the folder beside it is absent."""
+
+import csv
+import gzip
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sources import SourceError, open_source
+from sources.contract import SourceFile
+from sources.pointer import OFFSET
+from tests.sources.readers import BytesReader
+
+ROOT = Path(__file__).parents[2].parent / "shared" / "corpora"
+INVENTORY = ROOT / "INVENTORY_OPEN.tsv"
+SINGLES = 12  # rows of each file that are also fetched alone
+
+pytestmark = pytest.mark.skipif(not INVENTORY.exists(), reason=f"no corpora of foreign files at {ROOT}")
+
+
+def files_of(*classes: str) -> list[Any]:
+    if not INVENTORY.exists():
+        return []
+    with INVENTORY.open(newline="") as lines:
+        found = [
+            entry
+            for entry in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+            if entry["format"] == "parquet" and entry["class"] in classes
+        ]
+    return [pytest.param(entry, id=entry["file"]) for entry in found]
+
+
+@pytest.fixture(scope="module")
+def canon() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("corpora_canon", ROOT / "canon.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def reader_of(entry: dict[str, str]) -> BytesReader:
+    return BytesReader((ROOT / entry["file"]).read_bytes(), entry["file"])
+
+
+def expected_rows(entry: dict[str, str]) -> list[tuple[int, dict[str, Any]]]:
+    """`(ordinal, row)` as listed; of columns that share a name the first, which is what the name means to us."""
+    if not entry["expected_file"]:
+        return []
+    with gzip.open(ROOT / "expected" / entry["expected_file"], "rt") as lines:
+        listed = [json.loads(line) for line in lines]
+    return [(each["i"], dict(reversed(each["row"].get("$pairs", [*each["row"].items()])))) for each in listed]
+
+
+def canonical(table: pa.Table, canon: ModuleType) -> list[dict[str, Any]]:
+    columns = [canon.canon_array(column) for column in table.columns]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def names_of(source: SourceFile) -> list[str]:
+    return list(dict.fromkeys(source.schema.names))
+
+
+def first_rows(reader: BytesReader) -> pa.Table:
+    source = open_source(reader, "parquet")
+    return source.fetch(reader, [(row, 0) for row in range(min(source.rows, 50))], names_of(source))
+
+
+def cut_to_microseconds(row: dict[str, Any]) -> dict[str, Any]:
+    """As INT96 is read (docs/pointers.md)."""
+    cut: dict[str, Any] = json.loads(re.sub(r"(T\d\d:\d\d:\d\d\.\d{6})\d+", r"\1", json.dumps(row)))
+    return cut
+
+
+@pytest.mark.parametrize("entry", files_of("good"))
+def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon: ModuleType) -> None:
+    reader = reader_of(entry)
+    source = open_source(reader, "parquet")
+    expected = expected_rows(entry)
+    names = names_of(source)
+    assert source.rows == int(entry["rows"])
+    asked = expected[::2] + expected[1::2]
+    got = canonical(source.fetch(reader, [(ordinal, 0) for ordinal, _ in asked], names), canon)
+    for (ordinal, row), fetched in zip(asked, got, strict=True):
+        assert canon.same(row, fetched), f"row {ordinal}"
+    for ordinal, row in expected[:: max(len(expected) // SINGLES, 1)]:
+        (alone,) = canonical(source.fetch(reader, [(ordinal, 0)], names), canon)
+        assert canon.same(row, alone), f"row {ordinal}"
+
+
+@pytest.mark.parametrize("entry", files_of("good"))
+def test_scan_of_a_good_file_gives_the_listed_rows_at_their_ordinals(entry: dict[str, str], canon: ModuleType) -> None:
+    reader = reader_of(entry)
+    source = open_source(reader, "parquet")
+    names = names_of(source)
+    listed = dict(expected_rows(entry))
+    seen = 0
+    for batch in source.scan(reader, names):
+        assert batch.column(len(names)).to_pylist() == list(range(seen, seen + batch.num_rows))
+        assert batch.schema.names[len(names)] == OFFSET
+        wanted = [i for i in range(batch.num_rows) if seen + i in listed]
+        rows = canonical(pa.table(batch).select(range(len(names))).take(wanted), canon)
+        assert all(canon.same(listed[seen + i], row) for i, row in zip(wanted, rows, strict=True))
+        seen += batch.num_rows
+    assert seen == source.rows
+
+
+@pytest.mark.parametrize("entry", files_of("bad", "bad-partial", "encrypted", "unreadable"))
+def test_a_file_that_cannot_be_read_gives_an_error_that_names_it(entry: dict[str, str]) -> None:
+    reader = reader_of(entry)
+    with pytest.raises(SourceError) as caught:
+        first_rows(reader)
+    assert caught.value.path == entry["file"]
+
+
+@pytest.mark.parametrize("entry", files_of("disputed", "other-reader"))
+def test_a_file_readers_disagree_on_gives_the_listed_rows_or_an_error(entry: dict[str, str], canon: ModuleType) -> None:
+    reader = reader_of(entry)
+    expected = expected_rows(entry)
+    try:
+        source = open_source(reader, "parquet")
+        pointers = [(ordinal, 0) for ordinal, _ in expected]
+        got = canonical(source.fetch(reader, pointers, names_of(source)), canon)
+    except SourceError as error:
+        assert error.path == entry["file"]  # noqa: PT017 - an error is as right as the rows
+        return
+    for (ordinal, row), fetched in zip(expected, got, strict=True):
+        listed = cut_to_microseconds(row) if entry["int96"] == "True" else row
+        assert canon.same(listed, fetched), f"row {ordinal}"

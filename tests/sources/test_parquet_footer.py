@@ -1,0 +1,81 @@
+"""The footer: what is taken from it, and what is refused."""
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sources.parquet.footer import LEGACY_SLACK, Footer, legacy_slack, parse_footer
+from sources.parquet.thrift import ThriftError
+from tests.sources.parquet_files import flat_table, nested_table, written
+
+
+def footer_bytes(data: bytes) -> bytes:
+    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+
+
+def test_row_groups_and_chunks_are_what_pyarrow_reads() -> None:
+    data = written(nested_table(), write_page_index=True)
+    footer = parse_footer(footer_bytes(data))
+    metadata = pq.read_metadata(io.BytesIO(data))
+    assert footer.rows == metadata.num_rows
+    assert len(footer.row_groups) == metadata.num_row_groups
+    for ordinal, group in enumerate(footer.row_groups):
+        theirs = metadata.row_group(ordinal)
+        assert group.rows == theirs.num_rows
+        assert len(group.chunks) == theirs.num_columns
+        for column, chunk in enumerate(group.chunks):
+            meta = theirs.column(column)
+            assert chunk.data_offset == meta.data_page_offset
+            assert chunk.compressed == meta.total_compressed_size
+            assert chunk.values == meta.num_values
+            assert chunk.index_length > 0
+
+
+def test_leaves_and_flatness_follow_the_schema_tree() -> None:
+    footer = parse_footer(footer_bytes(written(nested_table())))
+    assert [(column.name, column.flat, len(column.leaves)) for column in footer.columns] == [
+        ("id", True, 1),
+        ("numbers", False, 1),
+        ("point", False, 2),
+        ("map", False, 2),
+    ]
+    assert footer.columns[2].leaves[1].path == (b"point", b"tags", b"list", b"element")
+
+
+def test_cache_bytes_are_of_the_order_of_what_the_footer_holds() -> None:
+    small = parse_footer(footer_bytes(written(flat_table(), row_group_size=300)))
+    large = parse_footer(footer_bytes(written(flat_table(), row_group_size=3)))
+    assert large.cache_bytes - small.cache_bytes > 99 * 6 * 200
+
+
+@pytest.mark.parametrize(
+    ("created_by", "slack"),
+    [
+        (b"parquet-mr version 1.2.8 (build x)", LEGACY_SLACK),
+        (b"parquet-mr version 1.0.0", LEGACY_SLACK),
+        (b"parquet-mr version 1.2.9", 0),
+        (b"parquet-mr version 1.2.80", 0),
+        (b"parquet-mr version 1.10.1", 0),
+        (b"parquet-cpp-arrow version 1.0.0", 0),
+        (b"", 0),
+    ],
+)
+def test_only_writers_that_forgot_a_header_in_a_chunks_length_get_slack(created_by: bytes, slack: int) -> None:
+    assert legacy_slack(Footer(1, (), (), 0, None, created_by)) == slack
+
+
+def test_a_footer_cut_or_empty_is_refused() -> None:
+    body = footer_bytes(written(flat_table()))
+    for kept in range(0, len(body) - 1, 7):
+        with pytest.raises(ThriftError):
+            parse_footer(body[:kept])
+    with pytest.raises(ThriftError, match="no schema"):
+        parse_footer(b"\0")
+
+
+def test_column_names_that_are_not_utf8_do_not_crash() -> None:
+    data = written(pa.table({"name": [1]}), store_schema=False)
+    footer = parse_footer(footer_bytes(data.replace(b"\x04name", b"\x04\xff\xfe\xfd\xfc")))
+    assert footer.columns[0].name == "\ufffd" * 4

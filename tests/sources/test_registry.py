@@ -1,0 +1,35 @@
+"""Format names, and the bytes that speak for them."""
+
+import pytest
+
+from sources import FORMATS, UnsupportedFormat, detect, open_source
+from tests.sources.parquet_files import flat_table, written
+from tests.sources.readers import BytesReader
+
+PARQUET = written(flat_table(5))
+
+
+def test_every_format_of_the_table_can_be_opened_by_name() -> None:
+    assert open_source(BytesReader(PARQUET), "parquet").rows == 5
+
+
+def test_an_unknown_format_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(UnsupportedFormat, match=r"lake/x: no format 'orcc'; supported: parquet") as caught:
+        open_source(BytesReader(PARQUET, "lake/x"), "orcc")
+    assert caught.value.path == "lake/x"
+    assert all(name in str(caught.value) for name in FORMATS)
+
+
+def test_parquet_is_told_by_both_its_ends() -> None:
+    assert detect(BytesReader(PARQUET)) == "parquet"
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"id,name\n1,a\n", PARQUET[:-1], PARQUET[1:]])
+def test_other_bytes_are_of_no_supported_format(data: bytes) -> None:
+    with pytest.raises(UnsupportedFormat, match=r"lake/x: the bytes are of no supported format; supported: parquet"):
+        detect(BytesReader(data, "lake/x"))
+
+
+def test_an_encrypted_parquet_footer_is_said_to_be_one() -> None:
+    with pytest.raises(UnsupportedFormat, match="lake/x: a Parquet file whose footer is encrypted"):
+        detect(BytesReader(b"PARE" + PARQUET[4:-4] + b"PARE", "lake/x"))
