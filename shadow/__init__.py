@@ -1,1 +1,60 @@
-"""shadow."""
+"""The index table: which files there are, what they cover, and how a key is answered. No Spark, no web.
+
+- `storage`      the only place that opens files
+- `metadata`     JSON files with a checksum
+- `spec`         what an index is of
+- `snapshots`    the numbered states of an index; the commit
+- `segments`     what one build wrote, and what it covers
+- `coverage`     the source's files now against a snapshot
+- `partitions`   Hive-style folders
+- `view`         one snapshot, opened
+- `index_files`  index files, written and opened
+- `lookup`       key to pointers
+- `fetch`        pointers to rows
+- `values`       values of a row in Python and JSON (`calendar`: dates Python cannot hold)
+- `caches`       what stays in memory
+- `index`        all of it behind `open_index`
+- `publish`      the commit of a build; `verify` follows its pointers first
+
+docs/index-table.md shows the files and says what is promised of them.
+"""
+
+from shadow.errors import (
+    BTreeError,
+    DamagedIndexFile,
+    DamagedMetadata,
+    IndexNotFound,
+    KeyTypeError,
+    NewerFormat,
+    ShadowError,
+    SnapshotNotFound,
+    SourceError,
+    SourceNotFound,
+    SpecMismatch,
+    StalePointer,
+    UnknownColumn,
+    UsageError,
+)
+from shadow.index import FetchStats, Index, open_index
+from shadow.values import to_json
+
+__all__ = [
+    "BTreeError",
+    "DamagedIndexFile",
+    "DamagedMetadata",
+    "FetchStats",
+    "Index",
+    "IndexNotFound",
+    "KeyTypeError",
+    "NewerFormat",
+    "ShadowError",
+    "SnapshotNotFound",
+    "SourceError",
+    "SourceNotFound",
+    "SpecMismatch",
+    "StalePointer",
+    "UnknownColumn",
+    "UsageError",
+    "open_index",
+    "to_json",
+]

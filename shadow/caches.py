@@ -1,0 +1,60 @@
+"""A cache bounded by bytes, least recently used out first. Safe to share between threads."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Generic, Protocol, TypeVar
+
+
+class Sized(Protocol):
+    """Something that knows what it costs in memory; the figure may grow as it is used."""
+
+    @property
+    def cache_bytes(self) -> int: ...
+
+
+V = TypeVar("V", bound=Sized)
+
+
+class ByteCache(Generic[V]):
+    """Values by key, at most `limit` bytes of them (the one used last is kept whatever its size)."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._values: OrderedDict[Hashable, V] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}
+        self._total = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def use(self, key: Hashable, make: Callable[[], V]) -> Iterator[V]:
+        """The cached value, or a new one, to work with; what it grew to is counted afterwards.
+
+        Two threads may both make it; one of the two is kept. A value that is dropped while in use stays usable."""
+        with self._lock:
+            value = self._values.get(key)
+        if value is None:
+            value = make()
+            with self._lock:
+                value = self._values.setdefault(key, value)
+        try:
+            yield value
+        finally:
+            size = value.cache_bytes
+            with self._lock:
+                if self._values.get(key) is value:
+                    self._account(key, size)
+
+    def _account(self, key: Hashable, size: int) -> None:
+        self._values.move_to_end(key)
+        self._total += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+        while self._total > self._limit and len(self._values) > 1:
+            dropped, _ = self._values.popitem(last=False)
+            self._total -= self._sizes.pop(dropped, 0)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of all values, as counted after their last use."""
+        return self._total

@@ -1,0 +1,76 @@
+"""What can go wrong with an index, beyond the errors of one index file (`btree`) and one data file (`sources`),
+which this module hands on. Each message says what, where, and what to do."""
+
+from btree.errors import BTreeError, DamagedIndexFile, KeyTypeError, UnsortedKeys
+from sources.errors import DamagedSource, SourceError, StalePointer, UnsupportedFormat
+
+__all__ = [
+    "AlreadyExists",
+    "BTreeError",
+    "DamagedIndexFile",
+    "DamagedMetadata",
+    "DamagedSource",
+    "IndexFileGone",
+    "IndexNotFound",
+    "KeyTypeError",
+    "NewerFormat",
+    "ShadowError",
+    "SnapshotNotFound",
+    "SourceError",
+    "SourceNotFound",
+    "SpecMismatch",
+    "StalePointer",
+    "StorageError",
+    "UnknownColumn",
+    "UnsortedKeys",
+    "UnsupportedFormat",
+    "UsageError",
+]
+
+
+class ShadowError(Exception):
+    """Base of the errors of an index folder."""
+
+
+class UsageError(ShadowError):
+    """The caller asked for something that this index or source does not have."""
+
+
+class UnknownColumn(UsageError):
+    """A column that is neither in the source nor a partition column."""
+
+
+class SpecMismatch(UsageError):
+    """A build with another spec than the one the index was made with."""
+
+
+class IndexNotFound(ShadowError):
+    """The path holds no index."""
+
+
+class SourceNotFound(ShadowError):
+    """The source is missing, or holds no data files."""
+
+
+class SnapshotNotFound(ShadowError):
+    """A snapshot asked for by its number is not there (any more)."""
+
+
+class NewerFormat(ShadowError):
+    """The index was written by a later version of this program."""
+
+
+class DamagedMetadata(ShadowError):
+    """A file below `_shadow/` is missing or not what was written."""
+
+
+class IndexFileGone(DamagedMetadata):
+    """An index file that the snapshot lists is not there: vacuumed since, or lost."""
+
+
+class StorageError(ShadowError):
+    """The store cannot be read or written."""
+
+
+class AlreadyExists(StorageError):
+    """A create-only put found the name taken."""

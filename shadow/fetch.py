@@ -1,0 +1,141 @@
+"""Pointers to rows: only from files that are still what was indexed, and only rows that hold the key asked for.
+
+A partition column's value is that of the folder, as text, also where the files have a column of that name (Spark does
+so, too); a column that a file does not have is null in its rows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from btree.keys import Key, Stored, stored_values
+from shadow.caches import ByteCache
+from shadow.errors import StalePointer
+from shadow.lookup import Hit
+from shadow.partitions import partition_values
+from shadow.segments import SourceFileEntry
+from shadow.spec import IndexSpec
+from shadow.storage import OpenFile, ReadStats, Storage
+from shadow.values import python_values
+from sources import SourceFile, open_source
+
+REINDEX = "run gnomon build again"
+
+
+@dataclass(frozen=True)
+class Located:
+    """A row to read: where it lies, and the key it must hold (in stored form)."""
+
+    hit: Hit
+    key: Key
+
+
+class Fetcher:
+    """Reads rows of one source. Parsed file metadata is kept in a cache bounded by bytes; files are opened for each
+    fetch, so that a changed one is noticed."""
+
+    def __init__(self, storage: Storage, spec: IndexSpec, cache_bytes: int) -> None:
+        self._storage = storage
+        self._spec = spec
+        self._sources: ByteCache[SourceFile] = ByteCache(cache_bytes)
+
+    def rows(self, wanted: Sequence[Located], columns: Sequence[str], stats: ReadStats) -> list[dict[str, Any]]:
+        """The rows, one for each of `wanted` and in its order; each file is opened once."""
+        by_file: dict[SourceFileEntry, list[int]] = {}
+        for place, located in enumerate(wanted):
+            by_file.setdefault(located.hit.file, []).append(place)
+        answer: list[dict[str, Any]] = [{} for _ in wanted]
+        for file, places in by_file.items():
+            table = self._checked(file, [wanted[place] for place in places], columns, stats)
+            there, of_folder = table.column_names, partition_values(file.partition)
+            for name in columns:
+                if name in self._spec.partitions or name not in there:
+                    values: list[Any] = [of_folder.get(name)] * len(places)
+                else:
+                    values = python_values(table.column(name))
+                for place, value in zip(places, values, strict=True):
+                    answer[place][name] = value
+        return answer
+
+    def table(
+        self, file: SourceFileEntry, wanted: Sequence[Located], columns: Sequence[str], stats: ReadStats
+    ) -> pa.Table:
+        """The rows that lie in one file, one for each of `wanted`, with the columns in the order asked."""
+        return self._complete(self._checked(file, wanted, columns, stats), file.partition, columns, len(wanted))
+
+    def _checked(
+        self, file: SourceFileEntry, wanted: Sequence[Located], columns: Sequence[str], stats: ReadStats
+    ) -> pa.Table:
+        """Rows of one file with the columns that it has, and with its keys, which were compared."""
+        with self._open(file, stats) as reader, self._source(file, reader) as source:
+            keys = [key.name for key in self._spec.stored_keys]
+            there = set(source.schema.names) - set(self._spec.partitions)
+            needed = [name for name in dict.fromkeys([*columns, *keys]) if name in there]
+            pointers = [(one.hit.pointer.data_offset, one.hit.pointer.data_sub_offset) for one in wanted]
+            table = source.fetch(reader, pointers, needed)
+        self._check_keys(table, wanted, reader.name)
+        return table
+
+    def schema(self, file: SourceFileEntry) -> pa.Schema:
+        """The columns of a source file."""
+        with self._open(file, ReadStats()) as reader, self._source(file, reader) as source:
+            return source.schema
+
+    def _open(self, file: SourceFileEntry, stats: ReadStats) -> OpenFile:
+        """Open a source file if it is still the one that was indexed."""
+        where = f"{self._storage.root}/{file.path}"
+        try:
+            reader = self._storage.open(file.path, stats)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise StalePointer(f"the file is gone since it was indexed; {REINDEX}", where) from None
+        if (reader.size, reader.mtime_ns) != (file.size, file.mtime_ns):
+            reader.close()
+            sizes = f"then {file.size} bytes, now {reader.size}" if reader.size != file.size else "its time differs"
+            raise StalePointer(f"the file changed since it was indexed ({sizes}); {REINDEX}", where)
+        return reader
+
+    @contextmanager
+    def _source(self, file: SourceFileEntry, reader: OpenFile) -> Iterator[SourceFile]:
+        """The file, its metadata read. Metadata of another digest is of another file: size and time may be forged."""
+        key = (file.path, file.size, file.mtime_ns, file.digest)
+        with self._sources.use(key, lambda: open_source(reader, self._spec.format)) as source:
+            if source.digest != file.digest:
+                raise StalePointer(f"the file is not the one that was indexed; {REINDEX}", reader.name)
+            yield source
+
+    def _check_keys(self, table: pa.Table, wanted: Sequence[Located], where: str) -> None:
+        """Compare the keys of the rows that were read with the keys asked for, both in stored form."""
+        for i, key in enumerate(self._spec.stored_keys):
+            if key.name in table.column_names:
+                found = _stored(table.column(key.name), key.type, where)
+            else:
+                found = [None] * len(wanted)  # the file lacks the column: every row holds a null there
+            for value, located in zip(found, wanted, strict=True):
+                expected = located.key[i]
+                if value != expected and (value == value or expected == expected):  # NaN is one value
+                    raise StalePointer(
+                        f"row {located.hit.pointer.data_offset} does not hold the key it was indexed under; {REINDEX}",
+                        where,
+                    )
+
+    def _complete(self, table: pa.Table, partition: str, columns: Sequence[str], rows: int) -> pa.Table:
+        """Add partition columns, as text, and nulls for columns that the file does not have."""
+        values: Mapping[str, str | None] = partition_values(partition)
+        arrays = []
+        for name in columns:
+            if name in self._spec.partitions:
+                arrays.append(pa.array([values.get(name)] * rows, pa.string()))
+            elif name in table.column_names:
+                arrays.append(table.column(name))
+            else:
+                arrays.append(pa.nulls(rows))
+        return pa.Table.from_arrays(arrays, names=list(columns))
+
+
+def _stored(column: pa.ChunkedArray, type_name: str, where: str) -> list[Stored]:
+    try:
+        return stored_values(column, type_name)
+    except (pa.ArrowException, ValueError) as error:  # another type, or text that is not UTF-8
+        raise StalePointer(f"the key is not the {type_name} that was indexed ({error}); {REINDEX}", where) from None

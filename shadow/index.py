@@ -1,0 +1,245 @@
+"""An open index: what a program holds to answer keys."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from btree.keys import Key
+from btree.reader import LookupStats
+from shadow.coverage import Diff, SourceRoot, diff, source_of
+from shadow.errors import IndexFileGone, UnknownColumn
+from shadow.fetch import Fetcher, Located
+from shadow.lookup import Hit, Lookup, Wanted, parse_key
+from shadow.partitions import check_where
+from shadow.snapshots import snapshot_files
+from shadow.spec import IndexSpec
+from shadow.storage import FileInfo, ReadStats, Storage, storage_at
+from shadow.view import View, open_view
+from sources import Pointer
+
+CACHE_BYTES = 256 * 1024 * 1024  # memory for upper nodes and file metadata, half each
+
+
+@dataclass
+class FetchStats:
+    """What an answer cost: the index look-up, the reads of the source, microseconds of each, source files touched."""
+
+    snapshot: int = 0
+    index: LookupStats = field(default_factory=LookupStats)
+    source: ReadStats = field(default_factory=ReadStats)
+    source_files: int = 0
+    lookup_us: int = 0
+    fetch_us: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of a key, and of how many matches they are (a limit may leave some out)."""
+
+    rows: list[dict[str, Any]]
+    count: int
+
+
+@dataclass(frozen=True)
+class _State:
+    """A view and what reads its source; swapped as one."""
+
+    view: View
+    source: SourceRoot
+    fetcher: Fetcher
+    newest: FileInfo | None = None  # the file of the newest snapshot when that was last looked for
+
+
+class Index:
+    """An index at one snapshot, until `refresh` moves it to the newest. Safe to share between threads.
+
+    Errors: UsageError and KeyTypeError for what was asked; StalePointer when the source changed; the others of
+    `shadow.errors` when index or source are damaged or gone."""
+
+    def __init__(self, storage: Storage, view: View, pinned: bool, cache_bytes: int = CACHE_BYTES) -> None:
+        self._storage = storage
+        self._pinned = pinned
+        self._cache_bytes = cache_bytes // 2
+        self._lookup = Lookup(storage, self._cache_bytes)
+        self._state = self._opened(view)
+        self._refreshing = threading.Lock()
+
+    def _opened(self, view: View) -> _State:
+        source = source_of(view.spec)
+        return _State(view, source, Fetcher(source.storage, view.spec, self._cache_bytes))
+
+    @property
+    def spec(self) -> IndexSpec:
+        return self._state.view.spec
+
+    @property
+    def view(self) -> View:
+        """The snapshot that look-ups use now."""
+        return self._state.view
+
+    @property
+    def location(self) -> str:
+        return self._storage.root
+
+    def refresh(self) -> bool:
+        """Move to the newest snapshot; whether there was another one. An index opened at a number stays there."""
+        if self._pinned:
+            return False
+        with self._refreshing:
+            state = self._state
+            newest = next(reversed(snapshot_files(self._storage).values()), None)
+            if newest is not None and newest == state.newest:
+                return False
+            view = open_view(self._storage)
+            moved = view.snapshot != state.view.snapshot
+            if moved:  # to another spec where the index was made anew
+                same_spec = view.spec == state.view.spec
+                state = replace(state, view=view) if same_spec else self._opened(view)
+            self._state = replace(state, newest=newest)
+            return moved
+
+    def coverage(self) -> Diff:
+        """List the source and compare: what the snapshot does not cover yet."""
+        state = self._state
+        return diff(state.source.list(), state.view.segments)
+
+    def check(self, keys: Sequence[object], columns: Sequence[str] | None, where: Mapping[str, object] | None) -> None:
+        """Raise UsageError or KeyTypeError when a question cannot be asked; nothing is read."""
+        view = self._state.view
+        for key in keys:
+            parse_key(key, view.spec)
+        self._columns(view, columns)
+        check_where(where, view.spec.partitions)
+
+    def lookup(self, key: object, where: Mapping[str, object] | None = None) -> list[Pointer]:
+        """The pointers of a key's rows, from the index alone."""
+        return [hit.pointer for hit in self._find([key], where, FetchStats())[2][0]]
+
+    def contains(self, key: object, where: Mapping[str, object] | None = None) -> bool:
+        """Whether a covered row has this key, from the index alone."""
+        return bool(self._find([key], where, FetchStats())[2][0])
+
+    def fetch(
+        self,
+        key: object,
+        columns: Sequence[str] | None = None,
+        where: Mapping[str, object] | None = None,
+        stats: FetchStats | None = None,
+    ) -> list[dict[str, Any]]:
+        """All rows with this key; an empty list when no covered file has one."""
+        return self.fetch_many([key], columns, where, stats)[0]
+
+    def fetch_many(
+        self,
+        keys: Sequence[object],
+        columns: Sequence[str] | None = None,
+        where: Mapping[str, object] | None = None,
+        stats: FetchStats | None = None,
+    ) -> list[list[dict[str, Any]]]:
+        """The rows of each key, in the order asked. Pages shared by several rows are read once."""
+        return [answer.rows for answer in self.answer_many(keys, columns, where, stats=stats)]
+
+    def answer_many(
+        self,
+        keys: Sequence[object],
+        columns: Sequence[str] | None = None,
+        where: Mapping[str, object] | None = None,
+        limit: int | None = None,
+        stats: FetchStats | None = None,
+    ) -> list[Answer]:
+        """The first `limit` rows of each key, in the order asked, and how many it has. No more rows are read."""
+        stats = stats if stats is not None else FetchStats()
+        state, wanted, found = self._find(keys, where, stats)
+        begin = time.perf_counter_ns()
+        chosen = [hits[:limit] for hits in found]
+        located = [Located(hit, key.stored) for key, hits in zip(wanted, chosen, strict=True) for hit in hits]
+        rows = iter(state.fetcher.rows(located, self._columns(state.view, columns), stats.source))
+        answers = [Answer([next(rows) for _ in hits], len(all_)) for hits, all_ in zip(chosen, found, strict=True)]
+        stats.source_files = len({one.hit.file for one in located})
+        stats.fetch_us += (time.perf_counter_ns() - begin) // 1000
+        return answers
+
+    # -- for jobs, which group and order the work themselves ---------------------------------------------------------
+
+    def find(self, keys: Sequence[Wanted], stats: LookupStats) -> list[list[Hit]]:
+        """The hits of each key, from the index alone."""
+        return self._lookup.find(self._state.view, keys, {}, stats)
+
+    def read(
+        self,
+        path: str,
+        pointers: Sequence[tuple[int, int]],
+        keys: Sequence[Key],
+        columns: Sequence[str],
+        stats: ReadStats,
+    ) -> pa.Table:
+        """Rows of one source file: at each (data_offset, data_sub_offset) the row that must hold the key (in stored
+        form) beside it."""
+        state = self._state
+        file = state.view.covered[path]
+        wanted = [
+            Located(Hit(Pointer(path, offset, sub_offset, 0), file, ()), key)
+            for (offset, sub_offset), key in zip(pointers, keys, strict=True)
+        ]
+        return state.fetcher.table(file, wanted, columns, stats)
+
+    def row_bytes(self, path: str) -> int:
+        """Mean bytes of a row of a source file."""
+        file = self._state.view.covered[path]
+        return max(1, file.size // max(file.rows, 1))
+
+    def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
+        """Source files, newest segment first, until their columns together hold all of `names`: path and schema."""
+        state = self._state
+        wanted = set(names) - set(state.view.spec.partitions)
+        for file in reversed(state.view.covered.values()):
+            if not wanted:
+                return
+            schema = state.fetcher.schema(file)
+            if wanted & set(schema.names):
+                wanted -= set(schema.names)
+                yield f"{state.source.storage.root}/{file.path}", schema
+
+    def _columns(self, view: View, columns: Sequence[str] | None) -> Sequence[str]:
+        if columns is None:
+            return view.columns
+        unknown = [name for name in columns if name not in view.columns]
+        if unknown:
+            raise UnknownColumn(f"the source has no column {', '.join(unknown)}; it has {', '.join(view.columns)}")
+        return list(dict.fromkeys(columns))
+
+    def _find(
+        self, keys: Sequence[object], where: Mapping[str, object] | None, stats: FetchStats
+    ) -> tuple[_State, list[Wanted], list[list[Hit]]]:
+        begin = time.perf_counter_ns()
+        state = self._state
+        try:
+            wanted, found = self._find_in(state.view, keys, where, stats)
+        except IndexFileGone:  # vacuumed since: the newest snapshot does not need it
+            self.refresh()
+            if self._state.view is state.view:
+                raise
+            state = self._state
+            wanted, found = self._find_in(state.view, keys, where, stats)
+        stats.snapshot = state.view.snapshot.number
+        stats.lookup_us += (time.perf_counter_ns() - begin) // 1000
+        return state, wanted, found
+
+    def _find_in(
+        self, view: View, keys: Sequence[object], where: Mapping[str, object] | None, stats: FetchStats
+    ) -> tuple[list[Wanted], list[list[Hit]]]:
+        wanted = [parse_key(key, view.spec) for key in keys]
+        conditions = check_where(where, view.spec.partitions)
+        return wanted, self._lookup.find(view, wanted, conditions, stats.index)
+
+
+def open_index(location: str, snapshot: int | None = None, cache_bytes: int = CACHE_BYTES) -> Index:
+    """Open the index at a path or URL, at its newest snapshot or at the one asked for.
+
+    IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
+    storage = storage_at(location)
+    return Index(storage, open_view(storage, snapshot), pinned=snapshot is not None, cache_bytes=cache_bytes)

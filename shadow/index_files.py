@@ -1,0 +1,154 @@
+"""Index files on a store: written and read back by a build, opened by look-ups."""
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import pyarrow as pa
+
+from btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
+from btree.format import SYNC_BYTES
+from btree.keys import Key
+from btree.reader import LookupStats
+from btree.schema import avro_type
+from shadow.errors import AlreadyExists, IndexFileGone
+from shadow.segments import IndexFileEntry, Segment
+from shadow.spec import IndexSpec
+from shadow.storage import Storage
+from sources import Pointer
+
+INDEX_FILE_SUFFIX = ".btree.avro"
+POINTER_FIELDS = len(Pointer._fields)
+
+
+def index_file_path(segment_id: str, partition: str, bucket: int) -> str:
+    """`dt=2026-01-01/<segment>_00003.btree.avro`: Spark reads the bucket number out of `_00003`."""
+    name = f"{segment_id}_{bucket:05d}{INDEX_FILE_SUFFIX}"
+    return f"{partition}/{name}" if partition else name
+
+
+def write_index_file(
+    storage: Storage,
+    spec: IndexSpec,
+    segment_id: str,
+    partition: str,
+    bucket: int,
+    batches: Iterable[pa.RecordBatch | pa.Table],
+) -> IndexFileEntry:
+    """Write one index file from sorted batches (columns of `spec.entry_schema`), and read it back.
+
+    DamagedIndexFile when the file that was read is not the one written."""
+    writer = BTreeWriter(spec.entry_schema, sync=_sync_marker(segment_id, partition, bucket))
+    for batch in batches:
+        writer.write(batch)
+    file = writer.finish()
+    entry = IndexFileEntry(
+        index_file_path(segment_id, partition, bucket), partition, bucket, file.entries, file.size, file.crc32
+    )
+    _put(storage, entry, file.chunks)
+    _read_back(storage, entry)
+    return entry
+
+
+def _sync_marker(segment_id: str, partition: str, bucket: int) -> bytes:
+    """What Avro wants random, from the file's name: a task that is run again makes the same bytes."""
+    name = index_file_path(segment_id, partition, bucket)
+    return hashlib.blake2b(name.encode(), digest_size=SYNC_BYTES).digest()
+
+
+def _put(storage: Storage, entry: IndexFileEntry, chunks: Sequence[bytes]) -> None:
+    """Write an index file. An earlier run of the task may have done so: the same bytes stay, others are replaced (the
+    build knows the checksum of one run only)."""
+    try:
+        storage.put_new(entry.path, chunks)
+    except AlreadyExists:
+        if storage.read(entry.path) != b"".join(chunks):
+            storage.delete(entry.path)
+            storage.put_new(entry.path, chunks)
+
+
+class _Bytes:
+    """A file read whole, as an open reader."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name = name
+        self._data = data
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        data = self._data[offset : offset + length]
+        if len(data) != length:
+            raise DamagedIndexFile(f"expected {length} bytes, the file ends at {len(self._data)}", self.name, offset)
+        return data
+
+
+def _read_back(storage: Storage, entry: IndexFileEntry) -> None:
+    where = f"{storage.root}/{entry.path}"
+    data = storage.read(entry.path)
+    crc = zlib.crc32(data)
+    if crc != entry.crc32 or len(data) != entry.size:
+        raise DamagedIndexFile(f"wrote CRC {entry.crc32:08x}, read back {crc:08x}", where, 0)
+    count = BTreeReader(_Bytes(where, data)).check()
+    if count != entry.entries:
+        raise DamagedIndexFile(f"wrote {entry.entries} entries, read back {count}", where, 0)
+
+
+class _IndexFile:
+    """An index file as a `btree` reader wants it. Opened for each read: thousands may be cached, and one that was
+    removed or replaced is noticed."""
+
+    def __init__(self, storage: Storage, entry: IndexFileEntry) -> None:
+        self._storage = storage
+        self._path = entry.path
+        self._crc32 = entry.crc32
+        self.name = f"{storage.root}/{entry.path}"
+        self.size = entry.size
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        try:
+            with self._storage.open(self._path) as file:
+                if file.size != self.size:
+                    at = min(file.size, self.size)
+                    raise DamagedIndexFile(f"expected {self.size} bytes, found {file.size}", self.name, at)
+                data = file.read_range(offset, length)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise IndexFileGone(f"{self.name}: missing, though the snapshot names it; rebuild the index") from None
+        if not self._is_sound(data):
+            raise DamagedIndexFile(f"expected CRC {self._crc32:08x}, found {zlib.crc32(data):08x}", self.name, 0)
+        return data
+
+    def _is_sound(self, data: bytes) -> bool:
+        """Whether the file's CRC is right, where it was read whole, as small files are."""
+        return len(data) != self.size or zlib.crc32(data) == self._crc32
+
+
+def open_index_file(
+    storage: Storage, segment: Segment, entry: IndexFileEntry, spec: IndexSpec, stats: LookupStats
+) -> BTreeReader:
+    """An index file of a segment, made sure to be the one that the segment means: its size, its columns, its number of
+    entries, and the place of its first entry."""
+    file = _IndexFile(storage, entry)
+    tree = BTreeReader(file, stats)
+    expected = [avro_type(column.type) for column in spec.entry_schema.columns]
+    found = [avro_type(column.type) for column in tree.schema.columns]
+    if found != expected or tree.entries != entry.entries or not _belongs(tree, segment, entry, spec):
+        raise DamagedIndexFile(f"not the index file of {entry.entries} entries that was written", file.name, 0)
+    return tree
+
+
+def _belongs(tree: BTreeReader, segment: Segment, entry: IndexFileEntry, spec: IndexSpec) -> bool:
+    """Whether the first entry lies where look-ups look for it, and points to a file of its partition."""
+    return all(
+        bucket_of(key, spec.key_types, spec.buckets) == entry.bucket
+        and segment.partition_of.get(pointer_of(value).data_filename) == entry.partition
+        for key, value in tree.sample(1)
+    )
+
+
+def pointer_of(value: Key) -> Pointer:
+    """The pointer at the end of an entry's value columns."""
+    return Pointer(*cast(tuple[str, int, int, int], value[-POINTER_FIELDS:]))

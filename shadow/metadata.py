@@ -1,0 +1,51 @@
+"""JSON files below `_shadow/` carry a checksum of their content, so that a flipped byte is noticed."""
+
+import json
+import zlib
+from typing import Any
+
+from shadow.errors import DamagedMetadata
+from shadow.storage import Storage
+
+CHECKSUM = "crc32"  # of the content's canonical JSON: sorted keys, no spaces, UTF-8
+
+
+def checksum(content: dict[str, Any]) -> int:
+    """The checksum of a file's content, whatever the white space it is written with."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
+
+
+def encode(content: dict[str, Any]) -> bytes:
+    """A file's bytes: readable JSON with the checksum as its last member."""
+    text = json.dumps({**content, CHECKSUM: checksum(content)}, indent=1, ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass") + b"\n"
+
+
+def read(storage: Storage, path: str) -> dict[str, Any]:
+    """The content of a metadata file. FileNotFoundError where there is none; DamagedMetadata where it is broken."""
+    where = f"{storage.root}/{path}"
+    try:
+        data = storage.read(path)
+    except IsADirectoryError:
+        raise DamagedMetadata(f"{where}: a folder, expected a file; restore it or rebuild the index") from None
+    try:
+        content = json.loads(data.decode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        raise _damaged(where, _offset(error), "not the JSON that was written") from None
+    if not isinstance(content, dict) or content.pop(CHECKSUM, None) != checksum(content):
+        raise _damaged(where, 0, "the checksum does not match the content")
+    return content
+
+
+def _offset(error: ValueError) -> int:
+    """The byte at which the content stopped being JSON, where the error says it."""
+    if isinstance(error, UnicodeDecodeError):
+        return error.start
+    if isinstance(error, json.JSONDecodeError):
+        return len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
+    return 0
+
+
+def _damaged(where: str, offset: int, what: str) -> DamagedMetadata:
+    return DamagedMetadata(f"{where} at byte {offset}: {what}; restore the file or rebuild the index")

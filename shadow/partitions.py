@@ -1,0 +1,78 @@
+"""Hive-style partition folders: `dt=2026-01-01/country=de/part-0.parquet`. Values are text, as they stand."""
+
+from collections.abc import Mapping
+from itertools import takewhile
+from urllib.parse import unquote
+
+from shadow.errors import SourceNotFound, UsageError
+
+NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+def partition_of(path: str) -> str:
+    """The partition folders of a file's path, as they stand: "dt=2026-01-01"; "" where there are none.
+
+    They come first; folders without a = below them (as Hive's UNION makes) belong to the partition."""
+    return "/".join(takewhile(lambda folder: "=" in folder, path.split("/")[:-1]))
+
+
+def partition_values(partition: str) -> dict[str, str | None]:
+    """Column to value of a partition's folders; percent escapes undone once, Hive's null as None."""
+    pairs = [folder.partition("=") for folder in partition.split("/") if folder]
+    return {_unescaped(name): None if value == NULL_VALUE else _unescaped(value) for name, _, value in pairs}
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return unquote(text, encoding="latin-1")  # each escape a character, as Spark reads them
+
+
+def partition_columns(paths: list[str], root: str) -> tuple[str, ...]:
+    """The partition columns of a source, from the paths of its files. SourceNotFound where the files do not share the
+    same ones, or the folders are not as they should be."""
+    folders: dict[str, str] = {}
+    for path in paths:
+        folders.setdefault(path.rpartition("/")[0], path)
+    found: dict[tuple[str, ...], str] = {}
+    for folder, path in folders.items():
+        found.setdefault(_columns_of(folder, f"{root}/{path}"), path)
+    if len(found) > 1:
+        shown = "; ".join(f"{'/'.join(columns) or 'none'} at {path}" for columns, path in list(found.items())[:3])
+        raise SourceNotFound(f"{root}: its files do not share the same partition columns: {shown}")
+    return next(iter(found), ())
+
+
+def _columns_of(folder: str, where: str) -> tuple[str, ...]:
+    partition = partition_of(f"{folder}/")
+    columns = tuple(partition_values(partition))
+    folders = len(partition.split("/")) if partition else 0
+    if "=" in folder.removeprefix(partition):
+        raise SourceNotFound(f"{where}: a partition folder below a plain one; expected the root of one table")
+    if "" in columns or len(columns) != folders:
+        raise SourceNotFound(f"{where}: expected partition folders that each name another column, like dt=2026-01-01")
+    return columns
+
+
+def matches(values: Mapping[str, str | None], where: Mapping[str, str | None]) -> bool:
+    """Whether a partition has the values asked for."""
+    return all(values.get(column) == value for column, value in where.items())
+
+
+def as_partition_value(value: object) -> str | None:
+    """A partition value asked for, as the text it has in a folder's name; Hive's name of null means null."""
+    if value is None or value == NULL_VALUE:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_where(where: Mapping[str, object] | None, columns: tuple[str, ...]) -> dict[str, str | None]:
+    """The partition values asked for, as text. UsageError for a column that is not a partition column."""
+    checked: dict[str, str | None] = {}
+    for column, value in (where or {}).items():
+        if column not in columns:
+            known = ", ".join(columns) or "none"
+            raise UsageError(f"where: {column} is not a partition column (there are: {known})")
+        checked[column] = as_partition_value(value)
+    return checked

@@ -1,0 +1,167 @@
+"""A segment: what one build wrote. `_shadow/segments/<id>.avro` lists its index files, with their checksums, and
+exactly the source files they cover, with their fingerprints. Immutable."""
+
+import io
+import zlib
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import fastavro
+
+from shadow.errors import DamagedMetadata
+from shadow.storage import Storage
+
+SEGMENT_FOLDER = "_shadow/segments"
+
+_SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "SegmentItem",
+        "namespace": "gnomon",
+        "doc": "one file of a segment: either an index file or a source file",
+        "fields": [
+            {
+                "name": "index_file",
+                "type": [
+                    "null",
+                    {
+                        "type": "record",
+                        "name": "IndexFile",
+                        "fields": [
+                            {"name": "path", "type": "string"},
+                            {"name": "partition", "type": "string"},
+                            {"name": "bucket", "type": "int"},
+                            {"name": "entries", "type": "long"},
+                            {"name": "size", "type": "long"},
+                            {"name": "crc32", "type": "long"},
+                        ],
+                    },
+                ],
+            },
+            {
+                "name": "source_file",
+                "type": [
+                    "null",
+                    {
+                        "type": "record",
+                        "name": "SourceFile",
+                        "fields": [
+                            {"name": "path", "type": "string"},
+                            {"name": "partition", "type": "string"},
+                            {"name": "rows", "type": "long"},
+                            {"name": "size", "type": "long"},
+                            {"name": "mtime_ns", "type": "long"},
+                            {"name": "digest", "type": "string"},
+                        ],
+                    },
+                ],
+            },
+        ],
+    }
+)
+
+
+@dataclass(frozen=True)
+class IndexFileEntry:
+    """An index file: path below the index folder, the bucket it holds, entries, bytes, CRC of the whole file."""
+
+    path: str
+    partition: str
+    bucket: int
+    entries: int
+    size: int
+    crc32: int
+
+
+@dataclass(frozen=True)
+class SourceFileEntry:
+    """A source file as it was when it was indexed: its fingerprint is size and modification time (nanoseconds);
+    `digest` is of its own metadata, and survives a copy."""
+
+    path: str
+    partition: str
+    rows: int
+    size: int
+    mtime_ns: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """`dead` holds the ordinals of source files that no longer count; it belongs to the snapshot."""
+
+    id: str
+    index_files: tuple[IndexFileEntry, ...]
+    source_files: tuple[SourceFileEntry, ...]
+    dead: frozenset[int] = field(default=frozenset())
+
+    @cached_property
+    def by_bucket(self) -> dict[tuple[str, int], IndexFileEntry]:
+        """The index files that may hold an entry that counts, by partition and bucket."""
+        partitions = {file.partition for file in self.live.values()}
+        return {(file.partition, file.bucket): file for file in self.index_files if file.partition in partitions}
+
+    @cached_property
+    def live(self) -> dict[str, SourceFileEntry]:
+        """The source files that count, by path."""
+        return {file.path: file for i, file in enumerate(self.source_files) if i not in self.dead}
+
+    @cached_property
+    def partition_of(self) -> dict[str, str]:
+        """The partition of each source file the entries may name, dead ones included."""
+        return {file.path: file.partition for file in self.source_files}
+
+
+@dataclass(frozen=True)
+class SegmentRef:
+    """A segment as a snapshot names it: id, size and CRC of its list, dead source files."""
+
+    id: str
+    size: int
+    crc32: int
+    dead: tuple[int, ...] = ()
+
+
+def segment_path(segment_id: str) -> str:
+    return f"{SEGMENT_FOLDER}/{segment_id}.avro"
+
+
+def write_segment(storage: Storage, segment: Segment) -> SegmentRef:
+    """Write the list of a segment; what a snapshot needs to name it."""
+    items = [{"index_file": asdict(file), "source_file": None} for file in segment.index_files]
+    items += [{"index_file": None, "source_file": asdict(file)} for file in segment.source_files]
+    out = io.BytesIO()
+    fastavro.writer(out, _SCHEMA, items, codec="deflate")
+    data = out.getvalue()
+    storage.put_new(segment_path(segment.id), [data])
+    return SegmentRef(segment.id, len(data), zlib.crc32(data))
+
+
+def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
+    """The list of a segment. DamagedMetadata when it is missing or not what the snapshot says."""
+    path = segment_path(ref.id)
+    where = f"{storage.root}/{path}"
+    try:
+        data = storage.read(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise DamagedMetadata(
+            f"{where}: missing, though the snapshot names it; restore it or rebuild the index"
+        ) from None
+    if len(data) != ref.size or zlib.crc32(data) != ref.crc32:
+        at = min(len(data), ref.size) if len(data) != ref.size else 0
+        raise DamagedMetadata(
+            f"{where} at byte {at}: expected {ref.size} bytes with CRC {ref.crc32:08x}, found {len(data)} with "
+            f"{zlib.crc32(data):08x}; restore the file or rebuild the index"
+        )
+    items: list[dict[str, Any]] = list(fastavro.reader(io.BytesIO(data)))
+    return Segment(
+        ref.id,
+        tuple(_entry(IndexFileEntry, item["index_file"]) for item in items if item["index_file"]),
+        tuple(_entry(SourceFileEntry, item["source_file"]) for item in items if item["source_file"]),
+        frozenset(ref.dead),
+    )
+
+
+def _entry(kind: type[Any], record: dict[str, Any]) -> Any:
+    return kind(**{item.name: record[item.name] for item in fields(kind)})

@@ -1,0 +1,116 @@
+"""Snapshots: numbered, immutable lists of live segments. Putting the next number, create-only, is the commit."""
+
+import datetime as dt
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from shadow import metadata
+from shadow.errors import DamagedMetadata, SnapshotNotFound
+from shadow.segments import SegmentRef
+from shadow.storage import FileInfo, Storage
+
+SNAPSHOT_FOLDER = "_shadow/snapshots"
+SNAPSHOT_NAME = re.compile(SNAPSHOT_FOLDER + r"/(\d{20})\.json", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One state of the index. `partitions` maps a partition folder ("" where there are none) to its live rows;
+    `columns` maps the source's columns to their Arrow types, in order; `spec_crc32` is the checksum of the spec it was
+    built with; `batch` is the id of a dedup load."""
+
+    number: int
+    operation: str
+    segments: tuple[SegmentRef, ...]
+    partitions: dict[str, int]
+    columns: dict[str, str]
+    spec_crc32: int
+    committed_at: str = ""
+    batch: str | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(self.partitions.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "snapshot": self.number,
+            "parent": self.number - 1 or None,
+            "operation": self.operation,
+            "committed_at": self.committed_at,
+            "batch": self.batch,
+            "counts": self.counts,
+            "spec_crc32": self.spec_crc32,
+            "segments": [
+                {"id": ref.id, "size": ref.size, "crc32": ref.crc32, "dead": list(ref.dead)} for ref in self.segments
+            ],
+            "partitions": self.partitions,
+            "columns": self.columns,
+        }
+
+
+def snapshot_path(number: int) -> str:
+    return f"{SNAPSHOT_FOLDER}/{number:020d}.json"
+
+
+def snapshot_files(storage: Storage) -> dict[int, FileInfo]:
+    """The snapshots that are there, by number, ascending."""
+    files = {}
+    for info in storage.list(SNAPSHOT_FOLDER):
+        match = SNAPSHOT_NAME.fullmatch(info.path)
+        if match:
+            files[int(match[1])] = info
+    return files
+
+
+def snapshot_numbers(storage: Storage) -> list[int]:
+    """The numbers of the snapshots that are there, ascending."""
+    return list(snapshot_files(storage))
+
+
+def read_snapshot(storage: Storage, number: int) -> Snapshot:
+    """A snapshot by its number; SnapshotNotFound where it is gone, DamagedMetadata where it is broken."""
+    path = snapshot_path(number)
+    where = f"{storage.root}/{path}"
+    try:
+        content = metadata.read(storage, path)
+    except (FileNotFoundError, NotADirectoryError):
+        there = snapshot_numbers(storage)
+        known = f"there are {there[0]} to {there[-1]}" if there else "there is none"
+        raise SnapshotNotFound(f"{storage.root}: snapshot {number} is not there ({known})") from None
+    if content.get("snapshot") != number:
+        found = content.get("snapshot")
+        raise DamagedMetadata(f"{where} at byte 0: expected snapshot {number}, found {found!r}; restore the file")
+    try:
+        refs = (SegmentRef(s["id"], s["size"], s["crc32"], tuple(s["dead"])) for s in content["segments"])
+        return Snapshot(
+            number=number,
+            operation=content["operation"],
+            segments=tuple(refs),
+            partitions=content["partitions"],
+            columns=content["columns"],
+            spec_crc32=content["spec_crc32"],
+            committed_at=content["committed_at"],
+            batch=content["batch"],
+            counts=content["counts"],
+        )
+    except (KeyError, TypeError) as error:
+        raise DamagedMetadata(f"{where} at byte 0: not a snapshot ({error!r}); restore or rebuild it") from None
+
+
+def newest_snapshot(storage: Storage) -> Snapshot | None:
+    """The state of the index now; None before its first commit."""
+    numbers = snapshot_numbers(storage)
+    return read_snapshot(storage, numbers[-1]) if numbers else None
+
+
+def commit(storage: Storage, snapshot: Snapshot) -> None:
+    """Make a snapshot the newest: put its number create-only. AlreadyExists when another commit won the number."""
+    storage.put_new(snapshot_path(snapshot.number), [metadata.encode(snapshot.to_json())])
+
+
+def utc_now() -> str:
+    """The time of a commit, as ISO 8601 with Z."""
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,129 @@
+"""A small source and its index, written through the write path of `shadow` without Spark."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from btree.hashing import bucket_of
+from btree.keys import arrow_type, order_key, stored_values, type_of_arrow
+from shadow.coverage import SourceRoot, diff, source_root
+from shadow.index_files import write_index_file
+from shadow.partitions import partition_of
+from shadow.publish import Changes, new_segment_id, publish
+from shadow.segments import IndexFileEntry, SourceFileEntry
+from shadow.snapshots import Snapshot
+from shadow.spec import IndexSpec, KeyColumn, check_columns
+from shadow.storage import FileInfo, Storage, storage_at
+from shadow.view import open_view
+from sources import SourceFile, open_source
+
+
+def write_source(root: Path, tables: Mapping[str, pa.Table], **options: object) -> None:
+    """Parquet files by path below the root."""
+    for path, table in tables.items():
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, target, **options)
+
+
+def index_source(
+    source: Path, index: Path, keys: Sequence[str], buckets: int = 4, include: Sequence[str] = ()
+) -> Snapshot:
+    """Build, or bring up to date, the index of a source; the newest snapshot."""
+    return Build(source, index, keys, buckets, include).commit()
+
+
+class Build:
+    """A build that has written its index files, and not committed them."""
+
+    def __init__(
+        self, source: Path, index: Path, keys: Sequence[str], buckets: int = 4, include: Sequence[str] = ()
+    ) -> None:
+        root = source_root(str(source))
+        self.storage = storage_at(str(index))
+        self.view = open_view(self.storage) if (index / "_shadow/snapshots").exists() else None
+        files = root.list()
+        self.difference = diff(files, self.view.segments if self.view else ())
+        partitions = root.partitions(files)
+        opened = [(info, _metadata(root, info)) for info in self.difference.to_index]
+        self.spec = self.view.spec if self.view else _spec(root, partitions, opened, keys, buckets, include)
+        self.segment = new_segment_id()
+        self.columns = dict(self.view.snapshot.columns) if self.view else {}
+        self.covered: list[SourceFileEntry] = []
+        tables = []
+        for info, data in opened:
+            self.columns |= {field.name: str(field.type) for field in data.schema}
+            partition = partition_of(info.path) if partitions else ""
+            entry = SourceFileEntry(info.path, partition, data.rows, info.size, info.mtime_ns, data.digest)
+            self.covered.append(entry)
+            tables.append(_entries(root, self.spec, entry, data))
+        self.index_files = write_entries(self.storage, self.spec, self.segment, tables) if tables else []
+
+    def commit(self) -> Snapshot:
+        changes = Changes("build", self.index_files, self.covered, self.difference.dead, self.columns)
+        return publish(self.storage, self.spec, self.view.snapshot if self.view else None, changes, self.segment)
+
+
+def _metadata(root: SourceRoot, info: FileInfo) -> SourceFile:
+    with root.storage.open(info.path) as reader:
+        return open_source(reader, "parquet")
+
+
+def _spec(
+    root: SourceRoot,
+    partitions: tuple[str, ...],
+    opened: Sequence[tuple[FileInfo, SourceFile]],
+    keys: Sequence[str],
+    buckets: int,
+    include: Sequence[str],
+) -> IndexSpec:
+    types = {field.name: type_of_arrow(field.type) for _, data in reversed(opened) for field in data.schema}
+    columns = [
+        KeyColumn(name, "string", partition=True) if name in partitions else KeyColumn(name, str(types[name]))
+        for name in keys
+    ]
+    included = tuple(KeyColumn(name, str(types[name])) for name in include)
+    single = root.single_file is not None
+    spec = IndexSpec(root.location, single, "parquet", partitions, tuple(columns), included, buckets)
+    check_columns(spec)
+    return spec
+
+
+def _entries(root: SourceRoot, spec: IndexSpec, file: SourceFileEntry, data: SourceFile) -> pa.Table:
+    """The entries of one file with their partition in front."""
+    columns = (*spec.stored_keys, *spec.include)
+    there = [column.name for column in columns if column.name in data.schema.names]
+    with root.storage.open(file.path) as reader:
+        batches = list(data.scan(reader, there))
+    rows = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in [*there, "a", "b", "c"]})
+    arrays = [
+        rows.column(there.index(column.name)).cast(arrow_type(column.type))
+        if column.name in there
+        else pa.nulls(len(rows), arrow_type(column.type))
+        for column in columns
+    ]
+    texts = [pa.array([text] * len(rows), pa.string()) for text in (file.partition, file.path)]
+    numbers = [column.cast(kind) for column, kind in zip(rows.columns[-3:], POINTER_NUMBERS, strict=True)]
+    names = [column.name for column in spec.entry_schema.columns]
+    return pa.table([texts[0], *arrays, texts[1], *numbers], names=["", *names])
+
+
+POINTER_NUMBERS = (pa.int64(), pa.int32(), pa.int32())
+
+
+def write_entries(storage: Storage, spec: IndexSpec, segment: str, tables: Sequence[pa.Table]) -> list[IndexFileEntry]:
+    """Sort entries into their index files, and write these."""
+    entries = pa.concat_tables(tables)
+    stored = [stored_values(entries.column(1 + i), key.type) for i, key in enumerate(spec.stored_keys)]
+    keys = list(zip(*stored, strict=True))
+    places: dict[tuple[str, int], list[int]] = {}
+    for row, (partition, key) in enumerate(zip(entries.column(0).to_pylist(), keys, strict=True)):
+        places.setdefault((partition, bucket_of(key, spec.key_types, spec.buckets)), []).append(row)
+    written = []
+    for (partition, bucket), rows in sorted(places.items()):
+        rows.sort(key=lambda row: order_key(keys[row]))
+        table = entries.drop_columns([""]).take(rows)
+        written.append(write_index_file(storage, spec, segment, partition, bucket, [table]))
+    return written

@@ -1,0 +1,107 @@
+"""The cache holds at most its limit, whatever its values grow to and however many threads use it."""
+
+import random
+import threading
+
+import pytest
+
+from shadow.caches import ByteCache
+
+
+class Thing:
+    def __init__(self, size: int) -> None:
+        self.cache_bytes = size
+
+
+def sizes(cache: ByteCache[Thing], keys: str) -> list[int]:
+    """What the cache gives for the keys; 0 where it has to make it."""
+    found = []
+    for key in keys:
+        with cache.use(key, lambda: Thing(0)) as thing:
+            found.append(thing.cache_bytes)
+    return found
+
+
+def put(cache: ByteCache[Thing], key: str, size: int) -> None:
+    with cache.use(key, lambda: Thing(size)):
+        pass
+
+
+def test_a_value_is_made_once() -> None:
+    cache: ByteCache[Thing] = ByteCache(100)
+    with cache.use("a", lambda: Thing(1)) as first, cache.use("a", lambda: Thing(2)) as second:
+        assert first is second
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    cache: ByteCache[Thing] = ByteCache(100)
+    for key in "abc":
+        put(cache, key, 30)
+    put(cache, "a", 0)  # used again
+    put(cache, "d", 30)
+    assert cache.cache_bytes == 90
+    assert sizes(cache, "acd") == [30, 30, 30]
+    assert sizes(cache, "b") == [0]
+
+
+def test_what_a_value_grows_to_in_use_counts() -> None:
+    cache: ByteCache[Thing] = ByteCache(100)
+    put(cache, "a", 10)
+    put(cache, "b", 10)
+    with cache.use("b", lambda: Thing(0)) as thing:
+        thing.cache_bytes = 95
+    assert cache.cache_bytes == 95
+    assert sizes(cache, "ab") == [0, 95]
+
+
+def test_the_value_used_last_is_kept_whatever_its_size() -> None:
+    cache: ByteCache[Thing] = ByteCache(100)
+    put(cache, "a", 10)
+    put(cache, "big", 1000)
+    assert cache.cache_bytes == 1000
+    put(cache, "c", 10)
+    assert cache.cache_bytes == 10
+
+
+def test_a_value_that_cannot_be_made_leaves_nothing() -> None:
+    cache: ByteCache[Thing] = ByteCache(100)
+
+    def fail() -> Thing:
+        raise OSError("unreachable")
+
+    with pytest.raises(OSError, match="unreachable"), cache.use("a", fail):
+        pass
+    assert sizes(cache, "a") == [0]
+
+
+def test_an_error_in_use_leaves_the_value() -> None:
+    cache: ByteCache[Thing] = ByteCache(100)
+    with pytest.raises(KeyError), cache.use("a", lambda: Thing(7)):
+        raise KeyError
+    assert cache.cache_bytes == 7
+
+
+def test_threads_keep_the_limit_and_never_meet_an_error() -> None:
+    cache: ByteCache[Thing] = ByteCache(1000)
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        try:
+            for _ in range(2000):
+                with cache.use(rng.randrange(50), lambda: Thing(10)) as thing:
+                    thing.cache_bytes = min(thing.cache_bytes + rng.randrange(10), 200)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert 0 < cache.cache_bytes <= 1000
+    with cache.use("last", lambda: Thing(1)):
+        pass
+    assert cache.cache_bytes == sum(cache._sizes.values())

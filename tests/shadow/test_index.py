@@ -1,0 +1,290 @@
+"""An open index answers from one snapshot, follows the newest, and never takes damage for absence."""
+
+import re
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from shadow import metadata, open_index
+from shadow.errors import (
+    DamagedMetadata,
+    IndexFileGone,
+    IndexNotFound,
+    KeyTypeError,
+    ShadowError,
+    SnapshotNotFound,
+    SourceNotFound,
+    UnknownColumn,
+    UsageError,
+)
+from shadow.index import FetchStats
+from shadow.snapshots import snapshot_path
+from shadow.spec import SPEC_PATH
+from tests.shadow.make_index import index_source, write_source
+
+
+def add(folder: Path, day: int, keys: list[int], column: str = "k", buckets: int = 4) -> int:
+    """A partition, indexed; the new snapshot."""
+    write_source(folder / "lake", {f"dt={day}/a.parquet": pa.table({column: keys, "day": [day] * len(keys)})})
+    return index_source(folder / "lake", folder / "index", [column], buckets).number
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    """An index of two snapshots: keys 0..9 of day 1, then 10..19 of day 2."""
+    add(tmp_path, 1, list(range(10)))
+    add(tmp_path, 2, list(range(10, 20)))
+    return str(tmp_path / "index")
+
+
+def test_an_index_is_its_newest_snapshot_and_older_ones_stay_readable(place: str) -> None:
+    newest, first = open_index(place), open_index(place, snapshot=1)
+    assert (newest.view.snapshot.number, first.view.snapshot.number) == (2, 1)
+    assert (newest.contains(15), first.contains(15), first.contains(5)) == (True, False, True)
+    assert newest.view.snapshot.partitions == {"dt=1": 10, "dt=2": 10}
+    with pytest.raises(SnapshotNotFound, match=r"snapshot 3 is not there \(there are 1 to 2\)"):
+        open_index(place, snapshot=3)
+
+
+def test_refresh_moves_to_the_newest_and_says_so(place: str, tmp_path: Path) -> None:
+    index, pinned = open_index(place), open_index(place, snapshot=2)
+    assert not index.refresh()
+    add(tmp_path, 3, [100])
+    assert not index.contains(100)
+    assert (index.refresh(), index.refresh()) == (True, False)
+    assert index.fetch(100) == [{"k": 100, "day": 3, "dt": "3"}]
+    assert not pinned.refresh()
+    assert not pinned.contains(100)
+
+
+def test_under_a_limit_all_matches_are_counted_and_no_other_row_is_read(tmp_path: Path) -> None:
+    rows = pa.table({"k": [1, 2] * 500, "text": [f"{i}" * 50 for i in range(1000)]})
+    write_source(tmp_path / "lake", {"a.parquet": rows}, data_page_size=500, write_batch_size=10, use_dictionary=False)
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    index, all_, some = open_index(str(tmp_path / "index")), FetchStats(), FetchStats()
+    [whole] = index.answer_many([1], stats=all_)
+    [part] = index.answer_many([1], limit=3, stats=some)
+    assert (part.rows, part.count, whole.count) == (whole.rows[:3], 500, 500)
+    assert some.source.bytes * 10 < all_.source.bytes
+    assert index.answer_many([3], limit=3)[0].count == 0
+
+
+def test_an_answer_names_its_snapshot_and_its_cost(place: str) -> None:
+    stats = FetchStats()
+    open_index(place).fetch_many([1, 15, 99], stats=stats)
+    assert (stats.snapshot, stats.source_files) == (2, 2)
+    assert stats.index.nodes > 0
+    assert stats.source.bytes > 0
+
+
+def test_coverage_says_what_the_snapshot_does_not_cover(place: str, tmp_path: Path) -> None:
+    index = open_index(place)
+    assert index.coverage().is_empty
+    write_source(tmp_path / "lake", {"dt=3/a.parquet": pa.table({"k": [1]})})
+    (tmp_path / "lake/dt=1/a.parquet").unlink()
+    found = index.coverage()
+    assert ([info.path for info in found.new], found.vanished) == (["dt=3/a.parquet"], ("dt=1/a.parquet",))
+    shutil.rmtree(tmp_path / "lake")
+    with pytest.raises(SourceNotFound, match="no data files there"):
+        index.coverage()
+    assert index.contains(5)  # the index alone needs no source
+
+
+def test_rewritten_and_vanished_files_answer_with_their_new_rows_only(place: str, tmp_path: Path) -> None:
+    (tmp_path / "lake/dt=2/a.parquet").unlink()
+    add(tmp_path, 1, [3, 1000])
+    index = open_index(place)
+    assert [index.contains(key) for key in (3, 1000, 4, 15)] == [True, True, False, False]
+    assert index.fetch(3) == [{"k": 3, "day": 1, "dt": "1"}]
+    assert index.view.snapshot.partitions == {"dt=1": 2}
+    assert open_index(place, snapshot=2).contains(15)
+
+
+def test_a_vacuumed_index_file_leads_to_the_newest_snapshot(place: str, tmp_path: Path) -> None:
+    stale, pinned = open_index(place), open_index(place, snapshot=2)
+    old = list((tmp_path / "index/dt=1").iterdir())
+    add(tmp_path, 1, [3, 1000])
+    for path in old:
+        path.unlink()
+    assert stale.fetch(3) == [{"k": 3, "day": 1, "dt": "1"}]
+    assert stale.view.snapshot.number == 3
+    with pytest.raises(IndexFileGone, match=r"index/dt=1/.*\.btree\.avro: missing"):
+        pinned.fetch(3)
+
+
+def test_threads_that_meet_a_vacuumed_file_at_once_all_get_their_rows(place: str, tmp_path: Path) -> None:
+    index = open_index(place)
+    old = list((tmp_path / "index/dt=1").iterdir())
+    add(tmp_path, 1, [3])
+    for path in old:
+        path.unlink()
+    answers = in_threads(8, lambda _: index.fetch(3))
+    assert answers == [[{"k": 3, "day": 1, "dt": "1"}]] * 8
+
+
+def test_an_index_made_anew_under_the_same_number_is_noticed(place: str, tmp_path: Path) -> None:
+    index = open_index(place)
+    index.refresh()
+    shutil.rmtree(place)
+    shutil.rmtree(tmp_path / "lake")
+    add(tmp_path, 8, [800], column="other", buckets=2)
+    add(tmp_path, 9, [900], column="other", buckets=2)
+    assert index.refresh()
+    assert (index.spec.buckets, index.view.snapshot.number) == (2, 2)
+    assert index.fetch(900) == [{"other": 900, "day": 9, "dt": "9"}]
+
+
+def in_threads(count: int, work: Callable[[int], object]) -> list[object]:
+    """What the work returned, or raised, in each thread."""
+    with ThreadPoolExecutor(count) as pool:
+        futures = [pool.submit(work, number) for number in range(count)]
+    return [future.exception() or future.result() for future in futures]
+
+
+def test_threads_get_whole_answers_while_snapshots_are_swapped_in(tmp_path: Path) -> None:
+    """Snapshot n holds days 1 to n: an answer mixed from two would show."""
+    for day in (1, 2):
+        add(tmp_path, day, [day, 777])
+    place = str(tmp_path / "index")
+    index = open_index(place, cache_bytes=100_000)  # so small that files are dropped while in use
+    done = threading.Event()
+    seen: set[int] = set()
+
+    def read(number: int) -> int:
+        answers = 0
+        while not done.is_set() or answers < 20:
+            stats = FetchStats()
+            rows = index.fetch_many([777, 1, 12345], columns=["k", "dt"], stats=stats)
+            assert [row["dt"] for row in rows[0]] == [str(day) for day in range(1, stats.snapshot + 1)]
+            assert [len(each) for each in rows] == [stats.snapshot, 1, 0]
+            seen.add(stats.snapshot)
+            answers += 1
+        return answers
+
+    def write(number: int) -> int:
+        try:
+            for day in range(3, 9):
+                add(tmp_path, day, [day, 777])
+                assert index.refresh()
+        finally:
+            done.set()
+        return 0
+
+    outcomes = in_threads(5, lambda number: write(number) if number == 0 else read(number))
+    assert [outcome for outcome in outcomes if not isinstance(outcome, int)] == []
+    assert len(seen) > 1
+    assert len(index.fetch(777)) == 8
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def metadata_files(place: str) -> list[Path]:
+    return sorted(path for path in (Path(place) / "_shadow").rglob("*") if path.is_file())
+
+
+def outcome(place: str) -> object:
+    """Everything there is to find, or the error."""
+    try:
+        index = open_index(place)
+        return [index.contains(key) for key in range(20)], index.view.columns
+    except ShadowError as error:
+        return error
+
+
+NEEDED = ("spec.json", "00000000000000000002.json", ".avro")
+
+
+def test_each_metadata_file_cut_or_flipped_is_named(place: str) -> None:
+    sound = outcome(place)
+    for path in metadata_files(place):
+        data = path.read_bytes()
+        needed = path.name.endswith(NEEDED)
+        for at in range(0, len(data), 7):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+            flipped = outcome(place)
+            path.write_bytes(data[:at])
+            for broken in (flipped, outcome(place)):
+                if broken != sound:
+                    assert isinstance(broken, DamagedMetadata)
+                    assert re.match(rf"{re.escape(str(path))} at byte \d+: ", str(broken))
+            assert needed == isinstance(outcome(place), DamagedMetadata)
+        path.write_bytes(data)
+    assert outcome(place) == sound
+
+
+def test_each_metadata_file_that_is_missing_is_named(place: str) -> None:
+    sound = outcome(place)
+    for path in metadata_files(place):
+        data = path.read_bytes()
+        path.unlink()
+        if path.name.endswith(("spec.json", ".avro")):
+            assert isinstance(outcome(place), DamagedMetadata)
+            assert str(outcome(place)).startswith(f"{path}: missing, though")
+        path.write_bytes(data)
+    assert outcome(place) == sound
+
+
+def test_each_metadata_file_of_another_index_is_refused(place: str, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    add(other, 1, [1, 2], column="k2")
+    add(other, 2, [3], column="k2")
+    sound = outcome(place)
+    strangers = metadata_files(str(other / "index"))
+    for path, stranger in zip(metadata_files(place), strangers, strict=True):
+        data = path.read_bytes()
+        path.write_bytes(stranger.read_bytes())
+        if path.name != "00000000000000000001.json":
+            assert isinstance(outcome(place), DamagedMetadata), path
+        path.write_bytes(data)
+    assert outcome(place) == sound
+
+
+def test_the_spec_of_another_index_is_named(place: str, tmp_path: Path) -> None:
+    add(tmp_path / "other", 1, [1], buckets=8)
+    shutil.copy(tmp_path / "other/index" / SPEC_PATH, Path(place) / SPEC_PATH)
+    with pytest.raises(DamagedMetadata, match=r"index/_shadow/spec.json: not the spec that snapshot 2 was built with"):
+        open_index(place)
+
+
+def test_a_snapshot_of_another_index_of_the_same_spec_names_what_it_misses(place: str, tmp_path: Path) -> None:
+    index_source(tmp_path / "lake", tmp_path / "second", ["k"])
+    content = metadata.read(open_index(str(tmp_path / "second"))._storage, snapshot_path(1)) | {"snapshot": 3}
+    (Path(place) / snapshot_path(3)).write_bytes(metadata.encode(content))
+    with pytest.raises(DamagedMetadata, match=r"index/_shadow/segments/.*\.avro: missing, though the snapshot"):
+        open_index(place)
+
+
+def test_without_any_snapshot_there_is_no_index_yet(place: str) -> None:
+    shutil.rmtree(Path(place) / "_shadow/snapshots")
+    with pytest.raises(IndexNotFound, match="no snapshot yet, its first build has not ended"):
+        open_index(place)
+
+
+def test_damage_found_by_refresh_leaves_the_view_that_works(place: str, tmp_path: Path) -> None:
+    index = open_index(place)
+    add(tmp_path, 3, [100])
+    path = tmp_path / "index" / snapshot_path(3)
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(DamagedMetadata):
+        index.refresh()
+    assert (index.contains(5), index.view.snapshot.number) == (True, 2)
+
+
+def test_a_question_that_cannot_be_asked_is_refused_before_anything_is_read(place: str, tmp_path: Path) -> None:
+    index = open_index(place)
+    shutil.rmtree(tmp_path / "lake")
+    index.check([1, "2", (3,), None], ["k", "dt"], {"dt": 1})
+    for keys, columns, where, error in (
+        (["x"], None, None, KeyTypeError),
+        ([(1, 2)], None, None, UsageError),
+        ([1], ["nothing"], None, UnknownColumn),
+        ([1], None, {"day": 1}, UsageError),
+    ):
+        with pytest.raises(error):
+            index.check(keys, columns, where)

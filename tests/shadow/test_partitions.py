@@ -1,0 +1,103 @@
+"""Partition folders mean what Spark and Hive mean by them; what they would not agree on is refused."""
+
+import datetime as dt
+
+import pytest
+
+from shadow.errors import SourceNotFound, UsageError
+from shadow.partitions import check_where, matches, partition_columns, partition_of, partition_values
+
+
+@pytest.mark.parametrize(
+    ("path", "partition"),
+    [
+        ("f.parquet", ""),
+        ("dt=1/f.parquet", "dt=1"),
+        ("dt=1/country=de/f.parquet", "dt=1/country=de"),
+        ("plain/f.parquet", ""),
+        ("dt=1/HIVE_UNION_SUBDIR_1/f.parquet", "dt=1"),
+        ("dt=1/a=b.parquet", "dt=1"),
+        ("a=b.parquet", ""),
+    ],
+)
+def test_a_files_partition_is_its_leading_folders(path: str, partition: str) -> None:
+    assert partition_of(path) == partition
+
+
+@pytest.mark.parametrize(
+    ("partition", "values"),
+    [
+        ("", {}),
+        ("dt=2026-01-01/n=007", {"dt": "2026-01-01", "n": "007"}),
+        ("p=a%2Fb", {"p": "a/b"}),
+        ("p=a%20b c", {"p": "a b c"}),
+        ("p=a=b=c", {"p": "a=b=c"}),
+        ("p=", {"p": ""}),
+        ("p=__HIVE_DEFAULT_PARTITION__", {"p": None}),
+        ("p%2Fq=1", {"p/q": "1"}),
+        ("p=%C3%BC", {"p": "ü"}),
+        ("p=ü", {"p": "ü"}),
+        ("p=%FF", {"p": "\xff"}),
+        ("p=%2541", {"p": "%41"}),
+        ("p=100%", {"p": "100%"}),
+        ("p=a+b", {"p": "a+b"}),
+        ("P=DE", {"P": "DE"}),
+    ],
+)
+def test_values_are_text_with_escapes_undone_once(partition: str, values: dict[str, str | None]) -> None:
+    assert partition_values(partition) == values
+
+
+def test_all_files_share_the_partition_columns() -> None:
+    assert partition_columns(["dt=1/c=de/f", "dt=1/c=DE/f", "dt=2/c=x=y/sub/f"], "/lake") == ("dt", "c")
+    assert partition_columns(["f", "plain/g"], "/lake") == ()
+    assert partition_columns([], "/lake") == ()
+
+
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        (["dt=1/f", "g"], "/lake: its files do not share the same partition columns: dt at dt=1/f; none at g"),
+        (["dt=1/f", "dt=1/c=2/f"], "dt at dt=1/f; dt/c at dt=1/c=2/f"),
+        (["dt=1/f", "DT=1/f"], "dt at dt=1/f; DT at DT=1/f"),
+        (["a=1/b=1/f", "b=1/a=1/f"], "a/b at a=1/b=1/f; b/a at b=1/a=1/f"),
+        (["t1/dt=1/f"], "/lake/t1/dt=1/f: a partition folder below a plain one"),
+        (["dt=1/sub/c=1/f"], "/lake/dt=1/sub/c=1/f: a partition folder below a plain one"),
+        (["dt=1/dt=2/f"], "/lake/dt=1/dt=2/f: expected partition folders that each name another column"),
+        (["=1/f"], "/lake/=1/f: expected partition folders that each name another column"),
+    ],
+)
+def test_folders_that_mean_no_one_table_are_refused(paths: list[str], said: str) -> None:
+    with pytest.raises(SourceNotFound) as caught:
+        partition_columns(paths, "/lake")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("2026-01-01", "2026-01-01"),
+        (dt.date(2026, 1, 1), "2026-01-01"),
+        (7, "7"),
+        (True, "true"),
+        (None, None),
+        ("__HIVE_DEFAULT_PARTITION__", None),
+        ("", ""),
+    ],
+)
+def test_a_value_asked_for_is_taken_as_the_text_of_a_folder(asked: object, text: str | None) -> None:
+    assert check_where({"p": asked}, ("p",)) == {"p": text}
+
+
+def test_a_column_that_is_no_partition_column_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"where: x is not a partition column \(there are: dt, c\)"):
+        check_where({"x": 1}, ("dt", "c"))
+    assert check_where(None, ()) == {}
+
+
+def test_values_match_exactly_and_case_counts() -> None:
+    values = {"c": "DE", "n": None}
+    assert matches(values, {})
+    assert matches(values, {"c": "DE", "n": None})
+    assert not matches(values, {"c": "de"})
+    assert not matches(values, {"n": ""})

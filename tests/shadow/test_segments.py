@@ -1,0 +1,93 @@
+"""The list of a segment is the one its snapshot names, byte for byte."""
+
+from pathlib import Path
+
+import pytest
+
+from shadow.errors import AlreadyExists, DamagedMetadata
+from shadow.segments import (
+    IndexFileEntry,
+    Segment,
+    SegmentRef,
+    SourceFileEntry,
+    read_segment,
+    segment_path,
+    write_segment,
+)
+from shadow.storage import Storage, storage_at
+
+INDEX_FILES = (
+    IndexFileEntry("p=1/s_00000.btree.avro", "p=1", 0, 10, 2**40, 2**32 - 1),
+    IndexFileEntry("p=2/s_00001.btree.avro", "p=2", 1, 5, 100, 0),
+)
+SOURCE_FILES = (
+    SourceFileEntry("p=1/ü.parquet", "p=1", 10, 2**40, 1_700_000_000_123_456_789, "ab" * 16),
+    SourceFileEntry("p=2/b.parquet", "p=2", 3, 1, 2, ""),
+    SourceFileEntry("p=2/c.parquet", "p=2", 2, 1, 2, ""),
+)
+SEGMENT = Segment("s", INDEX_FILES, SOURCE_FILES)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return storage_at(str(tmp_path))
+
+
+def test_a_list_comes_back_as_written(storage: Storage) -> None:
+    ref = write_segment(storage, SEGMENT)
+    assert read_segment(storage, ref) == SEGMENT
+
+
+def test_dead_files_belong_to_the_snapshot(storage: Storage) -> None:
+    ref = write_segment(storage, SEGMENT)
+    segment = read_segment(storage, SegmentRef(ref.id, ref.size, ref.crc32, dead=(1,)))
+    assert list(segment.live) == ["p=1/ü.parquet", "p=2/c.parquet"]
+    assert segment.partition_of == {file.path: file.partition for file in SOURCE_FILES}
+
+
+def test_index_files_of_a_partition_without_live_files_are_not_looked_into(storage: Storage) -> None:
+    assert set(SEGMENT.by_bucket) == {("p=1", 0), ("p=2", 1)}
+    assert set(Segment("s", INDEX_FILES, SOURCE_FILES, frozenset({1})).by_bucket) == {("p=1", 0), ("p=2", 1)}
+    assert set(Segment("s", INDEX_FILES, SOURCE_FILES, frozenset({1, 2})).by_bucket) == {("p=1", 0)}
+
+
+def test_a_list_is_never_overwritten(storage: Storage) -> None:
+    write_segment(storage, SEGMENT)
+    with pytest.raises(AlreadyExists):
+        write_segment(storage, Segment("s", (), SOURCE_FILES))
+
+
+def test_every_flipped_byte_is_noticed(storage: Storage, tmp_path: Path) -> None:
+    ref = write_segment(storage, SEGMENT)
+    path = tmp_path / segment_path("s")
+    data = path.read_bytes()
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(DamagedMetadata, match=f"{path} at byte 0: expected {len(data)} bytes with CRC"):
+            read_segment(storage, ref)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_list_cut_or_grown_is_named_with_the_place(storage: Storage, tmp_path: Path, change: int) -> None:
+    ref = write_segment(storage, SEGMENT)
+    path = tmp_path / segment_path("s")
+    data = path.read_bytes()
+    path.write_bytes((data + b"x")[: len(data) + change])
+    at = min(len(data), len(data) + change)
+    with pytest.raises(DamagedMetadata, match=f"{path} at byte {at}: .*restore the file or rebuild the index"):
+        read_segment(storage, ref)
+
+
+def test_the_list_of_another_segment_under_this_name_is_noticed(storage: Storage, tmp_path: Path) -> None:
+    ref = write_segment(storage, SEGMENT)
+    write_segment(storage, Segment("t", (), SOURCE_FILES[:1]))
+    (tmp_path / segment_path("t")).replace(tmp_path / segment_path("s"))
+    with pytest.raises(DamagedMetadata, match=r"segments/s\.avro at byte"):
+        read_segment(storage, ref)
+
+
+def test_a_missing_list_is_named(storage: Storage, tmp_path: Path) -> None:
+    ref = write_segment(storage, SEGMENT)
+    (tmp_path / segment_path("s")).unlink()
+    with pytest.raises(DamagedMetadata, match=r"segments/s\.avro: missing, though the snapshot names it"):
+        read_segment(storage, ref)

@@ -1,0 +1,185 @@
+"""The spec says what an index is of: it comes back as written, and nothing else passes for it."""
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from btree.schema import AVRO_NAME
+from shadow import metadata
+from shadow.errors import DamagedMetadata, IndexNotFound, NewerFormat, SpecMismatch, UsageError
+from shadow.spec import SPEC_PATH, IndexSpec, KeyColumn, check_columns, check_same, create_spec, read_spec
+from shadow.storage import Storage, storage_at
+
+SPEC = IndexSpec(
+    source="/lake/crawl",
+    single_file=False,
+    format="parquet",
+    partitions=("dt", "Straße"),
+    keys=(KeyColumn("url", "string"), KeyColumn("dt", "string", partition=True), KeyColumn("price", "decimal(10,2)")),
+    include=(KeyColumn("status", "int"),),
+    buckets=16,
+)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return storage_at(str(tmp_path))
+
+
+def rewritten(storage: Storage, change: Callable[[dict[str, Any]], object]) -> None:
+    """Write SPEC as a program would that writes something else."""
+    content = copy.deepcopy(SPEC.to_json())
+    change(content)
+    storage.put_new(SPEC_PATH, [metadata.encode(content)])
+
+
+def test_a_spec_comes_back_as_written(storage: Storage) -> None:
+    create_spec(storage, SPEC)
+    assert read_spec(storage) == SPEC
+
+
+def test_the_same_spec_may_be_there_already_and_another_may_not(storage: Storage) -> None:
+    create_spec(storage, SPEC)
+    create_spec(storage, SPEC)
+    with pytest.raises(SpecMismatch, match="buckets: 16 in the index, 8 asked for; build to another folder"):
+        create_spec(storage, replace(SPEC, buckets=8))
+    assert read_spec(storage) == SPEC
+
+
+def test_the_same_spec_of_another_version_is_another_file(storage: Storage) -> None:
+    rewritten(storage, lambda content: content.update(note="later versions write more"))
+    assert read_spec(storage) == SPEC
+    with pytest.raises(SpecMismatch, match="written by another version"):
+        create_spec(storage, SPEC)
+
+
+@pytest.mark.parametrize("place", ["nowhere", "file", "plain_folder"])
+def test_what_is_not_an_index_is_said_not_to_be_one(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "plain_folder").mkdir()
+    with pytest.raises(IndexNotFound, match=f"{tmp_path}/{place}: not an index .*gnomon build makes one"):
+        read_spec(storage_at(str(tmp_path / place)))
+
+
+def test_a_lost_spec_of_an_index_with_snapshots_is_damage_not_absence(storage: Storage) -> None:
+    storage.put_new("_shadow/snapshots/00000000000000000001.json", [b"{}"])
+    with pytest.raises(DamagedMetadata, match=r"_shadow/spec.json: missing, though there are snapshots"):
+        read_spec(storage)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content.update(format_version=2),
+        lambda content: content.update(format_version=2, keys="in another shape"),
+        lambda content: content["hash"].update(name="xxhash64"),
+        lambda content: content["hash"].update(seed=43),
+        lambda content: content.update(layout="flat"),
+        lambda content: content["keys"][0].update(type="geometry"),
+    ],
+)
+def test_a_newer_format_is_refused_before_a_key_is_looked_up(
+    storage: Storage, change: Callable[[dict[str, Any]], object]
+) -> None:
+    rewritten(storage, change)
+    with pytest.raises(NewerFormat, match=r"_shadow/spec.json: .* this program .*; upgrade it"):
+        read_spec(storage)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content.update(format="delta"),
+        lambda content: content.update(format_version="1"),
+        lambda content: content.pop("format_version"),
+        lambda content: content.pop("buckets"),
+        lambda content: content.update(source="text"),
+        lambda content: content.update(keys=["url"]),
+        lambda content: content.update(partitions=None),
+    ],
+)
+def test_sound_json_that_is_no_spec_is_damage(storage: Storage, change: Callable[[dict[str, Any]], object]) -> None:
+    rewritten(storage, change)
+    with pytest.raises(DamagedMetadata, match=r"_shadow/spec.json at byte 0: .*rebuild the index"):
+        read_spec(storage)
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        (["url", "Url_2"], ["url", "Url_2"]),
+        (["a.b", "user id", "a,b"], ["a_x2e_b", "user_x20_id", "a_x2c_b"]),
+        (["`x`", "é", "日"], ["_x60_x_x60_", "_xe9_", "_x65e5_"]),
+        (["1st", ""], ["_1st", "_"]),
+        (["metadata", "metadata_", "data_offset"], ["metadata_", "metadata__", "data_offset_"]),
+        (["a.b", "a_x2e_b"], ["a_x2e_b", "a_x2e_b_"]),
+        (["a_x2e_b", "a.b"], ["a_x2e_b", "a_x2e_b_"]),
+        (["ID", "id", "Id"], ["ID", "id_", "Id__"]),
+        (["METADATA", "DT"], ["METADATA_", "DT_"]),
+    ],
+)
+def test_names_that_avro_or_engines_cannot_hold_are_escaped_apart(columns: list[str], names: list[str]) -> None:
+    spec = replace(SPEC, keys=tuple(KeyColumn(name, "string") for name in columns), include=())
+    assert [column.name for column in spec.entry_schema.keys] == names
+    assert all(AVRO_NAME.fullmatch(name) for name in names)
+    shown = spec.to_json()["keys"]
+    assert [(key["name"], key["column"]) for key in shown] == list(zip(columns, names, strict=True))
+
+
+def test_an_included_column_is_escaped_away_from_a_key() -> None:
+    spec = replace(SPEC, keys=(KeyColumn("a.b", "string"),), include=(KeyColumn("a_x2e_b", "int"),))
+    assert [column.name for column in spec.entry_schema.columns[:2]] == ["a_x2e_b", "a_x2e_b_"]
+
+
+def test_partition_columns_of_the_key_are_not_stored() -> None:
+    assert [key.name for key in SPEC.stored_keys] == ["url", "price"]
+    assert SPEC.key_types == ("string", "decimal(10,2)")
+    assert [column.name for column in SPEC.entry_schema.keys] == ["url", "price"]
+
+
+def test_the_file_reads_as_the_docs_page_shows_it(storage: Storage, tmp_path: Path) -> None:
+    create_spec(storage, SPEC)
+    content = json.loads((tmp_path / SPEC_PATH).read_text())
+    assert content["keys"][0] == {"name": "url", "type": "string", "column": "url"}
+    assert content["keys"][1] == {"name": "dt", "type": "string", "partition": True}
+    assert content["hash"] == {"name": "spark-murmur3", "seed": 42}
+    assert next(iter(content)) == "format"
+    assert list(content)[-1] == "crc32"
+
+
+@pytest.mark.parametrize(
+    ("keys", "include", "message"),
+    [
+        (("url", "url"), (), "named twice: url, url"),
+        (("url",), ("status", "status"), "named twice"),
+        (("dt",), (), "partition columns alone"),
+    ],
+)
+def test_keys_that_cannot_work_are_refused(keys: tuple[str, ...], include: tuple[str, ...], message: str) -> None:
+    spec = replace(
+        SPEC,
+        keys=tuple(KeyColumn(name, "string", name in SPEC.partitions) for name in keys),
+        include=tuple(KeyColumn(name, "string") for name in include),
+    )
+    with pytest.raises(UsageError, match=message):
+        check_columns(spec)
+
+
+def test_a_mismatch_names_each_difference() -> None:
+    other = replace(SPEC, source="/lake/other", keys=SPEC.keys[:1])
+    with pytest.raises(SpecMismatch, match=r"^/lake/index: another spec; ") as caught:
+        check_same(SPEC, other, "/lake/index")
+    assert "source: {'location': '/lake/crawl'" in str(caught.value)
+    assert "keys: " in str(caught.value)
+    check_same(SPEC, replace(SPEC), "/lake/index")
+
+
+def test_a_column_of_no_key_type_is_a_difference_like_any_other() -> None:
+    asked = replace(SPEC, keys=(KeyColumn("no_such_column", "unknown"),))
+    with pytest.raises(SpecMismatch, match="no_such_column"):
+        check_same(SPEC, asked, "/lake/index")

@@ -1,0 +1,89 @@
+"""Local disk keeps the contract of a store; and what is true of it alone."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shadow.errors import StorageError
+from shadow.storage import LocalStorage, Storage, storage_at
+from tests.shadow.storage_contract import StorageContract
+
+
+class TestLocalStorage(StorageContract):
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> Storage:
+        return storage_at(str(tmp_path / "root"))
+
+
+@pytest.mark.parametrize("location", ["{}", "file://{}", "file:{}", "file://localhost{}", "{}/", "{}/x/.."])
+def test_a_path_and_a_file_url_are_the_same_place(tmp_path: Path, location: str) -> None:
+    (tmp_path / "x").mkdir()
+    assert storage_at(location.format(tmp_path)).root == str(tmp_path)
+
+
+def test_a_relative_path_is_made_absolute_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = storage_at("lake")
+    monkeypatch.chdir("/")
+    storage.put_new("f", [b"x"])
+    assert (tmp_path / "lake/f").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("location", ["s3://lake/index", "hdfs://host/x", "file://host/x"])
+def test_a_store_that_cannot_be_reached_is_named(location: str) -> None:
+    with pytest.raises(StorageError, match="expected") as caught:
+        storage_at(location)
+    assert str(caught.value).startswith(location)
+
+
+def test_an_absolute_path_is_taken_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"x")
+    assert LocalStorage(str(tmp_path / "root")).read(str(tmp_path / "elsewhere")) == b"x"
+
+
+def test_a_listing_skips_what_is_no_file_and_follows_links(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/f").write_bytes(b"12")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "file_link").symlink_to(tmp_path / "real/f")
+    (tmp_path / "to_nothing").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    found = [(info.path, info.size) for info in LocalStorage(str(tmp_path)).list()]
+    assert found == [("file_link", 2), ("link/f", 2), ("real/f", 2)]
+
+
+def test_a_pipe_is_refused_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(IsADirectoryError, match="pipe: not a file"):
+        LocalStorage(str(tmp_path)).open("pipe")
+
+
+def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def synced(fd: int) -> None:
+        steps.append(f"sync {Path(os.readlink(f'/proc/self/fd/{fd}')).name.split('-')[0]}")
+        fsync(fd)
+
+    def linked(source: Path, target: Path) -> None:
+        steps.append(f"link {target.name}")
+        link(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "link", linked)
+    root = tmp_path / "root"
+    LocalStorage(str(root)).put_new("new/name", [b"x"])
+    assert steps == [f"sync {tmp_path.name.split('-')[0]}", "sync root", "sync _staged", "link name", "sync new"]
+
+
+def test_closing_twice_closes_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x")
+    file = LocalStorage(str(tmp_path)).open("f")
+    file.close()
+    with LocalStorage(str(tmp_path)).open("f") as other:
+        file.close()
+        assert other.read_range(0, 1) == b"x"
