@@ -1,1 +1,13 @@
-"""indexer."""
+"""The Spark jobs: build an index, load rows by key, load only what is new.
+
+- `build`    source to index: list, diff, scan, write, commit (`files`, `specs`, `scan`, `write` are its steps)
+- `load`     rows by key: a join that shuffles the sample and never the index or the payload
+- `dedup`    rows whose key was never loaded, and the load that appends them
+- `session`  a Spark session for programs that are not handed one
+"""
+
+from indexer.build import BuildResult, build
+from indexer.dedup import DedupResult, append_new, filter_new
+from indexer.load import load
+
+__all__ = ["BuildResult", "DedupResult", "append_new", "build", "filter_new", "load"]

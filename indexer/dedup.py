@@ -1,0 +1,143 @@
+"""Dedup: rows whose key was never loaded, and the load that appends them to the source and indexes them.
+
+Which copy of a key wins within a batch is not ordered. Nulls equal nulls. Before the check the index is brought up to
+date, so that whatever an earlier run appended before it died counts as loaded; a second load at the same time is not
+guarded against.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from btree.reader import LookupStats
+from indexer.build import build
+from indexer.keys import cast_keys, column, map_batches, to_buckets, wanted_keys
+from indexer.stage import publish_staged, stage
+from indexer.tables import source_types, writes_micros
+from indexer.tasks import open_in_worker
+from shadow import Index, UsageError, open_index
+from shadow.snapshots import read_snapshot, snapshot_numbers
+from shadow.spec import IndexSpec
+from shadow.storage import storage_at
+
+SCOPES = ("table", "partition")
+
+
+@dataclass(frozen=True)
+class DedupResult:
+    """What a dedup load did; rows, unless a name says otherwise."""
+
+    batch_id: str
+    known_batch: bool
+    rows_read: int
+    duplicates_in_batch: int
+    already_loaded: int
+    appended: int
+    files: int
+    snapshot: int
+    seconds: float
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def filter_new(spark: SparkSession, index: str, batch: DataFrame, scope: str = "table") -> DataFrame:
+    """The rows of `batch` whose key no covered row of the source has, one row for each key.
+
+    With scope="partition" a key counts as loaded only where its own partition has it. Lazy."""
+    if scope not in SCOPES:
+        raise UsageError(f"scope: expected one of {', '.join(SCOPES)}, found {scope!r}")
+    opened = open_index(index)
+    within = opened.spec.partitions if scope == "partition" else ()
+    missing = [name for name in within if name not in batch.columns]
+    if missing:
+        raise UsageError(f"batch: scope partition needs the column {', '.join(missing)}")
+    rows = to_buckets(cast_keys(batch, opened.spec, "batch"), opened.spec)
+    # One shuffle serves both: rows with one key are in one task, and a task holds keys of one bucket.
+    unknown = _unknown(opened.location, opened.view.snapshot.number, tuple(within))
+    return map_batches(rows.dropDuplicates(_identity(opened.spec, scope)), unknown, rows.schema)
+
+
+def _unknown(
+    location: str, snapshot: int, within: Sequence[str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def unknown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        index = open_in_worker(location, snapshot)
+        for batch in batches:
+            hits = index.find(wanted_keys(batch, index.spec, within), LookupStats())
+            yield batch.filter(pa.array([not found for found in hits], pa.bool_()))
+
+    return unknown
+
+
+def append_new(spark: SparkSession, index: str, batch: DataFrame, batch_id: str, scope: str = "table") -> DedupResult:
+    """Append the rows of `batch` whose key was never loaded to the source, and index them.
+
+    `batch_id` names the batch: once it is committed, running it again does nothing. UsageError when the batch's
+    columns are not the source's, before anything is written."""
+    begin = time.perf_counter()
+    known = _snapshot_of(index, batch_id)
+    if known is not None:
+        return DedupResult(batch_id, True, 0, 0, 0, 0, 0, known, round(time.perf_counter() - begin, 3))
+    spec = open_index(index).spec
+    if spec.single_file:
+        raise UsageError(f"{spec.source}: a source of one file cannot be appended to; dedup needs a folder")
+
+    def bring_up_to_date(batch_id: str | None = None) -> int:
+        keys, include = [key.name for key in spec.keys], [column.name for column in spec.include]
+        return build(spark, spec.source, index, keys, include, spec.format, spec.buckets, batch_id).snapshot
+
+    bring_up_to_date()
+    opened = open_index(index)
+    rows = _in_source_schema(spark, batch, opened).persist()
+    try:
+        read = rows.count()
+        distinct = rows.select(*[column(name) for name in _identity(spec, scope)]).distinct().count()
+        new = filter_new(spark, index, rows, scope)
+        staged = stage(new, spec.source, spec.partitions, batch_id, writes_micros(opened, opened.view.columns))
+        files, appended = publish_staged(storage_at(spec.source), staged)
+    finally:
+        rows.unpersist()
+    return DedupResult(
+        batch_id=batch_id,
+        known_batch=False,
+        rows_read=read,
+        duplicates_in_batch=read - distinct,
+        already_loaded=distinct - appended,
+        appended=appended,
+        files=files,
+        snapshot=bring_up_to_date(batch_id),
+        seconds=round(time.perf_counter() - begin, 3),
+    )
+
+
+def _identity(spec: IndexSpec, scope: str) -> list[str]:
+    """The columns that make two rows the same one: the key, and in scope partition the partition, too."""
+    within = spec.partitions if scope == "partition" else ()
+    return list(dict.fromkeys([*(key.name for key in spec.keys), *within]))
+
+
+def _in_source_schema(spark: SparkSession, batch: DataFrame, index: Index) -> DataFrame:
+    """The batch with the source's columns in their order. UsageError, with the differences, where they do not fit."""
+    wanted = source_types(spark, index, index.view.columns)
+    found = {field.name: field.dataType for field in batch.schema}
+    problems = [f"{name} is not a column of the source" for name in found if name not in wanted.names]
+    for field in wanted:
+        name = field.name
+        if name not in found:
+            problems.append(f"{name} is missing")
+        elif name not in index.spec.partitions and found[name] != field.dataType:
+            problems.append(f"{name} is {found[name].simpleString()}, expected {field.dataType.simpleString()}")
+    if problems:
+        raise UsageError(f"batch: its columns are not the source's: {'; '.join(problems)}; nothing was written")
+    return batch.select(*[column(n).cast("string") if n in index.spec.partitions else column(n) for n in wanted.names])
+
+
+def _snapshot_of(index: str, batch_id: str) -> int | None:
+    """The snapshot that holds a batch; None where there is none."""
+    storage = storage_at(index)
+    numbers = reversed(snapshot_numbers(storage))
+    return next((number for number in numbers if read_snapshot(storage, number).batch == batch_id), None)

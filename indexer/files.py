@@ -1,0 +1,71 @@
+"""What the source's files say of themselves: rows, columns and fingerprints, read from their own metadata."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from shadow.coverage import SourceRoot
+from shadow.errors import StalePointer
+from shadow.partitions import partition_of
+from shadow.segments import SourceFileEntry
+from shadow.storage import FileInfo
+from sources import detect, open_source
+
+READERS = 16  # files whose metadata is read at a time
+
+
+@dataclass(frozen=True)
+class Described:
+    """A source file to index: its entry for the segment, its columns, mean bytes a row, bytes that the scan of the
+    indexed columns reads."""
+
+    entry: SourceFileEntry
+    schema: pa.Schema
+    row_bytes: int
+    scan_bytes: int
+
+
+def detect_format(root: SourceRoot, files: Sequence[FileInfo]) -> str:
+    """The format of a source, from the first bytes of its first file. UnsupportedFormat names what was found."""
+    with root.storage.open(files[0].path) as reader:
+        return detect(reader)
+
+
+def describe(
+    root: SourceRoot, format_name: str, partitions: bool, files: Sequence[FileInfo], indexed: Sequence[str]
+) -> list[Described]:
+    """Open each file and read its metadata. A damaged file, or one of another format, fails the build."""
+
+    def one(info: FileInfo) -> Described:
+        with root.storage.open(info.path) as reader:
+            if (reader.size, reader.mtime_ns) != (info.size, info.mtime_ns):
+                raise StalePointer("the file changed while the source was listed; run the build again", reader.name)
+            source = open_source(reader, format_name)
+            partition = partition_of(info.path) if partitions else ""
+            entry = SourceFileEntry(info.path, partition, source.rows, info.size, info.mtime_ns, source.digest)
+            row_bytes = max(1, info.size // max(source.rows, 1))
+            return Described(entry, source.schema, row_bytes, source.scan_bytes(indexed))
+
+    with ThreadPoolExecutor(READERS) as pool:
+        return list(pool.map(one, files))
+
+
+def check_unchanged(root: SourceRoot, described: Sequence[Described]) -> None:
+    """Fail when a file changed or vanished while it was being indexed."""
+    now = {info.path: (info.size, info.mtime_ns) for info in root.list()}
+    for entry in (one.entry for one in described):
+        if now.get(entry.path) != (entry.size, entry.mtime_ns):
+            raise StalePointer(
+                "the file changed while it was being indexed; nothing was committed, run the build again",
+                f"{root.storage.root}/{entry.path}",
+            )
+
+
+def columns_of(described: Sequence[Described], known: Mapping[str, str]) -> dict[str, str]:
+    """All columns seen so far with their Arrow types: those known, then new ones in file order."""
+    columns = dict(known)
+    for one in described:
+        columns |= {field.name: str(field.type) for field in one.schema}
+    return columns

@@ -1,0 +1,167 @@
+"""Load: the rows of many keys, as a join that shuffles the sample but neither the index nor the payload.
+
+The sample goes to the index's buckets, each task looks its keys up in its own index files; the pointers found go
+to their source files, each task reads its rows in file order.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.accumulators import Accumulator
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from btree.reader import LookupStats
+from indexer.keys import cast_keys, column, map_batches, to_buckets, wanted_keys
+from indexer.tables import arrow_schema, source_types
+from indexer.tasks import open_in_worker
+from shadow import Index, UsageError, open_index
+from shadow.storage import ReadStats
+
+FILE, OFFSET, SUB_OFFSET = "__gnomon_file", "__gnomon_offset", "__gnomon_sub_offset"
+POINTER_FIELDS = [
+    StructField(FILE, StringType()),
+    StructField(OFFSET, LongType()),
+    StructField(SUB_OFFSET, IntegerType()),
+]
+TASKS_PER_CORE = 2
+ROWS_PER_PIECE = 10_000  # rows of a source file that go to one task, so that a hot file is many tasks
+FETCH_BYTES = 64 * 1024 * 1024  # rows read at a time by a task, by the mean size of a row
+
+
+@dataclass
+class LoadCounters:
+    """Sums over the tasks of a load, complete once its result was computed; a retried task counts twice."""
+
+    index_bytes: Accumulator[int]
+    source_bytes: Accumulator[int]
+
+
+def load_counters(spark: SparkSession) -> LoadCounters:
+    context = spark.sparkContext
+    return LoadCounters(context.accumulator(0), context.accumulator(0))
+
+
+def load(
+    spark: SparkSession,
+    index: str,
+    keys: DataFrame,
+    columns: Sequence[str] | None = None,
+    how: str = "inner",
+    counters: LoadCounters | None = None,
+) -> DataFrame:
+    """The rows of the source whose key is in `keys`: all columns of `keys`, then those of the source asked for
+    (default: all that `keys` does not have).
+
+    A row of `keys` gives one row for each source row with its key; with how="left" one of nulls where there is
+    none. As in SQL, a key with a null matches nothing. Lazy; errors of a task (StalePointer ...) fail the job."""
+    if how not in ("inner", "left"):
+        raise UsageError(f"how: expected inner or left, found {how!r}")
+    opened = open_index(index)
+    counters = counters or load_counters(spark)
+    sample = cast_keys(keys, opened.spec, "keys")
+    payload = _payload_columns(opened, sample, columns)
+    snapshot = opened.view.snapshot.number
+    located = map_batches(
+        to_buckets(sample, opened.spec),
+        _locate(opened.location, snapshot, how, counters),
+        StructType([*sample.schema, *POINTER_FIELDS]),
+    )
+    piece = F.floor(column(OFFSET) / ROWS_PER_PIECE)
+    tasks = spark.sparkContext.defaultParallelism * TASKS_PER_CORE
+    ordered = located.repartition(tasks, column(FILE), piece).sortWithinPartitions(FILE, OFFSET, SUB_OFFSET)
+    schema = StructType([*sample.schema, *source_types(spark, opened, payload)])
+    fetch = _fetch(opened.location, snapshot, payload, arrow_schema(schema), counters)
+    return map_batches(ordered, fetch, schema)
+
+
+def _payload_columns(index: Index, sample: DataFrame, columns: Sequence[str] | None) -> list[str]:
+    known, taken = index.view.columns, set(sample.columns)
+    if columns is None:
+        return [name for name in known if name not in taken]
+    unknown = [name for name in columns if name not in known]
+    if unknown:
+        raise UsageError(f"the source has no column {', '.join(unknown)}; it has {', '.join(known)}")
+    return [name for name in dict.fromkeys(columns) if name not in taken]
+
+
+def _locate(
+    location: str, snapshot: int, how: str, counters: LoadCounters
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def locate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        index = open_in_worker(location, snapshot)
+        for batch in batches:
+            stats = LookupStats()
+            wanted = wanted_keys(batch, index.spec)
+            asked = [i for i, key in enumerate(wanted) if None not in key.stored]
+            hits: list[list[Any]] = [[] for _ in wanted]
+            for i, found in zip(asked, index.find([wanted[i] for i in asked], stats), strict=True):
+                hits[i] = found
+            counters.index_bytes.add(stats.bytes)
+            yield _with_pointers(batch, hits, how)
+
+    return locate
+
+
+def _with_pointers(batch: pa.RecordBatch, hits: list[list[Any]], how: str) -> pa.RecordBatch:
+    """The rows of the sample, each as often as it has hits, beside the pointers."""
+    nothing: list[Any] = [None] if how == "left" else []
+    pointers = [hit and hit.pointer for found in hits for hit in found or nothing]
+    repeats = [len(found or nothing) for found in hits]
+    rows = batch.take(pa.array(np.repeat(np.arange(len(hits)), repeats)))
+    return pa.RecordBatch.from_arrays(
+        [
+            *rows.columns,
+            pa.array([p and p.data_filename for p in pointers], pa.string()),
+            pa.array([p and p.data_offset for p in pointers], pa.int64()),
+            pa.array([p and p.data_sub_offset for p in pointers], pa.int32()),
+        ],
+        names=[*rows.schema.names, FILE, OFFSET, SUB_OFFSET],
+    )
+
+
+def _fetch(
+    location: str, snapshot: int, payload: list[str], target: pa.Schema, counters: LoadCounters
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        index = open_in_worker(location, snapshot)
+        for batch in batches:
+            for piece in _by_file(batch, index):
+                stats = ReadStats()
+                rows = piece.drop_columns([FILE, OFFSET, SUB_OFFSET])
+                table = _read(index, piece, payload, stats)
+                counters.source_bytes.add(stats.bytes)
+                columns = [*rows.columns, *table.columns]
+                arrays = [
+                    (c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c).cast(field.type)
+                    for c, field in zip(columns, target, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=target)
+
+    return fetch
+
+
+def _read(index: Index, piece: pa.RecordBatch, payload: list[str], stats: ReadStats) -> pa.Table:
+    path = piece.column(FILE)[0].as_py()
+    if path is None:  # a left join's row without a match
+        return pa.table({name: pa.nulls(piece.num_rows) for name in payload})
+    pointers = list(zip(piece.column(OFFSET).to_pylist(), piece.column(SUB_OFFSET).to_pylist(), strict=True))
+    keys = [key.stored for key in wanted_keys(piece, index.spec)]
+    return index.read(path, pointers, keys, payload, stats)
+
+
+def _by_file(batch: pa.RecordBatch, index: Index) -> Iterator[pa.RecordBatch]:
+    """The batch, cut where the file changes and where its rows would take more than FETCH_BYTES."""
+    paths = batch.column(FILE).to_pylist()
+    begin = 0
+    while begin < len(paths):
+        most = max(1, FETCH_BYTES // index.row_bytes(paths[begin])) if paths[begin] is not None else len(paths)
+        end = begin + 1
+        while end < len(paths) and paths[end] == paths[begin] and end - begin < most:
+            end += 1
+        yield batch.slice(begin, end - begin)
+        begin = end

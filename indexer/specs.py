@@ -1,0 +1,103 @@
+"""From what a build was asked for to the spec of its index."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from btree.keys import is_key_type, type_of_arrow
+from indexer.files import Described
+from shadow.coverage import SourceRoot
+from shadow.errors import UnknownColumn, UsageError
+from shadow.spec import IndexSpec, KeyColumn, check_columns, check_same
+
+ENTRIES_PER_BUCKET = 500_000  # of the largest partition, when the bucket count is not given
+MOST_BUCKETS = 65_536
+UNKNOWN_TYPE = "unknown"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a build was asked for; `buckets` None means: as many as there are, or as the rows ask for."""
+
+    keys: Sequence[str]
+    include: Sequence[str]
+    buckets: int | None
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise UsageError("an index needs at least one key column")
+        if self.buckets is not None and not 1 <= self.buckets <= MOST_BUCKETS:
+            raise UsageError(f"buckets: expected 1 to {MOST_BUCKETS}, found {self.buckets}")
+
+
+def new_spec(
+    request: Request,
+    root: SourceRoot,
+    format_name: str,
+    partitions: Sequence[str],
+    described: Sequence[Described],
+) -> IndexSpec:
+    """The spec of a first build: types from the source's files, buckets from their rows."""
+    rows: dict[str, int] = {}
+    for one in described:
+        rows[one.entry.partition] = rows.get(one.entry.partition, 0) + one.entry.rows
+    buckets = request.buckets or min(-(-max(rows.values(), default=1) // ENTRIES_PER_BUCKET) or 1, MOST_BUCKETS)
+    for name in request.include:
+        if name in partitions or name in request.keys:
+            raise UsageError(f"include: {name} need not be included, every answer has it")
+    spec = IndexSpec(
+        source=root.location,
+        single_file=root.single_file is not None,
+        format=format_name,
+        partitions=tuple(partitions),
+        keys=tuple(_column(name, described, partitions) for name in request.keys),
+        include=tuple(_column(name, described, ()) for name in request.include),
+        buckets=buckets,
+    )
+    check_columns(spec)
+    return spec
+
+
+def check_request(
+    spec: IndexSpec, request: Request, root: SourceRoot, format_name: str, partitions: Sequence[str], where: str
+) -> None:
+    """Refuse (SpecMismatch, with the differences) a build that asks for something else than the index is."""
+    known = {column.name: column for column in (*spec.keys, *spec.include)}
+    wanted = replace(
+        spec,
+        source=root.location,
+        single_file=root.single_file is not None,
+        format=format_name,
+        partitions=tuple(partitions),
+        keys=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.keys),
+        include=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.include),
+        buckets=request.buckets or spec.buckets,
+    )
+    check_same(spec, wanted, where)
+
+
+def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
+    """Refuse files whose indexed columns have another type than the index; a column may be absent (null)."""
+    for column in (*spec.stored_keys, *spec.include):
+        for one in described:
+            if column.name in one.schema.names:
+                found = type_of_arrow(one.schema.field(column.name).type)
+                if found != column.type:
+                    raise UsageError(
+                        f"{one.entry.path}: column {column.name} is {one.schema.field(column.name).type}, "
+                        f"elsewhere in the source it is {column.type}"
+                    )
+
+
+def _column(name: str, described: Sequence[Described], partitions: Sequence[str]) -> KeyColumn:
+    """A column with its type in the first file that has it."""
+    if name in partitions:
+        return KeyColumn(name, "string", partition=True)
+    for one in described:
+        if name in one.schema.names:
+            arrow = one.schema.field(name).type
+            found = type_of_arrow(arrow)
+            if found is None or not is_key_type(found):
+                raise UsageError(f"{one.entry.path}: column {name} of type {arrow} cannot be stored in an index")
+            return KeyColumn(name, found)
+    known = [*dict.fromkeys(n for one in described for n in one.schema.names), *partitions]
+    raise UnknownColumn(f"the source has no column {name}; it has {', '.join(known)}")

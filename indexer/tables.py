@@ -1,0 +1,59 @@
+"""What Spark says of source files: the types of their columns."""
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from shadow import Index, UsageError
+
+PATTERN_SIGNS = re.compile(r"[\\*?\[\]{}]")
+
+
+def read_parquet(spark: SparkSession, paths: Sequence[str], schema: StructType | str | None = None) -> DataFrame:
+    """Parquet files by their exact paths. Spark takes a path as a pattern, so its signs are escaped (its option not
+    to look for patterns reads each of several files twice when a folder above them is named like one)."""
+    reader = spark.read if schema is None else spark.read.schema(schema)
+    return reader.parquet(*map(exact, paths))
+
+
+def exact(path: str) -> str:
+    """A path as a pattern that only it matches."""
+    return PATTERN_SIGNS.sub(r"\\\g<0>", path)
+
+
+def source_types(spark: SparkSession, index: Index, names: Sequence[str]) -> StructType:
+    """The source's columns in the types Spark reads them in (partition columns are text); in Arrow's where Spark
+    cannot read the file. UsageError for a column that no Spark type holds."""
+    found: dict[str, DataType] = {name: StringType() for name in index.spec.partitions}
+    for path, schema in index.schemas(names):
+        try:
+            in_spark = {field.name: field.dataType for field in read_parquet(spark, [path]).schema}
+        except PySparkException:
+            in_spark = {}
+        for field in schema:
+            if field.name in names and field.name not in found:
+                found[field.name] = in_spark.get(field.name) or _from_arrow(field)
+    return StructType([StructField(name, found.get(name, StringType())) for name in names])
+
+
+def _from_arrow(field: pa.Field) -> DataType:
+    try:
+        return from_arrow_type(field.type)
+    except PySparkException:
+        raise UsageError(f"column {field.name} of type {field.type} has no Spark type; name other columns") from None
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow types Spark takes for these columns, timestamps in UTC."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def writes_micros(index: Index, names: Sequence[str]) -> bool:
+    """Whether the source's timestamps lie in its files as microseconds (and not as Spark's INT96)."""
+    kinds = [field.type for _, schema in index.schemas(names) for field in schema]
+    return any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds)

@@ -1,0 +1,130 @@
+"""Index files written inside Spark tasks: sorted Arrow batches in, one row for each file out."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from itertools import groupby, pairwise
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from btree.hashing import SEED, hash_int
+from indexer.files import Described
+from indexer.scan import FILE, GROUP, ROW, partitions_of
+from shadow.publish import write_index_file
+from shadow.segments import IndexFileEntry
+from shadow.spec import IndexSpec
+from shadow.storage import storage_at
+from sources import POINTER_COLUMNS
+
+RESULT = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition", pa.string()),
+        ("bucket", pa.int32()),
+        ("entries", pa.int64()),
+        ("size", pa.int64()),
+        ("crc32", pa.int64()),
+    ]
+)
+RESULT_DDL = "path string, partition string, bucket int, entries bigint, size bigint, crc32 bigint"
+ROWS_PER_TASK = 1_000_000
+MOST_TASKS = 4096
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """What each task is told."""
+
+    index: str
+    spec: IndexSpec
+    segment: str
+    partitions: list[str]
+    paths: list[str]
+    row_bytes: list[int]  # by file
+
+
+def write_index_files(
+    entries: DataFrame, index: str, spec: IndexSpec, segment: str, described: Sequence[Described]
+) -> list[IndexFileEntry]:
+    """Shuffle the scanned entries to their index files, sort, write and read back; the files written."""
+    partitions = partitions_of(described)
+    rows = sum(one.entry.rows for one in described)
+    task = WriteTask(
+        index,
+        spec,
+        segment,
+        partitions,
+        [one.entry.path for one in described],
+        [min(one.row_bytes, 2**31 - 1) for one in described],
+    )
+    cores = entries.sparkSession.sparkContext.defaultParallelism
+    groups = len(partitions) * spec.buckets
+    tasks = min(groups, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)
+    keys = [key.name for key in spec.entry_schema.keys]
+    written = (
+        entries.repartition(tasks, _route(tasks))
+        .sortWithinPartitions(GROUP, *keys, FILE, ROW)
+        .mapInArrow(_writer(task), RESULT_DDL)
+        .collect()
+    )
+    return [IndexFileEntry(**row.asDict()) for row in written]
+
+
+def _route(tasks: int) -> F.Column:
+    """A column whose hash sends group g to task g mod `tasks`: Spark routes by its own hash, so the values that
+    hash to each task are looked up beforehand. Neighbouring buckets of a large partition go to different tasks."""
+    values: dict[int, int] = {}
+    candidate = 0
+    while len(values) < tasks:
+        signed = hash_int(candidate, SEED)
+        values.setdefault((signed - (1 << 32) if signed >> 31 else signed) % tasks, candidate)
+        candidate += 1
+    routes = F.array(*[F.lit(values[task]) for task in range(tasks)])
+    return F.get(routes, F.pmod(F.col(GROUP), F.lit(tasks)))
+
+
+def _writer(task: WriteTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = storage_at(task.index)
+        done = []
+        for group, pieces in groupby(_pieces(batches), key=lambda piece: piece[0]):
+            partition, bucket = divmod(group, task.spec.buckets)
+            entry = write_index_file(
+                storage,
+                task.spec,
+                task.segment,
+                task.partitions[partition],
+                bucket,
+                (_entries(piece, task) for _, piece in pieces),
+            )
+            done.append(astuple(entry))
+        columns = zip(*done, strict=True) if done else [()] * len(RESULT)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column, kind) for column, kind in zip(columns, RESULT.types, strict=True)], schema=RESULT
+        )
+
+    return write
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches, cut where the group changes."""
+    for batch in batches:
+        groups = batch.column(GROUP).to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+        for begin, end in pairwise(cuts):
+            if end > begin:
+                yield int(groups[begin]), batch.slice(begin, end - begin)
+
+
+def _entries(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
+    """The columns of the entry schema: keys and included columns, then the pointer."""
+    names = [column.name for column in task.spec.entry_schema.columns]
+    columns = [batch.column(name) for name in names[: -len(POINTER_COLUMNS)]]
+    files = batch.column(FILE)
+    path = pa.DictionaryArray.from_arrays(files, pa.array(task.paths, pa.string()))
+    size = pa.array(task.row_bytes, pa.int32()).take(files)
+    sub_offset = pa.array(np.zeros(len(files), np.int32))
+    arrays = [*columns, path, batch.column(ROW), sub_offset, size]
+    return pa.RecordBatch.from_arrays(arrays, names=names)

@@ -1,0 +1,112 @@
+"""Rows of many keys, against a plain Spark join."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import shadow
+from gnomon.failures import one_line
+from indexer import build, load
+from indexer.load import load_counters
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def crawl(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A source with duplicate keys within a file, across files and across partitions, null keys, and its index."""
+    root = tmp_path_factory.mktemp("crawl")
+    rows = spark.range(6000).select(
+        F.when(F.col("id") % 97 == 0, None).otherwise(F.concat(F.lit("https://é/"), F.col("id") % 4000)).alias("url"),
+        (F.col("id") * 7).alias("n"),
+        F.repeat(F.lit("x"), 200).alias("html"),
+        F.array(F.col("id"), F.col("id") + 1).alias("list"),
+        F.timestamp_seconds(F.col("id")).alias("ts"),
+        F.concat(F.lit("2026-01-0"), F.col("id") % 3 + 1).alias("dt"),
+    )
+    rows.repartition(4).write.partitionBy("dt").parquet(f"{root}/source")
+    build(spark, f"{root}/source", f"{root}/index", ["url"], buckets=3)
+    return root
+
+
+def same(left: DataFrame, right: DataFrame) -> bool:
+    return not left.exceptAll(right).take(1) and not right.exceptAll(left).take(1)
+
+
+def source_of(spark: SparkSession, crawl: Path) -> DataFrame:
+    rows = spark.read.parquet(f"{crawl}/source")
+    return rows.withColumn("dt", F.col("dt").cast("string"))
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_load_equals_a_plain_join_with_duplicates_and_nulls(spark: SparkSession, crawl: Path, how: str) -> None:
+    numbers = [i * 13 % 5000 for i in range(300)]
+    keys = spark.createDataFrame(
+        [(f"https://é/{i}", i) for i in [*numbers, *numbers[:20]]] + [(None, -1), ("", -2)],
+        "url string, `my tag.x` int",
+    )
+    loaded = load(spark, f"{crawl}/index", keys, how=how)
+    assert loaded.columns == ["url", "my tag.x", "n", "html", "list", "ts", "dt"]
+    expected = keys.join(source_of(spark, crawl), "url", how).select(*[f"`{name}`" for name in loaded.columns])
+    assert same(loaded, expected)
+    assert loaded.count() > 300
+
+
+def test_only_the_columns_asked_for_are_read(spark: SparkSession, crawl: Path) -> None:
+    keys = spark.createDataFrame([(f"https://é/{i}",) for i in range(1, 90)], "url string")
+    narrow, wide = load_counters(spark), load_counters(spark)
+    rows = load(spark, f"{crawl}/index", keys, ["n", "dt"], counters=narrow)
+    assert same(rows, keys.join(source_of(spark, crawl), "url").select("url", "n", "dt"))
+    load(spark, f"{crawl}/index", keys, counters=wide).collect()
+    assert 0 < narrow.source_bytes.value < wide.source_bytes.value
+    assert narrow.index_bytes.value > 0
+
+
+def test_neither_index_nor_payload_is_shuffled(spark: SparkSession, crawl: Path) -> None:
+    keys = spark.createDataFrame([("https://é/1",)], "url string")
+    plan = load(spark, f"{crawl}/index", keys)._jdf.queryExecution().executedPlan().toString()
+    exchanges = [line for line in plan.splitlines() if "Exchange" in line]
+    assert len(exchanges) == 2  # the sample to its buckets, the pointers to their files
+    assert "FileScan" not in plan
+    assert all("html" not in line for line in exchanges)
+
+
+def test_keys_are_cast_to_the_types_of_the_index(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    table = pa.table({"k": pa.array(range(100), pa.int64()), "b": pa.array([bytes([i, 255]) for i in range(100)])})
+    pq.write_table(table, tmp_path / "source/p.parquet")
+    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"], buckets=5)
+    for kind in ("int", "bigint", "string", "decimal(10,0)"):
+        keys = spark.range(40, 60).select(F.col("id").cast(kind).alias("k"))
+        assert load(spark, str(tmp_path / "index"), keys).count() == 20, kind
+    build(spark, str(tmp_path / "source"), str(tmp_path / "by_bytes"), ["b"], buckets=5)
+    text = spark.createDataFrame([("B/8=",)], "b string")  # base64 of 07 ff
+    assert [row.k for row in load(spark, str(tmp_path / "by_bytes"), text).collect()] == [7]
+
+
+def test_wrong_requests_are_refused_before_anything_runs(spark: SparkSession, crawl: Path) -> None:
+    keys = spark.createDataFrame([("a",)], "link string")
+    with pytest.raises(shadow.UsageError, match=r"keys: the key column url is missing; it has link"):
+        load(spark, f"{crawl}/index", keys)
+    keys = keys.withColumnRenamed("link", "url")
+    with pytest.raises(shadow.UsageError, match="no column nope"):
+        load(spark, f"{crawl}/index", keys, ["nope"])
+    with pytest.raises(shadow.UsageError, match="expected inner or left, found 'outer'"):
+        load(spark, f"{crawl}/index", keys, how="outer")
+
+
+def test_a_stale_file_fails_the_job_with_one_clear_line(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    pq.write_table(pa.table({"k": [1, 2, 3]}), tmp_path / "source/p.parquet")
+    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])
+    pq.write_table(pa.table({"k": [3, 2, 1, 0]}), tmp_path / "source/p.parquet")
+    with pytest.raises(Exception, match="the file changed since it was indexed") as caught:
+        load(spark, str(tmp_path / "index"), spark.range(4).withColumnRenamed("id", "k")).collect()
+    line = one_line(caught.value)
+    assert line.startswith(str(tmp_path / "source/p.parquet"))
+    assert "\n" not in line
+    assert "Traceback" not in line
