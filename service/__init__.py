@@ -1,1 +1,14 @@
-"""service."""
+"""The HTTP service: an index behind routes. Knows `shadow` alone of ours; loads no pyspark.
+
+- `app`        `create_app(settings)`: everything put together
+- `server`     `run(settings)`: the app on a socket, until a signal
+- `settings`   the one table of settings
+- `routes`     what is answered where
+- `requests`   paths, queries and bodies to keys and options
+- `answers`    keys and options to the bytes of an answer; runs in the service's threads
+- `keys`       a key as an answer shows it
+- `served`     an index that follows its newest snapshot
+- `errors`     the one table from error to status, the one shape of a failure
+- `redaction`  error texts without the server's folders
+- `models`     the shapes of answers, for OpenAPI; `openapi` the rest of what `/docs` says
+"""

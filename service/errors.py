@@ -1,0 +1,149 @@
+"""How every failure is answered: RFC 9457 problems, from one table of error classes.
+
+`type` is `urn:gnomon:problem:` and the title in lower case with hyphens. Failures that are the server's, or the data's,
+are logged in full under the `request_id` that their problem carries; those of the caller are not logged."""
+
+import logging
+import uuid
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.redaction import redact
+from shadow import to_json
+from shadow.errors import (
+    BTreeError,
+    IndexNotFound,
+    KeyTypeError,
+    NewerFormat,
+    ShadowError,
+    SnapshotNotFound,
+    SourceError,
+    SourceNotFound,
+    StalePointer,
+    StorageError,
+    UnknownColumn,
+    UnsupportedFormat,
+    UsageError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:gnomon:problem:"
+RETRY_AFTER_SECONDS = 5
+
+logger = logging.getLogger("gnomon.service")
+
+
+class BadRequest(Exception):
+    """The request cannot be understood."""
+
+
+class TooLarge(Exception):
+    """The request is beyond a limit of the service."""
+
+
+class KeyNotFound(Exception):
+    """No covered row has the key. `members` are those of its problem: the key, the snapshot, what it covers."""
+
+    def __init__(self, detail: str, **members: Any) -> None:
+        super().__init__(detail)
+        self.members = members
+
+
+class CannotListen(ShadowError):
+    """The address of the service cannot be had."""
+
+
+# The nearest base class counts.
+TABLE: dict[type[BaseException], tuple[int, str]] = {
+    BadRequest: (400, "Bad request"),
+    RequestValidationError: (400, "Bad request"),
+    UsageError: (400, "Bad request"),
+    KeyTypeError: (400, "Key of the wrong type"),
+    UnknownColumn: (400, "Unknown column"),
+    KeyNotFound: (404, "Key not found"),
+    SnapshotNotFound: (404, "Snapshot not found"),
+    StalePointer: (409, "Stale pointer"),
+    TooLarge: (413, "Request too large"),
+    UnsupportedFormat: (501, "Unsupported source file"),
+    NewerFormat: (503, "Index of a newer format"),
+    IndexNotFound: (503, "Index not found"),
+    SourceNotFound: (503, "Source not found"),
+    BTreeError: (503, "Damaged index"),
+    ShadowError: (503, "Damaged index"),
+    SourceError: (503, "Damaged source"),
+    StorageError: (503, "Storage unreachable"),
+    OSError: (503, "Storage unreachable"),
+    Exception: (500, "Internal error"),
+}
+# Failures of routing, before any code of ours.
+ROUTING = {404: "No such route", 405: "Method not allowed"}
+
+Roots = tuple[tuple[str, str], ...]
+
+
+def status_and_title(error: BaseException) -> tuple[int, str]:
+    """What the table says of an error."""
+    if isinstance(error, HTTPException):
+        return error.status_code, ROUTING.get(error.status_code, "Bad request")
+    return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
+
+
+def problem(error: BaseException, instance: str, roots: Roots) -> dict[str, Any]:
+    """The problem of an error; `instance` is the request's target, `roots` the folders no answer may name."""
+    status, title = status_and_title(error)
+    body = {
+        "type": TYPE_PREFIX + title.lower().replace(" ", "-"),
+        "title": title,
+        "status": status,
+        "detail": _detail(error, status, roots),
+        "instance": instance,
+    }
+    if isinstance(error, KeyTypeError):
+        body |= {"column": error.column, "expected": error.expected}
+    body |= getattr(error, "members", {})
+    if status >= 500 or isinstance(error, StalePointer):
+        body["request_id"] = uuid.uuid4().hex
+        trace = error if status == 500 else None
+        logger.error("%s %s: %s: %s", body["request_id"], instance, type(error).__name__, error, exc_info=trace)
+    return body
+
+
+def _detail(error: BaseException, status: int, roots: Roots) -> str:
+    if status == 500:
+        return "the service failed; its log says more under the request_id"
+    if isinstance(error, RequestValidationError):
+        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+    if isinstance(error, HTTPException):
+        return error.detail
+    if isinstance(error, (BadRequest, TooLarge, KeyNotFound, KeyTypeError)):
+        return str(error)  # made of what the caller sent and of the index's columns
+    return redact(error, roots)
+
+
+def problem_response(request: Request, error: Exception, roots: Roots) -> Response:
+    """The answer to a request that failed."""
+    body = problem(error, target(request), roots)
+    headers = dict(getattr(error, "headers", None) or {})
+    if body["status"] == 503:
+        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+    content = None if request.method == "HEAD" else encode(body)
+    response = Response(content, body["status"], headers, MEDIA_TYPE)
+    if content is None:
+        del response.headers["content-length"]  # it would be that of the answer to a GET
+    return response
+
+
+def target(request: Request) -> str:
+    """The path and query as they were sent."""
+    raw = request.scope.get("raw_path") or request.scope["path"].encode()
+    query = request.scope["query_string"]
+    return str((raw + b"?" + query if query else raw).decode("latin-1"))
+
+
+def encode(value: Any) -> bytes:
+    """The bytes of an answer. A lone surrogate, which has no UTF-8 form, stays the escape it came as."""
+    return to_json(value).encode("utf-8", "backslashreplace")

@@ -1,0 +1,102 @@
+"""The shapes of requests and answers, for OpenAPI. Answers are written as bytes: nothing passes through these."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class IndexCost(BaseModel):
+    """What the look-up in the index cost."""
+
+    nodes: int = Field(description="B-Tree nodes visited")
+    reads: int
+    bytes: int
+    microseconds: int
+
+
+class SourceCost(BaseModel):
+    """What reading the rows from the source cost."""
+
+    files: int
+    reads: int
+    bytes: int
+    microseconds: int
+
+
+class Explain(BaseModel):
+    """What an answer cost; the bucket for a single key only."""
+
+    bucket: int | None = None
+    index: IndexCost
+    source: SourceCost
+
+
+class RowsAnswer(BaseModel):
+    """All rows of one key. `count` is of all matches, also under `limit`."""
+
+    key: dict[str, Any]
+    count: int
+    rows: list[dict[str, Any]]
+    snapshot: int
+    explain: Explain | None = None
+
+
+class Problem(BaseModel):
+    """Every failure (RFC 9457). Some carry more: `column`, `expected`, `key`, `snapshot`, `covered`, `request_id`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(description="urn:gnomon:problem:...: stable, to be compared")
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="the path and query that were asked for")
+
+
+class BatchRequest(BaseModel):
+    """Each key is a value (one-column keys), a list in key order, or an object by column name; values may be null."""
+
+    keys: list[Any]
+    columns: list[str] | None = None
+
+
+class BatchResult(BaseModel):
+    """The rows of one key of a batch, or why they cannot be had."""
+
+    key: Any
+    count: int | None = None
+    rows: list[dict[str, Any]] | None = None
+    error: Problem | None = None
+
+
+class BatchAnswer(BaseModel):
+    """A result for each key, in the order asked."""
+
+    results: list[BatchResult]
+    snapshot: int
+    explain: Explain | None = None
+
+
+class Liveness(BaseModel):
+    """The process answers."""
+
+    alive: bool
+
+
+class CoverageCounts(BaseModel):
+    """Source files that the snapshot does not cover as they are now."""
+
+    new: int
+    changed: int
+    vanished: int
+
+
+class Readiness(BaseModel):
+    """What is served. `refused` says why the newest snapshot is not."""
+
+    ready: bool
+    snapshot: int
+    rows: int
+    source_files: int
+    coverage: CoverageCounts
+    refused: str | None

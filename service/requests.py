@@ -1,0 +1,138 @@
+"""Requests to keys and options. What cannot be understood is a BadRequest that names the parameter."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from starlette.requests import ClientDisconnect, Request
+
+from service.errors import BadRequest, TooLarge
+
+PARAMETERS = ("columns", "where", "limit", "snapshot", "explain")
+MOST_PARAMETERS = 1000
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How rows are fetched, beside their key."""
+
+    columns: list[str] | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
+    limit: int | None = None
+    snapshot: int | None = None
+    explain: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The body of `POST /rows`."""
+
+    keys: list[Any]
+    columns: list[str] | None
+
+
+def path_key(scope: Mapping[str, Any]) -> str:
+    """The key in `/rows/{key}`: the raw path, percent-decoded exactly once.
+
+    The framework's own decoding turns bytes that are no UTF-8 into U+FFFD, which would be another key."""
+    raw = scope.get("raw_path") or scope["path"].encode()
+    try:
+        return unquote_to_bytes(raw).split(b"/", 2)[2].decode()
+    except UnicodeDecodeError:
+        raise BadRequest("the key in the path is not UTF-8 when percent-decoded") from None
+
+
+def query_options(scope: Mapping[str, Any]) -> tuple[Options, dict[str, str]]:
+    """The options of a query, and the parameters that are not options: column to value."""
+    if not scope["query_string"]:
+        return Options(), {}
+    options: dict[str, list[str]] = {}
+    others: dict[str, str] = {}
+    for name, value in _pairs(scope["query_string"]):
+        if name in PARAMETERS:
+            options.setdefault(name, []).append(value)
+        elif name in others:
+            raise BadRequest(f"{name} is given twice; a key column has one value")
+        else:
+            others[name] = value
+    return _options(options), others
+
+
+def no_others(others: Mapping[str, str]) -> None:
+    """Refuse parameters that are not options."""
+    if others:
+        raise BadRequest(f"unknown parameter {', '.join(others)}; there are {', '.join(PARAMETERS)}")
+
+
+def _pairs(query: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_PARAMETERS)
+    except UnicodeDecodeError:
+        raise BadRequest("the query is not UTF-8 when percent-decoded") from None
+    except ValueError:
+        raise BadRequest(f"more than {MOST_PARAMETERS} parameters") from None
+
+
+def _options(given: Mapping[str, list[str]]) -> Options:
+    for name in ("limit", "snapshot", "explain"):
+        if len(given.get(name, ())) > 1:
+            raise BadRequest(f"{name} is given twice")
+    columns = [name for text in given["columns"] for name in text.split(",")] if "columns" in given else None
+    if columns is not None and "" in columns:
+        raise BadRequest("columns: expected column names with commas between them, like columns=a,b")
+    where: dict[str, str] = {}
+    for text in given.get("where", ()):
+        column, equals, value = text.partition("=")
+        if not equals or column in where:
+            raise BadRequest(f"where: expected one value for each partition column, like where=dt=2026-01-01: {text}")
+        where[column] = value
+    explain = given.get("explain", ["false"])[0]
+    if explain not in _FLAGS:
+        raise BadRequest(f"explain: expected true or false, found {explain}")
+    return Options(columns, where, _number(given, "limit"), _number(given, "snapshot"), _FLAGS[explain])
+
+
+def _number(given: Mapping[str, list[str]], name: str) -> int | None:
+    if name not in given:
+        return None
+    text = given[name][0]
+    if not _NUMBER.fullmatch(text):
+        raise BadRequest(f"{name}: expected a whole number, not negative, found {text}")
+    return int(text)
+
+
+async def read_body(request: Request, most_bytes: int) -> bytes:
+    """The whole body, or TooLarge before more than the limit is held."""
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most_bytes:
+                raise TooLarge(f"the body is larger than {most_bytes} bytes (setting max_body_bytes)")
+    except ClientDisconnect:
+        raise BadRequest("the connection ended inside the body") from None
+    return bytes(body)
+
+
+def parse_batch(body: bytes, most_keys: int) -> Batch:
+    """The keys and columns that the body of `POST /rows` asks for."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
+        raise BadRequest(f"the body is not JSON ({error})") from None
+    if not isinstance(content, dict) or not isinstance(content.get("keys"), list):
+        raise BadRequest('the body: expected an object like {"keys": [...], "columns": [...]}')
+    unknown = [name for name in content if name not in ("keys", "columns")]
+    if unknown:
+        raise BadRequest(f"the body: unknown member {', '.join(unknown)}; there are keys, columns")
+    columns = content.get("columns")
+    if columns is not None and not (isinstance(columns, list) and all(isinstance(name, str) for name in columns)):
+        raise BadRequest("columns: expected a list of column names")
+    if len(content["keys"]) > most_keys:
+        raise TooLarge(f"{len(content['keys'])} keys; at most {most_keys} in one batch (setting max_batch_keys)")
+    return Batch(content["keys"], columns)

@@ -1,0 +1,153 @@
+"""What is answered where. Handlers parse, hand the work to the service's threads, and return bytes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Any, ParamSpec, TypeVar
+
+from fastapi import FastAPI
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service import answers, models
+from service.errors import BadRequest, target
+from service.openapi import BATCH, KEY, OPTIONS, problems
+from service.requests import no_others, parse_batch, path_key, query_options, read_body
+from service.served import ServedIndex
+from service.settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the handlers of one app share: `app.state.service`."""
+
+    settings: Settings
+    served: ServedIndex
+    threads: Executor
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do blocking work in the service's threads."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: work(*args, **kwargs))
+
+
+class KeyConvertor(Convertor[str]):
+    """The rest of a path, whatever it holds: slashes, nothing, line ends. `requests.path_key` reads the key itself."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("key", KeyConvertor())
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
+
+
+def _found() -> Response:
+    response = Response(media_type="application/json")
+    del response.headers["content-length"]  # it would be that of the answer to a GET
+    return response
+
+
+async def get_row(request: Request) -> Response:
+    """The rows of a one-column key. The key may hold slashes; percent-encode `?`, `#` and `%`."""
+    service, key = _service(request), path_key(request.scope)
+    options, others = query_options(request.scope)
+    no_others(others)
+    return _json(await service.run(answers.rows_of, service.served, key, options))
+
+
+async def head_row(request: Request) -> Response:
+    """Whether a one-column key is there, from the index alone."""
+    service, key = _service(request), path_key(request.scope)
+    options, others = query_options(request.scope)
+    no_others(others)
+    await service.run(answers.has_rows, service.served, key, options)
+    return _found()
+
+
+async def get_rows(request: Request) -> Response:
+    """The rows of any key, by column name: `/rows?country=de&id=5`. `+` is a space; percent-encode a plus."""
+    service = _service(request)
+    options, key = query_options(request.scope)
+    return _json(await service.run(answers.rows_of, service.served, key, options))
+
+
+async def head_rows(request: Request) -> Response:
+    """Whether any key is there, by column name, from the index alone."""
+    service = _service(request)
+    options, key = query_options(request.scope)
+    await service.run(answers.has_rows, service.served, key, options)
+    return _found()
+
+
+async def post_rows(request: Request) -> Response:
+    """The rows of many keys, in the order asked; keys may hold nulls. A failed key carries its error."""
+    service = _service(request)
+    options, others = query_options(request.scope)
+    no_others(others)
+    body = await read_body(request, service.settings.max_body_bytes)
+    batch = parse_batch(body, service.settings.max_batch_keys)
+    if batch.columns is not None:
+        if options.columns is not None:
+            raise BadRequest("columns is given twice, in the query and in the body")
+        options = replace(options, columns=batch.columns)
+    return _json(await service.run(answers.rows_of_each, service.served, batch.keys, options, target(request)))
+
+
+async def healthz(request: Request) -> Response:
+    """The process answers."""
+    return _json(b'{"alive": true}')
+
+
+async def readyz(request: Request) -> Response:
+    """The snapshot that is served and its coverage; 503 where the source cannot be reached."""
+    service = _service(request)
+    return _json(await service.run(answers.readiness, service.served))
+
+
+def _without_body(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """The HEAD of a GET: some probes ask so."""
+
+    async def head(request: Request) -> Response:
+        await handler(request)
+        return _found()
+
+    return head
+
+
+def add_routes(app: FastAPI) -> None:
+    """Put every route on the app."""
+
+    def add(path: str, method: str, handler: Callable[..., Any], model: Any, failures: Any, **extra: Any) -> None:
+        responses = {200: {"model": model} if model else {"description": "Found"}, **failures}
+        app.add_api_route(
+            path, handler, methods=[method], response_model=None, responses=responses, openapi_extra=extra or None
+        )
+
+    failures, no_source, batch = problems(400, 404, 409, 503), problems(400, 404, 503), problems(400, 404, 413, 503)
+    add("/rows", "GET", get_rows, models.RowsAnswer, failures, parameters=OPTIONS)
+    add("/rows", "HEAD", head_rows, None, no_source, parameters=OPTIONS)
+    add("/rows", "POST", post_rows, models.BatchAnswer, batch, parameters=OPTIONS, requestBody=BATCH)
+    add("/rows/{key:key}", "GET", get_row, models.RowsAnswer, failures, parameters=[KEY, *OPTIONS])
+    add("/rows/{key:key}", "HEAD", head_row, None, no_source, parameters=[KEY, *OPTIONS])
+    add("/healthz", "GET", healthz, models.Liveness, {})
+    add("/readyz", "GET", readyz, models.Readiness, problems(503))
+    for path, handler in (("/healthz", healthz), ("/readyz", readyz)):
+        app.add_api_route(path, _without_body(handler), methods=["HEAD"], include_in_schema=False)

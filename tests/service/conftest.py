@@ -1,0 +1,29 @@
+"""Indexes that tests only read are made once; a test that changes one makes its own."""
+
+from pathlib import Path
+
+import pytest
+
+from service.settings import Settings
+from tests.service.lake import Client, make_crawl, make_orders
+
+
+@pytest.fixture(scope="session")
+def crawl_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return make_crawl(tmp_path_factory.mktemp("crawl"))
+
+
+@pytest.fixture(scope="session")
+def crawl(crawl_settings: Settings) -> Client:
+    return Client(crawl_settings)
+
+
+@pytest.fixture(scope="session")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Client:
+    return Client(make_orders(tmp_path_factory.mktemp("orders")))
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Client:
+    """An index in `tmp_path` that the test may break."""
+    return Client(make_crawl(tmp_path))

@@ -1,0 +1,111 @@
+"""Small sources with their indexes, and requests to an app without a socket."""
+
+import asyncio
+import datetime as dt
+import decimal
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+from fastapi import FastAPI
+
+from service.app import create_app
+from service.settings import Settings
+from tests.shadow.make_index import index_source, write_source
+
+# Each has its own way to go wrong between a client and a handler.
+ODD_KEYS = [
+    "https://example.com/a//b",
+    "a/../b",
+    "../../etc/passwd",
+    ".",
+    "a%2Fb",
+    "a/b",
+    "100%",
+    "100%25",
+    "?x=1#y",
+    "a+b c",
+    "Straße/日本",
+    "line\nend\n",
+    "",
+    "/",
+]
+TWICE = "twice"
+
+
+def crawl_table(urls: list[str]) -> pa.Table:
+    n = range(len(urls))
+    return pa.table(
+        {
+            "url": urls,
+            "n": pa.array([2**60 + i for i in n], pa.int64()),
+            "price": pa.array([decimal.Decimal(i) / 100 for i in n], pa.decimal128(10, 2)),
+            "raw": pa.array([bytes([i, 255]) for i in n], pa.binary()),
+            "at": pa.array([dt.datetime(2026, 1, 1, 0, 0, i % 60) for i in n], pa.timestamp("us", "UTC")),
+        }
+    )
+
+
+def make_crawl(folder: Path) -> Settings:
+    """Two partitions, keyed by URL: the odd keys, and one that is there three times."""
+    tables = {
+        "dt=2026-01-01/p.parquet": crawl_table([*ODD_KEYS, TWICE, TWICE]),
+        "dt=2026-01-02/p.parquet": crawl_table([TWICE, "second"]),
+    }
+    write_source(folder / "lake", tables)
+    index_source(folder / "lake", folder / "shadow", ["url"])
+    return Settings(index=str(folder / "shadow"))
+
+
+def make_orders(folder: Path) -> Settings:
+    """Keyed by country and id; both may be null."""
+    table = pa.table(
+        {
+            "country": ["de", "de", None, "fr"],
+            "id": pa.array([1, 2, 3, None], pa.int32()),
+            "day": [dt.date(2026, 1, d) for d in (1, 2, 3, 4)],
+        }
+    )
+    write_source(folder / "lake", {"orders.parquet": table})
+    index_source(folder / "lake", folder / "shadow", ["country", "id"])
+    return Settings(index=str(folder / "shadow"))
+
+
+def add_day(folder: Path, day: str, urls: list[str]) -> int:
+    """A partition more, indexed; the new snapshot."""
+    write_source(folder / "lake", {f"dt={day}/p.parquet": crawl_table(urls)})
+    return index_source(folder / "lake", folder / "shadow", ["url"]).number
+
+
+class Client:
+    """Requests to an app, the target sent exactly as given."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.app: FastAPI = create_app(settings)
+        self.served = self.app.state.service.served
+
+    def ask(self, method: str, target: str, body: object = None) -> httpx.Response:
+        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        return asyncio.run(self._ask(method, target, content))
+
+    def get(self, target: str) -> httpx.Response:
+        return self.ask("GET", target)
+
+    def post(self, body: object, query: str = "") -> httpx.Response:
+        return self.ask("POST", f"/rows{query}", body)
+
+    async def _ask(self, method: str, target: str, content: bytes) -> httpx.Response:
+        url = httpx.URL("http://gnomon/").copy_with(raw_path=target.encode("ascii"))
+        assert url.raw_path == target.encode("ascii"), "the client changed the target"
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await client.send(client.build_request(method, url, content=content))
+
+
+def rows(response: httpx.Response) -> list[dict[str, Any]]:
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    found: list[dict[str, Any]] = answer["rows"]
+    return found

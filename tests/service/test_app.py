@@ -1,0 +1,43 @@
+"""service/app.py: what an app is made of."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.service.lake import Client
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_importing_the_app_loads_no_spark_and_nothing_above_shadow() -> None:
+    program = "import sys, service.app, service.server; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"pyspark", "py4j", "indexer", "gnomon"} & set(done.stdout.split())
+
+
+def test_the_service_imports_shadow_alone_of_ours() -> None:
+    ours: set[str] = set()
+    for path in (ROOT / "service").glob("**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                ours.add((node.module or "").partition(".")[0])
+            elif isinstance(node, ast.Import):
+                ours |= {alias.name.partition(".")[0] for alias in node.names}
+    assert not ours & {"btree", "sources", "indexer", "gnomon"}
+
+
+def test_openapi_tells_every_route_with_its_options_and_failures(crawl: Client) -> None:
+    page = crawl.get("/openapi.json").json()
+    told = {path: set(methods) for path, methods in page["paths"].items()}
+    assert told == {
+        "/rows": {"get", "head", "post"},
+        "/rows/{key}": {"get", "head"},
+        "/healthz": {"get"},
+        "/readyz": {"get"},
+    }
+    get = page["paths"]["/rows/{key}"]["get"]
+    assert [p["name"] for p in get["parameters"]] == ["key", "columns", "where", "limit", "snapshot", "explain"]
+    assert set(get["responses"]) == {"200", "400", "404", "409", "503"}
+    assert list(get["responses"]["404"]["content"]) == ["application/problem+json"]
+    assert crawl.get("/docs").status_code == 200

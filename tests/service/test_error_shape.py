@@ -1,0 +1,248 @@
+"""The one shape of a failure, whatever went wrong and on whatever route (RFC 9457):
+
+    HTTP status = body["status"];  Content-Type: application/problem+json
+    {"type": "urn:gnomon:problem:<title in lower case with hyphens>", "title", "status", "detail", "instance", ...}
+
+`instance` is the path and query as they were sent. More members may follow: `column` and `expected` (a key of the wrong
+type), `key`, `snapshot` and `covered` (key not found), `request_id` (409 and 5xx: the log has the full text under it).
+503 has Retry-After. HEAD has the status and no body. No answer names a folder of the server.
+
+400 the request is wrong   404 no such key, snapshot, route   405 method   409 the source changed since it was indexed
+413 beyond a limit         500 a fault of the service         501 unsupported file   503 damaged or unreachable
+"""
+
+import json
+import logging
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.errors import TABLE, status_and_title
+from service.settings import Settings
+from tests.service.lake import TWICE, Client, crawl_table
+from tests.shadow.make_index import write_source
+
+STANDARD = ["type", "title", "status", "detail", "instance"]
+
+
+def assert_shape(response: httpx.Response, status: int, title: str, instance: str) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = response.json()
+    assert list(body)[:5] == STANDARD
+    assert body["type"] == "urn:gnomon:problem:" + title.lower().replace(" ", "-")
+    assert (body["title"], body["status"], body["instance"]) == (title, status, instance)
+    assert ("request_id" in body) == (status in (409, 500, 501, 503))
+    assert ("retry-after" in response.headers) == (status == 503)
+    return body
+
+
+def assert_silent(response: httpx.Response, folder: Path) -> None:
+    """No folder of the server in the answer: neither those of the test, nor any absolute path."""
+    text = response.text + str(response.headers)
+    assert str(folder) not in text
+    assert folder.name not in text
+    assert "/tmp" not in text
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("/rows/%ff", "not UTF-8"),
+        ("/rows?url=%ff", "not UTF-8"),
+        ("/rows", "the key needs the columns url"),
+        ("/rows?uri=a", "the key needs the columns url"),
+        ("/rows?url=a&url=b", "url is given twice"),
+        ("/rows/a?colums=n", "unknown parameter colums"),
+        ("/rows/a?columns=", "columns: expected column names"),
+        ("/rows/a?where=2026-01-01", "where: expected"),
+        ("/rows/a?where=n=1", "n is not a partition column"),
+        ("/rows/a?limit=-1", "limit: expected a whole number"),
+        ("/rows/a?limit=1&limit=2", "limit is given twice"),
+        ("/rows/a?snapshot=new", "snapshot: expected a whole number"),
+        ("/rows/a?explain=maybe", "explain: expected true or false"),
+        ("/rows/" + "a" * 20_000, "at most 16384"),
+        ("/rows?" + "&".join(f"a{i}=1" for i in range(1001)), "more than 1000 parameters"),
+    ],
+)
+def test_400_names_what_is_wrong_with_the_request(crawl: Client, target: str, says: str) -> None:
+    body = assert_shape(crawl.get(target), 400, "Bad request", target)
+    assert says in body["detail"]
+    assert crawl.ask("HEAD", target).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        ([], "expected an object"),
+        ({"keys": "a"}, "expected an object"),
+        ({"keys": [], "limit": 1}, "unknown member limit"),
+        ({"keys": [], "columns": "n"}, "columns: expected a list"),
+        ({"keys": [], "columns": [1]}, "columns: expected a list"),
+    ],
+)
+def test_400_names_what_is_wrong_with_a_body(crawl: Client, content: object, says: str) -> None:
+    assert says in assert_shape(crawl.post(content), 400, "Bad request", "/rows")["detail"]
+
+
+def test_400_columns_in_query_and_body(crawl: Client) -> None:
+    response = crawl.post({"keys": [], "columns": ["n"]}, "?columns=n")
+    assert_shape(response, 400, "Bad request", "/rows?columns=n")
+
+
+def test_400_names_the_column_and_the_type_expected(orders: Client) -> None:
+    body = assert_shape(orders.get("/rows?country=de&id=one"), 400, "Key of the wrong type", "/rows?country=de&id=one")
+    assert (body["column"], body["expected"]) == ("id", "int")
+    assert "expected int, found 'one'" in body["detail"]
+
+
+def test_400_a_composite_key_does_not_fit_in_a_path(orders: Client) -> None:
+    assert "country, id" in assert_shape(orders.get("/rows/de"), 400, "Bad request", "/rows/de")["detail"]
+
+
+def test_400_unknown_column(crawl: Client) -> None:
+    body = assert_shape(crawl.get("/rows/no?columns=nn"), 400, "Unknown column", "/rows/no?columns=nn")
+    assert "no column nn; it has url, n," in body["detail"]
+    assert_shape(crawl.post({"keys": ["a/b"], "columns": ["nn"]}), 400, "Unknown column", "/rows")
+
+
+def test_404_says_the_key_the_snapshot_and_what_is_covered(crawl: Client) -> None:
+    body = assert_shape(crawl.get("/rows/nobody"), 404, "Key not found", "/rows/nobody")
+    assert body["key"] == {"url": "nobody"}
+    assert body["snapshot"] == 1
+    assert body["covered"] == {"rows": 18, "source_files": 2}
+    assert "snapshot 1, which covers 18 rows of 2 source files" in body["detail"]
+
+
+def test_404_a_snapshot_that_is_gone(own: Client, tmp_path: Path) -> None:
+    response = own.get("/rows/a?snapshot=9")
+    body = assert_shape(response, 404, "Snapshot not found", "/rows/a?snapshot=9")
+    assert "snapshot 9 is not there" in body["detail"]
+    assert_silent(response, tmp_path)
+
+
+@pytest.mark.parametrize("target", ["/", "/row/a", "/rowsa", "/Rows/a"])
+def test_404_no_such_route(crawl: Client, target: str) -> None:
+    assert_shape(crawl.get(target), 404, "No such route", target)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "allowed"),
+    [("DELETE", "/rows/a", "GET, HEAD"), ("PUT", "/rows", "GET, HEAD, POST"), ("POST", "/readyz", "GET, HEAD")],
+)
+def test_405_says_what_is_allowed(crawl: Client, method: str, target: str, allowed: str) -> None:
+    response = crawl.ask(method, target)
+    assert_shape(response, 405, "Method not allowed", target)
+    assert response.headers.get_list("allow") == [allowed]
+
+
+def test_409_a_source_file_that_changed_is_refused(own: Client, tmp_path: Path) -> None:
+    write_source(tmp_path / "lake", {"dt=2026-01-02/p.parquet": crawl_table(["second", "third"])})
+    response = own.get("/rows/second")
+    body = assert_shape(response, 409, "Stale pointer", "/rows/second")
+    assert body["detail"].startswith("dt=2026-01-02/p.parquet: the file changed since it was indexed")
+    assert_silent(response, tmp_path)
+    assert own.ask("HEAD", "/rows/second").status_code == 200
+
+
+def test_413_too_many_keys_and_too_large_a_body(crawl_settings: Settings) -> None:
+    client = Client(crawl_settings.model_copy(update={"max_batch_keys": 2, "max_body_bytes": 100}))
+    body = assert_shape(client.post({"keys": ["a"] * 3}), 413, "Request too large", "/rows")
+    assert body["detail"] == "3 keys; at most 2 in one batch (setting max_batch_keys)"
+    assert_shape(client.post({"keys": ["a" * 100]}), 413, "Request too large", "/rows")
+
+
+def test_500_says_nothing_but_where_to_look(
+    own: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("secret in /srv/private/lake")
+
+    monkeypatch.setattr(own.served.index, "answer_many", broken)
+    with caplog.at_level(logging.ERROR):
+        response = own.get("/rows/a")
+    body = assert_shape(response, 500, "Internal error", "/rows/a")
+    assert "secret" not in response.text
+    assert body["request_id"] in caplog.text
+    assert "RuntimeError: secret in /srv/private/lake" in caplog.text
+
+
+def _flip(path: Path) -> None:
+    """Change a byte in the middle; the fingerprint stays."""
+    status, data = path.stat(), bytearray(path.read_bytes())
+    for at in range(len(data) // 3, len(data) // 2):
+        data[at] ^= 0xFF
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_503_a_damaged_index_file(own: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for path in (tmp_path / "shadow").glob("dt=*/*.avro"):
+        _flip(path)
+    response = own.get("/rows/second")
+    body = assert_shape(response, 503, "Damaged index", "/rows/second")
+    assert re.match(r"dt=2026-01-0\d/\S+\.btree\.avro at byte \d+: ", body["detail"])
+    assert_silent(response, tmp_path)
+    assert f"{tmp_path}/shadow/dt=2026-01-0" in caplog.text
+    assert body["request_id"] in caplog.text
+
+
+def test_503_an_index_file_that_is_gone(own: Client, tmp_path: Path) -> None:
+    for path in (tmp_path / "shadow").glob("dt=*/*.avro"):
+        path.unlink()
+    response = own.get("/rows/second")
+    assert_shape(response, 503, "Damaged index", "/rows/second")
+    assert_silent(response, tmp_path)
+
+
+def test_503_a_damaged_source_file(own: Client, tmp_path: Path) -> None:
+    path = tmp_path / "lake/dt=2026-01-02/p.parquet"
+    status = path.stat()
+    path.write_bytes(b"PAR1" + bytes(status.st_size - 4))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    response = own.get("/rows/second")
+    assert_shape(response, 503, "Damaged source", "/rows/second")
+    assert_silent(response, tmp_path)
+
+
+def test_503_not_ready_when_the_source_is_unreachable(own: Client, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "lake")
+    response = own.get("/readyz")
+    assert_shape(response, 503, "Source not found", "/readyz")
+    assert own.ask("HEAD", "/readyz").status_code == 503
+    assert_silent(response, tmp_path)
+
+
+def test_a_batch_wraps_the_same_problem_in_the_result_of_its_key(own: Client, tmp_path: Path) -> None:
+    write_source(tmp_path / "lake", {"dt=2026-01-02/p.parquet": crawl_table(["second", "third"])})
+    response = own.post({"keys": ["a/b", "second", TWICE, "no", "a/b"]})
+    results = response.json()["results"]
+    assert [r.get("count") for r in results] == [1, None, None, 0, 1]
+    for result in (results[1], results[2]):
+        assert list(result["error"])[:5] == STANDARD
+        assert (result["error"]["status"], result["error"]["title"]) == (409, "Stale pointer")
+        assert result["error"]["instance"] == "/rows"
+    assert response.json()["snapshot"] == 1
+    assert_silent(response, tmp_path)
+
+
+def test_head_has_the_status_and_no_body(crawl: Client) -> None:
+    response = crawl.ask("HEAD", "/rows/no")
+    assert (response.status_code, response.content) == (404, b"")
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_every_error_has_a_status_in_the_table() -> None:
+    assert {status for status, _ in TABLE.values()} == {400, 404, 409, 413, 500, 501, 503}
+    assert status_and_title(FileNotFoundError("x")) == (503, "Storage unreachable")
+    assert status_and_title(ZeroDivisionError()) == (500, "Internal error")
+    titles = dict(json.loads(json.dumps([(title, status) for status, title in TABLE.values()])))
+    assert all(titles[title] == status for status, title in TABLE.values()), "one title, one status"

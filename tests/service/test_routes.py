@@ -1,0 +1,153 @@
+"""service/routes.py: what each route promises when all is well."""
+
+from urllib.parse import quote
+
+import pytest
+
+from tests.service.lake import ODD_KEYS, TWICE, Client, rows
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_a_key_with_everything_encoded_finds_its_row(crawl: Client, key: str) -> None:
+    target = "/rows/" + "".join(f"%{byte:02X}" for byte in key.encode())
+    answer = crawl.get(target).json()
+    assert answer["key"] == {"url": key}
+    assert [row["url"] for row in answer["rows"]] == [key]
+    assert crawl.ask("HEAD", target).status_code == 200
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_a_key_in_the_query_finds_its_row(crawl: Client, key: str) -> None:
+    assert [row["url"] for row in rows(crawl.get(f"/rows?url={quote(key, safe='')}"))] == [key]
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_a_key_in_a_batch_finds_its_row(crawl: Client, key: str) -> None:
+    [result] = crawl.post({"keys": [key]}).json()["results"]
+    assert [row["url"] for row in result["rows"]] == [key]
+
+
+@pytest.mark.parametrize("key", ["https://example.com/a//b", "a/b", "/"])
+def test_slashes_need_no_encoding(crawl: Client, key: str) -> None:
+    assert [row["url"] for row in rows(crawl.get(f"/rows/{key}"))] == [key]
+
+
+def test_the_path_is_decoded_exactly_once(crawl: Client) -> None:
+    assert rows(crawl.get("/rows/a%252Fb"))[0]["url"] == "a%2Fb"
+    assert rows(crawl.get("/rows/a%2Fb"))[0]["url"] == "a/b"
+    assert rows(crawl.get("/rows/100%2525"))[0]["url"] == "100%25"
+
+
+def test_a_plus_is_a_plus_in_the_path_and_a_space_in_the_query(crawl: Client) -> None:
+    assert rows(crawl.get("/rows/a+b%20c"))[0]["url"] == "a+b c"
+    assert rows(crawl.get("/rows?url=a%2Bb+c"))[0]["url"] == "a+b c"
+
+
+def test_the_answer_has_key_count_rows_and_snapshot(crawl: Client) -> None:
+    response = crawl.get("/rows/a/b")
+    assert response.headers["content-type"] == "application/json"
+    assert response.json() == {
+        "key": {"url": "a/b"},
+        "count": 1,
+        "rows": [
+            {
+                "url": "a/b",
+                "n": 2**60 + 5,
+                "price": "0.05",
+                "raw": "Bf8=",
+                "at": "2026-01-01T00:00:05Z",
+                "dt": "2026-01-01",
+            }
+        ],
+        "snapshot": 1,
+    }
+
+
+def test_an_integer_beyond_53_bits_keeps_every_digit(crawl: Client) -> None:
+    assert f'"n": {2**60 + 5}' in crawl.get("/rows/a/b").text
+
+
+def test_count_is_of_all_matches_also_under_limit(crawl: Client) -> None:
+    for limit, expected in ((0, 0), (2, 2), (9, 3)):
+        answer = crawl.get(f"/rows/{TWICE}?limit={limit}").json()
+        assert (answer["count"], len(answer["rows"])) == (3, expected)
+
+
+def test_columns_come_in_the_order_asked(crawl: Client) -> None:
+    assert list(rows(crawl.get("/rows/second?columns=dt,n"))[0]) == ["dt", "n"]
+    assert list(rows(crawl.get("/rows/second?columns=dt&columns=n"))[0]) == ["dt", "n"]
+
+
+def test_where_narrows_to_a_partition(crawl: Client) -> None:
+    assert crawl.get(f"/rows/{TWICE}?where=dt=2026-01-02").json()["count"] == 1
+    assert crawl.get(f"/rows/{TWICE}?where=dt=2026-01-03").status_code == 404
+    assert crawl.ask("HEAD", "/rows/second?where=dt=2026-01-01").status_code == 404
+
+
+def test_explain_says_what_the_answer_cost(crawl: Client) -> None:
+    explain = crawl.get("/rows/second?explain=true").json()["explain"]
+    assert explain["bucket"] in range(4)
+    assert set(explain["index"]) == {"nodes", "reads", "bytes", "microseconds"}
+    assert explain["source"]["files"] == 1
+    assert explain["source"]["bytes"] > 0
+    assert "explain" not in crawl.get("/rows/second?explain=false").json()
+    assert crawl.post({"keys": ["second", TWICE]}, "?explain=true").json()["explain"]["source"]["files"] == 2
+
+
+def test_head_has_no_body_and_claims_no_length(crawl: Client) -> None:
+    for target, status in (("/rows/second", 200), ("/rows?url=second", 200), ("/rows/no", 404), ("/rows?url=no", 404)):
+        response = crawl.ask("HEAD", target)
+        assert (response.status_code, response.content) == (status, b"")
+        assert "content-length" not in response.headers
+
+
+def test_a_composite_key_is_asked_by_name(orders: Client) -> None:
+    answer = orders.get("/rows?id=2&country=de").json()
+    assert answer["key"] == {"country": "de", "id": 2}
+    assert answer["rows"] == [{"country": "de", "id": 2, "day": "2026-01-02"}]
+
+
+def test_a_batch_answers_in_the_order_asked_and_counts_absent_keys_zero(crawl: Client) -> None:
+    answer = crawl.post({"keys": ["second", "no", TWICE, {"url": "a/b"}, ["a/b"]], "columns": ["url"]}).json()
+    assert [(r["key"]["url"], r["count"]) for r in answer["results"]] == [
+        ("second", 1),
+        ("no", 0),
+        (TWICE, 3),
+        ("a/b", 1),
+        ("a/b", 1),
+    ]
+    assert answer["results"][0]["rows"] == [{"url": "second"}]
+    assert answer["snapshot"] == 1
+    assert crawl.post({"keys": []}).json() == {"results": [], "snapshot": 1}
+
+
+def test_null_keys_are_asked_in_a_batch(orders: Client) -> None:
+    answer = orders.post({"keys": [[None, 3], {"country": "fr", "id": None}, [None, None]]}).json()
+    assert [r["count"] for r in answer["results"]] == [1, 1, 0]
+    assert answer["results"][1]["rows"][0]["day"] == "2026-01-04"
+
+
+def test_limit_and_where_count_in_a_batch_too(crawl: Client) -> None:
+    [result] = crawl.post({"keys": [TWICE]}, "?limit=1&where=dt=2026-01-01").json()["results"]
+    assert (result["count"], len(result["rows"])) == (2, 1)
+
+
+def test_a_key_that_fails_carries_its_error_and_the_others_are_answered(crawl: Client) -> None:
+    answer = crawl.post({"keys": ["second", 7, {"x": 1}, "\ud800", "a/b"]}).json()
+    statuses = [r["error"]["status"] if "error" in r else 200 for r in answer["results"]]
+    assert statuses == [200, 400, 400, 400, 200]
+    assert answer["results"][1]["key"] == {"url": 7}
+    assert answer["results"][2]["key"] == {"x": 1}
+    assert answer["results"][3]["key"] == {"url": "\ud800"}
+
+
+def test_healthz_answers_and_readyz_says_snapshot_and_coverage(crawl: Client) -> None:
+    assert crawl.get("/healthz").json() == {"alive": True}
+    assert crawl.get("/readyz").json() == {
+        "ready": True,
+        "snapshot": 1,
+        "rows": len(ODD_KEYS) + 4,
+        "source_files": 2,
+        "coverage": {"new": 0, "changed": 0, "vanished": 0},
+        "refused": None,
+    }
