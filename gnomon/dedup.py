@@ -1,0 +1,47 @@
+"""gnomon dedup: append what was never loaded."""
+
+import hashlib
+from typing import Annotated
+
+import typer
+
+from gnomon.load import read_keys
+from gnomon.output import print_json, say
+from gnomon.spark import spark_session
+from indexer import append_new
+from shadow.coverage import source_root
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def dedup(
+    index: Annotated[str, typer.Argument(help="The index folder.")],
+    batch: Annotated[str, typer.Argument(help="The batch: Parquet files with the source's columns.")],
+    scope: Annotated[str, typer.Option(help="Keys are unique in the whole table, or within a partition.")] = "table",
+    batch_id: Annotated[str | None, typer.Option(help="Names the batch; by default a digest of its files.")] = None,
+    master: Annotated[str | None, typer.Option(help="Spark master URL; by default this machine.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
+) -> None:
+    """Append the rows of BATCH whose key the source does not have, and index them. A batch is loaded once."""
+    name = batch_id or digest_of(batch)
+    with spark_session(master) as spark:
+        result = append_new(spark, index, read_keys(spark, batch), name, scope)
+    if json:
+        print_json(result.to_json())
+    elif result.known_batch:
+        say(f"batch {name} was loaded before, by snapshot {result.snapshot}: nothing to do")
+    else:
+        say(
+            f"snapshot {result.snapshot}: {result.appended:,} of {result.rows_read:,} rows appended in {result.files} "
+            f"files, in {result.seconds:.1f} s; {result.already_loaded:,} were loaded before, "
+            f"{result.duplicates_in_batch:,} occur twice in the batch"
+        )
+
+
+def digest_of(batch: str) -> str:
+    """A name for a batch from the paths, sizes and modification times of its files."""
+    digest = hashlib.blake2b(digest_size=8)
+    for info in source_root(batch).list():
+        digest.update(f"{info.path}\0{info.size}\0{info.mtime_ns}\0".encode())
+    return digest.hexdigest()

@@ -1,0 +1,178 @@
+"""gnomon demo: the main job end to end, on a web crawl made here."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from pyspark.sql import SparkSession
+
+from gnomon.crawl import page_url, write_crawl, write_increment
+from gnomon.output import megabytes, say
+from gnomon.spark import spark_session
+from indexer import append_new, build, load
+from indexer.load import load_counters
+from shadow import ShadowError
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+
+ABSENT_PAGE = 2**32 - 1
+STARTUP_SECONDS = 30
+FETCHES = 20
+
+
+@app.command()
+def demo(
+    folder: Annotated[str, typer.Option(help="Where source, index and results go; emptied first.")] = ".demo",
+    pages: Annotated[int, typer.Option(help="Pages of the crawl.", min=2_000)] = 200_000,
+    master: Annotated[str | None, typer.Option(help="Spark master URL; by default this machine.")] = None,
+) -> None:
+    """Make a web crawl, index it, fetch over HTTP, load 1,000 keys, dedup a half-old batch."""
+    root = Path(folder)
+    source, index = str(root / "source"), str(root / "index")
+    if root.exists():
+        shutil.rmtree(root)
+    with spark_session(master) as spark:
+        _generate(spark, source, pages)
+        _build(spark, source, index)
+        _fetch(index, source)
+        _load(spark, index, source, root, pages)
+        _dedup(spark, index, source, root, pages)
+    say(f"\nThe data stays in {folder}. `make serve` answers http://127.0.0.1:8000/rows/<url>; try")
+    say(f"  .venv/bin/gnomon get {index} '{page_url(0)}' --columns url,status,dt")
+    say(f"  .venv/bin/gnomon inspect {index}")
+
+
+def _step(number: int, title: str) -> None:
+    say(f"\n{number}. {title}")
+
+
+def _size(folder: str) -> int:
+    return sum(path.stat().st_size for path in Path(folder).rglob("*.parquet"))
+
+
+def _generate(spark: SparkSession, source: str, pages: int) -> None:
+    _step(1, "A source: a web crawl, Parquet in dt= folders as Spark writes it")
+    begin = time.perf_counter()
+    write_crawl(spark, source, pages)
+    files = len(list(Path(source).rglob("*.parquet")))
+    say(f"   {pages:,} pages, {megabytes(_size(source))} in {files} files, in {time.perf_counter() - begin:.1f} s")
+
+
+def _build(spark: SparkSession, source: str, index: str) -> None:
+    _step(2, f"gnomon build {source} {index} --key url")
+    result = build(spark, source, index, ["url"])
+    say(
+        f"   snapshot {result.snapshot}: {result.rows_indexed:,} rows in {result.seconds:.1f} s; read "
+        f"{megabytes(result.source_bytes_read)} of {megabytes(result.source_bytes)}, wrote "
+        f"{megabytes(result.index_bytes)} ({result.index_bytes / result.rows_indexed:.1f} bytes a row)"
+    )
+    again = build(spark, source, index, ["url"])
+    say(f"   once more: nothing new, nothing done, in {again.seconds * 1000:.0f} ms" if not again.committed else "   ?")
+
+
+@contextmanager
+def _server(index: str) -> Iterator[str]:
+    """`gnomon serve` on a free port of this machine; its base URL. The process is stopped at the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "gnomon", "serve", index, "--host", "127.0.0.1", "--port", str(port)]
+    base = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            _wait_until_ready(base, process)
+            yield base
+        finally:
+            process.terminate()
+
+
+def _wait_until_ready(base: str, process: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + STARTUP_SECONDS
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise ShadowError(f"gnomon serve ended with exit code {process.returncode}; what it said stands above")
+        try:
+            with urllib.request.urlopen(f"{base}/healthz", timeout=1):
+                return
+        except OSError:
+            time.sleep(0.05)
+    raise ShadowError(f"gnomon serve did not answer at {base} within {STARTUP_SECONDS} s")
+
+
+def _get(url: str) -> tuple[int, dict[str, Any], float]:
+    """Status, body and milliseconds of a GET."""
+    begin = time.perf_counter()
+    try:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            status, body = response.status, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            status, body = error.code, error.read()
+    return status, json.loads(body), (time.perf_counter() - begin) * 1000
+
+
+def _fetch(index: str, source: str) -> None:
+    _step(3, "gnomon serve, and rows over HTTP: no engine running, no copy of the data")
+    with _server(index) as base:
+        for number in range(1, FETCHES + 1):  # other rows, so that the one shown is not the first ever asked for
+            _get(f"{base}/rows/{quote(page_url(number), safe='')}")
+        for title, url in (("present", page_url(0)), ("absent", page_url(ABSENT_PAGE))):
+            path = f"/rows/{quote(url, safe='')}"
+            status, body, took = _get(base + path)
+            say(f"   GET {path}")
+            say(f"   {title}: {status} in {took:.1f} ms; {_answer(body)}")
+        _, body, _ = _get(f"{base}/rows/{quote(page_url(0), safe='')}?explain=true")
+        say(f"   read for it: {_cost(body['explain'], _size(source))}")
+
+
+def _answer(body: dict[str, Any]) -> str:
+    if "rows" not in body:
+        return str(body["detail"])
+    row = body["rows"][0]
+    return f"merchant {row['merchant_id']}, crawled {row['crawl_ts']}, {len(row['html']):,} characters of html"
+
+
+def _cost(explain: dict[str, Any], source_bytes: int) -> str:
+    index, source = explain["index"], explain["source"]
+    return (
+        f"{megabytes(index['bytes'])} of the index, {megabytes(source['bytes'])} of the source's "
+        f"{megabytes(source_bytes)}"
+    )
+
+
+def _load(spark: SparkSession, index: str, source: str, root: Path, pages: int) -> None:
+    _step(4, "gnomon load: 1,000 keys with a Spark join on the index")
+    keys = spark.createDataFrame([(page_url(i * (pages // 1000)),) for i in range(1000)], "url string")
+    begin = time.perf_counter()
+    counters = load_counters(spark)
+    load(spark, index, keys, counters=counters).write.parquet(str(root / "loaded"))
+    count = spark.read.parquet(str(root / "loaded")).count()
+    say(
+        f"   {count:,} rows in {time.perf_counter() - begin:.1f} s; read {megabytes(counters.index_bytes.value)} of "
+        f"the index and {megabytes(counters.source_bytes.value)} of the source's {megabytes(_size(source))}"
+    )
+
+
+def _dedup(spark: SparkSession, index: str, source: str, root: Path, pages: int) -> None:
+    _step(5, "gnomon dedup: a batch of which half was loaded before")
+    before = _size(source)
+    made = write_increment(spark, str(root / "batch"), crawl_pages=pages, rows=min(20_000, pages // 10))
+    result = append_new(spark, index, spark.read.parquet(str(root / "batch")), "demo-batch")
+    say(
+        f"   {result.rows_read:,} rows in {result.seconds:.1f} s: {result.already_loaded:,} loaded before, "
+        f"{result.duplicates_in_batch:,} twice in the batch, {result.appended:,} appended ({made.new:,} expected); "
+        f"the source grew by {megabytes(_size(source) - before)}"
+    )
+    again = append_new(spark, index, spark.read.parquet(str(root / "batch")), "demo-batch")
+    say(f"   once more: {again.appended} appended, the batch is known (snapshot {again.snapshot})")

@@ -1,0 +1,32 @@
+"""`gnomon demo` on a small crawl: every step does what it says."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gnomon.__main__ import main
+from shadow import open_index
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_demo_goes_from_a_source_to_a_dedup_load_and_leaves_the_data(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "demo"
+    assert main(["demo", "--folder", str(folder), "--pages", "2000"]) == 0
+    out, err = capfd.readouterr()
+    assert "gnomon" not in err, err
+    assert "2,000 pages" in out
+    assert "snapshot 1: 2,000 rows" in out
+    assert "nothing new, nothing done" in out
+    assert re.search(r"present: 200 in [\d.]+ ms; merchant \d+", out)
+    assert re.search(r"absent: 404 in [\d.]+ ms; no row has this key", out)
+    assert "1,000 rows in" in out
+    assert re.search(r"200 rows in [\d.]+ s: 90 loaded before, 20 twice in the batch, 90 appended \(90 expected\)", out)
+    assert "once more: 0 appended" in out
+    index = open_index(str(folder / "index"))
+    assert index.view.snapshot.rows == 2090
+    assert index.coverage().is_empty

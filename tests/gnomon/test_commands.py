@@ -1,0 +1,209 @@
+"""The command as its user meets it: what it prints, where, and its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from gnomon.__main__ import main
+from shadow import metadata, to_json
+from shadow.storage import storage_at
+from tests.shadow.make_index import index_source, write_source
+
+
+def table(begin: int, end: int) -> pa.Table:
+    numbers = range(begin, end)
+    return pa.table({"url": [f"http://é/{i}?a=b" for i in numbers], "n": pa.array(numbers, pa.int64())})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    write_source(
+        tmp_path / "source", {"dt=2026-01-01/a.parquet": table(0, 50), "dt=2026-01-02/a.parquet": table(40, 90)}
+    )
+    index_source(tmp_path / "source", tmp_path / "index", ["url"])
+    index_source(tmp_path / "source", tmp_path / "by_number", ["n", "url"])
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_get_prints_each_row_as_a_json_line(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "get", lake / "index", "http://é/45?a=b", "http://é/3?a=b")
+    assert (code, err) == (0, "")
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"url": "http://é/45?a=b", "n": 45, "dt": "2026-01-01"},
+        {"url": "http://é/45?a=b", "n": 45, "dt": "2026-01-02"},
+        {"url": "http://é/3?a=b", "n": 3, "dt": "2026-01-01"},
+    ]
+
+
+def test_get_says_what_is_covered_when_a_key_is_absent_and_prints_the_others(
+    lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "get", lake / "index", "nope", "http://é/1?a=b", "--columns", "n")
+    assert (code, out) == (1, '{"n": 1}\n')
+    assert err == f"gnomon: not found: nope (snapshot 1 covers 100 rows in 2 files of {lake}/source)\n"
+
+
+def test_get_narrows_to_a_partition_and_explains(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "get", lake / "index", "http://é/45?a=b", "--where", "dt=2026-01-02", "--explain")
+    assert (code, json.loads(out)["dt"]) == (0, "2026-01-02")
+    explained = json.loads(err)
+    assert explained["source"]["bytes"] > 0
+    assert explained["index"]["nodes"] >= 1
+
+
+def test_a_composite_key_is_a_json_object(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = json.dumps({"n": 45, "url": "http://é/45?a=b"})
+    code, out, _ = run(capsys, "get", lake / "by_number", key)
+    assert (code, len(out.splitlines())) == (0, 2)
+    for wrong in ("45", '{"n": 45}', '{"n": "x", "url": ""}', "[45]"):
+        code, out, err = run(capsys, "get", lake / "by_number", wrong)
+        assert (code, out, err.count("\n")) == (2, "", 1), wrong
+
+
+def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    newer = lake / "newer"
+    spec = metadata.read(storage_at(str(lake / "index")), "_shadow/spec.json") | {"format_version": 99}
+    storage_at(str(newer)).put_new("_shadow/spec.json", [metadata.encode(spec)])
+    (lake / "plain").mkdir()
+    damaged = lake / "damaged"
+    index_source(lake / "source", damaged, ["url"])
+    snapshot = damaged / "_shadow/snapshots/00000000000000000001.json"
+    snapshot.write_bytes(snapshot.read_bytes().replace(b"100", b"101").replace(b"build", b"guild"))
+    by_number = lake / "by_number"
+    cases = [
+        (("get", lake / "nowhere", "k"), 3, "nowhere: not an index"),
+        (("get", lake / "plain", "k"), 3, "plain: not an index"),
+        (("get", newer, "k"), 3, "format version 99"),
+        (("get", damaged, "k"), 3, "00000000000000000001.json at byte 0"),
+        (("get", lake / "index", "k", "--columns", "nope"), 2, "no column nope; it has url, n, dt"),
+        (("get", lake / "index", "k", "--where", "month=1"), 2, "month is not a partition column"),
+        (("get", lake / "index", "k", "--where", "dt"), 2, "--where: expected column=value"),
+        (("get", lake / "index", "k", "--snapshot", "7"), 3, "snapshot 7 is not there"),
+        (("get", by_number, '{"n": "many", "url": "u"}'), 2, "key column n: expected bigint, found 'many'"),
+        (("get", lake / "index"), 2, "Missing argument"),
+        (("build", lake / "nowhere", lake / "x", "--key", "url"), 3, "nowhere: no such file or folder"),
+        (("build", lake / "source", lake / "x"), 2, "Missing option '--key'"),
+        (("inspect", lake / "nowhere"), 3, "not an index"),
+        (("serve", lake / "nowhere"), 3, "not an index"),
+        (("fetch", "x"), 2, "No such command 'fetch'"),
+    ]
+    for arguments, expected, says in cases:
+        code, out, err = run(capsys, *arguments)
+        assert (code, out) == (expected, ""), (arguments, err)
+        assert err.count("\n") == 1, (arguments, err)
+        assert says in err, (arguments, err)
+
+
+def test_a_stale_file_is_refused_and_the_other_keys_are_answered(
+    lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pq.write_table(table(40, 95), lake / "source/dt=2026-01-02/a.parquet")
+    code, out, err = run(capsys, "get", lake / "index", "http://é/80?a=b", "http://é/1?a=b", "nope", "--columns", "n")
+    assert (code, out) == (3, '{"n": 1}\n')
+    assert "dt=2026-01-02/a.parquet: the file changed since it was indexed" in err
+    assert "not found: nope" in err
+
+
+def test_inspect_shows_what_an_index_holds_and_misses(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "inspect", lake / "index", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert (facts["rows"], facts["buckets"], sum(facts["entries_by_bucket"])) == (100, 4, 100)
+    assert facts["coverage"] == {"complete": True, "new": 0, "changed": 0, "vanished": 0}
+    write_source(lake / "source", {"dt=2026-01-03/a.parquet": table(0, 1)})
+    (lake / "source/dt=2026-01-01/a.parquet").unlink()
+    _, out, _ = run(capsys, "inspect", lake / "index")
+    assert "coverage   1 new, 0 changed, 1 vanished files: run gnomon build" in out
+    assert "key        url string" in out
+    assert "partition  dt=2026-01-02 50 rows" in out
+
+
+@pytest.mark.spark
+def test_build_load_and_dedup_from_the_command(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_source(tmp_path / "source", {"dt=2026-01-01/a.parquet": table(0, 500)})
+    build = ("build", tmp_path / "source", tmp_path / "index", "--key", "url")
+    code, out, err = run(capsys, *build)
+    assert (code, err) == (0, "")
+    assert out.startswith("snapshot 1: 1 new files; 500 rows indexed")
+    assert run(capsys, *build)[1].startswith("nothing new: snapshot 1 covers all 500 rows")
+    code, out, _ = run(capsys, *build, "--json")
+    assert json.loads(out)["committed"] is False
+    assert run(capsys, *build, "--buckets", "9")[0] == 2
+
+    (tmp_path / "keys.csv").write_text("url\nhttp://é/3?a=b\nnope\n", "utf-8")
+    code, out, _ = run(capsys, "load", tmp_path / "index", tmp_path / "keys.csv", tmp_path / "out", "--json")
+    assert (code, json.loads(out)["rows"]) == (0, 1)
+    assert run(capsys, "load", tmp_path / "index", tmp_path / "keys.csv", tmp_path / "out")[0] == 2
+    assert pq.read_table(tmp_path / "out").to_pylist() == [{"url": "http://é/3?a=b", "n": 3, "dt": "2026-01-01"}]
+
+    batch = table(490, 510).append_column("dt", pa.array(["2026-01-02"] * 20))
+    pq.write_table(batch, tmp_path / "batch.parquet")
+    dedup = ("dedup", tmp_path / "index", tmp_path / "batch.parquet")
+    code, out, err = run(capsys, *dedup)
+    assert (code, err) == (0, "")
+    assert out.startswith("snapshot 2: 10 of 20 rows appended in 1 files")
+    assert "was loaded before, by snapshot 2: nothing to do" in run(capsys, *dedup)[1]
+    code, out, _ = run(capsys, "get", tmp_path / "index", "http://é/505?a=b")
+    assert json.loads(out) == {"url": "http://é/505?a=b", "n": 505, "dt": "2026-01-02"}
+
+
+@pytest.mark.spark
+def test_commands_work_where_the_virtual_environment_is_not_activated(tmp_path: Path) -> None:
+    write_source(tmp_path / "source", {"a.parquet": table(0, 20)})
+    done = from_a_plain_shell("build", tmp_path / "source", tmp_path / "index", "--key", "n", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["rows"] == 20
+    cut = tmp_path / "source/b.parquet"
+    cut.write_bytes((tmp_path / "source/a.parquet").read_bytes()[:-9])
+    done = from_a_plain_shell("build", tmp_path / "source", tmp_path / "index", "--key", "n")
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert str(cut) in done.stderr
+
+
+def from_a_plain_shell(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Run the installed command with a PATH whose python3 has none of our packages."""
+    keep = {name: value for name, value in os.environ.items() if name in ("JAVA_HOME", "HOME", "PYTHONPATH")}
+    return subprocess.run(
+        [Path(sys.executable).with_name("gnomon"), *map(str, arguments)],
+        env={**keep, "PATH": "/usr/bin:/bin"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_thousand_random_keys_print_exactly_the_rows_pyarrow_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pa.table(
+        {
+            "id": pa.array([i * 7919 % 100_003 for i in range(3000)], pa.int64()),
+            "text": [f"é {i}" * (i % 9) for i in range(3000)],
+            "list": [[i, None] * (i % 3) for i in range(3000)],
+            "score": pa.array([None if i % 5 == 0 else i / 7 for i in range(3000)]),
+        }
+    )
+    write_source(tmp_path / "source", {"a.parquet": rows}, row_group_size=700, data_page_size=2000)
+    index_source(tmp_path / "source", tmp_path / "index", ["id"], buckets=5)
+    read = pq.read_table(tmp_path / "source").to_pylist()
+    wanted = [read[i * 17 % 3000] for i in range(1000)]
+    code, out, err = run(capsys, "get", tmp_path / "index", *[row["id"] for row in wanted])
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [to_json(row) for row in wanted]

@@ -1,0 +1,89 @@
+"""The house: imports point down, stand at the top of the file, and make no cycle."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = {
+    "btree": {"btree"},
+    "sources": {"sources"},
+    "shadow": {"shadow", "btree", "sources"},
+    "indexer": {"indexer", "shadow", "btree", "sources"},
+    "service": {"service", "shadow"},
+    "gnomon": {"gnomon", "service", "indexer", "shadow"},
+}
+NOT_BELOW_THE_TOP = {"pyspark", "pandas", "fastapi", "starlette", "uvicorn", "typer", "rich"}
+NOT_IN = {
+    "btree": NOT_BELOW_THE_TOP,
+    "sources": NOT_BELOW_THE_TOP,
+    "shadow": NOT_BELOW_THE_TOP,
+    "indexer": {"fastapi", "starlette", "uvicorn"},
+    "service": {"pyspark", "pandas"},
+}
+FILES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield str(node.module), node
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_imports_point_down_and_stand_at_the_top(file: Path) -> None:
+    room = file.parts[0]
+    tree = ast.parse((ROOT / file).read_text())
+    for name, node in imported(tree):
+        package = name.split(".")[0]
+        if package in ROOMS:
+            assert package in ROOMS[room], f"{file}: {room} may not import {name}"
+            assert node in tree.body, f"{file}: the import of {name} does not stand at the top"
+        assert package not in NOT_IN.get(room, set()), f"{file}: {room} may not import {name}"
+
+
+def test_modules_make_no_cycle() -> None:
+    modules = {".".join(file.with_suffix("").parts).removesuffix(".__init__"): file for file in FILES}
+    graph = {}
+    for module, file in modules.items():
+        tree = ast.parse((ROOT / file).read_text())
+        targets = set()
+        for name, node in imported(tree):
+            for alias in getattr(node, "names", []):
+                full = f"{name}.{alias.name}"
+                targets.add(full if full in modules else name)
+        graph[module] = {target for target in targets if target in modules and target != module}
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"a cycle: {' > '.join([*path, module])}"
+        if module not in done:
+            for target in graph[module]:
+                visit(target, (*path, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+@pytest.mark.parametrize("module", ["service.app", "shadow", "gnomon.__main__", "gnomon.get", "gnomon.serve"])
+def test_runs_where_no_spark_is_installed(module: str) -> None:
+    program = f"import sys; sys.modules['pyspark'] = None; import {module}; assert 'pandas' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_the_command_imports_a_commands_module_only_when_it_is_called() -> None:
+    program = (
+        "import sys; from gnomon.__main__ import main; assert main(['--help']) == 0; "
+        "assert not {'pyspark', 'fastapi'} & set(sys.modules), 'too much was imported'"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, capture_output=True, text=True)
+    for command in ("build", "get", "load", "dedup", "serve", "inspect", "demo"):
+        assert command in done.stdout
