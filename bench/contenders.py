@@ -1,0 +1,208 @@
+"""The contenders: each fetches the rows of one key. All give Python values, as a program would use them."""
+
+import http.client
+import json
+import os
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import quote
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
+
+from bench.lake import all_rows, parquet_dataset
+from bench.server import serve
+from gnomon.crawl import SCHEMA
+from indexer import build
+from shadow import open_index
+from shadow.index import FetchStats
+
+HTTP_SECONDS = 60
+Row = dict[str, Any]
+
+
+class Answer(NamedTuple):
+    """The rows of a key; bytes read for them, where the contender itself counts them."""
+
+    rows: list[Row]
+    bytes: int | None = None
+
+
+class Contender(ABC):
+    """Opened on a source and on what it keeps beside it, ready to be asked; closed at the end."""
+
+    name: ClassVar[str]
+    beside: ClassVar[str | None] = None  # a name in `MAKERS`
+    scans: ClassVar[bool] = False  # reads whole columns for every key, so it is asked for few
+
+    def __init__(self, source: Path, beside: Path) -> None:
+        self.pid = os.getpid()  # of the process that reads
+        self.closing = ExitStack()
+
+    @abstractmethod
+    def fetch(self, key: str) -> Answer: ...
+
+    def close(self) -> None:
+        self.closing.close()
+
+
+class GnomonInProcess(Contender):
+    name = "Gnomon in process"
+    beside = "index"
+
+    def __init__(self, source: Path, beside: Path) -> None:
+        super().__init__(source, beside)
+        self._index = open_index(str(beside))
+
+    def fetch(self, key: str) -> Answer:
+        stats = FetchStats()
+        rows = self._index.fetch(key, stats=stats)
+        return Answer(rows, stats.index.bytes + stats.source.bytes)
+
+
+class GnomonOverHttp(Contender):
+    """One connection, kept alive; the time is of the whole round trip, JSON decoded."""
+
+    name = "Gnomon over HTTP"
+    beside = "index"
+
+    def __init__(self, source: Path, beside: Path) -> None:
+        super().__init__(source, beside)
+        server = self.closing.enter_context(serve(beside))
+        self.pid = server.pid
+        self._connection = http.client.HTTPConnection(server.host, server.port, timeout=HTTP_SECONDS)
+        self.closing.callback(self._connection.close)
+
+    def fetch(self, key: str) -> Answer:
+        self._connection.request("GET", f"/rows/{quote(key, safe='')}")
+        response = self._connection.getresponse()
+        body = response.read()
+        if response.status not in (200, 404):
+            raise RuntimeError(f"{key}: HTTP status {response.status}: {body[:500]!r}")
+        return Answer(json.loads(body)["rows"] if response.status == 200 else [])
+
+
+class DuckDbOnFiles(Contender):
+    name = "DuckDB on the files"
+    scans = True
+
+    def __init__(self, source: Path, beside: Path) -> None:
+        super().__init__(source, beside)
+        self._connection = self.closing.enter_context(duckdb.connect())
+        files = str(source / "*" / "*.parquet").replace("'", "''")
+        self._query = (
+            f"SELECT * FROM read_parquet('{files}', hive_partitioning = true, hive_types = {{'dt': VARCHAR}}) "
+            "WHERE url = ?"
+        )
+
+    def fetch(self, key: str) -> Answer:
+        found = self._connection.execute(self._query, [key])
+        names = [column[0] for column in found.description]
+        return Answer([dict(zip(names, row, strict=True)) for row in found.fetchall()])
+
+
+class PolarsOnFiles(Contender):
+    name = "Polars on the files"
+    scans = True
+
+    def __init__(self, source: Path, beside: Path) -> None:
+        super().__init__(source, beside)
+        self._frame = pl.scan_parquet(source / "*" / "*.parquet", hive_partitioning=True, hive_schema={"dt": pl.String})
+
+    def fetch(self, key: str) -> Answer:
+        return Answer(self._frame.filter(pl.col("url") == key).collect().to_dicts())
+
+
+class PyarrowOnFiles(Contender):
+    name = "pyarrow dataset on the files"
+    scans = True
+
+    def __init__(self, source: Path, beside: Path) -> None:
+        super().__init__(source, beside)
+        self._dataset = parquet_dataset(source)
+
+    def fetch(self, key: str) -> Answer:
+        return Answer(self._dataset.to_table(filter=ds.field("url") == key).to_pylist())
+
+
+class SqliteCopy(Contender):
+    name = "SQLite, a full copy"
+    beside = "sqlite"
+
+    def __init__(self, source: Path, beside: Path) -> None:
+        super().__init__(source, beside)
+        self._connection = sqlite3.connect(f"{(beside / 'copy.db').absolute().as_uri()}?mode=ro", uri=True)
+        self.closing.callback(self._connection.close)
+
+    def fetch(self, key: str) -> Answer:
+        found = self._connection.execute("SELECT * FROM pages WHERE url = ?", [key])
+        return Answer([dict(zip(SCHEMA.names, row, strict=True)) for row in found.fetchall()])
+
+
+class LanceCopy(Contender):
+    name = "Lance, a full copy"
+    beside = "lance"
+
+    def __init__(self, source: Path, beside: Path) -> None:
+        super().__init__(source, beside)
+        self._dataset = _lance().dataset(str(beside))
+
+    def fetch(self, key: str) -> Answer:
+        quoted = key.replace("'", "''")
+        return Answer(self._dataset.to_table(filter=f"url = '{quoted}'").to_pylist())
+
+
+def _lance() -> ModuleType:
+    """Lance, imported when it is needed: from then on it warns whenever this process forks, as to start Spark."""
+    return import_module("lance")
+
+
+# -- what is kept beside a source ------------------------------------------------------------------------------------
+
+
+def make_index(spark: SparkSession, source: Path, target: Path) -> None:
+    """Gnomon's index, by Spark."""
+    build(spark, str(source), str(target), ["url"])
+
+
+def make_sqlite(spark: SparkSession, source: Path, target: Path) -> None:
+    """All rows in a table with an index on `url`; `crawl_ts` as microseconds since 1970."""
+    target.mkdir()
+    connection = sqlite3.connect(target / "copy.db")
+    try:
+        connection.execute("PRAGMA journal_mode = off")
+        connection.execute("PRAGMA synchronous = off")
+        connection.execute(
+            "CREATE TABLE pages (url TEXT, merchant_id INTEGER, crawl_ts INTEGER, status INTEGER, html TEXT, dt TEXT)"
+        )
+        for batch in all_rows(source):
+            micros = batch.column("crawl_ts").cast(pa.int64())
+            columns = [micros if name == "crawl_ts" else batch.column(name) for name in SCHEMA.names]
+            rows = zip(*(column.to_pylist() for column in columns), strict=True)
+            connection.executemany("INSERT INTO pages VALUES (?, ?, ?, ?, ?, ?)", rows)
+        connection.execute("CREATE INDEX pages_url ON pages (url)")
+        connection.commit()
+    finally:
+        connection.close()
+
+
+def make_lance(spark: SparkSession, source: Path, target: Path) -> None:
+    """All rows in a Lance dataset with a B-Tree index on `url`."""
+    dataset = _lance().write_dataset(all_rows(source), str(target), schema=SCHEMA)
+    dataset.create_scalar_index("url", "BTREE")
+
+
+MAKERS: dict[str, Callable[[SparkSession, Path, Path], None]] = {
+    "index": make_index,
+    "sqlite": make_sqlite,
+    "lance": make_lance,
+}

@@ -1,0 +1,120 @@
+"""Fetch the same rows by key through Gnomon and its peers: `python -m bench.fetch`.
+
+Data, index and copies go to `.bench`; the table to standard output and into docs/benchmarks.md.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+from pyspark.sql import SparkSession
+
+from bench.contenders import (
+    MAKERS,
+    Contender,
+    DuckDbOnFiles,
+    GnomonInProcess,
+    GnomonOverHttp,
+    LanceCopy,
+    PolarsOnFiles,
+    PyarrowOnFiles,
+    SqliteCopy,
+)
+from bench.goals import goals
+from bench.lake import AS_SPARK_WRITES, MEGABYTE_PAGES, Keys, folder_bytes, keys_of, sources
+from bench.rounds import Cost, Line, measure
+from bench.table import about, described, insert, table
+from gnomon.output import say
+from gnomon.spark import spark_session
+
+
+class Workload(NamedTuple):
+    """A source, and who fetches from it."""
+
+    source: str
+    title: str
+    contenders: tuple[type[Contender], ...]
+
+
+WORKLOADS = (
+    Workload(
+        AS_SPARK_WRITES,
+        "Parquet as Spark writes it",
+        (GnomonInProcess, GnomonOverHttp, DuckDbOnFiles, PolarsOnFiles, PyarrowOnFiles, SqliteCopy, LanceCopy),
+    ),
+    Workload(
+        MEGABYTE_PAGES,
+        "The same rows as pyarrow writes them, pages of 1 MB, one file a partition",
+        (GnomonInProcess, GnomonOverHttp, LanceCopy),
+    ),
+)
+WARM_UP_KEYS = 20
+ABSENT_SHARE = 5  # one absent key for so many present ones
+DOCS = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+COMMAND = ".venv/bin/python -m bench.fetch"
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+
+
+def prepare(spark: SparkSession, folder: Path, pages: int) -> list[Line]:
+    """Make the sources, or take those that are there, and all that is kept beside them, which is always made anew."""
+    lines = []
+    places = sources(spark, folder, pages)
+    for workload in WORKLOADS:
+        source = places[workload.source]
+        title = described(workload.title, source)
+        costs: dict[str, Cost] = {}
+        for contender in workload.contenders:
+            beside = source.parent / (contender.beside or "")
+            if contender.beside is not None and contender.beside not in costs:
+                costs[contender.beside] = _make(spark, contender.beside, source, beside)
+            cost = costs.get(contender.beside or "")
+            lines.append(Line(contender, workload.source, title, source, beside, cost))
+    os.sync()  # so that nothing is written back while fetches are timed
+    return lines
+
+
+def _make(spark: SparkSession, name: str, source: Path, target: Path) -> Cost:
+    shutil.rmtree(target, ignore_errors=True)
+    begin = time.perf_counter()
+    MAKERS[name](spark, source, target)
+    return Cost(time.perf_counter() - begin, folder_bytes(target))
+
+
+def choose_keys(pages: int, keys: int) -> Keys:
+    """The keys of a run."""
+    return keys_of(pages, min(WARM_UP_KEYS, pages // 10), keys, max(1, keys // ABSENT_SHARE))
+
+
+@app.command()
+def fetch(
+    pages: Annotated[int, typer.Option(help="Pages of the crawl.", min=2_000)] = 200_000,
+    keys: Annotated[
+        int, typer.Option(help="Keys that each contender fetches; those that scan get fewer.", min=1)
+    ] = 200,
+    folder: Annotated[Path, typer.Option(help="Where the data goes; sources in it are used again.")] = Path(".bench"),
+    write: Annotated[bool, typer.Option(help="Write the table into docs/benchmarks.md.")] = True,
+) -> None:
+    """Fetch rows by key through Gnomon, DuckDB, Polars, pyarrow, SQLite and Lance, side by side."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that servers are stopped
+    chosen = choose_keys(pages, keys)
+    say(f"making {pages:,} pages, an index and copies in {folder} ...")
+    folder.mkdir(parents=True, exist_ok=True)
+    with spark_session() as spark:
+        lines = prepare(spark, folder, pages)
+    heading = about(f"{COMMAND} --pages {pages} --keys {keys}")  # before the load is our own
+    say("fetching ...")
+    measure(lines, chosen)
+    result = f"{heading}\n{table(lines)}\n{goals(lines)}"
+    say(f"\n{result}")
+    if write:
+        DOCS.write_text(insert(result, DOCS.read_text()))
+
+
+if __name__ == "__main__":
+    app()
