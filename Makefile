@@ -1,0 +1,52 @@
+# Every target works in a shell that has no virtual environment activated: programs are called by their path.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+export PYTHON
+export SPARK_LOCAL_IP := 127.0.0.1
+
+venv := .venv/bin
+# Whatever may start Spark runs with the Java that deploy/setup.sh found fit for it.
+with_java := JAVA_HOME="$$(deploy/setup.sh --java-home)"
+
+.PHONY: help system setup demo test check bench serve clean
+
+help: ## Show these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+system:
+	@deploy/setup.sh
+
+.venv/.installed: pyproject.toml | system
+	@echo "Installing Gnomon and what it needs into .venv: some minutes and 1.5 GB the first time."
+	@test -x $(venv)/pip || "$(PYTHON)" -m venv .venv
+	@$(venv)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,service,dev]'
+	@touch $@
+
+setup: system .venv/.installed ## Check Java and Python, make .venv and install everything into it
+
+demo: setup ## Index a made-up web crawl, fetch, load and dedup it, in .demo
+	@$(with_java) $(venv)/gnomon demo
+
+test: setup ## Run the tests, except those that run for minutes
+	@$(with_java) $(venv)/python -m pytest -m 'not soak'
+
+check: setup ## Run what a change must pass: ruff, mypy, the layer test, all tests (warnings are errors)
+	@$(venv)/ruff check .
+	@$(venv)/ruff format --check .
+	@$(venv)/mypy
+	@$(venv)/python -m pytest --quiet tests/test_layers.py
+	@$(with_java) $(venv)/python -m pytest -m 'not soak'
+
+bench: setup ## Measure fetches beside DuckDB, Polars and Lance
+	@$(with_java) $(venv)/python -m bench.fetch
+
+serve: setup ## Serve the demo's index over HTTP
+	@$(venv)/gnomon serve .demo/index
+
+clean: ## Remove the demo, the benches' data, build output and caches; .venv stays
+	@rm -rf .demo .bench build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf spark-warehouse metastore_db derby.log
+	@find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
