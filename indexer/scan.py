@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (its name in all Spark code)
+from pyspark.sql import functions as F
 
 from indexer.files import Described
 from indexer.keys import column, quoted

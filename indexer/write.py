@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from btree.hashing import SEED, hash_int
 from indexer.files import Described
