@@ -1,6 +1,7 @@
 """`gnomon COMMAND ...` and `python -m gnomon COMMAND ...`."""
 
 import importlib
+import io
 import sys
 from typing import Annotated, Any
 
@@ -60,6 +61,8 @@ def options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done or found, 1 a key not found, 2 wrong usage, 3 anything else."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # JSON lines are UTF-8 whatever the terminal speaks
     words = list(sys.argv[1:] if arguments is None else arguments)
     options_end = words.index("--") if "--" in words else len(words)
     debug = "--debug" in words[:options_end]

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-from gnomon.load import read_keys
+from gnomon.inputs import local_path, read_batch
 from gnomon.output import print_json, say
 from gnomon.spark import spark_session
 from indexer import append_new
+from indexer.files import describe
+from shadow import open_index
 from shadow.coverage import source_root
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -24,9 +26,10 @@ def dedup(
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
     """Append the rows of BATCH whose key the source does not have, and index them. A batch is loaded once."""
+    open_index(index)  # an index that is not there is known before Spark starts
     name = batch_id or digest_of(batch)
     with spark_session(master) as spark:
-        result = append_new(spark, index, read_keys(spark, batch), name, scope)
+        result = append_new(spark, index, read_batch(spark, batch), name, scope)
     if json:
         print_json(result.to_json())
     elif result.known_batch:
@@ -40,8 +43,10 @@ def dedup(
 
 
 def digest_of(batch: str) -> str:
-    """A name for a batch from the paths, sizes and modification times of its files."""
+    """A name for a batch from the paths, sizes, modification times and footers of its files."""
+    root = source_root(local_path(batch, "a batch of Parquet files"))
     digest = hashlib.blake2b(digest_size=8)
-    for info in source_root(batch).list():
-        digest.update(f"{info.path}\0{info.size}\0{info.mtime_ns}\0".encode())
+    for one in describe(root, "parquet", False, root.list(), []):
+        entry = one.entry
+        digest.update(f"{entry.path}\0{entry.size}\0{entry.mtime_ns}\0{entry.digest}\0".encode())
     return digest.hexdigest()

@@ -22,13 +22,14 @@ from gnomon.output import megabytes, say
 from gnomon.spark import spark_session
 from indexer import append_new, build, load
 from indexer.load import load_counters
-from shadow import ShadowError
+from shadow import ShadowError, UsageError
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
 ABSENT_PAGE = 2**32 - 1
 STARTUP_SECONDS = 30
 FETCHES = 20
+MARKER = "made-by-gnomon-demo"
 
 
 @app.command()
@@ -40,8 +41,7 @@ def demo(
     """Make a web crawl, index it, fetch over HTTP, load 1,000 keys, dedup a half-old batch."""
     root = Path(folder)
     source, index = str(root / "source"), str(root / "index")
-    if root.exists():
-        shutil.rmtree(root)
+    _empty(root)
     with spark_session(master) as spark:
         _generate(spark, source, pages)
         _build(spark, source, index)
@@ -51,6 +51,16 @@ def demo(
     say(f"\nThe data stays in {folder}. `make serve` answers http://127.0.0.1:8000/rows/<url>; try")
     say(f"  .venv/bin/gnomon get {index} '{page_url(0)}' --columns url,status,dt")
     say(f"  .venv/bin/gnomon inspect {index}")
+
+
+def _empty(root: Path) -> None:
+    """Make the folder, or empty one that an earlier demo made; nothing else is ever removed."""
+    marker = root / MARKER
+    if root.exists() and not (marker.exists() or (root.is_dir() and not any(root.iterdir()))):
+        raise UsageError(f"{root}: there is something that no demo made; name another --folder")
+    shutil.rmtree(root, ignore_errors=not root.exists())
+    root.mkdir(parents=True)
+    marker.write_text("made by gnomon demo, which empties this folder when it runs again\n")
 
 
 def _step(number: int, title: str) -> None:

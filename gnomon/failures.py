@@ -8,18 +8,25 @@ FOUND, NOT_FOUND, WRONG_USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
 # The last line of a traceback that a Spark worker sent: "sources.errors.StalePointer: /path: the file ..."
 WORKER_ERROR = re.compile(r"^(?P<kind>[\w.]+): (?P<text>.+)$")
+RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (?P<text>.*?)(?= SQLSTATE|\n|$)")
+JAVA_CALL = re.compile(r"^An error occurred while calling \S+ ?: ")
+JAVA_STACK = re.compile(r"\s+at (?:org|java|scala|jdk)\.")
 OURS = ("btree.", "sources.", "shadow.", "indexer.")
 USAGE_ERRORS = (shadow.UsageError, shadow.KeyTypeError)
 
 
 def exit_code(error: BaseException) -> int:
     """2 for what the caller got wrong, 3 for everything else."""
-    return WRONG_USAGE if isinstance(error, USAGE_ERRORS) else FAILED
+    wrong = isinstance(error, USAGE_ERRORS) or RAISED.search(str(error)) is not None
+    return WRONG_USAGE if wrong else FAILED
 
 
 def one_line(error: BaseException) -> str:
     """What went wrong, on one line."""
     text = str(error).strip()
+    raised = RAISED.search(text)
+    if raised:  # a key of the wrong type, found by a task
+        return " ".join(raised["text"].split())
     if "Traceback (most recent call last)" in text:
         return _from_worker(text)
     first = " ".join(text.split("\n\n")[0].split()) if text else ""
@@ -29,6 +36,7 @@ def one_line(error: BaseException) -> str:
         return f"{error.filename}: {error.strerror}"
     kind = type(error).__name__
     if type(error).__module__.startswith(("pyspark", "py4j")):
+        first = JAVA_STACK.split(JAVA_CALL.sub("", first))[0]
         return f"Spark: {first or kind}"
     return f"{kind}: {first} (--debug shows where)" if first else f"{kind} (--debug shows where)"
 

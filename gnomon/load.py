@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pyspark.sql import DataFrame, SparkSession
 
+from gnomon.inputs import local_path, read_keys
 from gnomon.output import megabytes, print_json, say
 from gnomon.spark import spark_session
 from indexer import load as load_rows
 from indexer.load import load_counters
-from indexer.tables import exact
-from shadow import UsageError
+from shadow import UsageError, open_index
+from shadow.coverage import check_apart, source_of
+from shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -29,11 +30,16 @@ def load(
     """Write the source's rows for all keys of KEYS to OUT."""
     if Path(out).exists():
         raise UsageError(f"{out}: it is there already; name a folder that is not")
+    spec = open_index(index).spec
+    check_apart(source_of(spec), storage_at(out), "output")
+    local_path(keys, "the keys as Parquet, CSV or JSON lines")
     begin = time.perf_counter()
     with spark_session(master) as spark:
         counters = load_counters(spark)
         names = columns.split(",") if columns else None
-        rows = load_rows(spark, index, read_keys(spark, keys), names, counters=counters)
+        rows = load_rows(
+            spark, index, read_keys(spark, keys, [key.name for key in spec.keys]), names, counters=counters
+        )
         rows.write.parquet(out)
         count = spark.read.schema(rows.schema).parquet(out).count()
     result = {
@@ -49,15 +55,3 @@ def load(
             f"{count:,} rows in {result['seconds']:.1f} s to {out}; read {megabytes(counters.index_bytes.value)} of "
             f"the index and {megabytes(counters.source_bytes.value)} of the source"
         )
-
-
-def read_keys(spark: SparkSession, path: str) -> DataFrame:
-    """A file or folder of keys; its format by its name's ending, Parquet where that says nothing."""
-    if not Path(path).exists():
-        raise UsageError(f"{path}: no such file; expected the keys as Parquet, CSV or JSON lines")
-    reader, pattern = spark.read, exact(path)
-    if path.endswith((".csv", ".tsv")):
-        return reader.option("header", "true").option("sep", "\t" if path.endswith(".tsv") else ",").csv(pattern)
-    if path.endswith((".json", ".jsonl", ".ndjson")):
-        return reader.json(pattern)
-    return reader.parquet(pattern)

@@ -11,7 +11,7 @@ from indexer.scan import scan
 from indexer.specs import Request, check_request, check_types, new_spec
 from indexer.write import write_index_files
 from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root
-from shadow.errors import IndexNotFound, UsageError
+from shadow.errors import IndexNotFound, StorageError, UsageError
 from shadow.publish import Changes, new_segment_id, publish
 from shadow.segments import IndexFileEntry
 from shadow.snapshots import Snapshot, newest_snapshot
@@ -66,6 +66,7 @@ def build(
         raise UsageError(f"format: expected one of auto, {', '.join(FORMATS)}, found {format!r}")
     storage, root = storage_at(index), source_root(source)
     check_apart(root, storage)
+    _check_folder(storage)
     view = _open(storage)
     files = root.list()
     difference = diff(files, view.segments if view else ())
@@ -99,6 +100,17 @@ def build(
     )
     snapshot = publish(storage, spec, view.snapshot if view else None, changes, segment)
     return _result(snapshot, difference, described, written, spec, True, begin)
+
+
+def _check_folder(storage: Storage) -> None:
+    """Refuse an index that is a file, before any work."""
+    try:
+        storage.open("").close()
+    except (FileNotFoundError, IsADirectoryError):
+        return
+    except NotADirectoryError:
+        pass
+    raise StorageError(f"{storage.root}: a file is there, or above it; expected a folder for the index")
 
 
 def _open(storage: Storage) -> View | None:

@@ -5,16 +5,19 @@ date, so that whatever an earlier run appended before it died counts as loaded; 
 guarded against.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DateType, IntegralType, StringType
 
 from btree.reader import LookupStats
 from indexer.build import build
-from indexer.keys import cast_keys, column, map_batches, to_buckets, wanted_keys
+from indexer.keys import column, drop_keys, key_names, map_batches, to_buckets, wanted_keys, with_keys
 from indexer.stage import publish_staged, stage
 from indexer.tables import source_types, writes_micros
 from indexer.tasks import open_in_worker
@@ -23,6 +26,7 @@ from shadow.snapshots import read_snapshot, snapshot_numbers
 from shadow.spec import IndexSpec
 from shadow.storage import storage_at
 
+PLAIN_NUMBER = re.compile(r"-?[1-9]\d*|0")
 SCOPES = ("table", "partition")
 
 
@@ -55,10 +59,10 @@ def filter_new(spark: SparkSession, index: str, batch: DataFrame, scope: str = "
     missing = [name for name in within if name not in batch.columns]
     if missing:
         raise UsageError(f"batch: scope partition needs the column {', '.join(missing)}")
-    rows = to_buckets(cast_keys(batch, opened.spec, "batch"), opened.spec)
+    rows = to_buckets(with_keys(batch, opened.spec, "batch", every_key_counts=True), opened.spec)
     # One shuffle serves both: rows with one key are in one task, and a task holds keys of one bucket.
     unknown = _unknown(opened.location, opened.view.snapshot.number, tuple(within))
-    return map_batches(rows.dropDuplicates(_identity(opened.spec, scope)), unknown, rows.schema)
+    return map_batches(rows.dropDuplicates([*key_names(opened.spec), *within]), unknown, batch.schema)
 
 
 def _unknown(
@@ -68,7 +72,7 @@ def _unknown(
         index = open_in_worker(location, snapshot)
         for batch in batches:
             hits = index.find(wanted_keys(batch, index.spec, within), LookupStats())
-            yield batch.filter(pa.array([not found for found in hits], pa.bool_()))
+            yield drop_keys(batch.filter(pa.array([not found for found in hits], pa.bool_())))
 
     return unknown
 
@@ -133,7 +137,22 @@ def _in_source_schema(spark: SparkSession, batch: DataFrame, index: Index) -> Da
             problems.append(f"{name} is {found[name].simpleString()}, expected {field.dataType.simpleString()}")
     if problems:
         raise UsageError(f"batch: its columns are not the source's: {'; '.join(problems)}; nothing was written")
-    return batch.select(*[column(n).cast("string") if n in index.spec.partitions else column(n) for n in wanted.names])
+    values = {name: _folder_value(name, found[name], index) for name in index.spec.partitions}
+    return batch.select(*[values[name].alias(name) if name in values else column(name) for name in wanted.names])
+
+
+def _folder_value(name: str, kind: DataType, index: Index) -> Column:
+    """A partition column as the text of its folder; empty text is Hive's null. UsageError for a number where folders
+    are not plain numbers (01): which of them is meant cannot be told."""
+    existing = [index.view.partition_values[partition].get(name) for partition in index.view.partitions]
+    if isinstance(kind, IntegralType):
+        odd = [value for value in existing if value is not None and not PLAIN_NUMBER.fullmatch(value)]
+        if odd:
+            raise UsageError(f"batch: {name} is {kind.simpleString()}, the source has folders like {name}={odd[0]}")
+    elif not isinstance(kind, (StringType, DateType)):
+        raise UsageError(f"batch: the partition column {name} is {kind.simpleString()}; expected text")
+    text = column(name).cast("string")
+    return F.when(text == "", F.lit(None)).otherwise(text)
 
 
 def _snapshot_of(index: str, batch_id: str) -> int | None:

@@ -5,12 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
 
-from btree.keys import stored_values
+from btree.keys import INTEGER_BITS, decimal_type, stored_values
 from shadow.errors import UsageError
 from shadow.lookup import Wanted
 from shadow.spec import IndexSpec
+
+KEY_PREFIX = "__gnomon_key_"
+NUMBERS = {*INTEGER_BITS, "float", "double"}
+HAS_OFFSET = r"(?i)(z|[+-]\d{1,2}(:?\d{2}){0,2}|utc|gmt)$"
 
 
 def quoted(name: str) -> str:
@@ -22,26 +26,66 @@ def column(name: str) -> Column:
     return F.col(quoted(name))
 
 
-def cast_keys(frame: DataFrame, spec: IndexSpec, what: str) -> DataFrame:
-    """The frame with its key columns in the types of the index (int 5 and bigint 5 hash differently); text given for
-    a binary column is base64."""
-    types = {key.name: key.type for key in spec.keys}
+def with_keys(frame: DataFrame, spec: IndexSpec, what: str, every_key_counts: bool = False) -> DataFrame:
+    """The frame with its key once more, in the types of the index, in columns that `drop_keys` takes away (int 5 and
+    bigint 5 hash differently). Text is read as the command line reads it: bytes as base64, timestamps in UTC.
+
+    A number that the index's type cannot hold exactly has no row: its key becomes null, which matches nothing; where
+    `every_key_counts` it fails the job, as text does that is not of the type. UsageError for a type that cannot be
+    compared."""
     missing = [key.name for key in spec.keys if key.name not in frame.columns]
     if missing:
         raise UsageError(f"{what}: the key column {', '.join(missing)} is missing; it has {', '.join(frame.columns)}")
-    given = {field.name: field.dataType for field in frame.schema}
-    return frame.select(
-        *[
-            _cast(column(name), given[name], types[name]).alias(name) if name in types else column(name)
-            for name in frame.columns
-        ]
-    )
+    kinds = {field.name: field.dataType for field in frame.schema}
+    keys = [
+        _key(what, key.name, kinds[key.name], key.type, every_key_counts).alias(name)
+        for key, name in zip(spec.keys, key_names(spec), strict=True)
+    ]
+    return frame.select("*", *keys)
 
 
-def _cast(given: Column, kind: DataType, wanted: str) -> Column:
-    if wanted == "binary" and isinstance(kind, StringType):
+def key_names(spec: IndexSpec) -> list[str]:
+    """The columns that `with_keys` adds, in key order."""
+    return [f"{KEY_PREFIX}{i}" for i in range(len(spec.keys))]
+
+
+def drop_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without the columns that `with_keys` added."""
+    return batch.select([name for name in batch.schema.names if not name.startswith(KEY_PREFIX)])
+
+
+def _key(what: str, name: str, kind: DataType, wanted: str, every_key_counts: bool) -> Column:
+    given, found = column(name), kind.simpleString()
+    if found == wanted:
+        return given
+    if isinstance(kind, StringType):
+        read = _read_text(given, wanted)
+        return F.when(given.isNull() | read.isNotNull(), read).otherwise(_refuse(what, name, given, wanted))
+    if found == "timestamp" and wanted == "timestamp_ntz":
+        return F.unix_micros(given)  # hashed alike; a cast would go through the session's time zone
+    if isinstance(kind, NumericType) and (wanted in NUMBERS or decimal_type(wanted)):
+        read = given.try_cast(wanted)
+        refused = _refuse(what, name, given, wanted) if every_key_counts else F.lit(None)
+        return F.when(given.isNull() | (read.cast(kind) == given), read).otherwise(refused.cast(wanted))
+    if wanted == "string" and isinstance(kind, DateType):  # a partition column, which Spark takes for a date
+        return given.cast(wanted)
+    if wanted == "string" and isinstance(kind, IntegralType):
+        return given.cast(wanted)
+    raise UsageError(f"{what}: the key column {name} is {found}, the index's is {wanted}; cast it")
+
+
+def _read_text(given: Column, wanted: str) -> Column:
+    if wanted == "binary":
         return F.unbase64(given)
-    return given.cast(wanted)
+    if wanted == "timestamp":
+        day = F.when(given.rlike(r"^\d+-\d+-\d+$"), F.concat(given, F.lit("T00:00:00"))).otherwise(given)
+        given = F.when(given.rlike(HAS_OFFSET), given).otherwise(F.concat(day, F.lit("Z")))
+    return given.try_cast(wanted)
+
+
+def _refuse(what: str, name: str, given: Column, wanted: str) -> Column:
+    message = F.concat(F.lit(f"{what}: key column {name}: expected {wanted}, found "), given.cast("string"))
+    return F.raise_error(message)
 
 
 def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:
@@ -51,17 +95,20 @@ def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:
     bucket p mod buckets."""
     cores = frame.sparkSession.sparkContext.defaultParallelism
     tasks = spec.buckets * -(-cores // spec.buckets)
-    return frame.repartition(tasks, *[column(key.name) for key in spec.stored_keys])
+    stored = [name for key, name in zip(spec.keys, key_names(spec), strict=True) if not key.partition]
+    return frame.repartition(tasks, *stored)
 
 
 def wanted_keys(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = ()) -> list[Wanted]:
     """The key of each row of a batch in stored form; `within` names partition columns that narrow the look-up."""
-    stored = zip(*(stored_values(batch.column(key.name), key.type) for key in spec.stored_keys), strict=True)
-    names = list(dict.fromkeys([*(key.name for key in spec.keys if key.partition), *within]))
-    if not names:
+    keys = dict(zip(spec.keys, key_names(spec), strict=True))
+    stored = zip(*(stored_values(batch.column(keys[key]), key.type) for key in spec.stored_keys), strict=True)
+    narrow = {key.name: name for key, name in keys.items() if key.partition} | {name: name for name in within}
+    if not narrow:
         return [Wanted(key) for key in stored]
-    values = zip(*(batch.column(name).cast(pa.string()).to_pylist() for name in names), strict=True)
-    return [Wanted(key, tuple(zip(names, value, strict=True))) for key, value in zip(stored, values, strict=True)]
+    values = zip(*(batch.column(name).cast(pa.string()).to_pylist() for name in narrow.values()), strict=True)
+    folders = (tuple(text or None for text in value) for value in values)  # empty text is Hive's null
+    return [Wanted(key, tuple(zip(narrow, value, strict=True))) for key, value in zip(stored, folders, strict=True)]
 
 
 def map_batches(

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from btree.reader import LookupStats
-from indexer.keys import cast_keys, column, map_batches, to_buckets, wanted_keys
+from indexer.keys import column, drop_keys, map_batches, to_buckets, wanted_keys, with_keys
 from indexer.tables import arrow_schema, source_types
 from indexer.tasks import open_in_worker
 from shadow import Index, UsageError, open_index
@@ -63,8 +63,8 @@ def load(
         raise UsageError(f"how: expected inner or left, found {how!r}")
     opened = open_index(index)
     counters = counters or load_counters(spark)
-    sample = cast_keys(keys, opened.spec, "keys")
-    payload = _payload_columns(opened, sample, columns)
+    sample = with_keys(keys, opened.spec, "keys")
+    payload = _payload_columns(opened, keys, columns)
     snapshot = opened.view.snapshot.number
     located = map_batches(
         to_buckets(sample, opened.spec),
@@ -74,19 +74,25 @@ def load(
     piece = F.floor(column(OFFSET) / ROWS_PER_PIECE)
     tasks = spark.sparkContext.defaultParallelism * TASKS_PER_CORE
     ordered = located.repartition(tasks, column(FILE), piece).sortWithinPartitions(FILE, OFFSET, SUB_OFFSET)
-    schema = StructType([*sample.schema, *source_types(spark, opened, payload)])
+    schema = StructType([*keys.schema, *source_types(spark, opened, payload)])
     fetch = _fetch(opened.location, snapshot, payload, arrow_schema(schema), counters)
     return map_batches(ordered, fetch, schema)
 
 
 def _payload_columns(index: Index, sample: DataFrame, columns: Sequence[str] | None) -> list[str]:
-    known, taken = index.view.columns, set(sample.columns)
-    if columns is None:
-        return [name for name in known if name not in taken]
-    unknown = [name for name in columns if name not in known]
+    """The source's columns to read. A column that `keys` has, too, would be ambiguous: only the key may be in both."""
+    known, keys = index.view.columns, {key.name for key in index.spec.keys}
+    twice = [name for name in sample.columns if sample.columns.count(name) > 1]
+    if twice:
+        raise UsageError(f"keys: it has more than one column {twice[0]}; rename one")
+    unknown = [name for name in columns or () if name not in known]
     if unknown:
         raise UsageError(f"the source has no column {', '.join(unknown)}; it has {', '.join(known)}")
-    return [name for name in dict.fromkeys(columns) if name not in taken]
+    wanted = [name for name in dict.fromkeys(known if columns is None else columns) if name not in keys]
+    both = [name for name in wanted if name in sample.columns]
+    if both:
+        raise UsageError(f"keys: the source has a column {', '.join(both)}, too; rename it, or do not ask for it")
+    return wanted
 
 
 def _locate(
@@ -132,7 +138,7 @@ def _fetch(
         for batch in batches:
             for piece in _by_file(batch, index):
                 stats = ReadStats()
-                rows = piece.drop_columns([FILE, OFFSET, SUB_OFFSET])
+                rows = drop_keys(piece.drop_columns([FILE, OFFSET, SUB_OFFSET]))
                 table = _read(index, piece, payload, stats)
                 counters.source_bytes.add(stats.bytes)
                 columns = [*rows.columns, *table.columns]

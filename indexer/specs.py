@@ -12,6 +12,7 @@ from shadow.spec import IndexSpec, KeyColumn, check_columns, check_same
 ENTRIES_PER_BUCKET = 500_000  # of the largest partition, when the bucket count is not given
 MOST_BUCKETS = 65_536
 UNKNOWN_TYPE = "unknown"
+RESERVED = ("_metadata", "__gnomon")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,9 @@ def new_spec(
     for one in described:
         rows[one.entry.partition] = rows.get(one.entry.partition, 0) + one.entry.rows
     buckets = request.buckets or min(-(-max(rows.values(), default=1) // ENTRIES_PER_BUCKET) or 1, MOST_BUCKETS)
+    reserved = [name for name in (*request.keys, *request.include) if name.startswith(RESERVED)]
+    if reserved:
+        raise UsageError(f"column {reserved[0]}: a column of this name cannot be told from one of Spark's or ours")
     for name in request.include:
         if name in partitions or name in request.keys:
             raise UsageError(f"include: {name} need not be included, every answer has it")
@@ -79,6 +83,9 @@ def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
     """Refuse files whose indexed columns have another type than the index; a column may be absent (null)."""
     for column in (*spec.stored_keys, *spec.include):
         for one in described:
+            alike = [n for n in one.schema.names if n != column.name and n.lower() == column.name.lower()]
+            if alike:  # Spark would read it for the other
+                raise UsageError(f"{one.entry.path}: column {alike[0]} differs from {column.name} in case only")
             if column.name in one.schema.names:
                 found = type_of_arrow(one.schema.field(column.name).type)
                 if found != column.type:

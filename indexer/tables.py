@@ -55,5 +55,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def writes_micros(index: Index, names: Sequence[str]) -> bool:
     """Whether the source's timestamps lie in its files as microseconds (and not as Spark's INT96)."""
-    kinds = [field.type for _, schema in index.schemas(names) for field in schema]
-    return any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds)
+    fields = [field for _, schema in index.schemas(names) for field in schema]
+    instants = [field for field in fields if pa.types.is_timestamp(field.type) and field.type.tz is not None]
+    return any(b"INT96" not in (field.metadata or {}).values() for field in instants)

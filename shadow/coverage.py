@@ -1,5 +1,6 @@
 """Which of the source's files, as they are now, a snapshot covers."""
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -80,17 +81,17 @@ def source_of(spec: IndexSpec) -> SourceRoot:
     return SourceRoot(storage_at(folder or "/"), name)
 
 
-def check_apart(root: SourceRoot, index: Storage) -> None:
-    """Refuse (UsageError) an index whose files would be taken for files of its source."""
+def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
+    """Refuse (UsageError) an index, or another output, whose files would be taken for files of the source."""
     if root.single_file is not None:
         return
     try:
-        below = PurePosixPath(index.root).relative_to(root.storage.root)
+        below = PurePosixPath(os.path.realpath(index.root)).relative_to(os.path.realpath(root.storage.root))
     except ValueError:
         return
     if not any(map(is_hidden, below.parts)):
         raise UsageError(
-            f"{index.root}: the index would lie among the files of its source {root.storage.root}; name a folder "
+            f"{index.root}: the {what} would lie among the files of its source {root.storage.root}; name a folder "
             "outside of it, or one that begins with _"
         )
 

@@ -22,6 +22,7 @@ from shadow.values import python_values
 from sources import SourceFile, open_source
 
 REINDEX = "run gnomon build again"
+TOUCH = "its size and time are the same, so touch it and run gnomon build again"
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Fetcher:
         key = (file.path, file.size, file.mtime_ns, file.digest)
         with self._sources.use(key, lambda: open_source(reader, self._spec.format)) as source:
             if source.digest != file.digest:
-                raise StalePointer(f"the file is not the one that was indexed; {REINDEX}", reader.name)
+                raise StalePointer(f"the file is not the one that was indexed; {TOUCH}", reader.name)
             yield source
 
     def _check_keys(self, table: pa.Table, wanted: Sequence[Located], where: str) -> None:

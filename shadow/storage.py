@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from shadow.errors import AlreadyExists, StorageError
+from shadow.errors import AlreadyExists, StorageError, UsageError
 
 COPYING = "._COPYING_"  # what `hdfs dfs -put` calls a file it has not written whole
 
@@ -98,6 +98,8 @@ def is_hidden(name: str) -> bool:
 
 def storage_at(location: str) -> Storage:
     """The storage of a path or URL. What follows `file:` is taken as it is: a % in it is a % (as in Spark)."""
+    if not location:
+        raise UsageError("an empty path; expected a folder (. is the current one)")
     scheme, colon, rest = location.partition("://")
     if location.startswith("file:/") and not colon:
         return LocalStorage(location.removeprefix("file:"))

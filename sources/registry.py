@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sources.contract import RangeReader, SourceFile
-from sources.errors import UnsupportedFormat
+from sources.errors import DamagedSource, UnsupportedFormat
 from sources.parquet import open_parquet
 from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC
 from sources.ranges import name_of, size_of
@@ -31,4 +31,6 @@ def detect(reader: RangeReader) -> str:
             raise UnsupportedFormat("a Parquet file whose footer is encrypted, and no keys are known", path)
         if head == end == MAGIC:
             return "parquet"
+        if head == MAGIC:
+            raise DamagedSource("begins as a Parquet file, does not end as one: cut short? restore it", path, size)
     raise UnsupportedFormat(f"the bytes are of no supported format; supported: {', '.join(FORMATS)}", path)

@@ -11,6 +11,8 @@ from sources.parquet.footer import Footer
 from sources.parquet.schema import Column, stored_fields
 from sources.parquet.wrap import Template
 
+PHYSICAL_TYPE = b"PARQUET:physical_type"  # in the metadata of a field that is stored as INT96
+INT96 = 3  # physical type of a leaf
 NOT_A_TYPE = (pa.ArrowException, OSError, ValueError)
 
 
@@ -28,7 +30,17 @@ class ArrowTypes:
                 self.refusals[column.ordinal] = "it has no leaves"
             elif column.padded_decimal:
                 self.refusals[column.ordinal] = "it holds a decimal in more bytes than pyarrow reads"
-        self.schema = self._schema()
+        self.schema = pa.schema(
+            [self._instant(field, column) for field, column in zip(self._schema(), footer.columns, strict=True)]
+        )
+
+    @staticmethod
+    def _instant(field: pa.Field, column: Column) -> pa.Field:
+        """INT96 is an instant, as Spark, which writes it, reads it; pyarrow gives it no time zone."""
+        if column.flat and column.leaves[0].kind == INT96 and field.type == pa.timestamp("us"):
+            known = field.metadata or {}
+            return field.with_type(pa.timestamp("us", "UTC")).with_metadata({**known, PHYSICAL_TYPE: b"INT96"})
+        return field
 
     @property
     def cache_bytes(self) -> int:

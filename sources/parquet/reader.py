@@ -111,9 +111,18 @@ class ParquetFile:
             if not group.rows:
                 continue
             places = [self._places(path, ordinal, column) for column in asked]
-            yield from scan_group(
-                reader, group, self._types.template(asked), [place for each in places for place in each], size
-            )
+            flat = [place for each in places for place in each]
+            for batch in scan_group(reader, group, self._types.template(asked), flat, size):
+                yield self._as_declared(batch, asked)
+
+    def _as_declared(self, batch: pa.RecordBatch, asked: Sequence[Column]) -> pa.RecordBatch:
+        """The batch with the types of `schema` (INT96 as an instant)."""
+        arrays, fields = list(batch.columns), list(batch.schema)
+        for i, column in enumerate(asked):
+            declared = self._types.schema.field(column.ordinal)
+            if pa.types.is_timestamp(fields[i].type) and fields[i].type != declared.type:
+                arrays[i], fields[i] = arrays[i].cast(declared.type), declared
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def fetch(self, reader: PlainReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
         path = name_of(reader)

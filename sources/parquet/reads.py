@@ -78,7 +78,7 @@ class PageRead:
             if len(values) != total:
                 raise pa.ArrowInvalid(f"{len(values)} rows of the {total} that should be there")
             taken = pc.take(values, int64s(self._positions))
-            return taken.cast(self._kind) if indices else taken
+            return taken if taken.type == self._kind else taken.cast(self._kind)
 
     def _check(self, parts: Sequence[bytes]) -> bool:
         """Every page is whole, and what the page map says. Whether all values are in the dictionary."""

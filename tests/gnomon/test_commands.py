@@ -1,5 +1,6 @@
 """The command as its user meets it: what it prints, where, and its exit code."""
 
+import csv
 import json
 import os
 import subprocess
@@ -160,6 +161,45 @@ def test_build_load_and_dedup_from_the_command(
     assert "was loaded before, by snapshot 2: nothing to do" in run(capsys, *dedup)[1]
     code, out, _ = run(capsys, "get", tmp_path / "index", "http://é/505?a=b")
     assert json.loads(out) == {"url": "http://é/505?a=b", "n": 505, "dt": "2026-01-02"}
+
+
+@pytest.mark.spark
+def test_keys_files_are_read_to_the_last_key_or_refused(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = ["plain", 'say "hi"', "two\nlines", "a,b", "", "  spaces ", "é"]
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"k": keys, "n": pa.array(range(7), pa.int64())})})
+    for key in ("k", "n"):
+        run(capsys, "build", tmp_path / "source", tmp_path / key, "--key", key)
+    with (tmp_path / "keys.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["k", "n"], *([key, "from the file"] for key in keys)])
+    (tmp_path / "keys.jsonl").write_text("".join(json.dumps({"k": key}) + "\n" for key in keys), "utf-8")
+    for name in ("keys.csv", "keys.jsonl"):
+        code, out, err = run(capsys, "load", tmp_path / "k", tmp_path / name, tmp_path / f"out {name}")
+        assert (code, err) == (0, "")
+        assert sorted(pq.read_table(tmp_path / f"out {name}").column("n").to_pylist()) == list(range(7))
+    (tmp_path / "broken.jsonl").write_text('{"n": 3}\n{"n": \n', "utf-8")
+    (tmp_path / "text.csv").write_text("n\n3\nabc\n", "utf-8")
+    (tmp_path / "other.csv").write_text("m\n3\n", "utf-8")
+    cases = [
+        ((tmp_path / "n", tmp_path / "broken.jsonl", tmp_path / "o1"), 3, "Spark"),
+        ((tmp_path / "n", tmp_path / "text.csv", tmp_path / "o2"), 2, "keys: key column n: expected bigint, found abc"),
+        ((tmp_path / "n", tmp_path / "other.csv", tmp_path / "o3"), 2, "the key column n is missing; it has m"),
+        ((tmp_path / "n", tmp_path / "nowhere", tmp_path / "o4"), 3, "no such file; expected the keys"),
+        ((tmp_path / "n", tmp_path / "text.csv", tmp_path / "source/o5"), 2, "the output would lie among the files"),
+    ]
+    for arguments, expected, says in cases:
+        code, out, err = run(capsys, "load", *arguments)
+        assert (code, out, err.count("\n")) == (expected, "", 1), (arguments, err)
+        assert says in err
+        assert " at org.apache" not in err
+
+
+def test_the_demo_empties_no_folder_but_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    code, _, err = run(capsys, "demo", "--folder", tmp_path)
+    assert (code, err) == (2, f"gnomon: {tmp_path}: there is something that no demo made; name another --folder\n")
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
 @pytest.mark.spark

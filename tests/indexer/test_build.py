@@ -264,3 +264,25 @@ def test_a_file_whose_key_has_another_type_is_refused(spark: SparkSession, sourc
     write(source, "dt=2026-01-02/c.parquet", pa.table({"n": pa.array([1], pa.int32())}))
     with pytest.raises(shadow.UsageError, match=r"c.parquet: column n is int32, elsewhere in the source it is bigint"):
         build(spark, str(source), location, ["n"])
+
+
+def test_what_spark_would_mix_up_is_refused(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    write(source, "dt=2026-01-02/c.parquet", pages(0, 5).rename_columns(["URL", "n", "html"]))
+    with pytest.raises(shadow.UsageError, match=r"c.parquet: column URL differs from url in case only"):
+        build(spark, str(source), str(tmp_path / "index"), ["url"])
+    write(tmp_path / "odd", "p.parquet", pa.table({"_metadata": [1]}))
+    with pytest.raises(shadow.UsageError, match="column _metadata: a column of this name cannot be told"):
+        build(spark, str(tmp_path / "odd"), str(tmp_path / "index"), ["_metadata"])
+
+
+def test_an_index_lies_in_a_folder_outside_of_its_source(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(source)
+    for source_path, index in ((source, source / "index"), (tmp_path / "link", source / "index")):
+        with pytest.raises(shadow.UsageError, match="the index would lie among the files of its source"):
+            build(spark, str(source_path), str(index), ["url"])
+    (tmp_path / "file").touch()
+    for index in (tmp_path / "file", tmp_path / "file/below"):
+        with pytest.raises(shadow.ShadowError, match="expected a folder for the index"):
+            build(spark, str(source), str(index), ["url"])
+    with pytest.raises(shadow.UsageError, match="an empty path"):
+        build(spark, "", str(tmp_path / "index"), ["url"])

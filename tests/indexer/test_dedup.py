@@ -148,3 +148,57 @@ def test_timestamps_are_written_as_the_source_has_them(spark: SparkSession, tmp_
         }
         assert kinds == {"INT96" if kind == "INT96" else "INT64"}
         assert len(open_index(str(root / "index")).view.snapshot.columns) == 2
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "UTC"])
+def test_instants_as_keys_are_found_again_whatever_the_time_zone(
+    spark: SparkSession, tmp_path: Path, zone: str
+) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        rows = spark.range(1_772_950_000, 1_772_970_000, 997).select(F.timestamp_seconds(F.col("id")).alias("ts"))
+        rows.coalesce(1).write.parquet(str(tmp_path / "source"))  # INT96: Spark's default
+        build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["ts"], buckets=3)
+        assert filter_new(spark, str(tmp_path / "index"), rows).count() == 0
+        more = rows.union(rows.select(F.timestamp_micros(F.unix_micros("ts") + 1).alias("ts")))
+        assert append_new(spark, str(tmp_path / "index"), more, "b").appended == rows.count()
+        assert spark.read.parquet(str(tmp_path / "source")).distinct().count() == 2 * rows.count()
+        merged = spark.read.option("mergeSchema", "true").parquet(str(tmp_path / "source"))
+        assert [field.dataType.simpleString() for field in merged.schema] == ["timestamp"]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+
+def test_filter_new_returns_the_rows_as_they_came_and_refuses_keys_it_cannot_compare(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "source").mkdir()
+    pq.write_table(pa.table({"k": pa.array([5, 7], pa.int32())}), tmp_path / "source/p.parquet")
+    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])
+    wide = spark.createDataFrame([(5,), (6,)], "k bigint")
+    assert [row.k for row in filter_new(spark, str(tmp_path / "index"), wide).collect()] == [6]
+    assert filter_new(spark, str(tmp_path / "index"), wide).schema == wide.schema
+    for keys in (spark.createDataFrame([(5.7,)], "k double"), spark.createDataFrame([("abc",)], "k string")):
+        with pytest.raises(Exception, match="batch: key column k: expected int, found"):
+            filter_new(spark, str(tmp_path / "index"), keys).collect()
+
+
+def test_partition_values_are_the_text_of_their_folders(spark: SparkSession, tmp_path: Path) -> None:
+    for month in ("01", "__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / f"source/month={month}").mkdir(parents=True)
+        pq.write_table(pa.table({"k": [f"in {month}"]}), tmp_path / f"source/month={month}/p.parquet")
+    location = str(tmp_path / "index")
+    build(spark, str(tmp_path / "source"), location, ["k"])
+    number = spark.createDataFrame([("new", 1)], "k string, month int")
+    with pytest.raises(shadow.UsageError, match="month is int, the source has folders like month=01"):
+        append_new(spark, location, number, "numbers", "partition")
+    empty = spark.createDataFrame(
+        [("in __HIVE_DEFAULT_PARTITION__", ""), ("new", ""), ("new", "01")], "k string, month string"
+    )
+    assert append_new(spark, location, empty, "first", "partition").appended == 2
+    assert append_new(spark, location, empty, "second", "partition").appended == 0
+    assert sorted(path.name for path in (tmp_path / "source").glob("month=*")) == [
+        "month=01",
+        "month=__HIVE_DEFAULT_PARTITION__",
+    ]

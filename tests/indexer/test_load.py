@@ -1,5 +1,6 @@
 """Rows of many keys, against a plain Spark join."""
 
+import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
@@ -110,3 +111,57 @@ def test_a_stale_file_fails_the_job_with_one_clear_line(spark: SparkSession, tmp
     assert line.startswith(str(tmp_path / "source/p.parquet"))
     assert "\n" not in line
     assert "Traceback" not in line
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "UTC"])
+def test_the_session_time_zone_and_lossy_casts_never_match_another_row(
+    spark: SparkSession, tmp_path: Path, zone: str
+) -> None:
+    (tmp_path / "source").mkdir()
+    moments = [dt.datetime(2026, 3, 8, hour, 30) for hour in range(12)]  # New York skips an hour that day
+    table = pa.table(
+        {
+            "ts": pa.array(moments, pa.timestamp("us", "UTC")),
+            "ntz": pa.array(moments, pa.timestamp("us")),
+            "n": pa.array(range(12), pa.int32()),
+        }
+    )
+    pq.write_table(table, tmp_path / "source/p.parquet")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        locations = {}
+        for name in table.column_names:
+            locations[name] = str(tmp_path / name)
+            build(spark, str(tmp_path / "source"), locations[name], [name], buckets=3)
+        instants = spark.read.parquet(str(tmp_path / "source")).select("ts")
+        texts = spark.createDataFrame([(str(moment),) for moment in moments], "ts string")
+        for keys in (instants, texts, texts.select(F.concat("ts", F.lit("Z")).alias("ts"))):
+            assert load(spark, locations["ts"], keys, ["n"]).count() == 12
+        for keys in (instants.withColumnRenamed("ts", "ntz"), texts.withColumnRenamed("ts", "ntz")):
+            assert load(spark, locations["ntz"], keys, ["n"]).count() == 12
+        numbers = spark.createDataFrame([(5.0,), (5.5,), (1e300,), (None,)], "n double")
+        found = load(spark, locations["n"], numbers, how="left").collect()
+        assert sorted((str(row.n), row.ts is not None) for row in found) == [
+            ("1e+300", False),
+            ("5.0", True),
+            ("5.5", False),
+            ("None", False),
+        ]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+
+def test_keys_that_cannot_be_compared_are_refused(spark: SparkSession, crawl: Path) -> None:
+    with pytest.raises(shadow.UsageError, match="the key column url is binary, the index's is string; cast it"):
+        load(spark, f"{crawl}/index", spark.createDataFrame([(b"a",)], "url binary"))
+
+
+def test_a_column_of_the_keys_never_stands_in_for_one_of_the_source(spark: SparkSession, crawl: Path) -> None:
+    keys = spark.createDataFrame([("https://é/1", -1)], "url string, n int")
+    for columns in (None, ["n"]):
+        with pytest.raises(shadow.UsageError, match="the source has a column n, too"):
+            load(spark, f"{crawl}/index", keys, columns)
+    assert load(spark, f"{crawl}/index", keys, ["url", "dt"]).columns == ["url", "n", "dt"]
+    with pytest.raises(shadow.UsageError, match="more than one column x"):
+        load(spark, f"{crawl}/index", keys.select("url", F.lit(1).alias("x"), F.lit(2).alias("x")))

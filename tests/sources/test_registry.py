@@ -2,7 +2,7 @@
 
 import pytest
 
-from sources import FORMATS, UnsupportedFormat, detect, open_source
+from sources import FORMATS, DamagedSource, UnsupportedFormat, detect, open_source
 from tests.sources.parquet_files import flat_table, written
 from tests.sources.readers import BytesReader
 
@@ -24,10 +24,15 @@ def test_parquet_is_told_by_both_its_ends() -> None:
     assert detect(BytesReader(PARQUET)) == "parquet"
 
 
-@pytest.mark.parametrize("data", [b"", b"PAR1", b"id,name\n1,a\n", PARQUET[:-1], PARQUET[1:]])
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"id,name\n1,a\n", PARQUET[1:]])
 def test_other_bytes_are_of_no_supported_format(data: bytes) -> None:
     with pytest.raises(UnsupportedFormat, match=r"lake/x: the bytes are of no supported format; supported: parquet"):
         detect(BytesReader(data, "lake/x"))
+
+
+def test_a_file_that_was_cut_is_said_to_be_one() -> None:
+    with pytest.raises(DamagedSource, match=r"lake/x at byte .*: begins as a Parquet file, does not end as one"):
+        detect(BytesReader(PARQUET[:-1], "lake/x"))
 
 
 def test_an_encrypted_parquet_footer_is_said_to_be_one() -> None:

@@ -1,0 +1,48 @@
+"""The files that commands are handed beside an index: keys to load, batches to dedup."""
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from indexer.keys import column
+from indexer.tables import exact
+from shadow import SourceNotFound, UsageError
+
+CSV_ENDINGS, JSON_ENDINGS = (".csv", ".tsv"), (".json", ".jsonl", ".ndjson")
+NO_SUCH_TEXT = "\0"  # what stands for null in a CSV file: an empty field that is not quoted, and nothing else
+PARTITION_TYPES = "spark.sql.sources.partitionColumnTypeInference.enabled"
+
+
+def local_path(path: str, what: str) -> str:
+    """A path or file URL that must be there."""
+    plain = path.removeprefix("file://")
+    if not plain or not Path(plain).exists():
+        raise SourceNotFound(f"{path or '(empty)'}: no such file; expected {what}")
+    return plain
+
+
+def read_keys(spark: SparkSession, path: str, names: list[str]) -> DataFrame:
+    """The key columns of a file; its format by its name's ending, Parquet where that says nothing. Values of CSV (as
+    RFC 4180 has it) and JSON lines come as text, for the index's types to read; a damaged line fails the job."""
+    plain = local_path(path, "the keys as Parquet, CSV or JSON lines")
+    text = StructType([StructField(name, StringType()) for name in names])
+    reader = spark.read.option("mode", "FAILFAST")
+    if plain.endswith(CSV_ENDINGS):
+        reader = reader.options(header="true", quote='"', escape='"', multiLine="true", nullValue=NO_SUCH_TEXT)
+        frame = reader.option("sep", "\t" if plain.endswith(".tsv") else ",").csv(exact(plain))
+    elif plain.endswith(JSON_ENDINGS):
+        frame = reader.schema(text).json(exact(plain))
+    else:
+        frame = spark.read.parquet(exact(plain))
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise UsageError(f"{path}: the key column {', '.join(missing)} is missing; it has {', '.join(frame.columns)}")
+    return frame.select(*[column(name) for name in names])
+
+
+def read_batch(spark: SparkSession, path: str) -> DataFrame:
+    """The Parquet files of a batch; values of its partition folders stay the text they are."""
+    plain = local_path(path, "a batch of Parquet files")
+    spark.conf.set(PARTITION_TYPES, "false")
+    return spark.read.parquet(exact(plain))
