@@ -31,14 +31,14 @@ demo: setup ## Index a made-up web crawl, fetch, load and dedup it, in .demo
 	@$(with_java) $(venv)/gnomon demo
 
 test: setup ## Run the tests, except those that run for minutes
-	@$(with_java) $(venv)/python -m pytest -m 'not soak'
+	@$(with_java) $(venv)/python -m pytest
 
 check: setup ## Run what a change must pass: ruff, mypy, the layer test, all tests (warnings are errors)
 	@$(venv)/ruff check .
 	@$(venv)/ruff format --check .
 	@$(venv)/mypy
 	@$(venv)/python -m pytest --quiet tests/test_layers.py
-	@$(with_java) $(venv)/python -m pytest -m 'not soak'
+	@$(with_java) $(venv)/python -m pytest
 
 bench: setup ## Measure fetches beside DuckDB, Polars and Lance
 	@$(with_java) $(venv)/python -m bench.fetch

@@ -3,15 +3,23 @@
 - `format`   every constant and byte rule of the file
 - `schema`   the Avro record schema of an entry
 - `keys`     key types: from outside values to the stored form, and their order
-- `hashing`  Spark's hash of a key, and its bucket
-- `shape`    when a node is full, by arithmetic
+- `hashing`  Spark's hashes of a key, and its bucket
+- `hash_columns`  the same of whole columns
+- `filters`  key filters: surely not here, or perhaps
+- `shape`    when a node is full, and so how high a tree is: arithmetic
 - `encode`   Arrow columns to Avro records
-- `codecs`   block compression
+- `rows`     sorted batches to records: what each writer checks
+- `codecs`   block compression, and the checksum of a block
 - `layout`   finished nodes to their order in the file, and their links
 - `writer`   sorted Arrow batches to one index file
-- `node`     one decoded block
+- `dione`    the same, byte for byte as Dione's own writer makes it
+- `records`  where the records of a node lie, and their keys and links
+- `node`     one block, searched by bisection
 - `blocks`   an open file as blocks
-- `reader`   get, get_many, scan, check over one open index file
+- `walk`     the way from a node to its children
+- `columns`  the records of many nodes to Arrow columns at once
+- `scan`     a whole file as Arrow batches, proved
+- `reader`   get, get_many, contains_many, scans and check over one open index file
 - `display`  stored values as JSON; `python -m btree` prints them
 
 Knows neither pointers nor sources: a value is just columns.

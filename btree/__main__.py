@@ -1,9 +1,12 @@
 """Look into one local index file: python -m btree dump|get|check|stat FILE.
 
-Exit codes: 0 done; 1 a key was not found (hits are printed); 2 wrong usage; 3 a file that is missing or damaged.
+Exit codes: 0 done; 1 a key was not found (hits are printed); 2 wrong usage; 3 a file that is missing or damaged,
+or output that cannot be written.
 """
 
 import argparse
+import codecs
+import io
 import json
 import os
 import sys
@@ -12,10 +15,12 @@ from typing import NoReturn
 
 from btree.display import to_json_object
 from btree.errors import BTreeError, KeyTypeError
+from btree.format import ENTRIES_KEY, KEY_VALUE_KEY, SCHEMA_KEY
 from btree.keys import Key, to_stored
 from btree.reader import BTreeReader
 
 DONE, NOT_FOUND, USAGE, FAILED = 0, 1, 2, 3
+SHOWN_TEXT = 80  # characters of what was asked, in a message
 
 
 class LocalFile:
@@ -27,8 +32,11 @@ class LocalFile:
         self.size = os.fstat(self._file.fileno()).st_size
 
     def read_range(self, offset: int, length: int) -> bytes:
-        self._file.seek(offset)
-        return self._file.read(length)
+        try:
+            self._file.seek(offset)
+            return self._file.read(length)
+        except OSError as error:
+            raise BTreeError(f"{self.name}: {error.strerror}") from None
 
     def close(self) -> None:
         self._file.close()
@@ -38,9 +46,15 @@ class UsageError(Exception):
     """What was asked makes no sense for this file."""
 
 
+def _visible(text: object) -> str:
+    """One line of text from elsewhere, for a terminal: what would steer it is shown as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
 def _print_entry(tree: BTreeReader, key: Key, value: Key) -> None:
     entry = {"key": to_json_object(key, tree.schema.keys), "value": to_json_object(value, tree.schema.values)}
-    print(json.dumps(entry, ensure_ascii=False))
+    is_utf = codecs.lookup(sys.stdout.encoding).name.startswith("utf")
+    print(json.dumps(entry, ensure_ascii=not is_utf))
 
 
 def dump(tree: BTreeReader, _arguments: argparse.Namespace) -> int:
@@ -68,10 +82,12 @@ def _parse_key(text: str, tree: BTreeReader) -> Key:
     names = [column.name for column in columns]
     try:
         parts = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         parts = None
-    if not isinstance(parts, dict) or set(parts) != set(names):
-        raise UsageError(f"a key of this file is a JSON object of {', '.join(names)}; found {text}")
+    is_flat = isinstance(parts, dict) and not any(isinstance(part, dict | list) for part in parts.values())
+    if not is_flat or set(parts) != set(names):
+        shown = text if len(text) <= SHOWN_TEXT else f"{text[: SHOWN_TEXT - 3]}..."
+        raise UsageError(f"a key of this file is a JSON object of {', '.join(names)}; found {shown}")
     return tuple(to_stored(parts[column.name], column.type, column.name) for column in columns)
 
 
@@ -87,10 +103,11 @@ def stat(tree: BTreeReader, _arguments: argparse.Namespace) -> int:
     for part, columns in (("key", tree.schema.keys), ("value", tree.schema.values)):
         for column in columns:
             print(f"{part} {column.name} {column.type}{'' if column.nullable else ' not null'}")
-    print(f"codec {tree.codec}")
     print(f"entries {'not said' if tree.entries is None else tree.entries}")
-    print(f"header {tree.header_bytes} bytes")
-    print(f"upper levels {tree.upper_bytes} bytes")
+    print(f"file {tree.file_bytes} bytes, of which header {tree.header_bytes}, upper levels {tree.upper_bytes}")
+    for name, text in sorted(tree.metadata.items()):
+        if name not in (SCHEMA_KEY, KEY_VALUE_KEY, ENTRIES_KEY):  # shown above
+            print(_visible(f"{name} {text.decode(errors='replace')}"))
     return DONE
 
 
@@ -109,18 +126,17 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         sub = commands.add_parser(name, help=command.__doc__, description=command.__doc__)
         sub.add_argument("file", metavar="FILE")
         if command is get:
-            sub.add_argument("keys", metavar="KEY", nargs="+", help="its text; of several columns, a JSON object")
+            help_ = "its text; of several columns, a JSON object. One that begins with - comes after --"
+            sub.add_argument("keys", metavar="KEY", nargs="+", help=help_)
     return parser.parse_args(argv)
 
 
 def _fail(message: object, code: int) -> int:
-    print(f"python -m btree: {message}", file=sys.stderr)
+    print(f"python -m btree: {_visible(message)}", file=sys.stderr)
     return code
 
 
-def run(argv: list[str] | None = None) -> int:
-    """The exit code of a command line."""
-    arguments = _arguments(argv)
+def _answer(arguments: argparse.Namespace) -> int:
     try:
         file = LocalFile(arguments.file)
     except OSError as error:
@@ -131,11 +147,32 @@ def run(argv: list[str] | None = None) -> int:
         return _fail(error, USAGE)
     except BTreeError as error:
         return _fail(error, FAILED)
-    except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
     finally:
         file.close()
+
+
+def _drop_output() -> None:
+    """What could not be written is still in the buffer; Python must not try it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def run(argv: list[str] | None = None) -> int:
+    """The exit code of a command line."""
+    arguments = _arguments(argv)
+    if sys.stdout is None:
+        return _fail("output: it is closed", FAILED)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = _answer(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has seen enough
+        _drop_output()
+        return DONE
+    except OSError as error:
+        _drop_output()
+        return _fail(f"output: {error.strerror}", FAILED)
+    return code
 
 
 def main() -> NoReturn:

@@ -1,18 +1,23 @@
 """An open index file as blocks: its header, its length, and the node at an offset. Nothing here knows the tree."""
 
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NoReturn, Protocol
 
 from btree import format as fmt
-from btree.codecs import DECOMPRESSORS, DecompressionError, decompress
+from btree.codecs import CHECKSUMS, DECOMPRESSORS, DecompressionError, decompress
 from btree.errors import BTreeError, DamagedIndexFile
 from btree.node import Node, NodeDecoder
 from btree.schema import FileSchema, file_schema
+from btree.shape import head_guess
 
-FIRST_READ_BYTES = 32 * 1024  # header and, in most files, all upper levels
-UPPER_READ_BYTES = 4 * 1024 * 1024  # upper levels up to this size come in one read and stay in memory
+FIRST_READ_BYTES = 32 * 1024  # at least; `head_guess` says how much more of a large file
+UPPER_READ_BYTES = 16 * 1024 * 1024  # upper levels up to this size come in one read and stay in memory
 NODE_READ_BYTES = 8 * 1024  # first guess at a node whose length neither a link nor the header tells
-LONGEST_GUESS_BYTES = 64 * 1024
+LONGEST_GUESS_BYTES = 256 * 1024
+LONG_READ_BYTES = 4 * 1024 * 1024  # of a scan
 DECODED_BYTES = 64 * 1024 * 1024  # of decoded nodes that one file keeps
 BARE_BYTES = 4096  # memory of an open file without its nodes, roughly
 
@@ -26,13 +31,28 @@ class RangeReader(Protocol):
     def read_range(self, offset: int, length: int) -> bytes: ...
 
 
+class MemoryFile:
+    """Bytes as an open file."""
+
+    def __init__(self, data: bytes, name: str = "<memory>") -> None:
+        self.name = name
+        self.size = len(data)
+        self._data = data
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        return self._data[offset : offset + length]
+
+
 @dataclass
 class LookupStats:
-    """What look-ups cost: nodes visited, ranged reads made, bytes read."""
+    """What look-ups cost: nodes visited, ranged reads made, bytes read; of these the bytes of key filters, and how many
+    keys were checked against one."""
 
     nodes: int = 0
     reads: int = 0
     bytes: int = 0
+    filter_checks: int = 0
+    filter_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,33 +67,39 @@ class Block:
 class BlockFile:
     """The blocks of an open index file. Every error names path and offset."""
 
-    def __init__(self, reader: RangeReader, stats: LookupStats) -> None:
+    def __init__(self, reader: RangeReader, stats: LookupStats, head_bytes: int | None = None) -> None:
         self._reader = reader
         self.path = str(getattr(reader, "name", "<memory>"))
         self.size = reader.size
-        head, header = self._read_header(stats)
+        first = head_bytes if head_bytes is not None else max(FIRST_READ_BYTES, head_guess(self.size))
+        head, header = self._read_header(min(max(first, 1), UPPER_READ_BYTES), stats)
         self.start = header.end  # offset of the first block, the root
         self.metadata = header.metadata
         self._sync = header.sync
         self.codec = header.metadata.get(fmt.CODEC_KEY, b"null").decode(errors="replace")
         if self.codec not in DECOMPRESSORS:
             self._refuse_header(f"unknown codec {self.codec[:80]!r}")
+        checksum = header.metadata.get(fmt.CHECKSUM_KEY)
+        if checksum not in (None, CHECKSUMS.get(self.codec)):
+            self._refuse_header(f"unknown checksum {checksum[:80]!r} of codec {self.codec}")
+        self._checked = checksum is not None
         self.entries = self._number(header, fmt.ENTRIES_KEY)  # None in a file that does not say: Dione's
         self.upper_bytes = self._number(header, fmt.UPPER_BYTES_KEY) or 0
+        self.has_whole_runs = self._number(header, fmt.SPLIT_RUNS_KEY) == 0  # no node ends between two equal keys
         self._guess = min(self._number(header, fmt.NODE_BYTES_KEY) or NODE_READ_BYTES, LONGEST_GUESS_BYTES)
         self._check_length(header)
         self.schema = self._read_schema()
-        self.decoder = NodeDecoder(self.schema, signed_bytes=self.entries is None)
+        self.decoder = NodeDecoder(self.schema, as_java=self.entries is None)
         self._memory = self._load_upper(head, stats)  # the file's bytes from `start` on
         self._kept: dict[int, Block] = {}
         self._kept_bytes = 0
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
-    def _read_header(self, stats: LookupStats) -> tuple[bytes, fmt.Header]:
-        head = self.read(0, min(FIRST_READ_BYTES, self.size), stats)
-        while (header := fmt.decode_header(head, self.path)) is None:
-            have = len(head)
+    def _read_header(self, first: int, stats: LookupStats) -> tuple[bytes, fmt.Header]:
+        head = self.read(0, min(first, self.size), stats)
+        while (header := fmt.decode_header(head[: fmt.HEADER_LIMIT], self.path)) is None:
+            have = min(len(head), fmt.HEADER_LIMIT)
             if have >= min(self.size, fmt.HEADER_LIMIT):
                 raise DamagedIndexFile(f"expected a header, found none in the first {have} bytes", self.path, have)
             head += self.read(have, min(have, self.size - have), stats)
@@ -113,7 +139,23 @@ class BlockFile:
             return memoryview(have)
         if len(have) < self.upper_bytes:
             have += self.read(len(head), self.upper_bytes - len(have), stats)
-        return memoryview(have)[: self.upper_bytes]
+        upper = memoryview(have[: self.upper_bytes])
+        self._compare_upper(upper)
+        return upper
+
+    def check_upper(self, stats: LookupStats) -> None:
+        """Prove the checksum of upper levels that were too long to be read when the file was opened."""
+        if self.upper_bytes <= UPPER_READ_BYTES or fmt.UPPER_CRC_KEY not in self.metadata:
+            return
+        end = self.start + self.upper_bytes
+        begins = range(self.start, end, LONG_READ_BYTES)
+        self._compare_upper(*(self.read(begin, min(LONG_READ_BYTES, end - begin), stats) for begin in begins))
+
+    def _compare_upper(self, *parts: bytes | memoryview) -> None:
+        if self.metadata.get(fmt.UPPER_CRC_KEY) not in (None, fmt.crc_text(*parts)):
+            raise DamagedIndexFile(
+                f"the levels above the leaves do not match {fmt.UPPER_CRC_KEY}", self.path, self.start
+            )
 
     @property
     def cache_bytes(self) -> int:
@@ -128,9 +170,7 @@ class BlockFile:
         if kept is not None:
             return kept
         data, frame = self._bytes_of(offset, length, stats)
-        if data[-fmt.SYNC_BYTES :] != self._sync:
-            raise DamagedIndexFile("no sync marker after the block", self.path, frame.end - fmt.SYNC_BYTES)
-        node = self._decode(offset, frame.count, data[frame.payload - offset : -fmt.SYNC_BYTES])
+        node = self.decode(offset, frame.count, self._unpack(offset, frame, data))
         block = Block(node, offset, frame.end)
         if offset < self.start + max(self.upper_bytes, 1) and self._kept_bytes + node.cache_bytes <= DECODED_BYTES:
             self._kept[offset] = block
@@ -149,15 +189,54 @@ class BlockFile:
             data += self.read(offset + len(data), frame.end - offset - len(data), stats)
         return data, frame
 
-    def _decode(self, offset: int, count: int, payload: bytes) -> Node:
+    def unpacked(self, offsets: Sequence[int], stats: LookupStats) -> Iterator[tuple[fmt.BlockFrame, bytes]]:
+        """The frame and the records, not decoded, of the blocks at these ascending offsets. Those that lie close
+        together come in long reads."""
+        begin, have = self.start, self._memory
+        for i, offset in enumerate(offsets):
+            if not begin <= offset <= begin + len(have) - fmt.BLOCK_HEAD_BYTES:
+                begin, have = offset, memoryview(self.read(offset, self._long_read(offsets, i), stats))
+            head = bytes(have[offset - begin : offset - begin + fmt.BLOCK_HEAD_BYTES])
+            frame = fmt.decode_block_frame(head, offset, self.size, self.path)
+            data = have[offset - begin : frame.end - begin]
+            if len(data) < frame.end - offset:
+                more = self.read(begin + len(have), frame.end - begin - len(have), stats)
+                begin, have = offset, memoryview(b"".join([data, more]))
+                data = have
+            yield frame, self._unpack(offset, frame, data)
+
+    def _long_read(self, offsets: Sequence[int], first: int) -> int:
+        """How many bytes to read from the block at `offsets[first]` on."""
+        begin = end = offsets[first]
+        for offset in islice(offsets, first + 1, None):
+            if offset - end > LONGEST_GUESS_BYTES or offset - begin > LONG_READ_BYTES:
+                break
+            end = offset
+        return min(end + max(self._guess, fmt.BLOCK_HEAD_BYTES), self.size) - begin
+
+    def _unpack(self, offset: int, frame: fmt.BlockFrame, data: bytes | memoryview) -> bytes:
+        """The records of a block, whose bytes are checked."""
+        if data[-fmt.SYNC_BYTES :] != self._sync:
+            raise DamagedIndexFile("no sync marker after the block", self.path, frame.end - fmt.SYNC_BYTES)
+        payload = bytes(data[frame.payload - offset : -fmt.SYNC_BYTES])
         try:
-            records = decompress(self.codec, payload, fmt.NODE_LIMIT)
-            if count > len(records):
-                raise ValueError(f"{count} records in {len(records)} bytes")
-            node = self.decoder.decode(fmt.encode_long(count), records)
-        except (DecompressionError, ValueError, EOFError, IndexError, OverflowError, TypeError) as error:
-            why = str(error) or type(error).__name__
-            raise DamagedIndexFile(f"the block cannot be decoded ({why})", self.path, offset) from None
+            records = decompress(self.codec, payload, fmt.NODE_LIMIT, self._checked)
+        except DecompressionError as error:
+            raise self._undecodable(offset, error) from None
+        if frame.count > len(records):
+            raise self._undecodable(offset, ValueError(f"{frame.count} records in {len(records)} bytes"))
+        return records
+
+    def _undecodable(self, offset: int, error: Exception) -> DamagedIndexFile:
+        why = str(error) or type(error).__name__
+        return DamagedIndexFile(f"the block cannot be decoded ({why})", self.path, offset)
+
+    def decode(self, offset: int, count: int, records: bytes) -> Node:
+        """The node whose block lies at `offset`, from its unpacked records."""
+        try:
+            node = self.decoder.node(count, records)
+        except (ValueError, IndexError, struct.error) as error:
+            raise self._undecodable(offset, error) from None
         if not node.is_sorted():
             raise DamagedIndexFile("the keys of a node are not in order", self.path, offset)
         return node

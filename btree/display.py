@@ -36,7 +36,10 @@ def to_json_object(row: Key, columns: tuple[Column, ...]) -> dict[str, Json]:
 
 
 def _date(days: int) -> str:
-    return str(np.datetime64(days, "D"))  # Python's own dates end at year 9999
+    text = str(np.datetime64(days, "D"))  # Python's own dates end at year 9999
+    if text.startswith("-"):
+        return f"-{text[1:]:0>10}"  # numpy shows the year -44 as -044
+    return text if len(text) == len("9999-12-31") else f"+{text}"  # as ISO 8601 has it
 
 
 def _timestamp(micros: int) -> str:

@@ -4,6 +4,8 @@ Each column becomes one Arrow binary column holding the Avro bytes of its values
 joined in one call. No Python object is made for a row.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -11,11 +13,19 @@ import pyarrow.compute as pc
 
 from btree.errors import BTreeError
 from btree.format import NULL_LINK, encode_longs
-from btree.keys import arrow_type
+from btree.keys import DECIMAL_BYTES, arrow_type, type_of_arrow
 from btree.schema import Column, EntrySchema
 
-NULL_BRANCH, VALUE_BRANCH = b"\x00", b"\x02"  # of ["null", T]
-DECIMAL_BYTES = 16
+
+class Union(NamedTuple):
+    """How the two branches of a nullable column are told apart."""
+
+    null: bytes
+    value: bytes
+
+
+NULL_FIRST = Union(b"\x00", b"\x02")  # ["null", T]: ours
+NULL_LAST = Union(b"\x02", b"\x00")  # [T, "null"]: Dione's
 
 
 class EncodedRows:
@@ -30,12 +40,15 @@ class EncodedRows:
         self.data = memoryview(data) if data is not None else memoryview(b"")
 
 
-def normalise(array: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
-    """A column in the Arrow type of its column type, with one zero and one NaN. Text may stay dictionary-encoded.
+def normalise(array: pa.Array | pa.ChunkedArray, column: Column, one_zero: bool = True) -> pa.Array:
+    """A column in the Arrow type of its column type, with one NaN and one zero. Text may stay dictionary-encoded.
 
-    BTreeError where a value does not fit the type, is no UTF-8, or is null in a column that has none."""
+    BTreeError where the values are of another kind than the type, or one does not fit it, is no UTF-8, or is null in a
+    column that has none."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
+    if not _is_of_kind(array.type, column.type):
+        raise BTreeError(f"column {column.name} of type {column.type}: found values of Arrow type {array.type}")
     try:
         array = _cast(array, column)
         if column.type == "string":
@@ -43,12 +56,31 @@ def normalise(array: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
     except pa.ArrowException as error:
         raise BTreeError(f"column {column.name} of type {column.type}: {error}") from None
     if pa.types.is_floating(array.type):
-        zero = pa.scalar(0.0, array.type)
-        array = pc.if_else(pc.equal(array, zero), zero, array)
+        if one_zero:
+            zero = pa.scalar(0.0, array.type)
+            array = pc.if_else(pc.equal(array, zero), zero, array)
         array = pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
     if array.null_count and not column.nullable:
         raise BTreeError(f"column {column.name} holds a null, but its file says it never does")
     return array
+
+
+def _is_of_kind(arrow: pa.DataType, type_name: str) -> bool:
+    """Whether a safe cast to the column type keeps each value or refuses it. Between other kinds Arrow's cast would
+    cut, round or read text."""
+    if pa.types.is_dictionary(arrow):
+        arrow = arrow.value_type
+    target = arrow_type(type_name)
+    if pa.types.is_timestamp(arrow) and pa.types.is_timestamp(target):
+        return bool(arrow.tz) == bool(target.tz)
+    if pa.types.is_floating(arrow) and pa.types.is_floating(target):
+        return bool(arrow.bit_width <= target.bit_width)
+    kinds = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date)
+    return (
+        pa.types.is_null(arrow)
+        or type_of_arrow(arrow) == type_name
+        or any(is_kind(arrow) and is_kind(target) for is_kind in kinds)
+    )
 
 
 def _cast(array: pa.Array, column: Column) -> pa.Array:
@@ -61,35 +93,34 @@ def _cast(array: pa.Array, column: Column) -> pa.Array:
     return pa.DictionaryArray.from_arrays(array.indices, words)
 
 
-def encode_rows(arrays: list[pa.Array], schema: EntrySchema) -> EncodedRows:
+def encode_rows(arrays: list[pa.Array], schema: EntrySchema, union: Union = NULL_FIRST) -> EncodedRows:
     """The records of a batch, from its columns in schema order (as `normalise` returns them)."""
-    parts = [
-        part for array, column in zip(arrays, schema.columns, strict=True) for part in _encode_column(array, column)
-    ]
+    columns = zip(arrays, schema.columns, strict=True)
+    parts = [part for array, column in columns for part in _encode_column(array, column, union)]
     link = pa.scalar(NULL_LINK, pa.large_binary())
     return EncodedRows(pc.binary_join_element_wise(*parts, link, pa.scalar(b"", pa.large_binary())))
 
 
-def _encode_column(array: pa.Array, column: Column) -> list[pa.Array | pa.Scalar]:
+def _encode_column(array: pa.Array, column: Column, union: Union) -> list[pa.Array | pa.Scalar]:
     """The bytes of each value in one or two parts: what comes before (branch, length), and the value."""
     if pa.types.is_dictionary(array.type):
-        words = _join(_encode_column(array.dictionary, Column(column.name, column.type, nullable=False)))
+        words = _join(_encode_column(array.dictionary, Column(column.name, column.type, nullable=False), union))
         values = words.take(array.indices)
         if not column.nullable:
             return [values]
-        return [_branches(array), pc.fill_null(values, b"")]
+        return [_branches(array, union), pc.fill_null(values, b"")]
     parts = _encode_values(array)
     if not column.nullable:
         return parts
     if not array.null_count:
-        return [pa.scalar(VALUE_BRANCH, pa.large_binary()), *parts]
+        return [pa.scalar(union.value, pa.large_binary()), *parts]
     valid = array.is_valid()
     nothing = pa.scalar(b"", pa.large_binary())
-    return [_branches(array), *(pc.if_else(valid, part, nothing) for part in parts)]
+    return [_branches(array, union), *(pc.if_else(valid, part, nothing) for part in parts)]
 
 
-def _branches(array: pa.Array) -> pa.Array:
-    value, null = pa.scalar(VALUE_BRANCH, pa.large_binary()), pa.scalar(NULL_BRANCH, pa.large_binary())
+def _branches(array: pa.Array, union: Union) -> pa.Array:
+    value, null = pa.scalar(union.value, pa.large_binary()), pa.scalar(union.null, pa.large_binary())
     return pc.if_else(array.is_valid(), value, null)
 
 

@@ -4,13 +4,15 @@ One frame of reference for offsets: bytes from the start of the file. A link alo
 """
 
 import json
+import os
 import re
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from isal import isal_zlib
 
-from btree.errors import DamagedIndexFile
+from btree.errors import BTreeError, DamagedIndexFile
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16  # the marker after the header and after each block
@@ -23,15 +25,23 @@ DATA_BYTES_KEY = "data_bytes"  # decimal text: length of all blocks
 UPPER_BYTES_KEY = "gnomon.upper_bytes"  # decimal text: length of the blocks above the leaves, which lie first
 ENTRIES_KEY = "gnomon.entries"  # decimal text: records in the file
 NODE_BYTES_KEY = "gnomon.node_bytes"  # decimal text: length of the longest block
+SPLIT_RUNS_KEY = "gnomon.split_runs"  # decimal text: nodes that end between two equal keys
+UPPER_CRC_KEY = "gnomon.upper_crc32"  # eight hex digits: CRC-32 of the blocks above the leaves
+CHECKSUM_KEY = "gnomon.checksum"  # which checksum each payload carries beyond what Avro's codec has
+HEADER_CRC_KEY = "gnomon.header_crc32"  # eight hex digits: CRC-32 of the header as it would be without this key
+SEALED_KEYS = {HEADER_CRC_KEY, CHECKSUM_KEY, UPPER_CRC_KEY, SPLIT_RUNS_KEY}  # a header with any of these has the CRC
 
 LINK_FIELD = "metadata"  # last field of each record: null, or the link to the child node
 
 NODE_LIMIT = 64 * 1024 * 1024  # bytes of records in one node; a longer run of equal keys spills into children
+NODE_RECORDS = 1 << 20  # records in one node; likewise
+ENTRY_LIMIT = 4 * 1024 * 1024  # bytes of one record that is written: any number of the longest still has a tree
 PAYLOAD_LIMIT = NODE_LIMIT + NODE_LIMIT // 8  # bytes of a block's payload: what does not compress may grow
-HEADER_LIMIT = 16 * 1024 * 1024  # bytes of a header
+HEADER_LIMIT = 1024 * 1024  # bytes of a header
 METADATA_LIMIT = 1000  # entries of a header
 LONGEST_LONG = 10  # bytes of the longest varint of 64 bits
 BLOCK_HEAD_BYTES = 2 * LONGEST_LONG  # the longest record count and payload length
+CRC_BYTES = 4  # a CRC-32 of a block's records, big-endian, at the end of its payload
 
 NULL_LINK = b"\x00"  # branch 0 of ["null", "long"]
 LINK_BRANCH = b"\x02"  # branch 1
@@ -125,6 +135,13 @@ class Header:
         return int(text)
 
 
+def sync_marker(given: bytes | None) -> bytes:
+    """The marker that a writer was given, or a random one."""
+    if given is not None and len(given) != SYNC_BYTES:
+        raise BTreeError(f"a sync marker has {SYNC_BYTES} bytes, found {len(given)}")
+    return given if given is not None else os.urandom(SYNC_BYTES)
+
+
 def encode_header(metadata: dict[str, bytes], sync: bytes) -> bytes:
     """The bytes before the first block."""
     parts = [MAGIC, encode_long(len(metadata))]
@@ -132,6 +149,20 @@ def encode_header(metadata: dict[str, bytes], sync: bytes) -> bytes:
         name = key.encode()
         parts += [encode_long(len(name)), name, encode_long(len(value)), value]
     return b"".join([*parts, b"\x00", sync])
+
+
+def sealed(metadata: dict[str, bytes], sync: bytes) -> dict[str, bytes]:
+    """The metadata with the CRC of its header. That comes first: whoever mistakes what follows has read it."""
+    others = {key: value for key, value in metadata.items() if key != HEADER_CRC_KEY}
+    return {HEADER_CRC_KEY: crc_text(encode_header(others, sync)), **others}
+
+
+def crc_text(*parts: bytes | memoryview) -> bytes:
+    """The CRC-32 of these bytes as eight hex digits."""
+    crc = 0
+    for part in parts:
+        crc = isal_zlib.crc32(part, crc)
+    return b"%08x" % crc
 
 
 def decode_header(data: bytes, path: str) -> Header | None:
@@ -162,7 +193,11 @@ def decode_header(data: bytes, path: str) -> Header | None:
         raise DamagedIndexFile(f"the header is not an Avro map ({error})", path, start) from None
     if at + SYNC_BYTES > len(data):
         return None
-    return Header(metadata, data[at : at + SYNC_BYTES], at + SYNC_BYTES)
+    sync = data[at : at + SYNC_BYTES]
+    is_sealed = not SEALED_KEYS.isdisjoint(metadata)
+    if is_sealed and metadata != sealed(metadata, sync):
+        raise DamagedIndexFile(f"the header does not match its {HEADER_CRC_KEY}", path, 0)
+    return Header(metadata, sync, at + SYNC_BYTES)
 
 
 def _sized(data: bytes, at: int, path: str) -> tuple[bytes, int]:
@@ -198,7 +233,7 @@ def decode_block_frame(head: bytes, offset: int, file_bytes: int, path: str) -> 
         raise DamagedIndexFile("expected a block's record count and length", path, offset) from None
     payload = offset + at
     end = payload + length + SYNC_BYTES
-    if count < 1 or not 1 <= length <= PAYLOAD_LIMIT or end > file_bytes:
+    if not 1 <= count <= NODE_RECORDS or not 1 <= length <= PAYLOAD_LIMIT or end > file_bytes:
         raise DamagedIndexFile(
             f"expected a block, found one of {count} records and {length} bytes in a file of {file_bytes} bytes",
             path,

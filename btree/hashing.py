@@ -1,21 +1,61 @@
-"""Spark's own Murmur3 `hash` of a key, and the bucket it names.
+"""Spark's own hashes of one key: Murmur3 `hash`, which names the bucket, and `xxhash64`, which the filters use.
 
-Rules read off Spark's `hash` function (HashExpression, Murmur3_x86_32): the columns are folded from the left, the
-hash of one is the seed of the next; a null leaves it as it is; text and bytes are taken in little-endian words of
-four bytes and then byte by byte, each tail byte a word of its own (signed).
+Rules read off Spark (HashExpression, Murmur3_x86_32, XXH64): the columns are folded from the left, the hash of one is
+the seed of the next; a null leaves it as it is. Each value is hashed as bytes: a number as 4 or 8 little-endian bytes,
+text and binary as they are, a decimal of more than 18 digits as the shortest big-endian two's complement. Murmur3 takes
+them in words of four bytes and then byte by byte, each tail byte a word of its own (signed). Many keys: `hash_columns`.
 """
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
+
+from xxhash import xxh64_intdigest
 
 from btree.keys import Key, Stored, decimal_type
 
 HASH_NAME = "spark-murmur3"
-SEED = 42
+FILTER_HASH_NAME = "spark-xxhash64"
+SEED = 42  # of both
 MASK = 0xFFFFFFFF
 C1, C2 = 0xCC9E2D51, 0x1B873593
 NAN = float("nan")  # bits 7fc00000 and 7ff8000000000000, Java's
 WORD, LONG_DIGITS = 4, 18  # a decimal of up to 18 digits is hashed as a long
+
+_FORMS = {
+    **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "date"), "<i"),
+    **dict.fromkeys(("bigint", "timestamp", "timestamp_ntz"), "<q"),
+    "float": "<f",
+    "double": "<d",
+}
+
+
+@lru_cache(1024)
+def hash_form(type_name: str) -> str | None:
+    """The `struct` format in which a value of this type is hashed; None where it is bytes of any length."""
+    kind = decimal_type(type_name)
+    if kind:
+        return "<q" if kind.precision <= LONG_DIGITS else None
+    return _FORMS.get(type_name)
+
+
+def hashed_bytes(value: Stored, type_name: str) -> bytes:
+    """The bytes that both hashes take of a value that is not null."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    form = hash_form(type_name)
+    if isinstance(value, float):
+        value = NAN if value != value else value + 0.0  # one NaN; -0.0 + 0.0 is 0.0
+        return struct.pack(form or "<d", value)
+    return struct.pack(form, int(value or 0)) if form else unscaled_bytes(int(value or 0))
+
+
+def unscaled_bytes(number: int) -> bytes:
+    """The shortest big-endian two's complement of an integer (java.math.BigInteger.toByteArray)."""
+    bits = (~number if number < 0 else number).bit_length()
+    return number.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
 def _mix(state: int, word: int) -> int:
@@ -32,18 +72,8 @@ def _finish(state: int, length: int) -> int:
     return state ^ state >> 16
 
 
-def hash_int(value: int, seed: int) -> int:
-    """Hash of a 32-bit integer, as an unsigned 32-bit number."""
-    return _finish(_mix(seed, value & MASK), WORD)
-
-
-def hash_long(value: int, seed: int) -> int:
-    """Hash of a 64-bit integer: its low word, then its high word."""
-    return _finish(_mix(_mix(seed, value & MASK), value >> 32 & MASK), 2 * WORD)
-
-
-def hash_bytes(data: bytes, seed: int) -> int:
-    """Hash of text (its UTF-8 bytes) or of binary."""
+def murmur3(data: bytes, seed: int) -> int:
+    """Murmur3 as Spark computes it of some bytes: an unsigned 32-bit number."""
     state = seed
     words = len(data) // WORD
     for word in struct.unpack_from(f"<{words}I", data):
@@ -53,29 +83,9 @@ def hash_bytes(data: bytes, seed: int) -> int:
     return _finish(state, len(data))
 
 
-def _hash_stored(value: Stored, type_name: str, seed: int) -> int:
-    if isinstance(value, str):
-        return hash_bytes(value.encode(), seed)
-    if isinstance(value, bytes):
-        return hash_bytes(value, seed)
-    if isinstance(value, float):
-        value = NAN if value != value else value + 0.0  # one NaN; -0.0 + 0.0 is 0.0
-        if type_name == "float":
-            return hash_int(int.from_bytes(struct.pack("<f", value), "little"), seed)
-        return hash_long(int.from_bytes(struct.pack("<d", value), "little"), seed)
-    number = int(value or 0)
-    kind = decimal_type(type_name)
-    if kind and kind.precision > LONG_DIGITS:
-        return hash_bytes(unscaled_bytes(number), seed)
-    if kind or type_name in ("bigint", "timestamp", "timestamp_ntz"):
-        return hash_long(number, seed)
-    return hash_int(number, seed)
-
-
-def unscaled_bytes(number: int) -> bytes:
-    """The shortest big-endian two's complement of an integer (java.math.BigInteger.toByteArray)."""
-    bits = (~number if number < 0 else number).bit_length()
-    return number.to_bytes(bits // 8 + 1, "big", signed=True)
+def hash_int(value: int, seed: int) -> int:
+    """Murmur3 of a 32-bit integer, as an unsigned 32-bit number."""
+    return _finish(_mix(seed, value & MASK), WORD)
 
 
 def spark_hash(key: Key, types: Sequence[str]) -> int:
@@ -83,8 +93,17 @@ def spark_hash(key: Key, types: Sequence[str]) -> int:
     state = SEED
     for value, type_name in zip(key, types, strict=True):
         if value is not None:
-            state = _hash_stored(value, type_name, state)
+            state = murmur3(hashed_bytes(value, type_name), state)
     return state - (1 << 32) if state >> 31 else state
+
+
+def xxhash64(key: Key, types: Sequence[str]) -> int:
+    """Spark's `xxhash64(col1, col2, ...)` of a key in stored form: a signed 64-bit number."""
+    state = SEED
+    for value, type_name in zip(key, types, strict=True):
+        if value is not None:
+            state = xxh64_intdigest(hashed_bytes(value, type_name), state)
+    return state - (1 << 64) if state >> 63 else state
 
 
 def bucket_of(key: Key, types: Sequence[str], buckets: int) -> int:

@@ -30,14 +30,19 @@ Key = tuple[Stored, ...]
 OrderKey = tuple[tuple[int, Stored], ...]
 
 LONGEST_DECIMAL = 38  # digits
+DECIMAL_BYTES = 16  # of one in Arrow
 INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 DECIMAL_NAME = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 INTEGER_TEXT = re.compile(r"[+-]?[0-9]+")
 FINER_TEXT = re.compile(r"[.,][0-9]{7}")  # a fraction finer than microseconds
+# a date outside of years 1 to 9999, which Python cannot read, alone or before a time
+FAR_DATE = re.compile(r"(?:0000|-(?!0000)[0-9]{4}|[+-]?[1-9][0-9]{4,6})-[0-9]{2}-[0-9]{2}(?=[T ]|\Z)")
 SIGNED_TO_UNSIGNED = bytes(byte ^ 0x80 for byte in range(256))
+LARGEST_LONG = (1 << 63) - 1
 EPOCH = dt.datetime(1970, 1, 1)
 EPOCH_UTC = EPOCH.replace(tzinfo=dt.UTC)
 MICROSECOND = dt.timedelta(microseconds=1)
+DAY = dt.timedelta(days=1)
 
 
 class DecimalType(NamedTuple):
@@ -101,8 +106,15 @@ def _binary(value: object) -> bytes:
     raise ValueError
 
 
+def _far_days(date: str) -> int:
+    """The day number; ValueError for what is no day of the calendar."""
+    return int(np.datetime64(date.removeprefix("+"), "D").astype(np.int64))
+
+
 def _date(value: object) -> int:
     if isinstance(value, str):
+        if FAR_DATE.fullmatch(value):
+            return _integer(_far_days(value), 32)
         value = dt.date.fromisoformat(value)
     if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
         raise ValueError
@@ -113,6 +125,10 @@ def _timestamp(value: object, utc: bool) -> int:
     if isinstance(value, str):
         if FINER_TEXT.search(value):  # Python would cut it
             raise ValueError
+        far = FAR_DATE.match(value)
+        if far:  # Python reads the rest on a day that it knows
+            rest = _timestamp(f"{EPOCH.date()}{value[far.end() :]}", utc)
+            return _integer(_far_days(far[0]) * (DAY // MICROSECOND) + rest, 64)
         value = dt.datetime.fromisoformat(value)
     if not isinstance(value, dt.datetime) or getattr(value, "nanosecond", False):  # pandas' has nanoseconds
         raise ValueError
@@ -194,12 +210,15 @@ def order_key(key: Key) -> OrderKey:
 
 
 class KeyOrder:
-    """The order of the keys in one file. Ours is `order_key`'s; in a file of Dione's, nulls may be greatest and
-    binary is compared by signed bytes."""
+    """The order of the keys in one file. Ours is `order_key`'s. A file of Dione's is in Java's: nulls may be greatest,
+    bytes (decimals are given as the bytes that lie in the file) compare signed, and -0.0 comes before 0.0."""
 
-    def __init__(self, nulls_last: Sequence[bool], signed_bytes: Sequence[bool]) -> None:
-        self._columns = list(zip(nulls_last, signed_bytes, strict=True))
-        self.is_ours = not any(nulls_last) and not any(signed_bytes)
+    def __init__(self, nulls_last: Sequence[bool], java_types: Sequence[str] = ()) -> None:
+        """`java_types` are the types of the key columns, where they are in Java's order."""
+        signed = [has_signed_bytes(name) for name in java_types] or [False] * len(nulls_last)
+        self._columns = list(zip(nulls_last, signed, strict=True))
+        self._as_java = bool(java_types)
+        self.is_ours = not java_types and not any(nulls_last)
 
     def __call__(self, key: Key) -> OrderKey:
         """A tuple that Python compares as this file's keys are ordered."""
@@ -211,9 +230,22 @@ class KeyOrder:
                 out.append((3 if null_last else 0, None))
             elif signed and isinstance(value, bytes):
                 out.append((1, value.translate(SIGNED_TO_UNSIGNED)))
+            elif self._as_java and isinstance(value, float) and value == value:
+                out.append((1, _total_order(value)))
             else:
                 out += order_key((value,))
         return tuple(out)
+
+
+def _total_order(value: float) -> int:
+    """An integer that compares as Java's Double.compare does: the bits, those of negative numbers turned around."""
+    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
+    return bits if bits >= 0 else bits ^ LARGEST_LONG
+
+
+def has_signed_bytes(type_name: str) -> bool:
+    """Whether Java compares values of this type as signed bytes."""
+    return type_name == "binary" or decimal_type(type_name) is not None
 
 
 # -- Arrow ---------------------------------------------------------------------------------------------------------
@@ -272,27 +304,27 @@ def stored_values(array: pa.Array, type_name: str) -> list[Stored]:
     return list(array.to_pylist())
 
 
-def adjacent(columns: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
+def adjacent(columns: Sequence[pa.Array], nulls_last: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Compare each row of key columns with the row before it: (equal, greater or equal), both of n - 1 booleans."""
     rows = len(columns[0]) - 1
     equal = np.ones(rows, bool)
     greater = np.zeros(rows, bool)
     for column in columns:
         before, after = column.slice(0, rows), column.slice(1)
-        same, more = _compare(before, after)
+        same, more = _compare(before, after, nulls_last)
         greater |= equal & more
         equal &= same
     return equal, greater | equal
 
 
-def _compare(before: pa.Array, after: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """(after equals before, after is greater than before), nulls least, NaN one value and greatest."""
+def _compare(before: pa.Array, after: pa.Array, nulls_last: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(after equals before, after is greater than before), NaN one value and greatest but for nulls at that end."""
     same = _filled(pc.equal(before, after))
     more = _filled(pc.greater(after, before))
     if before.null_count or after.null_count:
         no_before, no_after = _filled(before.is_null()), _filled(after.is_null())
         same |= no_before & no_after
-        more |= no_before & ~no_after
+        more |= no_after & ~no_before if nulls_last else no_before & ~no_after
     if pa.types.is_floating(before.type):
         nan_before, nan_after = _filled(pc.is_nan(before)), _filled(pc.is_nan(after))
         same |= nan_before & nan_after

@@ -1,16 +1,47 @@
 """Where the nodes of a finished tree lie in the file, and so what their links are.
 
-Level order (ours): root, inner levels, leaves in key order; the upper levels come in one read, seeks go forward.
-Dione's order: root, then the subtree of its last record, of the one before it, ... and so in each subtree. Readers of
-either kind read both.
+Level order: root, inner levels, leaves in key order; the upper levels come in one read, seeks go forward.
 """
 
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Self
 
-from btree.format import LINK_BRANCH, NULL_LINK, encode_long
+from btree import format as fmt
+from btree.errors import BTreeError
 
 EncodeBlock = Callable[[int, bytes], bytes]  # record count and records to a block
+
+
+@dataclass
+class IndexFile:
+    """A finished index file: its bytes in order, and what they hold."""
+
+    chunks: list[bytes]
+    entries: int
+    height: int
+    nodes: int
+    size: int
+    crc32: int
+    head_bytes: int  # of header and upper levels, or of the header where they do not come first
+
+    @classmethod
+    def of(cls, header: bytes, blocks: list[bytes], entries: int, height: int, upper_bytes: int = 0) -> Self:
+        """The file of these blocks, of which the first `upper_bytes` are the levels above the leaves."""
+        chunks = [header, *blocks]
+        crc = 0
+        for chunk in chunks:
+            crc = zlib.crc32(chunk, crc)
+        return cls(chunks, entries, height, len(blocks), sum(map(len, chunks)), crc, len(header) + upper_bytes)
+
+
+def node_block(count: int, records: bytes, compress: Callable[[bytes], bytes], sync: bytes) -> bytes:
+    """The block of a node. BTreeError where it is over a limit: readers refuse such a node."""
+    if len(records) > fmt.NODE_LIMIT or count > fmt.NODE_RECORDS:
+        limits = f"{fmt.NODE_LIMIT} bytes and {fmt.NODE_RECORDS} records"
+        raise BTreeError(f"a node of {len(records)} bytes and {count} records is over the limit of {limits}")
+    return fmt.encode_block(count, compress(records), sync)
 
 
 @dataclass
@@ -30,7 +61,7 @@ class InnerNode:
         """The block of this node; `links` gives the links to its children in order."""
         parts: list[bytes] = []
         for record, is_parent in zip(self.records, self.parents, strict=True):
-            parts += [record, LINK_BRANCH + encode_long(next(links)) if is_parent else NULL_LINK]
+            parts += [record, fmt.LINK_BRANCH + fmt.encode_long(next(links)) if is_parent else fmt.NULL_LINK]
         return encode_block(len(self.records), b"".join(parts))
 
 
@@ -54,27 +85,3 @@ def _distances(blocks: list[bytes], after: int) -> list[int]:
         after += len(block)
         distances.append(after)
     return distances[::-1]
-
-
-def dione_order(levels: list[list[InnerNode]], leaves: list[bytes], encode_block: EncodeBlock) -> list[bytes]:
-    """All blocks, leaves among them. Each is made after its children, and the file holds them last made first."""
-    made: list[bytes] = []
-    nodes = [iter(level) for level in levels]
-    leaf = iter(leaves)
-    total = 0
-
-    def make(level: int) -> int:
-        """Make the next subtree whose root is of this level, and return the link to it."""
-        nonlocal total
-        if level < 0:
-            made.append(next(leaf))
-        else:
-            node = next(nodes[level])
-            links = [make(level - 1) for is_parent in node.parents if is_parent]
-            made.append(node.encode(iter(links), encode_block))
-        total += len(made[-1])
-        return total
-
-    if levels or leaves:
-        make(len(levels) - 1)
-    return made[::-1]

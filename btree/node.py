@@ -1,19 +1,22 @@
-"""One decoded block: its records, searched by bisection."""
+"""One block: its records, searched by bisection. Values are decoded when they are asked for."""
 
 import io
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from itertools import islice
+from functools import partial
+from itertools import islice, product
 from operator import le
 from typing import Any, NamedTuple
 
 import fastavro
 
-from btree.format import LINK_FIELD
-from btree.keys import Key, KeyOrder, OrderKey, Stored, decimal_type
+from btree.format import encode_long
+from btree.hashing import unscaled_bytes
+from btree.keys import Key, KeyOrder, OrderKey, Stored, decimal_type, has_signed_bytes
+from btree.records import Located, locator
 from btree.schema import Column, FileSchema
 
-RECORD_BYTES = 500  # of memory that a decoded record takes beside its text, measured roughly
+RECORD_BYTES = 300  # of memory that a record takes beside its bytes, measured roughly
 
 Row = dict[str, Any]
 
@@ -28,58 +31,79 @@ class Probe(NamedTuple):
 class NodeDecoder:
     """Turns the records of a block into a `Node`; made once per file from its own schema."""
 
-    def __init__(self, schema: FileSchema, signed_bytes: bool = False) -> None:
+    def __init__(self, schema: FileSchema, as_java: bool = False) -> None:
+        """`as_java`: the keys are in Java's order, as in a file of Dione's."""
         # A block is `count` records; an Avro array is the same with a count before it and a zero after it, so
         # that one call decodes them all.
         self._array = fastavro.parse_schema({"type": "array", "items": schema.plain_avro()})
-        self.keys = [(column.name, _converter(column)) for column in schema.entry.keys]
-        self.values = [(column.name, _converter(column)) for column in schema.entry.values]
-        self.decimals = {column.name for column in schema.entry.keys if decimal_type(column.type)}
-        signed = [signed_bytes and column.type == "binary" for column in schema.entry.keys]
-        self.order = KeyOrder(schema.nulls_last, signed)
+        self._locate = locator(schema, raw_decimals=as_java)
+        self._keys = [(column.name, _converter(column)) for column in schema.entry.keys]
+        self._values = [(column.name, _converter(column)) for column in schema.entry.values]
+        types = schema.entry.key_types
+        floats = [name in ("float", "double") for name in types]
+        self._raw_decimals = [as_java and decimal_type(name) is not None for name in types]
+        self._both_zeros = [as_java and is_float for is_float in floats]
+        self.order = KeyOrder(schema.nulls_last, types if as_java else ())
+        # Arrow compares keys as Java does, but for these.
+        self.is_arrow_ordered = not as_java or not any(floats + [has_signed_bytes(name) for name in types])
         # Keys without nulls, floats and signed bytes compare as they come from the file.
-        self.is_plain = not any(signed) and not any(column.type in ("float", "double") for column in schema.entry.keys)
+        self.is_plain = self.is_arrow_ordered and not any(floats)
 
-    def decode(self, count: bytes, records: bytes) -> "Node":
-        """The node whose block holds these records; `count` is their number as a varint. Raises what fastavro
-        raises on damaged bytes, ValueError when bytes are left over."""
-        stream = io.BytesIO(b"".join([count, records, b"\x00"]))
+    def node(self, count: int, records: bytes) -> "Node":
+        """The node whose block holds these records. ValueError, IndexError or struct.error on damaged bytes."""
+        return Node(self, self._locate(records, count), records)
+
+    def rows(self, count: int, records: bytes) -> list[Row]:
+        """The same records as they lie in the file: text as its UTF-8 bytes, decimals as bytes."""
+        stream = io.BytesIO(b"".join([encode_long(count), records, b"\x00"]))
         rows: list[Row] = fastavro.schemaless_reader(stream, self._array, None)
-        if stream.tell() != len(count) + len(records) + 1:
-            raise ValueError("bytes left over after the last record")
-        return Node(self, rows, len(records))
+        return rows
 
-    def probe(self, key: Key) -> Probe:
-        """A key in stored form, to be looked for in nodes of this file."""
+    def key_of(self, row: Row) -> Key:
+        """The key of a record in stored form. ValueError where a value is none of its type."""
+        return _stored(row, self._keys)
+
+    def value_of(self, row: Row) -> Key:
+        """The value of a record in stored form. ValueError where a value is none of its type."""
+        return _stored(row, self._values)
+
+    def probes(self, key: Key) -> list[Probe]:
+        """A key in stored form, to be looked for in nodes of this file: one probe, or ascending ones where the file
+        holds what is one key as several, for -0.0 and 0.0 are two in Java's order."""
         raw = tuple([part.encode() if isinstance(part, str) else part for part in key])
-        if not self.is_plain or None in raw:
-            return Probe(self.order(raw), None)
-        return Probe(self.order(raw), raw[0] if len(raw) == 1 else raw)
+        if self.is_plain and None not in raw:
+            return [Probe(self.order(raw), raw[0] if len(raw) == 1 else raw)]
+        parts = zip(raw, self._raw_decimals, self._both_zeros, strict=True)
+        return [Probe(self.order(one), None) for one in product(*[_as_in_file(*part) for part in parts])]
 
 
 class Node:
-    """Records of one block. `columns` holds the key columns: decimals as integers, text as its UTF-8 bytes."""
+    """Records of one block."""
 
-    def __init__(self, decoder: NodeDecoder, rows: list[Row], size: int) -> None:
+    def __init__(self, decoder: NodeDecoder, located: Located, records: bytes) -> None:
         self._decoder = decoder
-        self._rows = rows
-        self.links: list[int | None] = [row[LINK_FIELD] for row in rows]
-        self.columns = [
-            [_integer(row[name]) for row in rows] if name in decoder.decimals else [row[name] for row in rows]
-            for name, _ in decoder.keys
-        ]
+        self._records = records
+        self._starts = located.starts
+        self._columns = columns = located.columns
+        self.links = located.links
         self._plain: Sequence[Any] | None = None
-        if decoder.is_plain and not any(None in column for column in self.columns):
-            self._plain = self.columns[0] if len(self.columns) == 1 else list(zip(*self.columns, strict=True))
+        if decoder.is_plain and not any(None in column for column in columns):
+            self._plain = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         self._ordered: list[OrderKey] | None = None
-        self.cache_bytes = size + RECORD_BYTES * len(rows)
+        self.cache_bytes = len(records) + RECORD_BYTES * len(self)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.links)
 
-    def order(self, record: int) -> OrderKey:
+    def is_ordered(self, record: int, other: "Node", others: int) -> bool:
+        """Whether the key of a record is at most that of another node's record."""
+        if self._plain is not None and other._plain is not None:
+            return bool(self._plain[record] <= other._plain[others])
+        return self._order(record) <= other._order(others)
+
+    def _order(self, record: int) -> OrderKey:
         """The key of a record, as keys of any node compare."""
-        return self._decoder.order(tuple([column[record] for column in self.columns]))
+        return self._decoder.order(tuple([column[record] for column in self._columns]))
 
     def is_sorted(self) -> bool:
         """Whether the keys do not decrease."""
@@ -98,23 +122,33 @@ class Node:
 
     def _orders(self) -> list[OrderKey]:
         if self._ordered is None:
-            self._ordered = [self.order(record) for record in range(len(self))]
+            self._ordered = [self._order(record) for record in range(len(self))]
         return self._ordered
 
-    def key(self, record: int) -> Key:
-        """The key of a record in stored form. UnicodeDecodeError where text is none."""
-        return _stored(self._rows[record], self._decoder.keys)
+    def rows(self, first: int, last: int) -> list[Row]:
+        """Records from `first` to before `last`, as they lie in the file."""
+        return self._decoder.rows(last - first, self.bytes(first, last)) if first < last else []
 
-    def value(self, record: int) -> Key:
-        """The value of a record in stored form. UnicodeDecodeError where text is none."""
-        return _stored(self._rows[record], self._decoder.values)
+    def bytes(self, first: int, last: int) -> bytes:
+        """The same, not decoded."""
+        return self._records[self._starts[first] : self._starts[last]]
 
-    def check_text(self) -> None:
-        """Decode every text. UnicodeDecodeError where one is none."""
-        for name, convert in [*self._decoder.keys, *self._decoder.values]:
-            if convert is _text:
-                for row in self._rows:
-                    _text(row[name])
+    def values(self, first: int, last: int) -> list[Key]:
+        """Their values in stored form. ValueError where a value is none of its type."""
+        return [self._decoder.value_of(row) for row in self.rows(first, last)]
+
+    def entries(self, first: int, last: int) -> list[tuple[Key, Key]]:
+        """Their keys and values in stored form. ValueError where a value is none of its type."""
+        return [(self._decoder.key_of(row), self._decoder.value_of(row)) for row in self.rows(first, last)]
+
+
+def _as_in_file(part: Stored, is_raw_decimal: bool, both_zeros: bool) -> tuple[Stored, ...]:
+    """What a part of a key may be in a file that is in Java's order."""
+    if part is None:
+        return (None,)
+    if is_raw_decimal:
+        return (unscaled_bytes(int(part)),)
+    return (-0.0, 0.0) if both_zeros and part == 0 else (part,)
 
 
 Converter = Callable[[Any], Stored]
@@ -122,16 +156,30 @@ Converter = Callable[[Any], Stored]
 
 def _converter(column: Column) -> Converter | None:
     """From a value as it lies in the file to its stored form; None where they are the same."""
-    return _text if column.type == "string" else _integer if decimal_type(column.type) else None
+    kind = decimal_type(column.type)
+    if kind:
+        return partial(_decimal, 10**kind.precision)
+    return _text if column.type == "string" else _int if column.type in ("int", "date") else None
 
 
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode()
+def _text(data: bytes) -> str:
+    return data.decode()
 
 
-def _integer(data: bytes | None) -> int | None:
-    return None if data is None else int.from_bytes(data, "big", signed=True)
+def _int(value: int) -> int:
+    if not -(1 << 31) <= value < 1 << 31:  # Avro's int is a long on disk
+        raise ValueError(f"{value} is no int of 32 bits")
+    return value
+
+
+def _decimal(limit: int, data: bytes) -> int:
+    value = int.from_bytes(data, "big", signed=True)
+    if abs(value) >= limit:
+        raise ValueError("a decimal of more digits than its type has")
+    return value
 
 
 def _stored(row: Row, fields: list[tuple[str, Converter | None]]) -> Key:
-    return tuple([row[name] if convert is None else convert(row[name]) for name, convert in fields])
+    return tuple(
+        [row[name] if convert is None or row[name] is None else convert(row[name]) for name, convert in fields]
+    )

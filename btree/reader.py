@@ -1,39 +1,26 @@
 """Look-ups in one open index file: root first, then forward seeks."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 
-from btree import format as fmt
+import pyarrow as pa
+
 from btree.blocks import Block, BlockFile, LookupStats, RangeReader
 from btree.errors import BTreeError, DamagedIndexFile
-from btree.keys import Key, OrderKey
-from btree.node import Node, Probe
+from btree.keys import Key
+from btree.node import Probe
+from btree.scan import Census, Scan
 from btree.schema import EntrySchema
+from btree.walk import Place, Walk
 
 __all__ = ["BTreeReader", "Census", "LookupStats", "RangeReader"]
 
 
-@dataclass(frozen=True)
-class Census:
-    """What a file holds, counted."""
-
-    entries: int
-    nodes: int
-    height: int
-    bytes: int
-
-
-class _Place(NamedTuple):
-    """A block, the least key that may follow its subtree, and its level (the root's is 1)."""
-
-    block: Block
-    bound: OrderKey | None
-    level: int
-
-
 _Wanted = list[tuple[Probe, int]]  # in key order, each with the place of its answer
+_Steps = Iterator[tuple[int, _Wanted]]  # records whose children are to be visited, and what is wanted there
+_Visit = Callable[[Place, _Wanted], _Steps]
+
+UNREADABLE = (ValueError, EOFError, IndexError, OverflowError, TypeError)  # what fastavro raises on damaged bytes
 
 
 class BTreeReader:
@@ -43,8 +30,10 @@ class BTreeReader:
     file and between its parent's keys in order. A block that two links reach is refused, so no look-up outlasts
     the file."""
 
-    def __init__(self, reader: RangeReader, stats: LookupStats | None = None) -> None:
-        self._file = BlockFile(reader, stats if stats is not None else LookupStats())
+    def __init__(self, reader: RangeReader, stats: LookupStats | None = None, head_bytes: int | None = None) -> None:
+        """`head_bytes`, where it is known (`IndexFile.head_bytes`), is the length of header and upper levels: they
+        come in one read. Where it is not, it is guessed from the file's size."""
+        self._file = BlockFile(reader, stats if stats is not None else LookupStats(), head_bytes)
         self.path = self._file.path
         self.codec = self._file.codec
         self.schema: EntrySchema = self._file.schema.entry
@@ -58,6 +47,16 @@ class BTreeReader:
     @property
     def is_empty(self) -> bool:
         return self._file.start == self._file.size
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of the file."""
+        return self._file.size
+
+    @property
+    def metadata(self) -> dict[str, bytes]:
+        """The pairs of the header."""
+        return dict(self._file.metadata)
 
     @property
     def header_bytes(self) -> int:
@@ -77,47 +76,65 @@ class BTreeReader:
 
     def contains(self, key: Key, stats: LookupStats | None = None) -> bool:
         """Whether an entry with this key exists."""
-        return bool(self.get(key, stats))
+        return self.contains_many([key], stats)[0]
 
     def get_many(self, keys: Sequence[Key], stats: LookupStats | None = None) -> list[list[Key]]:
-        """The values for each key, in the order asked. Each node is read and decoded once; the file is walked
+        """The values for each key, in the order asked. Each node is read and decoded at most once; the file is walked
         forward."""
+        probes = self._probes(keys)
+        found: list[list[Key]] = [[] for _ in range(sum(map(len, probes)))]
+        self._look_up(probes, lambda place, wanted: self._collect(place, wanted, found), stats)
+        answers = iter(found)
+        return [next(answers) if len(some) == 1 else list(chain(*islice(answers, len(some)))) for some in probes]
+
+    def contains_many(self, keys: Sequence[Key], stats: LookupStats | None = None) -> list[bool]:
+        """For each key, in the order asked, whether an entry exists. Walks as `get_many` does, but never below an
+        entry that is found."""
+        probes = self._probes(keys)
+        found = [False] * sum(map(len, probes))
+        self._look_up(probes, lambda place, wanted: _mark(place, wanted, found), stats)
+        answers = iter(found)
+        return [any(list(islice(answers, len(some)))) for some in probes]
+
+    def _look_up(self, probes: Sequence[Sequence[Probe]], visit: _Visit, stats: LookupStats | None) -> None:
+        """Visit the nodes where these may lie, each once, with those that may lie there, numbered as they come."""
         stats = stats if stats is not None else LookupStats()
-        found: list[list[Key]] = [[] for _ in keys]
-        if any(len(key) != len(self.schema.keys) for key in keys):
-            raise BTreeError(f"a key of this file has {len(self.schema.keys)} columns")
-        if self.is_empty or not keys:
-            return found
-        probe = self._file.decoder.probe
-        wanted = sorted(((probe(key), i) for i, key in enumerate(keys)), key=lambda one: one[0].order)
-        seen: set[int] = set()
-        root = self._root(stats)
-        visits = [self._visit(root, wanted, found, stats)]
-        places = [root]
-        while visits:  # a stack of our own: a damaged file may be as deep as it is long
-            step = next(visits[-1], None)
+        wanted = [(probe, i) for i, probe in enumerate(chain(*probes))]
+        if self.is_empty or not wanted:
+            return
+        wanted.sort(key=lambda one: one[0].order)
+        walk = Walk(self._file, stats)
+        root = walk.root()
+        stats.nodes += 1
+        stack = [(root, visit(root, wanted))]  # a stack of our own: a damaged file may be as deep as it is long
+        while stack:
+            place, steps = stack[-1]
+            step = next(steps, None)
             if step is None:
-                visits.pop()
-                places.pop()
+                stack.pop()
                 continue
             record, below = step
-            places.append(self._child(places[-1], record, seen, stats))
-            visits.append(self._visit(places[-1], below, found, stats))
-        return found
+            child = walk.child(place, record)
+            stats.nodes += 1
+            stack.append((child, visit(child, below)))
 
-    def _visit(
-        self, place: _Place, wanted: _Wanted, found: list[list[Key]], stats: LookupStats
-    ) -> Iterator[tuple[int, _Wanted]]:
+    def _collect(self, place: Place, wanted: _Wanted, found: list[list[Key]]) -> _Steps:
         """Answer the wanted keys from a node; yields each record whose child is to be visited next, and the keys
         to look for there."""
-        stats.nodes += 1
         node = place.block.node
+        if len(wanted) == 1:  # by far the most usual: one key, which is not in this node
+            first, last = node.find(wanted[0][0])
+            if first == last:
+                if first and node.links[first - 1] is not None:
+                    yield first - 1, wanted
+                return
         hits = [node.find(probe) for probe, _ in wanted]
         below: dict[int, list[int]] = {}
         for i, (first, last) in enumerate(hits):
             # A key may lie in the child of each record equal to it, and of the record before the first of them,
-            # for a run of equal keys may begin at the end of that child.
-            for record in range(max(first - 1, 0), last):
+            # for a run of equal keys may begin at the end of that child, if runs may be split.
+            begin = first if first < last and self._file.has_whole_runs else max(first - 1, 0)
+            for record in range(begin, last):
                 if node.links[record] is not None:
                     below.setdefault(record, []).append(i)
         done = [first for first, _ in hits]  # own records already answered
@@ -130,48 +147,64 @@ class BTreeReader:
         for i, (_, last) in enumerate(hits):
             self._emit(place.block, done[i], last, found[wanted[i][1]])
 
+    def _probes(self, keys: Sequence[Key]) -> list[list[Probe]]:
+        """What to look for to find each key."""
+        columns = len(self.schema.keys)
+        if any(len(key) != columns for key in keys):
+            raise BTreeError(f"a key of this file has {columns} columns")
+        return [self._file.decoder.probes(key) for key in keys]
+
     def _emit(self, block: Block, first: int, last: int, out: list[Key]) -> None:
         try:
-            out.extend(map(block.node.value, range(first, last)))
-        except UnicodeDecodeError as error:
-            raise self._not_text(block, error) from None
+            out.extend(block.node.values(first, last))
+        except UNREADABLE as error:
+            raise self._unreadable(block, error) from None
 
     def scan(self, stats: LookupStats | None = None) -> Iterator[tuple[Key, Key]]:
         """All entries in key order, as (key, value) in stored form."""
-        for place, begin, end in self._walk(stats if stats is not None else LookupStats()):
-            node: Node = place.block.node
-            try:
-                entries = [(node.key(record), node.value(record)) for record in range(begin, end)]
-            except UnicodeDecodeError as error:
-                raise self._not_text(place.block, error) from None
-            yield from entries
+        return self.scan_range(None, None, stats)
 
-    def _walk(self, stats: LookupStats) -> Iterator[tuple[_Place, int, int]]:
-        """The tree in key order, as runs of records (first, one past the last) of nodes."""
+    def scan_range(
+        self, first: Key | None, last: Key | None, stats: LookupStats | None = None
+    ) -> Iterator[tuple[Key, Key]]:
+        """The entries from key `first` to key `last`, both included, in key order; None leaves an end open. Nodes
+        outside of the range are not read."""
         if self.is_empty:
             return
-        seen: set[int] = set()
-        stack = [(self._root(stats), 0)]
-        while stack:
-            place, begin = stack.pop()
-            links = place.block.node.links
-            end = next((i + 1 for i in range(begin, len(links)) if links[i] is not None), len(links))
-            yield place, begin, end
-            if end < len(links):
-                stack.append((place, end))
-            if links[end - 1] is not None:
-                stack.append((self._child(place, end - 1, seen, stats), 0))
+        begin_at = None if first is None else self._probes([first])[0][0]
+        end_at = None if last is None else self._probes([last])[0][-1]
+        stats = stats if stats is not None else LookupStats()
+        for place, begin, end in Walk(self._file, stats).runs(begin_at, end_at):
+            node = place.block.node
+            try:
+                entries = node.entries(begin, end)
+            except UNREADABLE as error:
+                raise self._unreadable(place.block, error) from None
+            yield from entries
+
+    def scan_batches(
+        self, columns: Sequence[str] | None = None, stats: LookupStats | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All entries in key order as Arrow batches of these columns, by default all; proved as `check` does.
+
+        DamagedIndexFile may come after batches were given: they are sound, but what follows is not."""
+        names = [column.name for column in self.schema.columns]
+        unknown = [name for name in columns or () if name not in names]
+        if unknown:
+            raise BTreeError(f"this file has no column {', '.join(unknown[:5])}; it has {', '.join(names)}")
+        scan = Scan(self._file, names if columns is None else columns, stats if stats is not None else LookupStats())
+        return scan.batches()
 
     def sample(self, count: int) -> list[tuple[Key, Key]]:
         """Up to `count` entries, spread over the root, as (key, value) in stored form."""
         if self.is_empty or count < 1:
             return []
-        block = self._root(LookupStats()).block
+        block = Walk(self._file, LookupStats()).root().block
         try:
             records = range(0, len(block.node), -(-len(block.node) // count))
-            return [(block.node.key(record), block.node.value(record)) for record in records]
-        except UnicodeDecodeError as error:
-            raise self._not_text(block, error) from None
+            return [block.node.entries(record, record + 1)[0] for record in records]
+        except UNREADABLE as error:
+            raise self._unreadable(block, error) from None
 
     # -- proof -----------------------------------------------------------------------------------------------------
 
@@ -182,51 +215,26 @@ class BTreeReader:
     def census(self) -> Census:
         """Read the whole file and count. DamagedIndexFile where anything is wrong: framing, order inside nodes and
         across them, a link, bytes that no link reaches or two do, text that is none, or the number of entries."""
-        entries = height = 0
-        spans = [(0, self._file.start)]
-        for place, begin, end in self._walk(LookupStats()):
-            entries += end - begin
-            if begin == 0:
-                spans.append((place.block.offset, place.block.end))
-                height = max(height, place.level)
-                try:
-                    place.block.node.check_text()
-                except UnicodeDecodeError as error:
-                    raise self._not_text(place.block, error) from None
-        spans.sort()
-        for (_, end), (start, _) in pairwise([*spans, (self._file.size, self._file.size)]):
-            if start > end:
-                raise DamagedIndexFile(f"no link reaches the {start - end} bytes here", self.path, end)
-            if start < end:
-                raise DamagedIndexFile(f"a block that ends at {end} lies over this one", self.path, start)
-        if self.entries not in (None, entries):
-            raise DamagedIndexFile(f"expected {self.entries} entries, found {entries}", self.path, self._file.start)
-        return Census(entries, len(spans) - 1, max(height, 1), self._file.size)
+        scan = Scan(self._file, [column.name for column in self.schema.columns], LookupStats())
+        for _ in scan.batches():
+            pass
+        return scan.census
 
-    def _not_text(self, block: Block, error: UnicodeDecodeError) -> DamagedIndexFile:
-        return DamagedIndexFile(f"text that is not UTF-8 ({error.reason})", self.path, block.offset)
+    def _unreadable(self, block: Block, error: Exception) -> DamagedIndexFile:
+        why = f"a record cannot be decoded ({error})"
+        if isinstance(error, UnicodeDecodeError):
+            why = f"text that is not UTF-8 ({error.reason})"
+        return DamagedIndexFile(why, self.path, block.offset)
 
-    # -- nodes -----------------------------------------------------------------------------------------------------
 
-    def _root(self, stats: LookupStats) -> _Place:
-        return _Place(self._file.block(self._file.start, stats), None, 1)
-
-    def _child(self, place: _Place, record: int, seen: set[int], stats: LookupStats) -> _Place:
-        """The node that a record with a link leads to, checked against its parent."""
-        node = place.block.node
-        link = node.links[record]
-        if link is None:
-            raise BTreeError("a record without a link has no child")
-        offset = fmt.child_offset(self._file.size, link)
-        if not place.block.end <= offset < self._file.size:
-            raise DamagedIndexFile(f"a link to {link} bytes before the end leads astray", self.path, place.block.offset)
-        if offset in seen:
-            raise DamagedIndexFile("two links lead to one block", self.path, offset)
-        seen.add(offset)
-        following = node.links[record + 1] if record + 1 < len(node) else None
-        child = self._file.block(offset, stats, link - following if following is not None else None)
-        bound = node.order(record + 1) if record + 1 < len(node) else place.bound
-        last = child.node.order(len(child.node) - 1)
-        if child.node.order(0) < node.order(record) or (bound is not None and last > bound):
-            raise DamagedIndexFile("a node holds keys outside of its parent's interval", self.path, offset)
-        return _Place(child, bound, place.level + 1)
+def _mark(place: Place, wanted: _Wanted, found: list[bool]) -> _Steps:
+    """Mark the wanted keys that a node holds; yields where to look for the others."""
+    node = place.block.node
+    below: dict[int, _Wanted] = {}
+    for probe, i in wanted:
+        first, last = node.find(probe)
+        if last > first:
+            found[i] = True
+        elif first and node.links[first - 1] is not None:
+            below.setdefault(first - 1, []).append((probe, i))
+    yield from below.items()

@@ -10,6 +10,7 @@ from btree.format import LINK_FIELD
 from btree.keys import decimal_type, is_key_type
 
 RECORD_NAME, RECORD_NAMESPACE = "keyValueSchema", "na"  # Dione's
+RECORD_DOC = "an entry of a B-Tree node; metadata links to the child node"
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _AVRO_TYPES: dict[str, object] = {
@@ -65,27 +66,19 @@ class EntrySchema:
     def key_types(self) -> tuple[str, ...]:
         return tuple(column.type for column in self.keys)
 
-    def to_avro(self) -> dict[str, object]:
-        """The record schema, as Avro's JSON."""
-        fields: list[dict[str, object]] = [
-            {
-                "name": column.name,
-                "type": ["null", avro_type(column.type)] if column.nullable else avro_type(column.type),
-            }
-            for column in self.columns
-        ]
+    def to_avro(self, doc: str = RECORD_DOC, null_first: bool = True) -> dict[str, object]:
+        """The record schema, as Avro's JSON. Nulls come first in our unions, and last in Dione's."""
+        fields: list[dict[str, object]] = []
+        for column in self.columns:
+            kind = avro_type(column.type)
+            union = ["null", kind] if null_first else [kind, "null"]
+            fields.append({"name": column.name, "type": union if column.nullable else kind})
         fields.append({"name": LINK_FIELD, "type": ["null", "long"]})
-        return {
-            "type": "record",
-            "name": RECORD_NAME,
-            "namespace": RECORD_NAMESPACE,
-            "doc": "an entry of a B-Tree node; metadata links to the child node",
-            "fields": fields,
-        }
+        return {"type": "record", "name": RECORD_NAME, "namespace": RECORD_NAMESPACE, "doc": doc, "fields": fields}
 
-    def to_json(self) -> bytes:
+    def to_json(self, doc: str = RECORD_DOC, null_first: bool = True) -> bytes:
         """The schema as it stands in the header of a file."""
-        return json.dumps(self.to_avro(), separators=(",", ":")).encode()
+        return json.dumps(self.to_avro(doc, null_first), separators=(",", ":")).encode()
 
 
 def avro_type(type_name: str) -> object:
@@ -132,11 +125,16 @@ class FileField:
     column: Column
     null_branch: int | None
 
-    def plain_avro(self) -> dict[str, object]:
-        """The field without logical type, text as bytes: so its values come from the file as they lie there."""
+    @property
+    def plain_type(self) -> str:
+        """The Avro type of its values without logical type, text as bytes: how they lie in the file."""
         base = avro_type(self.column.type)
-        plain = base["type"] if isinstance(base, dict) else base
-        plain = "bytes" if plain == "string" else plain
+        plain = str(base["type"] if isinstance(base, dict) else base)
+        return "bytes" if plain == "string" else plain
+
+    def plain_avro(self) -> dict[str, object]:
+        """The field, to be decoded as it lies in the file."""
+        plain = self.plain_type
         union = {None: plain, 0: ["null", plain], 1: [plain, "null"]}[self.null_branch]
         return {"name": self.column.name, "type": union}
 
@@ -174,7 +172,7 @@ def file_schema(avro: dict[str, object], keys: Sequence[str], values: Sequence[s
         if not isinstance(field, dict):
             raise BTreeError("a field of the schema is not an object")
         if field.get("name") == LINK_FIELD:
-            link_type = field.get("type")
+            link_type = _without_attributes(field.get("type"))
             fields.append(None)
         else:
             fields.append(_file_field(str(field.get("name")), field.get("type")))
@@ -186,6 +184,13 @@ def file_schema(avro: dict[str, object], keys: Sequence[str], values: Sequence[s
         raise BTreeError(f"the schema has no field {', '.join(missing[:5])}" if missing else "a field occurs twice")
     entry = EntrySchema(tuple(columns[k] for k in keys), tuple(columns[v] for v in values))
     return FileSchema(entry, tuple(fields), link_type)
+
+
+def _without_attributes(union: object) -> object:
+    """The branches of a union by name: {"type": "long"} is "long"."""
+    if not isinstance(union, list):
+        return union
+    return [branch["type"] if isinstance(branch, dict) and list(branch) == ["type"] else branch for branch in union]
 
 
 def _file_field(name: str, schema: object) -> FileField:

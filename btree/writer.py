@@ -2,7 +2,7 @@
 
 One pass: leaves are compressed as they fill, the records between them are kept, and at the end the levels above
 are laid out from the bottom up (`layout`), for a record's link is the distance from its child to the end of the file.
-Memory is bounded by the encoded file.
+Memory holds the encoded leaves, and the records above them as they are (of entries of 100 bytes one in 70).
 
 A tree grows at its root, as entries come. A node's first record is less than all below it, so each level that is
 added takes one record from the head of the first leaf; that leaf is kept open until the end.
@@ -11,34 +11,16 @@ A node is closed only where the key changes, so that Dione's reader, which goes 
 row of a key; a run of equal keys longer than the node limit spills into children (ours finds those, too).
 """
 
-import os
-import zlib
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 import pyarrow as pa
 
 from btree import format as fmt
-from btree.codecs import compressor
-from btree.encode import EncodedRows, encode_rows, normalise
-from btree.errors import BTreeError, UnsortedKeys
-from btree.keys import adjacent
-from btree.layout import InnerNode, dione_order, level_order
+from btree.codecs import CHECKSUMS, compressor
+from btree.encode import EncodedRows
+from btree.layout import IndexFile, InnerNode, level_order, node_block
+from btree.rows import RowEncoder
 from btree.schema import EntrySchema
-from btree.shape import LEAST_RECORDS, MAX_HEIGHT, NODE_BYTES, is_full
-
-
-@dataclass
-class IndexFile:
-    """A finished index file: its bytes in order, and what they hold."""
-
-    chunks: list[bytes]
-    entries: int
-    height: int
-    nodes: int
-    size: int
-    crc32: int
+from btree.shape import LEAST_RECORDS, MAX_HEIGHT, NODE_BYTES, is_full, leaf_target
 
 
 class BTreeWriter:
@@ -55,58 +37,34 @@ class BTreeWriter:
         node_bytes: int = NODE_BYTES,
         node_limit: int = fmt.NODE_LIMIT,
         sync: bytes | None = None,
-        order: Literal["level", "dione"] = "level",
     ) -> None:
-        if sync is not None and len(sync) != fmt.SYNC_BYTES:
-            raise BTreeError(f"a sync marker has {fmt.SYNC_BYTES} bytes, found {len(sync)}")
         self._schema = schema
-        self._order = order
         self._codec = codec
         self._compress = compressor(codec)
         self._node_bytes = node_bytes
         self._node_limit = min(node_limit, fmt.NODE_LIMIT)
-        self._sync = sync if sync is not None else os.urandom(fmt.SYNC_BYTES)
-        self._entries = 0
+        self._sync = fmt.sync_marker(sync)
+        self._rows = RowEncoder(schema)
         self._head: list[bytes] = []  # the first records of the file, one for each level that may come
         self._first_leaf = b""  # records of the first leaf, once it is full
         self._first_records = 0
         self._levels: list[list[InnerNode]] = []  # above the leaves, the lowest first; the last node of each is open
+        self._upper_bytes = 0  # of the records in these
+        self._split_runs = 0  # leaves that end between two equal keys
         self._forced: list[int] = []  # levels that need a record before the next leaf can begin
         self._leaf: list[memoryview] = []  # the open leaf
         self._leaf_records = 0
         self._leaf_bytes = 0
         self._blocks: list[bytes] = []  # finished leaves in key order, but for the first
-        self._last: list[pa.Array] | None = None  # key of the last row, one-row arrays
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append the entries of a batch."""
-        rows, columns = batch.num_rows, len(self._schema.columns)
-        if batch.num_columns != columns:
-            raise BTreeError(f"expected a batch of {columns} columns, found {batch.num_columns}")
-        if rows == 0:
+        rows = self._rows.encode(batch)
+        if rows is None:
             return
-        arrays = [normalise(batch.column(i), column) for i, column in enumerate(self._schema.columns)]
-        changes = self._key_changes(arrays[: len(self._schema.keys)], rows)
-        encoded = encode_rows(arrays, self._schema)
-        for row in range(min(rows, MAX_HEIGHT - 1 - len(self._head))):
-            self._head.append(_without_link(encoded, row))
-        self._entries += rows
-        self._place(encoded, changes, rows)
-
-    def _key_changes(self, keys: list[pa.Array], rows: int) -> np.ndarray:
-        """Positions whose key differs from the row before; checks the order, across batches too."""
-        keys = [key.dictionary_decode() if pa.types.is_dictionary(key.type) else key for key in keys]
-        if self._last is None:
-            joined = keys
-        else:
-            joined = [pa.concat_arrays([last, key]) for last, key in zip(self._last, keys, strict=True)]
-        equal, sorted_ = adjacent(joined)
-        if not sorted_.all():
-            at = self._entries + int(np.argmin(sorted_)) + (0 if self._last is not None else 1)
-            raise UnsortedKeys(f"the key of row {at} is less than the key before it; sort by the key columns")
-        self._last = [key.slice(rows - 1) for key in keys]
-        changed = ~equal if len(equal) == rows else np.concatenate([[True], ~equal])
-        return np.flatnonzero(changed)
+        for row in range(min(len(rows), MAX_HEIGHT - 1 - len(self._head))):
+            self._head.append(_without_link(rows.records, row))
+        self._place(rows.records, rows.changes, len(rows))
 
     def _place(self, encoded: EncodedRows, changes: np.ndarray, rows: int) -> None:
         """Give each record of the batch its node."""
@@ -125,22 +83,26 @@ class BTreeWriter:
             if at < rows:  # there is a next row, and the leaf ends before it
                 self._close_leaf()
                 self._climb()
+                self._split_runs += not _holds(changes, at)
 
     def _add_inner(self, level: int, record: bytes) -> None:
         node = self._levels[level][-1]
         if not node.records and level + 1 < len(self._levels):
             self._levels[level + 1][-1].parents[-1] = True
         node.add(record)
+        self._upper_bytes += len(record)
 
     def _leaf_end(self, starts: np.ndarray, changes: np.ndarray, at: int, rows: int) -> int:
         """The row at which the open leaf ends: the first change of key at or after the target size, or `rows`."""
         begin = starts[at] - self._leaf_bytes
-        full = max(at, int(np.searchsorted(starts[: rows + 1], begin + self._node_bytes)))
+        target = leaf_target(self._upper_bytes, self._node_bytes)
+        full = max(at, int(np.searchsorted(starts[: rows + 1], begin + target)))
         if not self._levels:
             full = max(full, at + LEAST_RECORDS - self._leaf_records)  # some go to the levels above
         candidate = int(np.searchsorted(changes, full))
         cut = int(changes[candidate]) if candidate < len(changes) else rows
         limit = int(np.searchsorted(starts[: rows + 1], begin + self._node_limit, side="right")) - 1
+        limit = min(limit, at + fmt.NODE_RECORDS - self._leaf_records)
         return min(cut, max(limit, at if self._leaf_records else at + 1), rows)
 
     def _close_leaf(self) -> None:
@@ -169,31 +131,22 @@ class BTreeWriter:
         self._forced = list(range(level, -1, -1))
 
     def _block(self, count: int, records: bytes) -> bytes:
-        if len(records) > fmt.NODE_LIMIT:
-            raise BTreeError(f"a node of {len(records)} bytes is over the limit of {fmt.NODE_LIMIT}: a row is too long")
-        return fmt.encode_block(count, self._compress(records), self._sync)
+        return node_block(count, records, self._compress, self._sync)
 
     def finish(self) -> IndexFile:
         """Close all open nodes and lay out the file. The writer is spent afterwards."""
         if not self._levels:
-            leaves = [self._block(self._entries, b"".join(self._leaf))] if self._entries else []
+            leaves = [self._block(self._rows.entries, b"".join(self._leaf))] if self._rows.entries else []
         else:
             if self._leaf_records:
                 self._close_leaf()
             leaves = self._settle_first_leaf() + self._blocks
         levels = [[node for node in level if node.records] for level in self._levels]
-        upper: list[bytes] = []
-        if self._order == "dione":
-            blocks = dione_order(levels, leaves, self._block)
-        else:
-            upper = level_order(levels, leaves, self._block)
-            blocks = upper + leaves
-        chunks = [self._header(blocks, sum(map(len, upper))), *blocks]
-        crc = 0
-        for chunk in chunks:
-            crc = zlib.crc32(chunk, crc)
+        upper = level_order(levels, leaves, self._block)
+        blocks = upper + leaves
+        upper_bytes = sum(map(len, upper))
         height = max(1, len(levels) + bool(leaves))
-        return IndexFile(chunks, self._entries, height, len(blocks), sum(map(len, chunks)), crc)
+        return IndexFile.of(self._header(upper, blocks), blocks, self._rows.entries, height, upper_bytes)
 
     def _settle_first_leaf(self) -> list[bytes]:
         """Give each level its first record, from the head of the first leaf; the leaf that remains, if any."""
@@ -205,13 +158,14 @@ class BTreeWriter:
         self._levels[0][0].parents[0] = count > 0
         return [self._block(count, self._first_leaf[taken:])] if count else []
 
-    def _header(self, blocks: list[bytes], upper_bytes: int) -> bytes:
+    def _header(self, upper: list[bytes], blocks: list[bytes]) -> bytes:
         names = [[column.name for column in part] for part in (self._schema.keys, self._schema.values)]
         numbers = {
             fmt.DATA_BYTES_KEY: sum(map(len, blocks)),
-            fmt.UPPER_BYTES_KEY: upper_bytes,
-            fmt.ENTRIES_KEY: self._entries,
+            fmt.UPPER_BYTES_KEY: sum(map(len, upper)),
+            fmt.ENTRIES_KEY: self._rows.entries,
             fmt.NODE_BYTES_KEY: max(map(len, blocks), default=0),
+            fmt.SPLIT_RUNS_KEY: self._split_runs,
         }
         metadata = {
             fmt.SCHEMA_KEY: self._schema.to_json(),
@@ -219,7 +173,15 @@ class BTreeWriter:
             fmt.KEY_VALUE_KEY: fmt.encode_key_value_spec(*names),
             **{key: str(number).encode() for key, number in numbers.items()},
         }
-        return fmt.encode_header(metadata, self._sync)
+        metadata[fmt.UPPER_CRC_KEY] = fmt.crc_text(*upper)
+        if self._codec in CHECKSUMS:
+            metadata[fmt.CHECKSUM_KEY] = CHECKSUMS[self._codec]
+        return fmt.encode_header(fmt.sealed(metadata, self._sync), self._sync)
+
+
+def _holds(ascending: np.ndarray, value: int) -> bool:
+    at = int(np.searchsorted(ascending, value))
+    return at < len(ascending) and int(ascending[at]) == value
 
 
 def _spine_node() -> InnerNode:

@@ -7,13 +7,14 @@ import zlib
 import pytest
 
 from btree import BTreeError
-from btree.codecs import COMPRESSORS, DECOMPRESSORS, DecompressionError, compressor, decompress
+from btree import format as fmt
+from btree.codecs import CHECKSUMS, COMPRESSORS, DECOMPRESSORS, DecompressionError, compressor, decompress, zstd
 
 DATA = b"0123456789" * 500
 LIMIT = len(DATA)
-PACKED = {name: pack(DATA) for name, pack in COMPRESSORS.items()} | {
+PACKED = {name: compressor(name)(DATA) for name in COMPRESSORS} | {
     "bzip2": bz2.compress(DATA),
-    "xz": lzma.compress(DATA),
+    "xz": lzma.compress(DATA, preset=9),
 }
 
 
@@ -28,20 +29,46 @@ def test_a_codec_reads_back_up_to_its_limit(codec: str) -> None:
 def test_a_cut_payload_is_refused(codec: str) -> None:
     for length in range(1, len(PACKED[codec]), 7):
         with pytest.raises(DecompressionError):
-            decompress(codec, PACKED[codec][:length], LIMIT)
+            decompress(codec, PACKED[codec][:length], LIMIT, checked=codec in CHECKSUMS)
 
 
-def test_deflate_is_raw_rfc_1951() -> None:
-    assert zlib.decompress(PACKED["deflate"], -15) == DATA
+def test_deflate_is_raw_rfc_1951_and_a_crc() -> None:
+    stream = zlib.decompressobj(-15)
+    assert stream.decompress(PACKED["deflate"]) == DATA
+    assert stream.unused_data == zlib.crc32(DATA).to_bytes(4, "big")
 
 
-def test_snappy_ends_in_a_crc_that_is_checked() -> None:
+def test_snappy_ends_in_a_crc() -> None:
     assert PACKED["snappy"][-4:] == zlib.crc32(DATA).to_bytes(4, "big")
-    for at in range(len(PACKED["snappy"])):
-        damaged = bytearray(PACKED["snappy"])
-        damaged[at] ^= 0x10
+
+
+@pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard"])
+def test_a_flip_of_any_bit_is_refused_or_changes_nothing(codec: str) -> None:
+    for at in range(len(PACKED[codec])):
+        for bit in range(8):
+            damaged = bytearray(PACKED[codec])
+            damaged[at] ^= 1 << bit
+            try:
+                assert decompress(codec, bytes(damaged), 2 * LIMIT, checked=True) == DATA
+            except DecompressionError:
+                continue
+
+
+@pytest.mark.parametrize("codec", CHECKSUMS)
+def test_a_checksum_is_demanded_where_it_is_promised_only(codec: str) -> None:
+    plain = {"deflate": PACKED["deflate"][:-4], "zstandard": zstd.compress(DATA)}[codec]
+    assert decompress(codec, plain, LIMIT) == DATA
+    with pytest.raises(DecompressionError, match=r"CRC|checksum"):
+        decompress(codec, plain, LIMIT, checked=True)
+    with pytest.raises(DecompressionError):
+        decompress(codec, PACKED[codec] + b"x", LIMIT, checked=True)
+
+
+def test_a_zstandard_frame_that_asks_for_much_memory_is_refused() -> None:
+    head = (0xFD2FB528).to_bytes(4, "little")
+    for window in (b"\x00" + bytes([(28 - 10) << 3]), b"\xe0" + (1 << 40).to_bytes(8, "little")):
         with pytest.raises(DecompressionError):
-            decompress("snappy", bytes(damaged), LIMIT)
+            decompress("zstandard", head + window + b"\x01\x00\x00", LIMIT)
 
 
 def test_a_claim_of_more_than_the_limit_sets_nothing_aside() -> None:
@@ -53,3 +80,16 @@ def test_a_claim_of_more_than_the_limit_sets_nothing_aside() -> None:
 def test_a_codec_that_cannot_be_written_is_named_with_those_that_can() -> None:
     with pytest.raises(BTreeError, match=r"'lzo'.*null, deflate, snappy, zstandard"):
         compressor("lzo")
+
+
+def test_a_claim_that_snappy_cannot_keep_sets_nothing_aside() -> None:
+    with pytest.raises(DecompressionError, match="claimed by 24"):
+        decompress("snappy", fmt.encode_long(30 << 20) + b"x" * 20 + b"\0\0\0\0", 64 << 20)
+    most = bytes(1 << 20)  # as well as snappy packs at all
+    assert decompress("snappy", compressor("snappy")(most), len(most)) == most
+
+
+def test_a_frame_of_the_highest_zstandard_level_is_read() -> None:
+    packer = zstd.ZstdCompressor(22)
+    packed = packer.compress(b"record") + packer.flush()  # a stream of unknown length asks for the widest window
+    assert decompress("zstandard", packed, LIMIT) == b"record"

@@ -1,27 +1,32 @@
 """A damaged file gives the right answer or DamagedIndexFile with path and offset.
 
-What an index file can know about itself:
-- a flip outside of the blocks' payloads is refused, or changes no entry (it hit a hint, or the schema's doc text);
-  only the schema's words about a type (a decimal's scale, a logical type's name) are believed as they stand;
-- with codec snappy, whose blocks end in a CRC, so is a flip inside a payload;
-- with null, deflate and zstandard a flip inside a payload may give another valid payload. Then one node holds other
-  keys or values; still they are in order, as many as the header says, and `get` and `scan` agree. The CRC of the
-  whole file, which the index keeps beside it, finds these.
+Any one byte that changes, and any cut, is found: by the header's CRC, by the framing and the sync markers, and by the
+checksum of each payload. Only codec null has no place for one inside of a block. There a changed payload may be
+another valid payload: one node holds other keys or values. Still they are in order, as many as the header says, and
+`get` and `scan` agree; the CRC of the whole file, which the index keeps beside it, finds these.
 """
 
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from btree import BTreeReader, DamagedIndexFile
+from btree import BTreeReader, DamagedIndexFile, EntrySchema
 from btree import format as fmt
+from btree.codecs import CHECKSUMS
 from btree.keys import order_key
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, header_of, opened, url_entries, write
+from tests.btree.small_files import CODECS, SHAPES
 
-CODECS = ["null", "deflate", "snappy", "zstandard"]
-ENTRIES = url_entries(14, copies=2)
-FILES = {codec: write(URL_SCHEMA, ENTRIES, codec=codec, node_bytes=160) for codec in CODECS}
+ENTRIES = SHAPES["two levels, duplicates"][1]
+FILES = {codec: write(URL_SCHEMA, ENTRIES, codec=codec, node_bytes=120) for codec in CODECS}
+
+
+def _block_starts(data: bytes) -> list[int]:
+    """The offset of each block."""
+    return [header_of(data).end, *(payload.stop + fmt.SYNC_BYTES for payload in _payloads(data)[:-1])]
 
 
 def _payloads(data: bytes) -> list[range]:
@@ -34,62 +39,87 @@ def _payloads(data: bytes) -> list[range]:
     return found
 
 
-def _try(data: bytes, ask: Callable[[BTreeReader], Any]) -> Any:
-    """The answer, or None where the file is refused: then path and offset must be named."""
+def _try(size: int, ask: Callable[[], Any]) -> Any:
+    """The answer, or None where the file of this size is refused: then path and offset must be named."""
     try:
-        return ask(opened(data))
+        return ask()
     except DamagedIndexFile as error:
         refusal = error
     assert refusal.path == NAME
-    assert 0 <= refusal.offset <= max(len(data), len(FILES["null"]))
+    assert 0 <= refusal.offset <= size
     assert f"{NAME} at byte {refusal.offset}: " in str(refusal)
     return None
 
 
 def _flipped(data: bytes, at: int) -> Iterator[bytes]:
-    for mask in (1 << at % 8, 0xFF):
+    """The file with one byte changed: two of its bits in turn, and all of them."""
+    for mask in (1 << at % 8, 1 << (at + 5) % 8, 0xFF):
         damaged = bytearray(data)
         damaged[at] ^= mask
         yield bytes(damaged)
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_flip_outside_of_payloads_is_refused_or_harmless(codec: str) -> None:
-    data = FILES[codec]
+def _is_right_or_refused(damaged: bytes, schema: EntrySchema, entries: list[Entry]) -> bool:
+    tree = _try(len(damaged), lambda: opened(damaged))
+    if tree is None:
+        return True
+    right = tree.schema == schema and _try(len(damaged), lambda: list(tree.scan())) in (None, entries)
+    keys = list(dict.fromkeys(key for key, _ in entries))
+    answers = [[value for other, value in entries if other == key] for key in keys]
+    right &= _try(len(damaged), lambda: tree.get_many(keys)) in (None, answers)
+    for key, values in list(zip(keys, answers, strict=True))[:: len(keys) // 5 + 1]:
+        right &= _try(len(damaged), lambda key=key: tree.get(key)) in (None, values)  # type: ignore[misc]
+    return right
+
+
+@pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_flip_of_any_byte_is_refused_or_changes_no_answer(shape: str, codec: str) -> None:
+    schema, entries, options = SHAPES[shape]
+    data = write(schema, entries, codec=codec, **options)
+    assert list(opened(data).scan()) == entries
+    for at in range(len(data)):
+        for damaged in _flipped(data, at):
+            assert _is_right_or_refused(damaged, schema, entries), (at, data[at], damaged[at])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_without_codec_a_flip_outside_of_payloads_is_refused_or_changes_no_answer(shape: str) -> None:
+    schema, entries, options = SHAPES[shape]
+    data = write(schema, entries, codec="null", **options)
     inside = {at for payload in _payloads(data) for at in payload}
     for at in sorted(set(range(len(data))) - inside):
         for damaged in _flipped(data, at):
-            assert _try(damaged, lambda tree: list(tree.scan())) in (None, ENTRIES), at
-            for key in (ENTRIES[0][0], ENTRIES[9][0]):
-                right = [value for other, value in ENTRIES if other == key]
-                assert _try(damaged, lambda tree, key=key: tree.get(key)) in (None, right), at  # type: ignore[misc]
+            assert _is_right_or_refused(damaged, schema, entries), (at, data[at], damaged[at])
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_flip_inside_a_payload_keeps_order_and_count_and_get_agrees_with_scan(codec: str) -> None:
-    data = FILES[codec]
+@pytest.mark.parametrize("shape", SHAPES)
+def test_without_codec_a_flip_inside_a_payload_keeps_order_and_count_and_get_agrees_with_scan(shape: str) -> None:
+    schema, entries, options = SHAPES[shape]
+    data = write(schema, entries, codec="null", **options)
     for at in (at for payload in _payloads(data) for at in payload):
         for damaged in _flipped(data, at):
-            found = _try(damaged, lambda tree: (tree.check(), list(tree.scan())))
-            if codec == "snappy":
-                assert found in (None, (len(ENTRIES), ENTRIES)), at
+            found = _try(len(data), lambda damaged=damaged: (opened(damaged).check(), list(opened(damaged).scan())))  # type: ignore[misc]
             if found is None:
                 continue
-            count, entries = found
-            assert count == len(entries) == len(ENTRIES)
-            keys = [order_key(key) for key, _ in entries]
-            assert keys == sorted(keys)
             tree = opened(damaged)
-            for key in {ENTRIES[9][0], *(key for key, _ in entries)}:
-                assert tree.get(key) == [value for other, value in entries if other == key]
+            count, changed = found
+            assert at >= header_of(data).end + tree.upper_bytes, "the upper levels have a CRC"
+            assert count == len(changed) == len(entries)
+            keys = [order_key(key) for key, _ in changed]
+            assert keys == sorted(keys)
+            for key in {key for key, _ in changed}:
+                assert repr(tree.get(key)) == repr([value for other, value in changed if other == key])
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_cut_at_every_length_is_refused(codec: str) -> None:
-    data = FILES[codec]
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_cut_at_every_length_is_refused(shape: str, codec: str) -> None:
+    schema, entries, options = SHAPES[shape]
+    data = write(schema, entries, codec=codec, **options)
     for length in range(len(data)):
-        assert _try(data[:length], lambda tree: list(tree.scan())) is None
-    assert _try(data + b"\0", lambda tree: list(tree.scan())) is None
+        assert _try(len(data), lambda length=length: opened(data[:length])) is None  # type: ignore[misc]
+    assert _try(len(data) + 1, lambda: opened(data + b"\0")) is None
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -103,11 +133,31 @@ def test_a_cut_after_the_file_was_opened_is_refused(codec: str, monkeypatch: pyt
             list(tree.scan())
 
 
+def _deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+    return packer.compress(data) + packer.flush()
+
+
+PLAIN = {"deflate": _deflate, "zstandard": lambda data: pa.Codec("zstd").compress(data, asbytes=True)}
+
+
+@pytest.mark.parametrize("codec", CHECKSUMS)
+def test_checksums_that_the_header_promises_must_be_there(codec: str) -> None:
+    """Blocks as others write them read below a header that promises nothing, and only there."""
+    block = fmt.encode_block(1, PLAIN[codec](_record("a", 0, None)), SYNC)
+    extra = {fmt.CODEC_KEY: codec.encode(), fmt.ENTRIES_KEY: b"1"}
+    assert opened(_rebuilt([block], extra)).check() == 1
+    with pytest.raises(DamagedIndexFile, match=r"CRC|checksum"):
+        opened(_rebuilt([block], {**extra, fmt.CHECKSUM_KEY: CHECKSUMS[codec]})).check()
+
+
 def _rebuilt(blocks: list[bytes], extra: dict[str, bytes] | None = None) -> bytes:
     """A file with the header of ours around other blocks."""
     metadata = {**header_of(FILES["null"]).metadata, fmt.DATA_BYTES_KEY: str(sum(map(len, blocks))).encode()}
     metadata[fmt.UPPER_BYTES_KEY] = b"0"
-    return b"".join([fmt.encode_header({**metadata, **(extra or {})}, SYNC), *blocks])
+    metadata[fmt.SPLIT_RUNS_KEY] = b"1"
+    del metadata[fmt.UPPER_CRC_KEY]
+    return b"".join([fmt.encode_header(fmt.sealed({**metadata, **(extra or {})}, SYNC), SYNC), *blocks])
 
 
 def _record(key: str, row: int, link: int | None) -> bytes:
@@ -175,13 +225,13 @@ BROKEN = {
     "an unsorted node": (_rebuilt([_block(("b", 0, None), ("a", 0, None))]), "not in order"),
     "a block no link reaches": (_two_levels(len(LEAF), between=LEAF), "no link reaches"),
     "other bytes between blocks": (_two_levels(len(LEAF), between=b"\0" * 5), "no link reaches"),
-    "another number of entries": (_rebuilt([LEAF]), "expected 28 entries, found 1"),
+    "another number of entries": (_rebuilt([LEAF]), "expected 12 entries, found 1"),
     "a count of records that is too small": (
         _rebuilt([fmt.encode_block(1, _record("a", 0, None) * 2, SYNC)]),
         "decoded",
     ),
     "a count of records that is too large": (_rebuilt([fmt.encode_block(9, _record("a", 0, None), SYNC)]), "decoded"),
-    "a huge count of records": (_rebuilt([fmt.encode_block(2**60, _record("a", 0, None), SYNC)]), "decoded"),
+    "a huge count of records": (_rebuilt([fmt.encode_block(2**60, _record("a", 0, None), SYNC)]), "expected a block"),
     "text that is none": (_rebuilt([_block(("a", 0, None)).replace(b"\x02f", b"\x02\xff")]), "UTF-8"),
     "a text as long as memory": (
         _rebuilt([fmt.encode_block(1, b"\x02" + fmt.encode_long(2**62) + b"a" * 9, SYNC)]),
@@ -200,6 +250,25 @@ def test_check_refuses(name: str) -> None:
     with pytest.raises(DamagedIndexFile, match=message) as error:
         opened(data).check()
     assert 0 <= error.value.offset <= len(data)
+
+
+def test_a_leaf_in_the_place_of_the_root_is_refused() -> None:
+    """Each block is sound, and the root has no parent to tell its keys."""
+    schema, entries, options = SHAPES["three levels"]
+    data = write(schema, entries, codec="snappy", **options)
+    start, last = header_of(data).end, _block_starts(data)[-1]
+    moved = data[:start] + data[last:] + data[start + len(data) - last :]
+    with pytest.raises(DamagedIndexFile, match="above the leaves"):
+        opened(moved)
+
+
+def test_a_run_that_the_header_says_is_whole_may_not_be_split() -> None:
+    leaf = _block(("c", 1, None))
+    blocks = [_block(("a", 0, len(leaf)), ("c", 2, None)), leaf]
+    assert len(opened(_rebuilt(blocks)).get(("c",))) == 2
+    tree = opened(_rebuilt(blocks, {fmt.SPLIT_RUNS_KEY: b"0"}))
+    with pytest.raises(DamagedIndexFile, match="interval"):
+        tree.get(("b",))
 
 
 def test_bounds_are_inherited_from_the_levels_above() -> None:
@@ -221,13 +290,15 @@ HEADERS: dict[str, dict[str, bytes]] = {
     "number": {fmt.ENTRIES_KEY: b"many"},
     "upper": {fmt.UPPER_BYTES_KEY: b"999999"},
     "length": {fmt.DATA_BYTES_KEY: b"1"},
+    "checksum": {fmt.CHECKSUM_KEY: b"crc32"},
 }
 
 
 @pytest.mark.parametrize("name", HEADERS)
 def test_a_header_that_makes_no_sense_is_refused_at_opening(name: str) -> None:
-    metadata = {**header_of(FILES["null"]).metadata, **HEADERS[name]}
-    data = fmt.encode_header(metadata, SYNC) + FILES["null"][header_of(FILES["null"]).end :]
+    sound = header_of(FILES["null"])
+    metadata = fmt.sealed({**sound.metadata, **HEADERS[name]}, SYNC)
+    data = fmt.encode_header(metadata, SYNC) + FILES["null"][sound.end :]
     with pytest.raises(DamagedIndexFile) as error:
         opened(data)
     assert error.value.path == NAME
@@ -237,6 +308,13 @@ def test_a_plain_avro_file_is_no_index_file() -> None:
     metadata = dict(header_of(FILES["null"]).metadata)
     del metadata[fmt.DATA_BYTES_KEY]
     with pytest.raises(DamagedIndexFile, match="data_bytes is missing"):
+        opened(fmt.encode_header(fmt.sealed(metadata, SYNC), SYNC))
+
+
+def test_a_header_of_ours_has_its_crc() -> None:
+    metadata = dict(header_of(FILES["null"]).metadata)
+    del metadata[fmt.HEADER_CRC_KEY]
+    with pytest.raises(DamagedIndexFile, match="header_crc32"):
         opened(fmt.encode_header(metadata, SYNC))
 
 
@@ -256,3 +334,42 @@ def test_a_header_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(DamagedIndexFile, match="expected a header"):
         BTreeReader(file)
     assert sum(length for _, length in file.reads) <= 1 << 17
+
+
+def test_a_header_above_the_limit_is_refused_however_much_is_read_at_first() -> None:
+    value = b"x" * fmt.HEADER_LIMIT
+    header = fmt.encode_header({**header_of(FILES["null"]).metadata, "note": value}, SYNC)
+    for head_bytes in (None, 4 * fmt.HEADER_LIMIT):
+        with pytest.raises(DamagedIndexFile, match="header"):
+            BTreeReader(Bytes(header), head_bytes=head_bytes)
+
+
+@pytest.mark.parametrize("ask", [lambda t: t.get((9**9,)), lambda t: list(t.scan()), lambda t: t.check()])
+def test_nodes_above_one_another_take_bounded_memory(
+    ask: Callable[[BTreeReader], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, entries, options = SHAPES["three levels"]
+    data = write(schema, entries, **options)
+    ask(opened(data))
+    monkeypatch.setattr("btree.walk.HELD_BYTES", 1000)
+    with pytest.raises(DamagedIndexFile, match="nodes above one another"):
+        ask(opened(data))
+
+
+def test_a_length_of_nodes_that_is_none_harms_no_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("btree.blocks.LONGEST_GUESS_BYTES", 1)
+    monkeypatch.setattr("btree.blocks.FIRST_READ_BYTES", 64)
+    entries = url_entries(300)
+    assert opened(write(URL_SCHEMA, entries, node_bytes=400)).check() == len(entries)
+
+
+def test_upper_levels_too_large_for_memory_are_proved_by_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = url_entries(3000)
+    data = write(URL_SCHEMA, entries, node_bytes=400, codec="null")
+    at = data.index(b"parquet", header_of(data).end)
+    damaged = data[:at] + b"PARQUET" + data[at + 7 :]
+    monkeypatch.setattr("btree.blocks.UPPER_READ_BYTES", 100)
+    monkeypatch.setattr("btree.blocks.LONG_READ_BYTES", 1000)
+    assert opened(data).check() == len(entries)
+    with pytest.raises(DamagedIndexFile, match="upper_crc32"):
+        opened(damaged).check()

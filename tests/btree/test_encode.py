@@ -1,6 +1,9 @@
 """Arrow columns to Avro records: the bytes are fastavro's."""
 
+import decimal
 import io
+import re
+from collections.abc import Callable
 from typing import Any
 
 import fastavro
@@ -108,16 +111,92 @@ def test_other_arrow_types_of_a_column_are_cast() -> None:
     )
 
 
+def _days(millis: list[int]) -> pa.Array:
+    return pa.array(millis, pa.int64()).view(pa.date64())
+
+
+@pytest.mark.parametrize("encode", [lambda array: array, lambda array: array.dictionary_encode()], ids=["", "words"])
+@pytest.mark.parametrize(
+    ("array", "kind", "stored"),
+    [
+        (pa.array([7], pa.uint64()), "tinyint", 7),
+        (pa.array([7], pa.int8()), "bigint", 7),
+        (pa.array([0.5], pa.float16()), "float", 0.5),
+        (pa.array([0.5], pa.float16()), "double", 0.5),
+        (pa.array([0.5], pa.float32()), "double", 0.5),
+        (pa.array([decimal.Decimal("1.50")], pa.decimal128(20, 2)), "decimal(9,1)", 15),
+        (pa.array([decimal.Decimal("1.50")], pa.decimal256(50, 2)), "decimal(9,4)", 15000),
+        (_days([-86_400_000]), "date", -1),
+        (pa.array([1], pa.timestamp("s")), "timestamp_ntz", 1_000_000),
+        (pa.array([1], pa.timestamp("ms", "Europe/Paris")), "timestamp", 1000),
+        (pa.array([1000], pa.timestamp("ns", "UTC")), "timestamp", 1),
+        (pa.array([b"ab"], pa.binary(2)), "binary", b"ab"),
+        (pa.array([None], pa.null()), "decimal(9,2)", None),
+    ],
+    ids=lambda part: str(getattr(part, "type", part)),
+)
+def test_an_arrow_type_of_the_same_kind_keeps_the_value(
+    array: pa.Array, kind: str, stored: object, encode: Callable[[pa.Array], pa.Array]
+) -> None:
+    column = Column("v", kind)
+    assert _column_bytes(encode(array), column) == _column_bytes(arrow_column([stored], kind), column)
+
+
+@pytest.mark.parametrize(
+    ("array", "kind"),
+    [
+        (pa.array([0.5]), "float"),
+        (pa.array([0.5]), "bigint"),
+        (pa.array([0.5]), "decimal(9,2)"),
+        (pa.array([1]), "double"),
+        (pa.array([1]), "string"),
+        (pa.array([1]), "boolean"),
+        (pa.array([1]), "timestamp"),
+        (pa.array([True]), "int"),
+        (pa.array(["007"]), "int"),
+        (pa.array(["2026-01-01"]), "date"),
+        (pa.array(["a"]), "binary"),
+        (pa.array([b"a"]), "string"),
+        (pa.array([decimal.Decimal("1.00")]), "bigint"),
+        (pa.array([decimal.Decimal("1.10")]), "double"),
+        (pa.array([3_600_000_000], pa.timestamp("us")), "date"),
+        (pa.array([0], pa.timestamp("us")), "timestamp"),
+        (pa.array([0], pa.timestamp("us", "UTC")), "timestamp_ntz"),
+        (pa.array([0], pa.date32()), "timestamp_ntz"),
+        (pa.array([0], pa.date32()), "int"),
+        (pa.array([0], pa.time64("us")), "bigint"),
+        (pa.array(["007"]).dictionary_encode(), "int"),
+    ],
+    ids=lambda part: str(getattr(part, "type", part)),
+)
+def test_an_arrow_type_of_another_kind_is_refused_with_both_types(array: pa.Array, kind: str) -> None:
+    for values in (array, array.slice(0, 0)):
+        with pytest.raises(BTreeError, match=f"column v of type {re.escape(kind)}: .*{re.escape(str(array.type))}"):
+            normalise(values, Column("v", kind))
+
+
 @pytest.mark.parametrize(
     ("array", "column", "message"),
     [
         (pa.array([1, None]), Column("v", "bigint", nullable=False), "null"),
         (pa.array([2**40]), Column("v", "int"), "int"),
+        (pa.array([2**63], pa.uint64()), Column("v", "bigint"), "bigint"),
+        (pa.array([decimal.Decimal("0.01")]), Column("v", "decimal(9,1)"), "decimal"),
+        (_days([1]), Column("v", "date"), "date"),
         (pa.array([1], pa.timestamp("ns")), Column("v", "timestamp_ntz"), "timestamp_ntz"),
         (pa.array([b"\xff"]).view(pa.string()), Column("v", "string"), "UTF"),
         (pa.DictionaryArray.from_arrays([0], pa.array([b"\xff"]).view(pa.string())), Column("v", "string"), "UTF"),
     ],
-    ids=["null", "too large", "too fine", "no text", "no text in the dictionary"],
+    ids=[
+        "null",
+        "too large",
+        "too large unsigned",
+        "scale",
+        "time of day",
+        "too fine",
+        "no text",
+        "no text in the dictionary",
+    ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_its_column(array: pa.Array, column: Column, message: str) -> None:
     with pytest.raises(BTreeError, match=f"column v.*{message}"):

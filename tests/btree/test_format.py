@@ -79,7 +79,8 @@ def test_a_block_frame_reads_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "length"), [(0, 5), (-1, 5), (1, 0), (1, -1), (1, 2**50), (1, fmt.PAYLOAD_LIMIT + 1)]
+    ("count", "length"),
+    [(0, 5), (-1, 5), (fmt.NODE_RECORDS + 1, 5), (1, 0), (1, -1), (1, 2**50), (1, fmt.PAYLOAD_LIMIT + 1)],
 )
 def test_a_block_frame_that_cannot_be_is_refused(count: int, length: int) -> None:
     head = fmt.encode_long(count) + fmt.encode_long(length)

@@ -8,11 +8,11 @@ import pytest
 from btree import Column, EntrySchema
 from btree import format as fmt
 from btree.blocks import FIRST_READ_BYTES, UPPER_READ_BYTES
-from btree.codecs import COMPRESSORS, DECOMPRESSORS
+from btree.codecs import CHECKSUMS, COMPRESSORS, DECOMPRESSORS
 from btree.hashing import HASH_NAME, SEED
 from btree.keys import is_key_type
 from btree.schema import avro_type
-from btree.shape import LEAST_RECORDS, NODE_BYTES
+from btree.shape import GROWING_BYTES, LONG_INNER_BYTES, MOST_LEAST_RECORDS, NODE_BYTES, tree_of
 from tests.btree.files import Entry, header_of, write
 
 PAGE = (Path(__file__).parents[2] / "docs" / "btree-format.md").read_text(encoding="utf-8")
@@ -33,9 +33,14 @@ def test_each_header_key_stands_beside_its_constant() -> None:
 def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
     assert fmt.SYNC_BYTES == 16
     assert (fmt.LONGEST_LONG, fmt.BLOCK_HEAD_BYTES) == (10, 20)
-    assert (fmt.NODE_LIMIT, fmt.HEADER_LIMIT, fmt.METADATA_LIMIT) == (64 << 20, 16 << 20, 1000)
-    assert (NODE_BYTES, LEAST_RECORDS) == (8 << 10, 8)
-    assert (FIRST_READ_BYTES, UPPER_READ_BYTES) == (32 << 10, 4 << 20)
+    assert (fmt.NODE_LIMIT, fmt.HEADER_LIMIT, fmt.METADATA_LIMIT) == (64 << 20, 1 << 20, 1000)
+    assert (fmt.NODE_RECORDS, fmt.CRC_BYTES) == (1 << 20, 4)
+    assert (NODE_BYTES, MOST_LEAST_RECORDS, LONG_INNER_BYTES, GROWING_BYTES) == (8 << 10, 64, 16 << 20, 1 << 20)
+    assert (FIRST_READ_BYTES, UPPER_READ_BYTES) == (32 << 10, 16 << 20)
+    assert f"{tree_of(100_000_000, 100).nodes:,} nodes" in PAGE
+    assert tree_of(100_000_000, 100).height == 4
+    assert CHECKSUMS == {"deflate": b"crc32", "zstandard": b"xxh64"}
+    assert {fmt.SPLIT_RUNS_KEY, fmt.UPPER_CRC_KEY, fmt.CHECKSUM_KEY, fmt.HEADER_CRC_KEY} == fmt.SEALED_KEYS
     assert (HASH_NAME, SEED) == ("spark-murmur3", 42)
 
 

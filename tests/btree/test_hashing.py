@@ -1,18 +1,20 @@
-"""The hash is Spark's own."""
+"""Both hashes are Spark's own, of one key and of whole columns."""
 
 import json
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from btree.hashing import bucket_of, spark_hash, unscaled_bytes
-from btree.keys import Key, Stored, to_stored
+from btree.hash_columns import buckets_of, plain_column, plain_keys, spark_hash_columns, xxhash64_columns
+from btree.hashing import bucket_of, spark_hash, unscaled_bytes, xxhash64
+from btree.keys import Key, stored_values, to_stored
 from tests.btree.files import arrow_column
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "spark_hashes.jsonl"
@@ -24,6 +26,10 @@ def test_the_golden_hashes_are_ours() -> None:
         row = json.loads(line)
         key = tuple(to_stored(part, kind, "k") for part, kind in zip(row["key"], row["types"], strict=True))
         assert spark_hash(key, row["types"]) == row["hash"], line
+        assert xxhash64(key, row["types"]) == row["xxhash64"], line
+        columns = plain_keys([key], row["types"])
+        assert spark_hash_columns(columns).tolist() == [row["hash"]], line
+        assert xxhash64_columns(columns).tolist() == [row["xxhash64"]], line
 
 
 def test_a_bucket_is_never_negative() -> None:
@@ -38,9 +44,10 @@ def test_int_and_bigint_hash_differently_but_small_ints_alike() -> None:
 
 def test_minus_zero_and_every_nan_hash_as_one_value() -> None:
     other_nan = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000001))[0]
-    for kind in ("float", "double"):
-        assert spark_hash((-0.0,), [kind]) == spark_hash((0.0,), [kind])
-        assert spark_hash((other_nan,), [kind]) == spark_hash((float("nan"),), [kind])
+    for hash_of in (spark_hash, xxhash64):
+        for kind in ("float", "double"):
+            assert hash_of((-0.0,), [kind]) == hash_of((0.0,), [kind])
+            assert hash_of((other_nan,), [kind]) == hash_of((float("nan"),), [kind])
 
 
 def test_unscaled_bytes_are_the_shortest() -> None:
@@ -67,55 +74,109 @@ def _decimal(precision: int) -> Callable[[random.Random], int]:
     return lambda rnd: rnd.choice([1, -1]) * rnd.randrange(10 ** rnd.randint(1, precision))
 
 
-def _float(rnd: random.Random) -> float:
-    special = [0.0, -0.0, float("nan"), float("inf"), float("-inf")]
-    single = struct.unpack("<f", struct.pack("<f", rnd.uniform(-1e30, 1e30)))[0]
-    return float(rnd.choice([*special, single, rnd.randint(-1000, 1000) / 8]))
+def _float(form: str) -> Callable[[random.Random], float]:
+    """Any bits: subnormal numbers, NaNs of every kind; and some plain numbers."""
+    special = [0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1.5, -2.0]
+    size = struct.calcsize(form)
+    return lambda rnd: rnd.choice(special) if rnd.random() < 0.1 else struct.unpack(form, rnd.randbytes(size))[0]
 
 
-MAKERS: dict[str, tuple[int, Callable[[random.Random], Any]]] = {
-    "string": (10_000, _text),
-    "tinyint": (10_000, _integer(8)),
-    "smallint": (10_000, _integer(16)),
-    "int": (10_000, _integer(32)),
-    "bigint": (10_000, _integer(64)),
-    "boolean": (10, lambda rnd: rnd.random() < 0.5),
-    "float": (1000, _float),
-    "double": (1000, _float),
-    "date": (1000, lambda rnd: rnd.randint(-719162, 2932896)),
-    "timestamp": (1000, lambda rnd: rnd.randint(-(10**15), 10**16)),
-    "timestamp_ntz": (1000, lambda rnd: rnd.randint(-(10**15), 10**16)),
-    "decimal(9,2)": (1000, _decimal(9)),
-    "decimal(18,4)": (1000, _decimal(18)),
-    "decimal(38,10)": (1000, _decimal(38)),
-    "binary": (2000, lambda rnd: rnd.randbytes(rnd.randint(0, 13))),
+ROWS = 100_000
+NULLS = 0.05
+MAKERS: dict[str, Callable[[random.Random], Any]] = {
+    "string": _text,
+    "tinyint": _integer(8),
+    "smallint": _integer(16),
+    "int": _integer(32),
+    "bigint": _integer(64),
+    "boolean": lambda rnd: rnd.random() < 0.5,
+    "float": _float("<f"),
+    "double": _float("<d"),
+    "date": lambda rnd: rnd.randint(-719162, 2932896),
+    "timestamp": lambda rnd: rnd.randint(-(10**15), 10**16),
+    "timestamp_ntz": lambda rnd: rnd.randint(-(10**15), 10**16),
+    "decimal(9,2)": _decimal(9),
+    "decimal(18,4)": _decimal(18),
+    "decimal(38,10)": _decimal(38),
+    "binary": lambda rnd: rnd.randbytes(rnd.randint(0, 45)),
 }
 
 
-def _spark_hashes(spark: SparkSession, keys: list[Key], types: tuple[str, ...]) -> list[int]:
-    names = [f"c{i}" for i in range(len(types))]
-    columns = [arrow_column([key[i] for key in keys], kind) for i, kind in enumerate(types)]
-    ddl = ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True))
-    frame = spark.createDataFrame(pa.table(columns, names=names), schema=ddl)
-    return list(frame.selectExpr(f"hash({', '.join(names)}) AS h").toArrow().column("h").to_pylist())
+def _columns(rows: int) -> dict[str, pa.Array]:
+    """Random values of each type, some of them null."""
+    columns = {}
+    for kind, make in MAKERS.items():
+        rnd = random.Random(kind)
+        columns[kind] = arrow_column([None if rnd.random() < NULLS else make(rnd) for _ in range(rows)], kind)
+    return columns
 
 
-@pytest.mark.spark
+# -- whole columns -----------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("kind", MAKERS)
-def test_hash_equals_sparks_for_random_values(spark: SparkSession, kind: str) -> None:
-    rnd = random.Random(kind)
-    count, make = MAKERS[kind]
-    keys: list[Key] = [(None,), *((make(rnd),) for _ in range(count))]
-    assert [spark_hash(key, (kind,)) for key in keys] == _spark_hashes(spark, keys, (kind,))
+@pytest.mark.parametrize("rows", [0, 1, 2000])
+def test_columns_hash_as_keys_one_by_one(kind: str, rows: int) -> None:
+    rnd = random.Random(rows)
+    array = arrow_column([None if rnd.random() < NULLS else MAKERS[kind](rnd) for _ in range(rows + 3)], kind)[3:]
+    keys: list[Key] = [(value,) for value in stored_values(array, kind)]
+    for columns in ([plain_column(array, kind)], plain_keys(keys, [kind])):
+        assert spark_hash_columns(columns).tolist() == [spark_hash(key, [kind]) for key in keys]
+        assert xxhash64_columns(columns).tolist() == [xxhash64(key, [kind]) for key in keys]
+        assert buckets_of(columns, 7).tolist() == [bucket_of(key, [kind], 7) for key in keys]
+
+
+def test_columns_come_as_scans_bring_them() -> None:
+    texts = ["a", None, "日本", "a"]
+    expected = xxhash64_columns(plain_keys([(text,) for text in texts], ["string"])).tolist()
+    for array in (
+        pa.array(texts).dictionary_encode(),
+        pa.array(texts, pa.large_string()),
+        pa.chunked_array([["a", None], ["日本", "a"]]),
+        pa.DictionaryArray.from_arrays([0, 1, 2, 0], ["a", None, "日本"]),
+    ):
+        assert xxhash64_columns([plain_column(array, "string")]).tolist() == expected
+    assert plain_column(pa.array([b"\xff\x00"], pa.binary(2)), "binary").to_pylist() == [b"\xff\x00"]
+    assert plain_column(pa.array([True, None]), "boolean").to_pylist() == [1, None]
+
+
+def test_a_few_very_long_values_are_hashed_beside_many_short_ones() -> None:
+    texts = ["x" * 400_000, *(f"https://example.com/{i}" for i in range(2000)), "é" * 100_001]
+    columns = plain_keys([(text,) for text in texts], ["string"])
+    hashed = spark_hash_columns(columns)
+    assert [hashed[0], hashed[7], hashed[-1]] == [spark_hash((texts[i],), ["string"]) for i in (0, 7, -1)]
+
+
+# -- Spark -------------------------------------------------------------------------------------------------------------
+
+
+Hashes = dict[tuple[str, ...], tuple[list[int], list[int]]]
+
+
+def _spark_hashes(spark: SparkSession, columns: dict[str, pa.Array], keys: Sequence[tuple[str, ...]]) -> Hashes:
+    """Spark's `hash` and `xxhash64` of each row, for each list of columns."""
+    names = {kind: f"c{i}" for i, kind in enumerate(columns)}
+    ddl = ", ".join(f"{name} {kind}" for kind, name in names.items())
+    frame = spark.createDataFrame(pa.table(list(columns.values()), names=list(names.values())), schema=ddl)
+    asked = [", ".join(names[kind] for kind in key) for key in keys]
+    answer = frame.selectExpr(*[f"{name}({args})" for args in asked for name in ("hash", "xxhash64")]).toArrow()
+    found = [column.to_pylist() for column in answer.columns]
+    return {key: (found[2 * i], found[2 * i + 1]) for i, key in enumerate(keys)}
 
 
 @pytest.mark.spark
-def test_hash_equals_sparks_for_composites_with_nulls(spark: SparkSession) -> None:
+def test_both_hashes_equal_sparks_for_random_values_of_every_type_and_composites_with_nulls(
+    spark: SparkSession,
+) -> None:
     rnd = random.Random(1)
-    for _ in range(12):
-        types = tuple(rnd.choices(list(MAKERS), k=rnd.randint(2, 4)))
-        keys: list[Key] = []
-        for _ in range(200):
-            parts: list[Stored] = [None if rnd.random() < 0.3 else MAKERS[kind][1](rnd) for kind in types]
-            keys.append(tuple(parts))
-        assert [spark_hash(key, types) for key in keys] == _spark_hashes(spark, keys, types), types
+    columns = _columns(ROWS)
+    composites = {tuple(rnd.sample(list(MAKERS), k=rnd.randint(2, 5))) for _ in range(20)}
+    plain = {kind: plain_column(array, kind) for kind, array in columns.items()}
+    answers = _spark_hashes(spark, columns, [*((kind,) for kind in MAKERS), *sorted(composites)])
+    assert len(answers) == len(MAKERS) + len(composites)
+    for key, (murmur, xxh) in answers.items():
+        parts = [plain[kind] for kind in key]
+        for ours, theirs in ((spark_hash_columns(parts), murmur), (xxhash64_columns(parts), xxh)):
+            different = np.flatnonzero(ours != np.array(theirs))
+            values = [[columns[kind][row.item()] for kind in key] for row in different[:3]]
+            assert not len(different), (key, values)

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from btree import KeyTypeError
 from btree.display import to_json
@@ -39,6 +41,12 @@ GOOD: list[tuple[object, str, object]] = [
     (dt.datetime(1970, 1, 1, 0, 0, 1), "timestamp", 1_000_000),
     (dt.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), "timestamp", -1),
     ("1970-01-01 00:00:00.123456", "timestamp_ntz", 123456),
+    ("0000-12-31", "date", -719163),
+    ("10000-01-01", "date", 2932897),
+    ("-0044-03-15", "date", -735525),
+    ("+10000-01-01", "date", 2932897),
+    ("10000-01-01", "timestamp", 253402300800_000000),
+    ("10000-01-01 02:00:00.5+02:00", "timestamp", 253402300800_500000),
     ("12.30", "decimal(9,2)", 1230),
     ("12.3000", "decimal(9,2)", 1230),
     (-7, "decimal(9,2)", -700),
@@ -70,6 +78,26 @@ BAD: list[tuple[object, str]] = [
     ("2026-13-01", "date"),
     ("2026-01-01T00:00:00", "date"),
     (dt.datetime(2026, 1, 1), "date"),
+    ("10000-02-30", "date"),
+    ("-0001-02-29", "date"),
+    ("-0000-01-01", "date"),
+    ("-000-01-01", "date"),
+    ("-44-03-15", "date"),
+    ("-2026-1-1", "date"),
+    ("010000-01-01", "date"),
+    ("10000-01", "date"),
+    (" 10000-01-01", "date"),
+    ("10000-01-01\n", "date"),
+    ("10000-01-01T00:00:00", "date"),
+    ("٣0000-01-01", "date"),
+    ("5881580-07-12", "date"),  # a day more than 32 bits hold
+    ("10000-13-01T00:00:00Z", "timestamp"),
+    ("10000-01-01T24:30:00Z", "timestamp"),
+    ("10000-01-0100:00:00Z", "timestamp"),
+    ("10000-01-01T00:00:00.1234567Z", "timestamp"),
+    ("10000-01-01T00:00:00Z", "timestamp_ntz"),
+    ("294247-01-10T04:00:54.775808Z", "timestamp"),  # a microsecond more than 64 bits hold
+    ("9999999-01-01", "timestamp"),
     ("2026-01-01T00:00:00.1234567", "timestamp"),
     ("2026-01-01T00:00:00.1234567Z", "timestamp"),
     ("2026-01-01T00:00:00,12345678", "timestamp_ntz"),
@@ -152,10 +180,18 @@ def test_composites_compare_column_by_column() -> None:
 
 
 def test_diones_order_may_put_nulls_last_and_compare_signed_bytes() -> None:
-    order = KeyOrder([True, False], [False, True])
+    order = KeyOrder([True, False], ["string", "binary"])
     keys = [("a", None), ("a", b"\x80"), ("a", b"\x7f"), (None, b"")]
     assert sorted([keys[i] for i in (3, 1, 0, 2)], key=order) == keys
-    assert KeyOrder([False], [False])(("a",)) == order_key(("a",))
+    assert KeyOrder([False])(("a",)) == order_key(("a",))
+
+
+def test_diones_order_tells_the_zeros_apart_and_puts_nan_last() -> None:
+    keys = [-math.inf, -1.0, -5e-324, -0.0, 0.0, 5e-324, 1.0, math.inf, math.nan]
+    order = KeyOrder([False], ["double"])
+    ranks = [order((key,)) for key in keys]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) == len(keys)
 
 
 ARROW = [
@@ -196,6 +232,24 @@ def test_the_json_form_gives_the_key_back(kind: str) -> None:
     for value in ORDERED[kind]:
         shown = to_json(value, kind)
         assert repr(to_stored(shown, kind, "k")) == repr(value), shown
+
+
+NEAR_DAYS = st.integers(-1_500_000, 4_000_000)  # years -2137 to 12921: some of each length
+
+
+@given(days=NEAR_DAYS | st.integers(-(2**31), 2**31 - 1))
+@example(days=-(2**31))
+@example(days=2**31 - 1)
+def test_the_json_form_of_any_day_gives_it_back(days: int) -> None:
+    assert to_stored(to_json(days, "date"), "date", "k") == days
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+@given(micros=NEAR_DAYS.map(lambda day: day * 86_400_000_000 - 1) | st.integers(-(2**63), 2**63 - 1))
+@example(micros=-(2**63))
+@example(micros=2**63 - 1)
+def test_the_json_form_of_any_moment_gives_it_back(kind: str, micros: int) -> None:
+    assert to_stored(to_json(micros, kind), kind, "k") == micros
 
 
 def test_types_that_can_be_keys() -> None:

@@ -1,6 +1,10 @@
 """python -m btree dump|get|check|stat FILE."""
 
+import errno
+import io
 import json
+import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from btree import Column, EntrySchema
 from btree.__main__ import run
-from tests.btree.files import URL_SCHEMA, opened, url_entries, write
+from btree.format import encode_header, sealed
+from tests.btree.files import SYNC, URL_SCHEMA, header_of, opened, url_entries, write
 from tests.golden.make import COMPOSITE, composite_entries
 
 Output = pytest.CaptureFixture[str]
@@ -27,6 +33,24 @@ def composite(tmp_path: Path) -> str:
     path = tmp_path / "composite.btree.avro"
     path.write_bytes(write(COMPOSITE, composite_entries(), node_bytes=100))
     return str(path)
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> str:
+    """A file with text that not every terminal can show, and with a header value that would steer one."""
+    schema = EntrySchema((Column("k", "string"),), (Column("x", "double"),))
+    data = write(schema, [(("é😀",), (1.5,))])
+    header = header_of(data)
+    metadata = sealed({**header.metadata, "by": "ü\x1b[2J\r\n\x9b".encode()}, SYNC)
+    path = tmp_path / "foreign.btree.avro"
+    path.write_bytes(encode_header(metadata, SYNC) + data[header.end :])
+    return str(path)
+
+
+def _process(*arguments: str, stdout: int = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "btree", *arguments]
+    return subprocess.run(command, check=False, stdout=stdout, stderr=subprocess.PIPE, env={**buffered, **environment})
 
 
 def _lines(text: str) -> list[Any]:
@@ -71,7 +95,28 @@ def test_a_composite_key_is_a_json_object(composite: str, capsys: Output) -> Non
     assert run(["get", composite, '{"day": null, "price": null, "ok": null}']) == 0
 
 
-@pytest.mark.parametrize("key", ["plain", "[]", "{}", '{"day": null}', '{"day": "x", "price": "1.00", "ok": true}'])
+def test_a_key_nested_deep_is_wrong_usage_and_shown_in_short(composite: str, capsys: Output) -> None:
+    lists = [f'{{"day": {"[" * depth}{"]" * depth}, "price": 1, "ok": 1}}' for depth in range(850, 1000)]
+    for key in ("[" * 100_000, '{"day":' * 100_000, *lists):  # too deep to read, and some too deep only to show
+        assert run(["get", composite, key]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert len(line) < 200
+
+
+def test_a_key_that_begins_with_a_dash_comes_after_two(tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "doubles.btree.avro"
+    schema = EntrySchema((Column("x", "double"),), (Column("row", "int"),))
+    path.write_bytes(write(schema, [((-math.inf,), (0,)), ((-1.5,), (1,))]))
+    assert run(["get", str(path), "--", "-Infinity", "-1.5"]) == 0
+    assert [line["value"]["row"] for line in _lines(capsys.readouterr().out)] == [0, 1]
+    with pytest.raises(SystemExit):
+        run(["get", "--help"])
+    assert "begins with - comes after --" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "key", ["plain", "[]", "{}", "a\nb", '{"day": null}', '{"day": "x", "price": "1.00", "ok": true}']
+)
 def test_a_key_that_makes_no_sense_is_wrong_usage(composite: str, capsys: Output, key: str) -> None:
     assert run(["get", composite, key]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
@@ -88,8 +133,14 @@ def test_check_is_one_line_of_what_the_file_holds(urls: str, capsys: Output) -> 
 def test_stat_says_what_the_header_says(urls: str, capsys: Output) -> None:
     assert run(["stat", urls]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[:4] == ["key url string", "value file string", "value row bigint", "codec deflate"]
-    assert "entries 100" in out
+    assert out[:4] == ["key url string", "value file string", "value row bigint", "entries 100"]
+    assert out[4].startswith(f"file {Path(urls).stat().st_size} bytes")
+    assert {"avro.codec deflate", "gnomon.checksum crc32", "gnomon.split_runs 0"} <= set(out)
+
+
+def test_stat_shows_control_characters_of_a_header_as_escapes(foreign: str, capsys: Output) -> None:
+    assert run(["stat", foreign]) == 0
+    assert r"by ü\x1b[2J\r\n\x9b" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize("command", ["dump", "check", "stat"])
@@ -111,6 +162,60 @@ def test_wrong_usage_is_2(argv: list[str]) -> None:
     with pytest.raises(SystemExit) as error:
         run(argv)
     assert error.value.code == 2
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_is_not_utf_gets_json_and_escapes(foreign: str, encoding: str) -> None:
+    wanted = [{"key": {"k": "é😀"}, "value": {"x": 1.5}}]
+    for arguments in (["dump", foreign], ["get", foreign, "é😀"]):
+        done = _process(*arguments, PYTHONIOENCODING=encoding, PYTHONUTF8="1")
+        assert (done.returncode, done.stderr, _lines(done.stdout.decode("ascii"))) == (0, b"", wanted)
+    done = _process("stat", foreign, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert r"by ü\x1b[2J\r\n\x9b".encode(encoding, "backslashreplace") in done.stdout.splitlines()
+
+
+def test_a_pipe_closed_before_small_output_is_no_error(urls: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    for arguments in (["dump", urls], ["stat", urls], ["get", urls, "https://example.com/000003"]):
+        done = _process(*arguments, stdout=writing)
+        assert (done.returncode, done.stderr) == (0, b""), arguments
+    os.close(writing)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("count", [50, 5000])
+def test_output_that_cannot_be_written_is_one_line_and_3(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "urls.btree.avro"
+    path.write_bytes(write(URL_SCHEMA, url_entries(count)))
+    with open("/dev/full", "wb") as full:
+        done = _process("dump", str(path), stdout=full.fileno())
+    assert (done.returncode, done.stderr.count(b"\n")) == (3, 1)
+    assert b"output: No space left" in done.stderr
+
+
+def test_a_closed_output_is_one_line_and_3(urls: str, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run(["dump", urls]) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_file_that_cannot_be_read_is_told_from_output_that_cannot_be_written(
+    urls: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    class Failing(io.BytesIO):
+        def fileno(self) -> int:
+            return descriptor
+
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    with open(urls, "rb") as real:
+        descriptor = real.fileno()
+        monkeypatch.setattr("builtins.open", lambda *_: Failing())
+        assert run(["check", urls]) == 3
+    assert capsys.readouterr().err == f"python -m btree: {urls}: Input/output error\n"
 
 
 def test_it_runs_as_a_module_and_bears_a_closed_pipe(tmp_path: Path) -> None:

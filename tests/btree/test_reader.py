@@ -1,5 +1,6 @@
 """Look-ups equal a plain list of entries, for every kind of key, shape of tree and cut of batches."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from btree import BTreeError, BTreeReader, Column, EntrySchema
-from btree.blocks import FIRST_READ_BYTES, UPPER_READ_BYTES
+from btree.blocks import FIRST_READ_BYTES
 from btree.keys import Key, order_key
 from btree.reader import LookupStats
 from tests.btree.files import URL_SCHEMA, Bytes, Entry, opened, url_entries, write
@@ -45,7 +46,6 @@ def files(draw: st.DrawFn) -> tuple[EntrySchema, list[Entry], bytes]:
         codec=draw(st.sampled_from(["null", "deflate"])),
         node_bytes=draw(st.integers(1, 150)),
         node_limit=draw(st.sampled_from([30, 90, 10**9])),
-        order=draw(st.sampled_from(["level", "dione"])),
     )
     return schema, entries, data
 
@@ -65,7 +65,39 @@ def test_every_look_up_equals_a_plain_list(file: tuple[EntrySchema, list[Entry],
     expected = [by_key.get(order_key(key), []) for key in asked]
     assert tree.get_many(asked) == expected
     assert [tree.get(key) for key in asked] == expected
-    assert [tree.contains(key) for key in asked] == [bool(values) for values in expected]
+    assert tree.contains_many(asked) == [bool(values) for values in expected]
+    assert [tree.contains(key) for key in asked] == tree.contains_many(asked)
+
+
+@settings(deadline=None, max_examples=120)
+@given(files(), st.data())
+def test_a_range_holds_both_its_ends_and_what_is_between(
+    file: tuple[EntrySchema, list[Entry], bytes], data: st.DataObject
+) -> None:
+    schema, entries, written = file
+    key = st.tuples(*[st.sampled_from(PARTS[kind]) for kind in schema.key_types])
+    first, last = data.draw(st.none() | key), data.draw(st.none() | key)
+    expected = [
+        entry
+        for entry in entries
+        if (first is None or order_key(entry[0]) >= order_key(first))
+        and (last is None or order_key(entry[0]) <= order_key(last))
+    ]
+    assert repr(list(opened(written).scan_range(first, last))) == repr(expected)
+
+
+def test_a_range_reads_the_nodes_it_needs_and_no_others() -> None:
+    entries = url_entries(60_000)
+    file = Bytes(write(URL_SCHEMA, entries, codec="null"))
+    tree = BTreeReader(file)
+    file.reads.clear()
+    stats = LookupStats()
+    assert list(tree.scan_range(entries[30_000][0], entries[30_999][0], stats)) == entries[30_000:31_000]
+    assert file.reads == sorted(file.reads)
+    assert stats.reads == len(file.reads) < 1000 * 60 // 8192 + 4
+    assert list(tree.scan_range(entries[9][0], entries[8][0])) == []
+    with pytest.raises(BTreeError, match="1 columns"):
+        list(tree.scan_range(("a", "b"), None))
 
 
 def test_an_empty_file_answers_nothing() -> None:
@@ -113,20 +145,35 @@ def test_a_look_up_in_a_large_file_reads_one_leaf() -> None:
         assert 2 <= stats.nodes <= 4
 
 
-def test_sorted_keys_walk_the_file_forward_and_read_each_node_once() -> None:
+@pytest.mark.parametrize("ask", [BTreeReader.get_many, BTreeReader.contains_many])
+def test_many_keys_walk_the_file_forward_and_read_and_visit_each_node_once(ask: Callable[..., list[Any]]) -> None:
     file = Bytes(write(URL_SCHEMA, url_entries(60_000), codec="null"))
     tree = BTreeReader(file)
     file.reads.clear()
+    stats = LookupStats()
     keys: list[Key] = [(f"https://example.com/{number:06d}",) for number in range(0, 60_000, 7)]
-    assert all(tree.get_many(keys[::-1]))
+    assert all(ask(tree, keys[::-1], stats))
     assert file.reads == sorted(set(file.reads))
+    assert stats.reads == len(file.reads)
+    assert stats.nodes <= tree.census().nodes
 
 
-def test_memory_kept_is_said_and_bounded() -> None:
-    tree = opened(write(URL_SCHEMA, url_entries(20_000)))
+def test_a_key_that_an_upper_node_holds_is_contained_without_a_read() -> None:
+    file = Bytes(write(URL_SCHEMA, url_entries(60_000), codec="null"))
+    tree = BTreeReader(file)
+    ((root, _),) = tree.sample(1)
+    file.reads.clear()
+    assert tree.contains(root)
+    assert file.reads == []
+
+
+@pytest.mark.parametrize("limit", [5_000, 50_000])
+def test_memory_kept_is_said_and_bounded(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("btree.blocks.DECODED_BYTES", limit)
+    tree = opened(write(URL_SCHEMA, url_entries(20_000), node_bytes=1000))
     before = tree.cache_bytes
     tree.get_many([key for key, _ in url_entries(20_000)])
-    assert before < tree.cache_bytes < before + 2 * UPPER_READ_BYTES
+    assert before + limit // 2 < tree.cache_bytes <= before + limit
 
 
 def test_upper_levels_too_large_for_memory_are_read_node_by_node(monkeypatch: pytest.MonkeyPatch) -> None:

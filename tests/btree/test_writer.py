@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from btree import BTreeError, BTreeWriter, Column, EntrySchema, UnsortedKeys
 from btree import format as fmt
+from btree.reader import LookupStats
 from tests.btree.files import (
     NAME,
     SYNC,
@@ -61,13 +62,13 @@ def test_without_a_sync_marker_each_file_has_its_own() -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(COPIES, st.integers(1, 200), st.sampled_from(["level", "dione"]))
+@given(COPIES, st.integers(1, 200), st.sampled_from(["null", "deflate", "zstandard"]))
 def test_a_run_of_equal_keys_never_crosses_a_node_below_the_limit(
-    copies: list[int], node_bytes: int, order: str
+    copies: list[int], node_bytes: int, codec: str
 ) -> None:
     """So Dione's reader, which goes down once a node, finds every row of every key."""
     entries = _runs(copies)
-    data = write(URL_SCHEMA, entries, node_bytes=node_bytes, codec="null", order=order)
+    data = write(URL_SCHEMA, entries, node_bytes=node_bytes, codec=codec)
     for key in range(len(copies)):
         expected = [row for (name,), (_, row) in entries if name == f"{key:03d}"]
         assert [record["row"] for record in dione_get(data, (f"{key:03d}",))] == expected
@@ -85,6 +86,24 @@ def test_a_run_beyond_the_limit_spills_and_is_still_found(copies: list[int], nod
         assert [row for _, row in tree.get((f"{key:03d}",))] == [
             row for (name,), (_, row) in entries if name == f"{key:03d}"
         ]
+
+
+@settings(deadline=None, max_examples=40)
+@given(COPIES, st.integers(1, 200), st.sampled_from([60, 200, fmt.NODE_LIMIT]))
+def test_the_header_says_whether_a_run_is_split(copies: list[int], node_bytes: int, limit: int) -> None:
+    """Where none is, a key that lies above the leaves is looked for on one path only."""
+    entries = _runs(copies)
+    data = write(URL_SCHEMA, entries, node_bytes=node_bytes, node_limit=limit)
+    split = header_of(data).number(fmt.SPLIT_RUNS_KEY)
+    rows = {key: [value[1] for other, value in entries if other == key] for key, _ in entries}
+    complete = all([record["row"] for record in dione_get(data, key)] == rows[key] for key in rows)
+    assert split == 0 or limit < fmt.NODE_LIMIT
+    assert complete or split
+    tree = opened(data)
+    for key in rows:
+        stats = LookupStats()
+        tree.get(key, stats)
+        assert split or stats.nodes <= tree.census().height
 
 
 def test_leaves_of_a_run_end_at_the_limit() -> None:
@@ -133,19 +152,6 @@ def test_the_header_tells_the_truth(rows: int, node_bytes: int, codec: str) -> N
     assert (census.entries, census.nodes, census.height, census.bytes) == (rows, len(blocks), file.height, len(data))
 
 
-def test_diones_order_is_root_then_last_subtree_first() -> None:
-    level, dione = (
-        write(URL_SCHEMA, url_entries(300), node_bytes=200, order=order, codec="null") for order in ("level", "dione")
-    )
-    assert level != dione
-    assert list(opened(dione).scan()) == list(opened(level).scan())
-    assert opened(dione).check() == 300
-    blocks = avro_blocks(dione)
-    firsts = [records[0]["url"] for _, _, records in blocks]
-    assert firsts[0] == min(firsts)
-    assert "000001" in firsts[-1] or "000002" in firsts[-1]  # the lowest keys are at the end of the file
-
-
 @pytest.mark.parametrize("cut", [[], [1], [2], [1, 2]])
 def test_unsorted_keys_are_refused_with_their_row(cut: list[int]) -> None:
     rows: list[Entry] = [(("a",), ("f", 0)), (("c",), ("f", 1)), (("b",), ("f", 2))]
@@ -170,6 +176,13 @@ def test_a_row_longer_than_a_node_may_be_is_refused(monkeypatch: pytest.MonkeyPa
         write(URL_SCHEMA, [(("a" * 2000,), ("f", 0))])
 
 
+def test_a_run_of_very_many_short_rows_spills(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fmt, "NODE_RECORDS", 100)
+    data = write(URL_SCHEMA, _runs([500]))
+    assert all(len(records) <= 100 for _, _, records in avro_blocks(data))
+    assert len(opened(data).get(("000",))) == opened(data).check() == 500
+
+
 def test_dictionary_keys_and_chunked_columns_are_written_as_plain_ones() -> None:
     schema = EntrySchema((Column("k", "string"),), (Column("v", "int"),))
     plain = pa.table({"k": ["a", "a", "b"], "v": pa.array([1, 2, 3], pa.int32())})
@@ -189,3 +202,16 @@ def test_a_file_of_random_cuts_and_copies_equals_its_entries() -> None:
     data = write(URL_SCHEMA, entries, sorted(rnd.sample(range(len(entries)), 9)), node_bytes=300)
     assert list(opened(data).scan()) == entries
     assert fmt.decode_header(data, NAME) is not None
+
+
+def test_an_entry_that_is_too_long_is_refused_with_its_row() -> None:
+    rows: list[Entry] = [((f"{i}" + "a" * (5 << 20) * (i == 3),), ("f", i)) for i in range(5)]
+    with pytest.raises(BTreeError, match=r"row 3 makes an entry of 52428\d\d bytes, the most is 4194304"):
+        write(URL_SCHEMA, rows, cuts=[2])
+
+
+def test_entries_of_any_length_that_is_taken_have_a_tree() -> None:
+    rows: list[Entry] = [((f"{i:02d}" + "a" * (4_000_000),), ("f", i)) for i in range(60)]
+    tree = opened(write(URL_SCHEMA, rows))
+    assert tree.check() == len(rows)
+    assert tree.get(rows[41][0]) == [rows[41][1]]

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from btree import Column, EntrySchema
+from btree.dione import DioneWriter
 from btree.keys import Key
-from tests.btree.files import Entry, write
+from tests.btree.files import SYNC, Entry, batch, write
 
 FOLDER = Path(__file__).parent
 
@@ -48,17 +49,44 @@ def composite_entries() -> list[Entry]:
     ]
 
 
+def run_entries() -> list[Entry]:
+    """40 entries of one key between two others."""
+    keys = ["a", *["b"] * 40, "c"]
+    return [((key,), ("part-0.parquet", i, None)) for i, key in enumerate(keys)]
+
+
+# What today's writer makes: schema, entries, options.
 FILES: dict[str, tuple[EntrySchema, list[Entry], dict[str, Any]]] = {
-    "plain_deflate.btree.avro": (PLAIN, plain_entries(), {"node_bytes": 100}),
-    "plain_null.btree.avro": (PLAIN, plain_entries(), {"node_bytes": 100, "codec": "null"}),
-    "composite_null.btree.avro": (COMPOSITE, composite_entries(), {"node_bytes": 40, "codec": "null"}),
-    "empty_deflate.btree.avro": (PLAIN, [], {}),
+    "sealed_plain_deflate.btree.avro": (PLAIN, plain_entries(), {"node_bytes": 100}),
+    "sealed_plain_null.btree.avro": (PLAIN, plain_entries(), {"node_bytes": 100, "codec": "null"}),
+    "sealed_plain_snappy.btree.avro": (PLAIN, plain_entries(), {"node_bytes": 100, "codec": "snappy"}),
+    "sealed_plain_zstandard.btree.avro": (PLAIN, plain_entries(), {"node_bytes": 100, "codec": "zstandard"}),
+    "sealed_composite_null.btree.avro": (COMPOSITE, composite_entries(), {"node_bytes": 40, "codec": "null"}),
+    "sealed_split_run_null.btree.avro": (PLAIN, run_entries(), {"node_bytes": 60, "node_limit": 200, "codec": "null"}),
+    "sealed_empty_deflate.btree.avro": (PLAIN, [], {}),
 }
+# What an earlier one made, before files had checksums: schema and entries.
+EARLIER: dict[str, tuple[EntrySchema, list[Entry]]] = {
+    "plain_deflate.btree.avro": (PLAIN, plain_entries()),
+    "plain_null.btree.avro": (PLAIN, plain_entries()),
+    "composite_null.btree.avro": (COMPOSITE, composite_entries()),
+    "empty_deflate.btree.avro": (PLAIN, []),
+}
+DIONE = "dione_i3_h3_null.btree.avro"  # of the same entries, with the null last
+
+
+def dione_file() -> bytes:
+    """The plain entries as Dione's writer lays them out."""
+    null, *others = plain_entries()
+    writer = DioneWriter(PLAIN, interval=3, height=3, codec="null", sync=SYNC)
+    writer.write(batch(PLAIN, [*others, null]))
+    return b"".join(writer.finish().chunks)
 
 
 def make() -> None:
     for name, (schema, entries, options) in FILES.items():
         (FOLDER / name).write_bytes(write(schema, entries, **options))
+    (FOLDER / DIONE).write_bytes(dione_file())
 
 
 if __name__ == "__main__":

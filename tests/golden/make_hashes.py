@@ -1,4 +1,4 @@
-"""`python -m tests.golden.make_hashes` asks Spark for the hash of some keys, and writes spark_hashes.jsonl."""
+"""`python -m tests.golden.make_hashes` asks Spark for both hashes of some keys, and writes spark_hashes.jsonl."""
 
 import json
 import random
@@ -39,7 +39,27 @@ def hash_keys() -> list[tuple[tuple[str, ...], list[Key]]]:
     ]
     kinds: list[tuple[tuple[str, ...], list[Key]]] = [((name,), [(v,) for v in values]) for name, values in single]
     pairs: list[Key] = [(rnd.choice(texts), rnd.choice([None, 1, -5])) for _ in range(8)]
-    return [*kinds, (("string", "bigint"), pairs), (("bigint", "string"), [key[::-1] for key in pairs])]
+    kinds += [(("string", "bigint"), pairs), (("bigint", "string"), [key[::-1] for key in pairs])]
+    # The tails of both hashes, and of text beyond ASCII; powers of two and of a byte; days before 1970.
+    tails: list[Stored] = ["0123456789abcdefghijklmnopqrstuvwxyz"[:length] for length in range(37)]
+    powers = [sign * (2**power + extra) for power in (7, 8, 15, 31, 63) for extra in (-1, 0, 1) for sign in (1, -1)]
+    more: list[tuple[str, Sequence[Stored]]] = [
+        ("string", [*tails, "é" * 7, "\U0010ffff" * 5, "a\x00b", "\uffff"]),
+        ("binary", [bytes(range(128 - length, 128 + length)) for length in range(1, 20)]),
+        ("float", [-0.0, 1e-45, -3.4028234663852886e38]),
+        ("double", [-0.0, 5e-324, -1.7976931348623157e308]),
+        ("date", [-1, -25509, 2932896]),
+        ("timestamp", [-(10**15), -62135596800000000, 253402300799999999]),
+        ("timestamp_ntz", [-(10**15), -62135596800000000, 253402300799999999]),
+        ("decimal(18,4)", [n for n in powers if abs(n) < 10**18]),
+        ("decimal(19,0)", powers),
+        ("decimal(38,10)", powers),
+    ]
+    kinds += [((name,), [(value,) for value in values]) for name, values in more]
+    mixed: tuple[str, ...] = ("date", "decimal(38,10)", "boolean", "double", "binary")
+    choices = ([-1, 20454], [-128, 10**30], [True, False], [0.0, 2.5], [b"", b"\xff" * 9])
+    keys: list[Key] = [tuple(rnd.choice([None, *column]) for column in choices) for _ in range(12)]
+    return [*kinds, (mixed, [*keys, (None,) * 5])]
 
 
 def make() -> None:
@@ -50,10 +70,11 @@ def make() -> None:
         columns = [arrow_column([key[i] for key in keys], name) for i, name in enumerate(types)]
         ddl = ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True))
         frame = spark.createDataFrame(pa.table(columns, names=names), schema=ddl)
-        hashes = [row[0] for row in frame.selectExpr(f"hash({', '.join(names)})").collect()]
-        for key, number in zip(keys, hashes, strict=True):
+        hashes = frame.selectExpr(*[f"{name}({', '.join(names)})" for name in ("hash", "xxhash64")]).collect()
+        for key, (murmur, xxh) in zip(keys, hashes, strict=True):
             shown = [to_json(part, kind) for part, kind in zip(key, types, strict=True)]
-            lines.append(json.dumps({"types": types, "key": shown, "hash": number}, ensure_ascii=False))
+            line = {"types": types, "key": shown, "hash": murmur, "xxhash64": xxh}
+            lines.append(json.dumps(line, ensure_ascii=False))
     HASHES.write_text("\n".join(lines) + "\n", encoding="utf-8")
     spark.stop()
 

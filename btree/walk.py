@@ -1,0 +1,104 @@
+"""The tree of an open file, link by link: places in it, and the way from each to its children."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from btree import format as fmt
+from btree.blocks import Block, BlockFile, LookupStats
+from btree.errors import BTreeError, DamagedIndexFile
+from btree.node import Node, Probe
+
+HELD_BYTES = 1 << 30  # memory of a node and those above it; one alone takes up to a third of that
+
+
+class Place(NamedTuple):
+    """A block, the record (of a node) that follows its subtree, its level (the root's is 1), and the memory that it and
+    the nodes above it take."""
+
+    block: Block
+    bound: tuple[Node, int] | None
+    level: int
+    held: int
+
+
+class Walk:
+    """One look-up's way, or one scan's. No block is reached twice, so none outlasts the file."""
+
+    def __init__(self, file: BlockFile, stats: LookupStats) -> None:
+        self._file = file
+        self._stats = stats
+        self._seen: set[int] = set()
+
+    def root(self) -> Place:
+        """The root of a file that is not empty."""
+        block = self._file.block(self._file.start, self._stats)
+        return Place(block, None, 1, block.node.cache_bytes)
+
+    def child_offset(self, place: Place, record: int) -> int:
+        """Where the child of a record lies; the link is checked, the child is not."""
+        link = place.block.node.links[record]
+        if link is None:
+            raise BTreeError("a record without a link has no child")
+        offset = fmt.child_offset(self._file.size, link)
+        if not place.block.end <= offset < self._file.size:
+            why = f"a link to {link} bytes before the end leads astray"
+            raise DamagedIndexFile(why, self._file.path, place.block.offset)
+        if offset in self._seen:
+            raise DamagedIndexFile("two links lead to one block", self._file.path, offset)
+        self._seen.add(offset)
+        return offset
+
+    def child(self, place: Place, record: int) -> Place:
+        """The node that a record with a link leads to, checked against its parent."""
+        offset = self.child_offset(place, record)
+        node = place.block.node
+        following = node.links[record + 1] if record + 1 < len(node) else None
+        link = self._file.size - offset
+        child = self._file.block(offset, self._stats, link - following if following is not None else None)
+        bound = (node, record + 1) if record + 1 < len(node) else place.bound
+        inside = node.is_ordered(record, child.node, 0)
+        if not inside or (bound is not None and not self._ends_before(child.node, *bound)):
+            raise DamagedIndexFile("a node holds keys outside of its parent's interval", self._file.path, offset)
+        held = place.held + child.node.cache_bytes
+        if held > HELD_BYTES:
+            raise DamagedIndexFile(f"nodes above one another that take {held} bytes", self._file.path, offset)
+        return Place(child, bound, place.level + 1, held)
+
+    def _ends_before(self, child: Node, node: Node, record: int) -> bool:
+        """Whether the keys of a child are not greater than its bound; less, where no run of equal keys is split."""
+        last = len(child) - 1
+        if self._file.has_whole_runs:
+            return not node.is_ordered(record, child, last)
+        return child.is_ordered(last, node, record)
+
+    def runs(self, first: Probe | None = None, last: Probe | None = None) -> Iterator[tuple[Place, int, int]]:
+        """The tree in key order from `first` to `last` (both included; None: from the start, to the end), as runs of
+        records (first, one past the last) of nodes."""
+        stack = [self._span(self.root(), first, last)]
+        while stack:
+            place, begin, least, most = stack.pop()
+            links = place.block.node.links
+            end = min(next_link(links, begin), most)
+            if end > least:
+                yield place, max(begin, least), end
+            if end < most:
+                stack.append((place, end, least, most))
+            if end > begin and links[end - 1] is not None:
+                stack.append(self._span(self.child(place, end - 1), first, last))
+
+    def _span(self, place: Place, first: Probe | None, last: Probe | None) -> tuple[Place, int, int, int]:
+        """Of a node: the first record whose child may hold a key wanted, the first that is wanted itself, and one
+        past the last of either."""
+        node = place.block.node
+        least = 0 if first is None else node.find(first)[0]
+        most = len(node) if last is None else node.find(last)[1]
+        return place, max(least - 1, 0), least, max(least, most)
+
+
+def next_link(links: list[int | None], begin: int) -> int:
+    """One past the first record with a link from `begin` on, or past the last record."""
+    for end, link in enumerate(islice(links, begin, None), begin + 1):
+        if link is not None:
+            return end
+    return len(links)

@@ -1,0 +1,128 @@
+"""The writer of Dione's files: byte for byte its own, but for runs of equal keys: of those its reader finds all."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from btree import BTreeError, Column, EntrySchema, UnsortedKeys, dione
+from btree import format as fmt
+from btree.codecs import decompress
+from btree.dione import DioneWriter
+from tests.btree.files import NAME, SYNC, URL_SCHEMA, Entry, batch, dione_get, header_of, opened, url_entries
+from tests.btree.vectors import ROOT, needs_vectors, open_vector, stored_entries
+
+SETTINGS = sorted(path.name.removesuffix(".meta.json") for path in ROOT.glob("*.meta.json"))
+WITH_DUPLICATES = {"dups_example_i3_h2_null", "dups_i3_h3_deflate", "nullkeys_i4_h3_deflate"}
+OTHER_LIBRARY = {"str_n200_i10_h3_snappy", "str_n200_i10_h3_bzip2"}  # Java's encoders choose other matches than C's
+SAFE = {"py_dups_safe_i1_h4": (1, 4), "py_dups_safe_i3_h3": (3, 3), "py_big_nodes_h1": (1000, 1)}
+
+
+def _write(
+    schema: EntrySchema, entries: list[Entry], interval: int, height: int, codec: str = "null", sync: bytes = SYNC
+) -> bytes:
+    writer = DioneWriter(schema, interval, height, codec, sync)
+    for at in range(0, len(entries), 997):
+        writer.write(batch(schema, entries[at : at + 997]))
+    file = writer.finish()
+    assert (file.entries, file.nodes) == (len(entries), len(file.chunks) - 1)
+    return b"".join(file.chunks)
+
+
+def _again(name: str, interval: int, height: int) -> tuple[bytes, bytes]:
+    """A vector, and the file our writer makes of its entries."""
+    tree, data = open_vector(f"{name}.btree.avro"), (ROOT / f"{name}.btree.avro").read_bytes()
+    entries = stored_entries(tree, f"{name}.btree.avro")
+    return data, _write(tree.schema, entries, interval, height, tree.codec, header_of(data).sync)
+
+
+def _settings(name: str) -> tuple[int, int]:
+    meta = json.loads((ROOT / f"{name}.meta.json").read_text())
+    return meta["interval"], meta["height"]
+
+
+@needs_vectors
+@pytest.mark.parametrize("name", sorted(set(SETTINGS) - WITH_DUPLICATES - OTHER_LIBRARY))
+def test_a_vector_is_made_again_byte_for_byte_with_its_header(name: str) -> None:
+    vector, made = _again(name, *_settings(name))
+    assert made == vector
+
+
+def _payloads(data: bytes) -> dict[bytes, bytes]:
+    """The payload of each node, by its records."""
+    at, found = header_of(data).end, {}
+    codec = header_of(data).metadata[fmt.CODEC_KEY].decode()
+    while at < len(data):
+        frame = fmt.decode_block_frame(data[at : at + fmt.BLOCK_HEAD_BYTES], at, len(data), NAME)
+        payload = data[frame.payload : frame.payload + frame.payload_bytes]
+        found[decompress(codec, payload, fmt.NODE_LIMIT)] = payload
+        at = frame.end
+    return found
+
+
+@needs_vectors
+@pytest.mark.parametrize("name", sorted(OTHER_LIBRARY))
+def test_where_javas_compression_differs_all_else_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = (ROOT / f"{name}.btree.avro").read_bytes()
+    codec = header_of(data).metadata[fmt.CODEC_KEY].decode()
+    monkeypatch.setitem(dione.COMPRESSORS, codec, _payloads(data).__getitem__)
+    vector, made = _again(name, *_settings(name))
+    assert made == vector
+
+
+@needs_vectors
+@pytest.mark.parametrize("name", sorted(WITH_DUPLICATES))
+def test_only_runs_of_equal_keys_are_placed_otherwise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    vector, ours = _again(name, *_settings(name))
+    assert list(opened(ours).scan()) == list(opened(vector).scan())
+    as_dione = DioneWriter._append
+    monkeypatch.setattr(DioneWriter, "_append", lambda self, record, is_new_key: as_dione(self, record, True))
+    vector, made = _again(name, *_settings(name))
+    assert made[header_of(made).end :] == vector[header_of(vector).end :]
+
+
+@needs_vectors
+@pytest.mark.parametrize("name", SAFE)
+def test_files_that_diones_reader_was_seen_to_answer_are_made_again(name: str) -> None:
+    vector, made = _again(f"python-written/{name}", *SAFE[name])
+    assert made[header_of(made).end :] == vector[header_of(vector).end :]
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=40), st.integers(1, 9), st.integers(1, 4))
+def test_diones_reader_finds_every_row_of_every_key(copies: list[int], interval: int, height: int) -> None:
+    keys = [f"{key:03d}" for key, count in enumerate(copies) for _ in range(count)]
+    data = _write(URL_SCHEMA, [((key,), ("f", row)) for row, key in enumerate(keys)], interval, height)
+    tree = opened(data)
+    assert tree.check() == len(keys)
+    assert tree.census().height <= height
+    for key in {*keys, "absent", ""}:
+        rows = [row for row, other in enumerate(keys) if other == key]
+        assert [record["row"] for record in dione_get(data, (key,))] == rows
+        assert [row for _, row in tree.get((key,))] == rows
+
+
+def test_the_header_holds_diones_keys_alone() -> None:
+    data = _write(URL_SCHEMA, url_entries(5), 3, 2, "deflate")
+    header = header_of(data)
+    assert list(header.metadata) == [fmt.SCHEMA_KEY, fmt.CODEC_KEY, fmt.KEY_VALUE_KEY, fmt.DATA_BYTES_KEY]
+    schema: Any = json.loads(header.metadata[fmt.SCHEMA_KEY])
+    assert schema["doc"] == "doc"
+    assert schema["fields"][0] == {"name": "url", "type": ["string", "null"]}
+
+
+def test_nulls_come_last() -> None:
+    rows: list[Entry] = [(("a",), ("f", 0)), ((None,), ("f", None))]
+    assert list(opened(_write(URL_SCHEMA, rows, 1, 2)).scan()) == rows
+    with pytest.raises(UnsortedKeys):
+        _write(URL_SCHEMA, rows[::-1], 1, 2)
+
+
+def test_what_dione_cannot_read_is_not_written() -> None:
+    with pytest.raises(BTreeError, match="signed bytes"):
+        DioneWriter(EntrySchema((Column("k", "binary"),), (Column("v", "int"),)), 3, 2)
+    for bad in [(0, 2, "null"), (3, 0, "null"), (3, 2, "xz")]:
+        with pytest.raises(BTreeError, match="no Dione file"):
+            DioneWriter(URL_SCHEMA, *bad)
