@@ -1,8 +1,9 @@
 """Index files written inside Spark tasks: sorted Arrow batches in, one row for each file out."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from btree.hashing import SEED, hash_int
 from indexer.files import Described
 from indexer.scan import FILE, GROUP, ROW, partitions_of
 from shadow.publish import write_index_file
-from shadow.segments import IndexFileEntry
+from shadow.segments import FilterEntry, IndexFileEntry
 from shadow.spec import IndexSpec
 from shadow.storage import storage_at
 from sources import POINTER_COLUMNS
@@ -26,9 +27,13 @@ RESULT = pa.schema(
         ("entries", pa.int64()),
         ("size", pa.int64()),
         ("crc32", pa.int64()),
+        ("filter", pa.struct([("path", pa.string()), ("size", pa.int64()), ("crc32", pa.int64())])),
     ]
 )
-RESULT_DDL = "path string, partition string, bucket int, entries bigint, size bigint, crc32 bigint"
+RESULT_DDL = (
+    "path string, partition string, bucket int, entries bigint, size bigint, crc32 bigint, "
+    "filter struct<path: string, size: bigint, crc32: bigint>"
+)
 ROWS_PER_TASK = 1_000_000
 MOST_TASKS = 4096
 
@@ -69,7 +74,12 @@ def write_index_files(
         .mapInArrow(_writer(task), RESULT_DDL)
         .collect()
     )
-    return [IndexFileEntry(**row.asDict()) for row in written]
+    return [_entry_of(row.asDict(recursive=True)) for row in written]
+
+
+def _entry_of(row: dict[str, Any]) -> IndexFileEntry:
+    found = row["filter"]
+    return IndexFileEntry(**{**row, "filter": found and FilterEntry(**found)})
 
 
 def _route(tasks: int) -> F.Column:
@@ -99,11 +109,8 @@ def _writer(task: WriteTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
                 bucket,
                 (_entries(piece, task) for _, piece in pieces),
             )
-            done.append(astuple(entry))
-        columns = zip(*done, strict=True) if done else [()] * len(RESULT)
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column, kind) for column, kind in zip(columns, RESULT.types, strict=True)], schema=RESULT
-        )
+            done.append(asdict(entry))
+        yield pa.RecordBatch.from_pylist(done, RESULT)
 
     return write
 

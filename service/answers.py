@@ -133,7 +133,14 @@ def _not_found(shown: dict[str, Any], view: View) -> KeyNotFound:
 def _explain(stats: FetchStats) -> dict[str, Any]:
     index, source = stats.index, stats.source
     return {
-        "index": {"nodes": index.nodes, "reads": index.reads, "bytes": index.bytes, "microseconds": stats.lookup_us},
+        "index": {
+            "nodes": index.nodes,
+            "reads": index.reads,
+            "bytes": index.bytes,
+            "filter_checks": index.filter_checks,
+            "filter_bytes": index.filter_bytes,
+            "microseconds": stats.lookup_us,
+        },
         "source": {
             "files": stats.source_files,
             "reads": source.reads,

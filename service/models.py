@@ -9,8 +9,10 @@ class IndexCost(BaseModel):
     """What the look-up in the index cost."""
 
     nodes: int = Field(description="B-Tree nodes visited")
-    reads: int
+    reads: int = Field(description="of index files and key filters")
     bytes: int
+    filter_checks: int = Field(description="keys checked against the filter of an index file")
+    filter_bytes: int = Field(description="bytes of key filters, among `bytes`")
     microseconds: int
 
 

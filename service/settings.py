@@ -25,7 +25,10 @@ class Settings(BaseSettings):
     port: int = _setting(8000, "port", "The port to listen on; 0 takes a free one.", ge=0, le=65535)
     threads: int = _setting(16, "threads", "How many requests read files at the same time.", ge=1)
     cache_bytes: int = _setting(
-        256 * MIB, "bytes", "Memory for index nodes and file metadata; a quarter is kept for old snapshots.", ge=0
+        256 * MIB,
+        "bytes",
+        "Memory for index nodes, key filters and file metadata; a quarter is kept for old snapshots.",
+        ge=0,
     )
     pinned_snapshots: int = _setting(4, "snapshots", "How many old snapshots stay open for `snapshot=`.", ge=1)
     refresh_seconds: float = _setting(5.0, "seconds", "How often a newer snapshot is looked for.", gt=0)

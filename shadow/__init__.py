@@ -8,7 +8,9 @@
 - `coverage`     the source's files now against a snapshot
 - `partitions`   Hive-style folders
 - `view`         one snapshot, opened
+- `stored_files` files that a snapshot names, put and read in ranges
 - `index_files`  index files, written and opened
+- `filter_files` key filters beside them, and when a look-up consults one
 - `lookup`       key to pointers
 - `fetch`        pointers to rows
 - `values`       values of a row in Python and JSON (`calendar`: dates Python cannot hold)

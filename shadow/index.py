@@ -21,7 +21,7 @@ from shadow.storage import FileInfo, ReadStats, Storage, storage_at
 from shadow.view import View, open_view
 from sources import Pointer
 
-CACHE_BYTES = 256 * 1024 * 1024  # memory for upper nodes and file metadata, half each
+CACHE_BYTES = 256 * 1024 * 1024  # memory for the index (upper nodes and key filters) and file metadata, half each
 
 
 @dataclass
@@ -60,11 +60,13 @@ class Index:
     Errors: UsageError and KeyTypeError for what was asked; StalePointer when the source changed; the others of
     `shadow.errors` when index or source are damaged or gone."""
 
-    def __init__(self, storage: Storage, view: View, pinned: bool, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self, storage: Storage, view: View, pinned: bool, cache_bytes: int = CACHE_BYTES, filters: bool = True
+    ) -> None:
         self._storage = storage
         self._pinned = pinned
         self._cache_bytes = cache_bytes // 2
-        self._lookup = Lookup(storage, self._cache_bytes)
+        self._lookup = Lookup(storage, self._cache_bytes, filters)
         self._state = self._opened(view)
         self._refreshing = threading.Lock()
 
@@ -237,9 +239,12 @@ class Index:
         return wanted, self._lookup.find(view, wanted, conditions, stats.index)
 
 
-def open_index(location: str, snapshot: int | None = None, cache_bytes: int = CACHE_BYTES) -> Index:
-    """Open the index at a path or URL, at its newest snapshot or at the one asked for.
+def open_index(
+    location: str, snapshot: int | None = None, cache_bytes: int = CACHE_BYTES, filters: bool = True
+) -> Index:
+    """Open the index at a path or URL, at its newest snapshot or at the one asked for. With `filters=False` key filters
+    are not read: the same answers, at more cost.
 
     IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
     storage = storage_at(location)
-    return Index(storage, open_view(storage, snapshot), pinned=snapshot is not None, cache_bytes=cache_bytes)
+    return Index(storage, open_view(storage, snapshot), snapshot is not None, cache_bytes, filters)

@@ -1,21 +1,26 @@
-"""Index files on a store: written and read back by a build, opened by look-ups."""
+"""Index files on a store: written, with their key filters, and read back by a build; opened by look-ups."""
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import cast
 
+import numpy as np
 import pyarrow as pa
 
 from btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
+from btree.blocks import MemoryFile
 from btree.format import SYNC_BYTES
+from btree.hash_columns import plain_column, xxhash64_columns
 from btree.keys import Key
 from btree.reader import LookupStats
 from btree.schema import avro_type
-from shadow.errors import AlreadyExists, IndexFileGone
+from shadow.filter_files import filter_path, write_filter
 from shadow.segments import IndexFileEntry, Segment
 from shadow.spec import IndexSpec
 from shadow.storage import Storage
+from shadow.stored_files import StoredFile, put_again
 from sources import Pointer
 
 INDEX_FILE_SUFFIX = ".btree.avro"
@@ -36,19 +41,24 @@ def write_index_file(
     bucket: int,
     batches: Iterable[pa.RecordBatch | pa.Table],
 ) -> IndexFileEntry:
-    """Write one index file from sorted batches (columns of `spec.entry_schema`), and read it back.
+    """Write one index file from sorted batches (columns of `spec.entry_schema`), and its key filter; read both back.
 
-    DamagedIndexFile when the file that was read is not the one written."""
+    DamagedIndexFile when a file that was read is not the one written."""
     writer = BTreeWriter(spec.entry_schema, sync=_sync_marker(segment_id, partition, bucket))
+    hashes = []
     for batch in batches:
         writer.write(batch)
+        keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(spec.key_types)]
+        hashes.append(xxhash64_columns(keys))
     file = writer.finish()
-    entry = IndexFileEntry(
-        index_file_path(segment_id, partition, bucket), partition, bucket, file.entries, file.size, file.crc32
-    )
-    _put(storage, entry, file.chunks)
+    path = index_file_path(segment_id, partition, bucket)
+    put_again(storage, path, file.chunks)
+    entry = IndexFileEntry(path, partition, bucket, file.entries, file.size, file.crc32)
     _read_back(storage, entry)
-    return entry
+    filter_ = write_filter(
+        storage, filter_path(segment_id, partition, bucket), np.concatenate([np.empty(0, np.int64), *hashes])
+    )
+    return replace(entry, filter=filter_)
 
 
 def _sync_marker(segment_id: str, partition: str, bucket: int) -> bytes:
@@ -57,66 +67,26 @@ def _sync_marker(segment_id: str, partition: str, bucket: int) -> bytes:
     return hashlib.blake2b(name.encode(), digest_size=SYNC_BYTES).digest()
 
 
-def _put(storage: Storage, entry: IndexFileEntry, chunks: Sequence[bytes]) -> None:
-    """Write an index file. An earlier run of the task may have done so: the same bytes stay, others are replaced (the
-    build knows the checksum of one run only)."""
-    try:
-        storage.put_new(entry.path, chunks)
-    except AlreadyExists:
-        if storage.read(entry.path) != b"".join(chunks):
-            storage.delete(entry.path)
-            storage.put_new(entry.path, chunks)
-
-
-class _Bytes:
-    """A file read whole, as an open reader."""
-
-    def __init__(self, name: str, data: bytes) -> None:
-        self.name = name
-        self._data = data
-
-    @property
-    def size(self) -> int:
-        return len(self._data)
-
-    def read_range(self, offset: int, length: int) -> bytes:
-        data = self._data[offset : offset + length]
-        if len(data) != length:
-            raise DamagedIndexFile(f"expected {length} bytes, the file ends at {len(self._data)}", self.name, offset)
-        return data
-
-
 def _read_back(storage: Storage, entry: IndexFileEntry) -> None:
     where = f"{storage.root}/{entry.path}"
     data = storage.read(entry.path)
     crc = zlib.crc32(data)
     if crc != entry.crc32 or len(data) != entry.size:
         raise DamagedIndexFile(f"wrote CRC {entry.crc32:08x}, read back {crc:08x}", where, 0)
-    count = BTreeReader(_Bytes(where, data)).check()
+    count = BTreeReader(MemoryFile(data, where)).check()
     if count != entry.entries:
         raise DamagedIndexFile(f"wrote {entry.entries} entries, read back {count}", where, 0)
 
 
-class _IndexFile:
-    """An index file as a `btree` reader wants it. Opened for each read: thousands may be cached, and one that was
-    removed or replaced is noticed."""
+class _IndexFile(StoredFile):
+    """An index file, whose checksum is of the whole of it."""
 
     def __init__(self, storage: Storage, entry: IndexFileEntry) -> None:
-        self._storage = storage
-        self._path = entry.path
+        super().__init__(storage, entry.path, entry.size)
         self._crc32 = entry.crc32
-        self.name = f"{storage.root}/{entry.path}"
-        self.size = entry.size
 
     def read_range(self, offset: int, length: int) -> bytes:
-        try:
-            with self._storage.open(self._path) as file:
-                if file.size != self.size:
-                    at = min(file.size, self.size)
-                    raise DamagedIndexFile(f"expected {self.size} bytes, found {file.size}", self.name, at)
-                data = file.read_range(offset, length)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise IndexFileGone(f"{self.name}: missing, though the snapshot names it; rebuild the index") from None
+        data = super().read_range(offset, length)
         if not self._is_sound(data):
             raise DamagedIndexFile(f"expected CRC {self._crc32:08x}, found {zlib.crc32(data):08x}", self.name, 0)
         return data

@@ -3,13 +3,21 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from btree import BTreeReader, DamagedIndexFile, bucket_of
+from btree.hash_columns import buckets_of, plain_keys, xxhash64_columns
+from btree.hashing import xxhash64
 from btree.keys import Key, to_stored
 from btree.reader import LookupStats
 from shadow.caches import ByteCache
 from shadow.errors import UsageError
+from shadow.filter_files import KeyFilters
 from shadow.index_files import POINTER_FIELDS, open_index_file, pointer_of
 from shadow.partitions import as_partition_value, matches
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
@@ -17,6 +25,8 @@ from shadow.spec import IndexSpec
 from shadow.storage import Storage
 from shadow.view import View
 from sources import Pointer
+
+FEW_KEYS = 16  # which are hashed faster one by one
 
 
 class Hit(NamedTuple):
@@ -67,12 +77,40 @@ def bucket_number(key: object, spec: IndexSpec) -> int:
     return bucket_of(parse_key(key, spec).stored, spec.key_types, spec.buckets)
 
 
-class Lookup:
-    """Answers keys from the index alone. Index files read before are kept in a cache bounded by bytes."""
+class _Asked:
+    """The keys of one look-up, hashed: few of them one by one, many of them column by column."""
 
-    def __init__(self, storage: Storage, cache_bytes: int) -> None:
+    def __init__(self, keys: Sequence[Wanted], spec: IndexSpec) -> None:
+        self._keys = [key.stored for key in keys]
+        self._spec = spec
+        self._many = len(keys) > FEW_KEYS
+
+    @cached_property
+    def _columns(self) -> list[pa.Array]:
+        return plain_keys(self._keys, self._spec.key_types)
+
+    @cached_property
+    def buckets(self) -> list[int]:
+        types, buckets = self._spec.key_types, self._spec.buckets
+        if self._many:
+            return list(buckets_of(self._columns, buckets).tolist())
+        return [bucket_of(key, types, buckets) for key in self._keys]
+
+    @cached_property
+    def hashes(self) -> npt.NDArray[np.int64] | list[int]:
+        """What filters are asked for."""
+        if self._many:
+            return xxhash64_columns(self._columns)
+        return [xxhash64(key, self._spec.key_types) for key in self._keys]
+
+
+class Lookup:
+    """Answers keys from the index alone. Index files and filters read before are kept in caches bounded by bytes."""
+
+    def __init__(self, storage: Storage, cache_bytes: int, filters: bool = True) -> None:
         self._storage = storage
-        self._trees: ByteCache[BTreeReader] = ByteCache(cache_bytes)
+        self._filters = KeyFilters(storage, cache_bytes // 2) if filters else None
+        self._trees: ByteCache[BTreeReader] = ByteCache(cache_bytes - (cache_bytes // 2 if filters else 0))
 
     def find(
         self,
@@ -83,33 +121,41 @@ class Lookup:
     ) -> list[list[Hit]]:
         """For each key its hits: by partition, then by segment, then in the order of the index file."""
         found: list[list[Hit]] = [[] for _ in keys]
-        for partition, bucket, places in self._work(view, keys, where):
-            for segment in view.segments:
-                entry = segment.by_bucket.get((partition, bucket))
-                if entry is None:
+        asked = _Asked(keys, view.spec)
+        files = self._files(view, keys, asked.buckets, where)
+        spread = sum(len(places) for _, _, places in files) > len(keys)
+        for segment, entry, places in files:
+            if self._filters and self._filters.pays(entry, len(places), spread, view.filter_bytes):
+                places = self._filters.likely(entry, places, asked.hashes, view.filter_bytes, stats)
+                if not places:
                     continue
-                with self._tree(view.spec, segment, entry, stats) as tree:
-                    answers = tree.get_many([keys[i].stored for i in places], stats)
-                for i, values in zip(places, answers, strict=True):
-                    found[i].extend(self._hits(values, segment, entry))
+            with self._tree(view.spec, segment, entry, stats) as tree:
+                answers = tree.get_many([keys[i].stored for i in places], stats)
+            if self._filters and not any(answers):
+                self._filters.asked_in_vain(entry)
+            for i, values in zip(places, answers, strict=True):
+                found[i].extend(self._hits(values, segment, entry))
         return found
 
-    def _work(
-        self, view: View, keys: Sequence[Wanted], where: Mapping[str, str | None]
-    ) -> list[tuple[str, int, list[int]]]:
-        """The (partition, bucket) pairs to look in, each with the places of its keys."""
+    def _files(
+        self, view: View, keys: Sequence[Wanted], buckets: Sequence[int], where: Mapping[str, str | None]
+    ) -> list[tuple[Segment, IndexFileEntry, Sequence[int]]]:
+        """The index files to look in, each with the places of its keys."""
         work: dict[tuple[str, int], list[int]] = {}
-        types, buckets = view.spec.key_types, view.spec.buckets
         selected: dict[tuple[tuple[str, str | None], ...], Sequence[str]] = {}
-        for i, key in enumerate(keys):
+        for i, (key, bucket) in enumerate(zip(keys, buckets, strict=True)):
             if key.where not in selected:
                 conditions = {**where, **dict(key.where)}
                 agree = all(where.get(column, value) == value for column, value in key.where)
                 selected[key.where] = _partitions(view, conditions) if agree else ()
-            bucket = bucket_of(key.stored, types, buckets)
             for partition in selected[key.where]:
                 work.setdefault((partition, bucket), []).append(i)
-        return [(partition, bucket, places) for (partition, bucket), places in sorted(work.items())]
+        return [
+            (segment, entry, places)
+            for place, places in sorted(work.items())
+            for segment in view.segments
+            if (entry := segment.by_bucket.get(place)) is not None
+        ]
 
     def _tree(
         self, spec: IndexSpec, segment: Segment, entry: IndexFileEntry, stats: LookupStats

@@ -35,6 +35,21 @@ _SCHEMA = fastavro.parse_schema(
                             {"name": "entries", "type": "long"},
                             {"name": "size", "type": "long"},
                             {"name": "crc32", "type": "long"},
+                            {
+                                "name": "filter",
+                                "type": [
+                                    "null",
+                                    {
+                                        "type": "record",
+                                        "name": "KeyFilter",
+                                        "fields": [
+                                            {"name": "path", "type": "string"},
+                                            {"name": "size", "type": "long"},
+                                            {"name": "crc32", "type": "long"},
+                                        ],
+                                    },
+                                ],
+                            },
                         ],
                     },
                 ],
@@ -63,8 +78,18 @@ _SCHEMA = fastavro.parse_schema(
 
 
 @dataclass(frozen=True)
+class FilterEntry:
+    """A key filter: path below the index folder, bytes, and the CRC of its head, which holds those of its pages."""
+
+    path: str
+    size: int
+    crc32: int
+
+
+@dataclass(frozen=True)
 class IndexFileEntry:
-    """An index file: path below the index folder, the bucket it holds, entries, bytes, CRC of the whole file."""
+    """An index file: path below the index folder, the bucket it holds, entries, bytes, CRC of the whole file; its key
+    filter, where it has one."""
 
     path: str
     partition: str
@@ -72,6 +97,7 @@ class IndexFileEntry:
     entries: int
     size: int
     crc32: int
+    filter: FilterEntry | None = None
 
 
 @dataclass(frozen=True)
@@ -157,10 +183,16 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
     items: list[dict[str, Any]] = list(fastavro.reader(io.BytesIO(data)))
     return Segment(
         ref.id,
-        tuple(_entry(IndexFileEntry, item["index_file"]) for item in items if item["index_file"]),
+        tuple(_index_file(item["index_file"]) for item in items if item["index_file"]),
         tuple(_entry(SourceFileEntry, item["source_file"]) for item in items if item["source_file"]),
         frozenset(ref.dead),
     )
+
+
+def _index_file(record: dict[str, Any]) -> IndexFileEntry:
+    found = record["filter"]
+    file: IndexFileEntry = _entry(IndexFileEntry, {**record, "filter": found and _entry(FilterEntry, found)})
+    return file
 
 
 def _entry(kind: type[Any], record: dict[str, Any]) -> Any:

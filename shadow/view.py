@@ -40,6 +40,12 @@ class View:
         """The source files that count, by path; a path is live in one segment only."""
         return {path: file for segment in self.segments for path, file in segment.live.items()}
 
+    @cached_property
+    def filter_bytes(self) -> int:
+        """Length of all key filters that look-ups may consult."""
+        files = (file for segment in self.segments for file in segment.by_bucket.values())
+        return sum(file.filter.size for file in files if file.filter is not None)
+
     @property
     def source_files(self) -> int:
         return sum(len(segment.live) for segment in self.segments)

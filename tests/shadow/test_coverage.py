@@ -123,4 +123,4 @@ def test_a_build_into_its_own_source_commits_nothing(tmp_path: Path) -> None:
     write_source(tmp_path, {"a.parquet": pa.table({"k": [1]})})
     with pytest.raises(UsageError, match="would lie among the files"):
         index_source(tmp_path, tmp_path / "index", ["k"])
-    assert not (tmp_path / "index/_shadow").exists()
+    assert not (tmp_path / "index/_shadow/snapshots").exists()

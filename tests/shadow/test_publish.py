@@ -13,6 +13,7 @@ import pytest
 from btree.errors import DamagedIndexFile, UnsortedKeys
 from shadow import open_index
 from shadow.errors import DamagedMetadata, IndexNotFound, SpecMismatch, StorageError
+from shadow.filter_files import filter_path
 from shadow.index_files import index_file_path, write_index_file
 from shadow.publish import BuildFailed, Changes, ConcurrentCommit, new_segment_id, publish
 from shadow.segments import IndexFileEntry
@@ -60,17 +61,19 @@ def test_an_index_file_is_plain_avro_with_its_checksum(storage: Storage) -> None
 def test_a_task_that_runs_again_makes_the_same_file_however_its_rows_are_cut(storage: Storage) -> None:
     keys = list(range(5000))
     first = write(storage, keys)
-    before = next(storage.list())
+    before = list(storage.list(hidden=True))
     pieces = [entries(keys[i : i + 700]) for i in range(0, 5000, 700)]
     assert write_index_file(storage, SPEC, "s", "p=1", 2, pieces) == first
-    assert next(storage.list()) == before
+    assert list(storage.list(hidden=True)) == before
 
 
 def test_a_task_that_runs_again_replaces_what_an_earlier_run_wrote_otherwise(storage: Storage) -> None:
     storage.put_new(index_file_path("s", "p=1", 2), [b"half of a fi"])
+    storage.put_new(filter_path("s", "p=1", 2), [b""])
     entry = write(storage, [1, 2])
-    assert write(storage, [1, 2, 3]) != entry
-    assert len(list(storage.list(hidden=True))) == 1
+    again = write(storage, [1, 2, 3])
+    assert (again.crc32, again.filter) != (entry.crc32, entry.filter)
+    assert [info.path for info in storage.list(hidden=True)] == [filter_path("s", "p=1", 2), entry.path]
 
 
 def test_files_of_other_segments_partitions_and_buckets_differ(storage: Storage) -> None:
@@ -78,20 +81,33 @@ def test_files_of_other_segments_partitions_and_buckets_differ(storage: Storage)
     files.append(write_index_file(storage, SPEC, "s", "p=2", 2, [entries([1])]))
     files.append(write_index_file(storage, SPEC, "s", "p=1", 3, [entries([1])]))
     assert len({file.crc32 for file in files}) == 4
+    assert len({file.filter.path for file in files if file.filter}) == 4
 
 
 class LyingStorage(LocalStorage):
-    """A disk that gives back a byte otherwise than it was written."""
+    """A disk that gives back a byte of some files otherwise than it was written."""
+
+    def __init__(self, root: str, suffix: str) -> None:
+        super().__init__(root)
+        self._suffix = suffix
 
     def read(self, path: str) -> bytes:
         data = super().read(path)
+        if not path.endswith(self._suffix):
+            return data
         return data[:-20] + bytes([data[-20] ^ 1]) + data[-19:]
 
 
 def test_a_file_that_is_not_read_back_as_written_fails_the_build(tmp_path: Path) -> None:
     with pytest.raises(DamagedIndexFile, match=r"wrote CRC .* read back") as caught:
-        write(LyingStorage(str(tmp_path)), [1, 2])
+        write(LyingStorage(str(tmp_path), ".avro"), [1, 2])
     assert caught.value.path == f"{tmp_path}/p=1/s_00002.btree.avro"
+
+
+def test_a_filter_that_is_not_read_back_as_written_fails_the_build(tmp_path: Path) -> None:
+    with pytest.raises(DamagedIndexFile, match=r"key filter: page of CRC") as caught:
+        write(LyingStorage(str(tmp_path), ".filter"), [1, 2])
+    assert caught.value.path == f"{tmp_path}/_shadow/filters/s/p=1/00002.filter"
 
 
 def test_unsorted_entries_write_nothing(storage: Storage) -> None:

@@ -54,6 +54,20 @@ def test_an_entry_where_no_look_up_would_find_it_fails_the_build(build: Build, t
         assert caught.value.path == f"{tmp_path}/index/{file.path}"
 
 
+def test_a_filter_that_denies_a_key_of_its_file_fails_the_build(build: Build, tmp_path: Path) -> None:
+    one, other = build.index_files[:2]
+    build.index_files = [replace(one, filter=other.filter)]
+    with pytest.raises(DamagedIndexFile, match=f"denies a key of {one.path}") as caught:
+        verify(build)
+    assert other.filter is not None
+    assert caught.value.path == f"{tmp_path}/index/{other.filter.path}"
+
+
+def test_an_index_file_without_a_filter_is_sound(build: Build) -> None:
+    build.index_files = [replace(file, filter=None) for file in build.index_files]
+    assert verify(build) >= 2 * 8
+
+
 def test_an_entry_of_a_file_that_is_not_covered_fails_the_build(build: Build) -> None:
     build.covered = build.covered[1:]
     with pytest.raises(DamagedIndexFile, match=r"file p=a/a\.parquet, which belongs elsewhere"):

@@ -1,0 +1,39 @@
+"""Files of an index that a snapshot names by path and size: put by builds, read in ranges by look-ups."""
+
+from collections.abc import Sequence
+
+from shadow.errors import AlreadyExists, DamagedIndexFile, IndexFileGone
+from shadow.storage import Storage
+
+
+def put_again(storage: Storage, path: str, chunks: Sequence[bytes]) -> None:
+    """Write a file of a build. An earlier run of the task may have done so: the same bytes stay, others are replaced
+    (the build knows the checksum of one run only)."""
+    try:
+        storage.put_new(path, chunks)
+    except AlreadyExists:
+        if storage.read(path) != b"".join(chunks):
+            storage.delete(path)
+            storage.put_new(path, chunks)
+
+
+class StoredFile:
+    """A file as `btree` wants it. Opened for each read: thousands may be cached, and one that was removed or replaced
+    is noticed. `cure` is what to do when it is missing."""
+
+    def __init__(self, storage: Storage, path: str, size: int, cure: str = "rebuild the index") -> None:
+        self._storage = storage
+        self._path = path
+        self._cure = cure
+        self.name = f"{storage.root}/{path}"
+        self.size = size
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        try:
+            with self._storage.open(self._path) as file:
+                if file.size != self.size:
+                    at = min(file.size, self.size)
+                    raise DamagedIndexFile(f"expected {self.size} bytes, found {file.size}", self.name, at)
+                return file.read_range(offset, length)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise IndexFileGone(f"{self.name}: missing, though the snapshot names it; {self._cure}") from None
