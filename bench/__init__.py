@@ -1,10 +1,20 @@
 """Gnomon measured beside its peers, in one run. What the figures mean: docs/benchmarks.md.
 
 - `fetch`       rows by key: the workloads, their contenders, the command
+- `btree`       one index file: the workloads, what is measured, the command
+- `page`        figures as Markdown, and their place in docs/benchmarks.md
+
+Of `fetch`:
+
 - `lake`        the data: the same rows as two sources, and the keys that are asked for
 - `contenders`  one class for each way to fetch a row, and what some of them keep beside the source
 - `rounds`      fetches in turns, timed, counted and compared
 - `table`       results as Markdown
 - `goals`       results against what the design asks for
 - `server`      `gnomon serve` as a process
+
+Of `btree`:
+
+- `stores`      one class for each file that finds entries by key
+- `choices`     what our file is made of, against what else it could be made of
 """

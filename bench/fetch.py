@@ -27,8 +27,9 @@ from bench.contenders import (
 )
 from bench.goals import goals
 from bench.lake import AS_SPARK_WRITES, MEGABYTE_PAGES, Keys, folder_bytes, keys_of, sources
+from bench.page import DOCS, about, insert
 from bench.rounds import Cost, Line, measure
-from bench.table import about, described, insert, table
+from bench.table import LIBRARIES, described, table
 from gnomon.output import say
 from gnomon.spark import spark_session
 
@@ -55,8 +56,8 @@ WORKLOADS = (
 )
 WARM_UP_KEYS = 20
 ABSENT_SHARE = 5  # one absent key for so many present ones
-DOCS = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-COMMAND = ".venv/bin/python -m bench.fetch"
+BENCH = "bench.fetch"
+COMMAND = f".venv/bin/python -m {BENCH}"
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -107,13 +108,13 @@ def fetch(
     folder.mkdir(parents=True, exist_ok=True)
     with spark_session() as spark:
         lines = prepare(spark, folder, pages)
-    heading = about(f"{COMMAND} --pages {pages} --keys {keys}")  # before the load is our own
+    heading = about(f"{COMMAND} --pages {pages} --keys {keys}", LIBRARIES)  # before the load is our own
     say("fetching ...")
     measure(lines, chosen)
     result = f"{heading}\n{table(lines)}\n{goals(lines)}"
     say(f"\n{result}")
     if write:
-        DOCS.write_text(insert(result, DOCS.read_text()))
+        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
 
 
 if __name__ == "__main__":

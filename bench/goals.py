@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from bench.contenders import Contender, DuckDbOnFiles, GnomonOverHttp, LanceCopy, PolarsOnFiles
 from bench.lake import AS_SPARK_WRITES, MEGABYTE_PAGES
+from bench.page import digits, row
 from bench.rounds import Line
-from bench.table import digits, row
 
 HTTP_MS = 3.0
 TIMES_LANCE = 5.0

@@ -9,11 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.contenders import Answer, SqliteCopy
-from bench.fetch import DOCS, WORKLOADS, choose_keys, prepare
+from bench.fetch import BENCH, WORKLOADS, choose_keys, prepare
 from bench.goals import goals
 from bench.lake import PARAMETERS, keys_of, sources
+from bench.page import DOCS, about, insert, markers
 from bench.rounds import SCAN_ABSENT_KEYS, SCAN_KEYS, Line, WrongRows, check_rows, has_turn, instant, measure
-from bench.table import BEGIN, END, about, insert, table
+from bench.table import LIBRARIES, table
 
 PAGES, KEYS = 2_000, 30
 MICROS = 1_767_225_600_000_007
@@ -143,19 +144,21 @@ def test_keys_are_the_same_in_every_run_and_none_comes_twice() -> None:
 
 
 def test_the_result_replaces_what_stands_between_the_markers() -> None:
-    page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    once = insert("new", page)
+    begin, end = markers(BENCH)
+    page = f"before\n{begin}\nold\n{end}\nafter\n"
+    once = insert(BENCH, "new", page)
     assert "old" not in once
-    assert once.startswith(f"before\n{BEGIN}\n")
-    assert once.endswith(f"{END}\nafter\n")
-    assert insert("new", once) == once
+    assert once.startswith(f"before\n{begin}\n")
+    assert once.endswith(f"{end}\nafter\n")
+    assert insert(BENCH, "new", once) == once
     with pytest.raises(ValueError, match="the page has no"):
-        insert("new", "no markers")
+        insert("bench.other", "new", page)
 
 
 def test_the_page_has_the_markers_and_a_run_says_its_machine() -> None:
     page = DOCS.read_text()
-    assert page.count(BEGIN) == page.count(END) == 1
-    said = about("the command")
+    for marker in markers(BENCH):
+        assert page.count(marker) == 1
+    said = about("the command", LIBRARIES)
     assert "the command" in said
     assert f"{os.cpu_count()} cores" in said

@@ -1,0 +1,159 @@
+"""One index file of 100 million entries: what a look-up in it takes, cold and warm: `python -m bench.large`.
+
+The file is written to a folder of its own, batch by batch; the table goes to standard output and into
+docs/benchmarks.md.
+"""
+
+import random
+import resource
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+
+from bench.btree import FILE_NAME, FILES, WrongAnswer
+from bench.page import DOCS, about, digits, head, insert, row
+from bench.stores import BATCH_ROWS, entry_schema
+from btree import BTreeReader, BTreeWriter
+from btree.__main__ import LocalFile
+from btree.keys import Key
+from btree.reader import LookupStats
+from gnomon.output import megabytes, say
+
+BENCH = "bench.large"
+COMMAND = f".venv/bin/python -m {BENCH}"
+LIBRARIES = ("gnomon-index", "pyarrow", "numpy", "isal")
+COLD_KEYS, WARM_KEYS = 20, 1000
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+
+
+def url(number: int) -> str:
+    """Key `number` of the file; in the order of the numbers."""
+    return f"https://www.example.org/crawl/{number:010d}/index.html"
+
+
+def batches(entries: int) -> Iterator[pa.Table]:
+    """The entries in key order: a URL, and the pointer to a row of one of some Parquet files."""
+    names = pa.array([FILE_NAME.format(i) for i in range(FILES)])
+    chance = np.random.default_rng(1)
+    for begin in range(0, entries, BATCH_ROWS):
+        number = np.arange(begin, min(begin + BATCH_ROWS, entries))
+        padded = pc.utf8_lpad(pa.array(number).cast(pa.string()), 10, "0")
+        rows = chance.integers(0, entries, len(number))
+        columns = {
+            "url": pc.binary_join_element_wise("https://www.example.org/crawl/", padded, "/index.html", ""),
+            "data_filename": names.take(pa.array(rows % FILES)),
+            "data_offset": pa.array(rows // FILES),
+            "data_sub_offset": pa.array(np.zeros(len(number), np.int32)),
+            "data_size": pa.array((4000 + rows % 2000).astype(np.int32)),
+        }
+        yield pa.table(columns)
+
+
+def write(entries: int, path: Path) -> float:
+    """Write the file; seconds for an entry, made-up entries not counted."""
+    schema = entry_schema(next(batches(1)))
+    writer = BTreeWriter(schema)
+    seconds = 0.0
+    for batch in batches(entries):
+        begin = time.perf_counter()
+        writer.write(batch)
+        seconds += time.perf_counter() - begin
+    begin = time.perf_counter()
+    with open(path, "wb") as file:
+        file.writelines(writer.finish().chunks)
+    return (seconds + time.perf_counter() - begin) / entries
+
+
+def cold(path: Path, keys: list[str]) -> list[LookupStats]:
+    """What each look-up takes in a file that nobody has opened yet, opening it included."""
+    costs = []
+    for key in keys:
+        stats = LookupStats()
+        file = LocalFile(str(path))
+        _expect(BTreeReader(file, stats).get((key,), stats), key)
+        file.close()
+        costs.append(stats)
+    return costs
+
+
+def warm(path: Path, keys: list[str]) -> tuple[list[LookupStats], list[float], int]:
+    """What each look-up takes in a file whose upper nodes were used before, its seconds, and the memory of these."""
+    file = LocalFile(str(path))
+    tree = BTreeReader(file)
+    tree.contains_many([(key,) for key in keys])
+    costs, seconds = [], []
+    for key in keys:
+        stats = LookupStats()
+        begin = time.perf_counter()
+        found = tree.get((key,), stats)
+        seconds.append(time.perf_counter() - begin)
+        _expect(found, key)
+        costs.append(stats)
+    file.close()
+    return costs, seconds, tree.cache_bytes
+
+
+def _expect(found: list[Key], key: str) -> None:
+    if len(found) != 1:
+        raise WrongAnswer(f"{key} has {len(found)} entries, expected 1")
+
+
+def _cost_cells(name: str, costs: list[LookupStats], micros: str) -> list[str]:
+    nodes, reads = max(cost.nodes for cost in costs), max(cost.reads for cost in costs)
+    size = statistics.mean(cost.bytes for cost in costs)
+    return [name, str(len(costs)), str(nodes), str(reads), f"{size:,.0f}", micros]
+
+
+def measure(entries: int, path: Path) -> str:
+    """The results as Markdown. The file is removed."""
+    seconds = write(entries, path)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    chance = random.Random(1)
+    cold_costs = cold(path, [url(chance.randrange(entries)) for _ in range(COLD_KEYS)])
+    warm_costs, times, cached = warm(path, [url(chance.randrange(entries)) for _ in range(WARM_KEYS)])
+    begin = time.perf_counter()
+    file = LocalFile(str(path))
+    census = BTreeReader(file).census()
+    file.close()
+    checked = time.perf_counter() - begin
+    path.unlink()
+    lines = [
+        f"{census.entries:,} entries in {megabytes(census.bytes)}: {digits(census.bytes / entries)} bytes an entry, of "
+        f"which the URL has {len(url(0))} before compression; {census.nodes:,} nodes in {census.height} levels. "
+        f"Written in {digits(seconds * 1e6)} µs an entry, with {megabytes(memory)} of memory at most in this process; "
+        f"proved in {digits(checked * 1e6 / entries)} µs an entry. A warm reader keeps {megabytes(cached)}.",
+        "",
+        *head(["look-up", "keys", "nodes, most", "dependent reads, most", "bytes, mean", "p50 µs"]),
+        row(_cost_cells("cold: nothing of the file in memory, opening it included", cold_costs, "")),
+        row(_cost_cells("warm: upper nodes in memory", warm_costs, digits(statistics.median(times) * 1e6))),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@app.command()
+def large(
+    entries: Annotated[int, typer.Option(help="Entries of the file.", min=1000)] = 100_000_000,
+    folder: Annotated[Path, typer.Option(help="Where the file goes; it is made anew.")] = Path(".bench/large"),
+    write_docs: Annotated[bool, typer.Option("--write/--no-write", help="Into docs/benchmarks.md.")] = True,
+) -> None:
+    """Write one large index file, look keys up in it, and prove it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "large.btree.avro"
+    heading = about(f"{COMMAND} --entries {entries}", LIBRARIES)
+    say(f"writing {entries:,} entries ...")
+    result = f"{heading}\n{measure(entries, path)}"
+    say(f"\n{result}")
+    if write_docs:
+        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+
+
+if __name__ == "__main__":
+    app()
