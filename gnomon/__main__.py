@@ -19,6 +19,11 @@ COMMANDS = {
     "dedup": ("gnomon.dedup", "Append the rows whose key was never loaded."),
     "serve": ("gnomon.serve", "Answer GET /rows/<key> over HTTP."),
     "inspect": ("gnomon.inspect", "Show keys, rows, buckets, partitions, coverage."),
+    "history": ("gnomon.history", "Show the snapshots that are kept."),
+    "verify": ("gnomon.verify", "Prove that an index is whole and its pointers are right."),
+    "compact": ("gnomon.compact", "Merge small segments, and drop entries that no longer count."),
+    "vacuum": ("gnomon.vacuum", "Remove what no kept snapshot needs."),
+    "rebuild": ("gnomon.rebuild", "Change the number of buckets."),
     "demo": ("gnomon.demo", "Do all of it on a web crawl made here."),
 }
 

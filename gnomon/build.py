@@ -7,7 +7,8 @@ import typer
 from gnomon.output import megabytes, print_json, say
 from gnomon.spark import spark_session
 from indexer import build as build_index
-from shadow.coverage import source_root
+from indexer.plan import Plan, plan
+from indexer.specs import Request
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -20,16 +21,25 @@ def build(
     include: Annotated[list[str] | None, typer.Option(help="A column to keep in the index, too; repeatable.")] = None,
     format: Annotated[str, typer.Option(help="Format of the source's files: auto or parquet.")] = "auto",
     buckets: Annotated[int | None, typer.Option(help="Hash buckets; by default one for 500,000 rows.")] = None,
+    flat: Annotated[bool | None, typer.Option("--flat", help="One set of buckets over all partitions.")] = None,
     master: Annotated[str | None, typer.Option(help="Spark master URL; by default this machine.")] = None,
+    adopt: Annotated[bool, typer.Option("--adopt", help="SOURCE is a copy: take over files of equal content.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be indexed; write nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
     """Index what the newest snapshot does not cover: new, changed and vanished files. Safe to run again."""
-    source_root(source).list()  # a source that is not there is known before Spark starts
+    planned = plan(source, index, Request(key, include or [], buckets, flat), format, adopt)  # before Spark starts
+    if dry_run:
+        _show(planned, json)
+        return
     with spark_session(master) as spark:
-        result = build_index(spark, source, index, key, include or [], format, buckets)
+        result = build_index(spark, source, index, key, include or [], format, buckets, flat=flat, adopt=adopt)
     if json:
         print_json(result.to_json())
-    elif not result.committed:
+        return
+    if result.adopted_files:
+        say(f"adopted {result.adopted_files} files, which hold what was indexed")
+    if not result.committed:
         say(f"nothing new: snapshot {result.snapshot} covers all {result.rows:,} rows of {source}")
     else:
         files = [(result.new_files, "new"), (result.changed_files, "changed"), (result.vanished_files, "vanished")]
@@ -39,3 +49,23 @@ def build(
             f"read {megabytes(result.source_bytes_read)} of {megabytes(result.source_bytes)}, "
             f"wrote {megabytes(result.index_bytes)} in {result.index_files} index files"
         )
+
+
+def _show(planned: Plan, json: bool) -> None:
+    """What a build would do."""
+    if json:
+        print_json(planned.to_json())
+        return
+    found = planned.difference
+    if planned.view is not None and found.is_empty and not planned.adopted:
+        say(f"nothing to do: snapshot {planned.view.snapshot.number} covers {planned.root.location} as it is now")
+        return
+    for what, files in (("new", found.new), ("changed", found.changed)):
+        for info in files:
+            print(f"{what:8}  {info.path}  {megabytes(info.size)}")
+    for path in found.vanished:
+        print(f"vanished  {path}")
+    for path in planned.adopted:
+        print(f"adopted   {path}")
+    size = megabytes(sum(info.size for info in found.to_index))
+    say(f"{len(found.to_index)} files of {size} would be indexed, {len(found.vanished)} dropped; nothing was written")

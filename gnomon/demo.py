@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
+import pyarrow.parquet as pq
 import typer
 from pyspark.sql import SparkSession
 
@@ -22,7 +23,7 @@ from gnomon.output import megabytes, say
 from gnomon.spark import spark_session
 from indexer import append_new, build, load
 from indexer.load import load_counters
-from shadow import ShadowError, UsageError
+from shadow import ShadowError, StalePointer, UsageError, open_index
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -38,7 +39,7 @@ def demo(
     pages: Annotated[int, typer.Option(help="Pages of the crawl.", min=2_000)] = 200_000,
     master: Annotated[str | None, typer.Option(help="Spark master URL; by default this machine.")] = None,
 ) -> None:
-    """Make a web crawl, index it, fetch over HTTP, load 1,000 keys, dedup a half-old batch."""
+    """Make a web crawl, index it, fetch over HTTP, load 1,000 keys, dedup a half-old batch, rewrite a file."""
     root = Path(folder)
     source, index = str(root / "source"), str(root / "index")
     _empty(root)
@@ -48,6 +49,7 @@ def demo(
         _fetch(index, source)
         _load(spark, index, source, root, pages)
         _dedup(spark, index, source, root, pages)
+        _rewrite(spark, index, source)
     say(f"\nThe data stays in {folder}. `make serve` answers http://127.0.0.1:8000/rows/<url>; try")
     say(f"  .venv/bin/gnomon get {index} '{page_url(0)}' --columns url,status,dt")
     say(f"  .venv/bin/gnomon inspect {index}")
@@ -186,3 +188,22 @@ def _dedup(spark: SparkSession, index: str, source: str, root: Path, pages: int)
     )
     again = append_new(spark, index, spark.read.parquet(str(root / "batch")), "demo-batch")
     say(f"   once more: {again.appended} appended, the batch is known (snapshot {again.snapshot})")
+
+
+def _rewrite(spark: SparkSession, index: str, source: str) -> None:
+    _step(6, "A source file is rewritten under the index: refused, never another row")
+    path = min(Path(source).rglob("*.parquet"), key=lambda one: one.stat().st_size)
+    table = pq.ParquetFile(path).read()
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # what Hadoop remembers of the old bytes
+    pq.write_table(table.slice(1), path)  # the row that was first is gone, and each other one is one place earlier
+    gone, next_ = table["url"][:2].to_pylist()
+    opened = open_index(index)
+    try:
+        opened.fetch(next_)
+    except StalePointer as error:
+        say(f"   before the next build: {error}")
+    result = build(spark, source, index, ["url"])
+    opened.refresh()
+    found = [len(opened.fetch(url)) for url in (gone, next_)]
+    say(f"   gnomon build: {result.changed_files} changed file, {result.rows_indexed:,} rows in {result.seconds:.1f} s")
+    say(f"   after it: the row that is gone has {found[0]} answers, the one behind it {found[1]}")

@@ -10,6 +10,7 @@ FOUND, NOT_FOUND, WRONG_USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 WORKER_ERROR = re.compile(r"^(?P<kind>[\w.]+): (?P<text>.+)$")
 RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (?P<text>.*?)(?= SQLSTATE|\n|$)")
 JAVA_CALL = re.compile(r"^An error occurred while calling \S+ ?: ")
+CAUSE = re.compile(r"^Caused by: [\w.$]*?(\w+: .+)$", re.MULTILINE)
 JAVA_STACK = re.compile(r"\s+at (?:org|java|scala|jdk)\.")
 OURS = ("btree.", "sources.", "shadow.", "indexer.")
 USAGE_ERRORS = (shadow.UsageError, shadow.KeyTypeError)
@@ -37,7 +38,8 @@ def one_line(error: BaseException) -> str:
     kind = type(error).__name__
     if type(error).__module__.startswith(("pyspark", "py4j")):
         first = JAVA_STACK.split(JAVA_CALL.sub("", first))[0]
-        return f"Spark: {first or kind}"
+        cause = CAUSE.findall(text)  # what began it stands last
+        return f"Spark: {first or kind}" + (f" (cause: {cause[-1].strip()})" if cause else "")
     return f"{kind}: {first} (--debug shows where)" if first else f"{kind} (--debug shows where)"
 
 

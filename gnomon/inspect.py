@@ -7,6 +7,10 @@ import typer
 
 from gnomon.output import megabytes, print_json, say
 from shadow import Index, ShadowError, open_index
+from shadow.coverage import Diff
+from shadow.partitions import partition_of
+from shadow.plain_table import plain_table
+from shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -16,7 +20,8 @@ def inspect(
     index: Annotated[str, typer.Argument(help="The index folder.")],
     json: Annotated[bool, typer.Option("--json", help="Print as one JSON line.")] = False,
 ) -> None:
-    """Show keys, rows, bytes, buckets, partitions, and what of the source is not covered yet."""
+    """Show keys, rows, bytes, buckets, partitions, what of the source is not covered yet, and whether a plain table on
+    the folder shows the same."""
     facts = describe(open_index(index))
     if json:
         print_json(facts)
@@ -28,10 +33,12 @@ def inspect(
 def describe(index: Index) -> dict[str, Any]:
     """The facts of an index at its newest snapshot."""
     spec, view = index.spec, index.view
-    files = [file for segment in view.segments for file in segment.index_files]
+    files = [file for segment in view.segments for file in segment.by_bucket.values()]
     by_bucket: Counter[int] = Counter()
     for file in files:
         by_bucket[file.bucket] += file.entries
+    covered, partitions = coverage(index)
+    plain = plain_table(storage_at(index.location), view)
     return {
         "index": index.location,
         "snapshot": view.snapshot.number,
@@ -46,22 +53,50 @@ def describe(index: Index) -> dict[str, Any]:
         "index_bytes": sum(file.size for file in files),
         "buckets": spec.buckets,
         "entries_by_bucket": [by_bucket[bucket] for bucket in range(spec.buckets)],
+        "skew": skew([by_bucket[bucket] for bucket in range(spec.buckets)]),
         "partitions": view.snapshot.partitions,
-        "coverage": coverage(index),
+        "coverage": covered,
+        "coverage_by_partition": partitions,
+        "plain_table": {
+            "equals_snapshot": plain.equals_snapshot,
+            "extra_files": len(plain.extra_files),
+            "dead_entries": plain.dead_entries,
+        },
     }
 
 
-def coverage(index: Index) -> dict[str, Any]:
-    """What the source has that the snapshot does not cover; or why that cannot be said."""
+def skew(entries: list[int]) -> float:
+    """The largest bucket over the mean; 1 where all are alike."""
+    return round(max(entries) * len(entries) / sum(entries), 3) if sum(entries) else 1.0
+
+
+def coverage(index: Index) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
+    """What the source has that the snapshot does not cover, or why that cannot be said; and, by partition, the rows and
+    files that are covered and the files that are not."""
+    by_partition = {
+        name: {"rows": rows, "files": 0, "new": 0, "changed": 0, "vanished": 0}
+        for name, rows in index.view.snapshot.partitions.items()
+    }
+    for file in index.view.covered.values():
+        by_partition[file.partition]["files"] += 1
     try:
         difference = index.coverage()
     except (ShadowError, OSError) as error:
-        return {"complete": False, "error": str(error)}
+        return {"complete": False, "error": str(error)}, by_partition
+    for kind, paths in paths_by_kind(difference).items():
+        for path in paths:
+            name = partition_of(path) if index.spec.partitions else ""
+            by_partition.setdefault(name, {"rows": 0, "files": 0, "new": 0, "changed": 0, "vanished": 0})[kind] += 1
+    counts: dict[str, Any] = {kind: len(paths) for kind, paths in paths_by_kind(difference).items()}
+    return {"complete": difference.is_empty, **counts}, dict(sorted(by_partition.items()))
+
+
+def paths_by_kind(difference: Diff) -> dict[str, list[str]]:
+    """The files that are not covered as they are."""
     return {
-        "complete": difference.is_empty,
-        "new": len(difference.new),
-        "changed": len(difference.changed),
-        "vanished": len(difference.vanished),
+        "new": [info.path for info in difference.new],
+        "changed": [info.path for info in difference.changed],
+        "vanished": list(difference.vanished),
     }
 
 
@@ -85,10 +120,27 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         f"rows       {facts['rows']:,}",
         f"size       {megabytes(facts['index_bytes'])} in {facts['index_files']:,} index files of {facts['segments']} "
         f"segments, {per_entry:.1f} bytes an entry",
-        f"buckets    {facts['buckets']}, of {min(buckets):,} to {max(buckets):,} entries",
+        f"buckets    {facts['buckets']}, of {min(buckets):,} to {max(buckets):,} entries, the largest "
+        f"{facts['skew']:.2f} times the mean",
         f"coverage   {covered}",
+        f"as table   {plain_text(facts['plain_table'])}",
     ]
     if facts["include"]:
         lines.insert(4, f"included   {', '.join(c['name'] + ' ' + c['type'] for c in facts['include'])}")
-    lines += [f"partition  {name} {rows:,} rows" for name, rows in facts["partitions"].items() if name]
+    partitions = facts["coverage_by_partition"].items()
+    lines += [f"partition  {name} {partition_text(counts)}" for name, counts in partitions if name]
     return lines
+
+
+def plain_text(plain: dict[str, Any]) -> str:
+    """What an engine shows that reads the folder as a plain table."""
+    if plain["equals_snapshot"]:
+        return "a plain table on the folder shows what the snapshot holds"
+    beyond = f"{plain['extra_files']:,} files and {plain['dead_entries']:,} dead entries"
+    return f"a plain table on the folder shows {beyond} more (gnomon compact, gnomon vacuum)"
+
+
+def partition_text(counts: dict[str, int]) -> str:
+    """What is covered of a partition, and what is not."""
+    missing = [f", {counts[kind]:,} {kind}" for kind in ("new", "changed", "vanished") if counts[kind]]
+    return f"{counts['rows']:,} rows in {counts['files']:,} files{''.join(missing)}"

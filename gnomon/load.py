@@ -13,7 +13,7 @@ from indexer import load as load_rows
 from indexer.load import load_counters
 from shadow import UsageError, open_index
 from shadow.coverage import check_apart, source_of
-from shadow.storage import storage_at
+from shadow.storage import is_local, storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -30,6 +30,8 @@ def load(
     """Write the source's rows for all keys of KEYS to OUT."""
     if Path(out).exists():
         raise UsageError(f"{out}: it is there already; name a folder that is not")
+    if not is_local(storage_at(out).root):
+        raise UsageError(f"{out}: rows are written to local disks only; name a folder here")
     spec = open_index(index).spec
     check_apart(source_of(spec), storage_at(out), "output")
     local_path(keys, "the keys as Parquet, CSV or JSON lines")

@@ -2,24 +2,25 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from indexer.files import Described, check_unchanged, columns_of, describe, detect_format
+from indexer.files import Described, check_unchanged, columns_of, describe
+from indexer.plan import Plan, plan
 from indexer.scan import scan
-from indexer.specs import Request, check_request, check_types, new_spec
+from indexer.specs import Request, check_types, new_spec
 from indexer.write import write_index_files
-from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root
-from shadow.errors import IndexNotFound, StorageError, UsageError
-from shadow.publish import Changes, new_segment_id, publish
+from shadow.adopt import adopt as adopt_source
+from shadow.coverage import Diff, SourceRoot
+from shadow.fold import publish_build
+from shadow.probe import probe
+from shadow.publish import Changes, new_segment_id
 from shadow.segments import IndexFileEntry
-from shadow.snapshots import Snapshot, newest_snapshot
-from shadow.spec import IndexSpec, read_spec
-from shadow.storage import Storage, storage_at
+from shadow.snapshots import Snapshot
+from shadow.spec import IndexSpec
+from shadow.storage import Storage
 from shadow.verify import verify_sample
-from shadow.view import View, open_view
-from sources import FORMATS
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class BuildResult:
     source_bytes_read: int
     buckets: int
     seconds: float
+    adopted_files: int = 0
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -54,31 +56,33 @@ def build(
     format: str = "auto",
     buckets: int | None = None,
     batch: str | None = None,
+    flat: bool | None = None,
+    adopt: bool = False,
 ) -> BuildResult:
     """Index the files of `source` that the newest snapshot of `index` does not cover, and drop those that are gone.
 
     The snapshot is committed only when each partition has exactly as many entries as its files have rows, the
     files written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the
-    dedup load that appended the files. Errors: those of `shadow.errors`."""
+    dedup load that appended the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a
+    commit of its own (`shadow.adopt`). Errors: those of `shadow.errors`."""
+    request = Request(keys, include, buckets, flat)
+    planned = plan(source, index, request, format, adopt)
+    adopted = 0
+    if adopt and planned.view is not None:
+        adopted = adopt_source(planned.storage, planned.root)[1]
+        planned = plan(source, index, request, format)
+    return replace(_update(spark, planned, request, batch), adopted_files=adopted)
+
+
+def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | None) -> BuildResult:
     begin = time.perf_counter()
-    request = Request(keys, include, buckets)
-    if format not in ("auto", *FORMATS):
-        raise UsageError(f"format: expected one of auto, {', '.join(FORMATS)}, found {format!r}")
-    storage, root = storage_at(index), source_root(source)
-    check_apart(root, storage)
-    _check_folder(storage)
-    view = _open(storage)
-    files = root.list()
-    difference = diff(files, view.segments if view else ())
-    partitions = root.partitions(files)
-    format_name = format if format != "auto" else view.spec.format if view else detect_format(root, files)
-    if view is not None:
-        check_request(view.spec, request, root, format_name, partitions, storage.root)
-        if difference.is_empty and batch is None:
-            return _result(view.snapshot, difference, [], [], view.spec, False, begin)
-    described = describe(root, format_name, bool(partitions), difference.to_index, [*keys, *include])
-    spec = view.spec if view else new_spec(request, root, format_name, partitions, described)
+    storage, root, view, difference = planned.storage, planned.root, planned.view, planned.difference
+    if view is not None and difference.is_empty and batch is None:
+        return _result(view.snapshot, difference, [], [], view.spec, False, begin)
+    described = describe(root, planned.format, bool(planned.partitions), difference.to_index, request.columns)
+    spec = view.spec if view else new_spec(request, root, planned.format, planned.partitions, described)
     check_types(spec, described)
+    probe(storage)
 
     segment = new_segment_id()
     written = _index(spark, storage, root, spec, segment, described)
@@ -98,28 +102,8 @@ def build(
             "rows_indexed": sum(one.entry.rows for one in described),
         },
     )
-    snapshot = publish(storage, spec, view.snapshot if view else None, changes, segment)
-    return _result(snapshot, difference, described, written, spec, True, begin)
-
-
-def _check_folder(storage: Storage) -> None:
-    """Refuse an index that is a file, before any work."""
-    try:
-        storage.open("").close()
-    except (FileNotFoundError, IsADirectoryError):
-        return
-    except NotADirectoryError:
-        pass
-    raise StorageError(f"{storage.root}: a file is there, or above it; expected a folder for the index")
-
-
-def _open(storage: Storage) -> View | None:
-    """The newest snapshot; None where there is no index yet, or one whose first build never committed."""
-    try:
-        read_spec(storage)
-    except IndexNotFound:
-        return None
-    return open_view(storage) if newest_snapshot(storage) is not None else None
+    snapshot, is_ours = publish_build(storage, spec, view, changes, segment, root.list)
+    return _result(snapshot, difference, described, written, spec, is_ours, begin)
 
 
 def _index(

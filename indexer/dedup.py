@@ -24,7 +24,7 @@ from indexer.tasks import open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.snapshots import read_snapshot, snapshot_numbers
 from shadow.spec import IndexSpec
-from shadow.storage import storage_at
+from shadow.storage import is_local, storage_at
 
 PLAIN_NUMBER = re.compile(r"-?[1-9]\d*|0")
 SCOPES = ("table", "partition")
@@ -89,6 +89,8 @@ def append_new(spark: SparkSession, index: str, batch: DataFrame, batch_id: str,
     spec = open_index(index).spec
     if spec.single_file:
         raise UsageError(f"{spec.source}: a source of one file cannot be appended to; dedup needs a folder")
+    if not is_local(spec.source):
+        raise UsageError(f"{spec.source}: this version appends to local disks only; name a source there")
 
     def bring_up_to_date(batch_id: str | None = None) -> int:
         keys, include = [key.name for key in spec.keys], [column.name for column in spec.include]

@@ -1,16 +1,18 @@
 """What the source's files say of themselves: rows, columns and fingerprints, read from their own metadata."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from shadow.coverage import SourceRoot
-from shadow.errors import StalePointer
+from shadow.errors import FileChanged, StalePointer
+from shadow.fingerprint import difference
 from shadow.partitions import partition_of
 from shadow.segments import SourceFileEntry
-from shadow.storage import FileInfo
+from shadow.storage import FileInfo, OpenFile, Storage
 from sources import detect, open_source
 
 READERS = 16  # files whose metadata is read at a time
@@ -29,7 +31,7 @@ class Described:
 
 def detect_format(root: SourceRoot, files: Sequence[FileInfo]) -> str:
     """The format of a source, from the first bytes of its first file. UnsupportedFormat names what was found."""
-    with root.storage.open(files[0].path) as reader:
+    with listed(root.storage, files[0]) as reader:
         return detect(reader)
 
 
@@ -39,12 +41,12 @@ def describe(
     """Open each file and read its metadata. A damaged file, or one of another format, fails the build."""
 
     def one(info: FileInfo) -> Described:
-        with root.storage.open(info.path) as reader:
-            if (reader.size, reader.mtime_ns) != (info.size, info.mtime_ns):
-                raise StalePointer("the file changed while the source was listed; run the build again", reader.name)
+        with listed(root.storage, info) as reader:
             source = open_source(reader, format_name)
             partition = partition_of(info.path) if partitions else ""
-            entry = SourceFileEntry(info.path, partition, source.rows, info.size, info.mtime_ns, source.digest)
+            entry = SourceFileEntry(
+                info.path, partition, source.rows, info.size, info.mtime_ns, source.digest, info.etag
+            )
             row_bytes = max(1, info.size // max(source.rows, 1))
             return Described(entry, source.schema, row_bytes, source.scan_bytes(indexed))
 
@@ -52,11 +54,23 @@ def describe(
         return list(pool.map(one, files))
 
 
+@contextmanager
+def listed(storage: Storage, info: FileInfo) -> Iterator[OpenFile]:
+    """A file of a listing, open. StalePointer when it is another one, or gone, by now."""
+    try:
+        with storage.open(info.path, known=info) as reader:
+            yield reader
+    except (FileChanged, FileNotFoundError, NotADirectoryError) as error:
+        what, where = "changed" if isinstance(error, FileChanged) else "vanished", f"{storage.root}/{info.path}"
+        raise StalePointer(f"the file {what} while the source was listed; run the build again", where) from None
+
+
 def check_unchanged(root: SourceRoot, described: Sequence[Described]) -> None:
     """Fail when a file changed or vanished while it was being indexed."""
-    now = {info.path: (info.size, info.mtime_ns) for info in root.list()}
+    now = {info.path: info for info in root.list()}
     for entry in (one.entry for one in described):
-        if now.get(entry.path) != (entry.size, entry.mtime_ns):
+        found = now.get(entry.path)
+        if found is None or difference(entry, found):
             raise StalePointer(
                 "the file changed while it was being indexed; nothing was committed, run the build again",
                 f"{root.storage.root}/{entry.path}",

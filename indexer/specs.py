@@ -7,21 +7,27 @@ from btree.keys import is_key_type, type_of_arrow
 from indexer.files import Described
 from shadow.coverage import SourceRoot
 from shadow.errors import UnknownColumn, UsageError
-from shadow.spec import IndexSpec, KeyColumn, check_columns, check_same
+from shadow.spec import MOST_BUCKETS, IndexSpec, KeyColumn, check_columns, check_same
 
-ENTRIES_PER_BUCKET = 500_000  # of the largest partition, when the bucket count is not given
-MOST_BUCKETS = 65_536
+ENTRIES_PER_BUCKET = 500_000  # of the largest partition (flat: of all), when the bucket count is not given
 UNKNOWN_TYPE = "unknown"
 RESERVED = ("_metadata", "__gnomon")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a build was asked for; `buckets` None means: as many as there are, or as the rows ask for."""
+    """What a build was asked for; `buckets` None means: as many as there are, or as the rows ask for; `flat` None: as
+    the index is, or not."""
 
     keys: Sequence[str]
     include: Sequence[str]
     buckets: int | None
+    flat: bool | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        return [*self.keys, *self.include]
 
     def __post_init__(self) -> None:
         if not self.keys:
@@ -40,7 +46,8 @@ def new_spec(
     """The spec of a first build: types from the source's files, buckets from their rows."""
     rows: dict[str, int] = {}
     for one in described:
-        rows[one.entry.partition] = rows.get(one.entry.partition, 0) + one.entry.rows
+        folder = "" if request.flat else one.entry.partition
+        rows[folder] = rows.get(folder, 0) + one.entry.rows
     buckets = request.buckets or min(-(-max(rows.values(), default=1) // ENTRIES_PER_BUCKET) or 1, MOST_BUCKETS)
     reserved = [name for name in (*request.keys, *request.include) if name.startswith(RESERVED)]
     if reserved:
@@ -56,6 +63,7 @@ def new_spec(
         keys=tuple(_column(name, described, partitions) for name in request.keys),
         include=tuple(_column(name, described, ()) for name in request.include),
         buckets=buckets,
+        flat=bool(request.flat),
     )
     check_columns(spec)
     return spec
@@ -75,6 +83,7 @@ def check_request(
         keys=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.keys),
         include=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.include),
         buckets=request.buckets or spec.buckets,
+        flat=spec.flat if request.flat is None else request.flat,
     )
     check_same(spec, wanted, where)
 

@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from shadow import Index, UsageError
+from shadow.storage import is_local
 
 PATTERN_SIGNS = re.compile(r"[\\*?\[\]{}]")
 
@@ -28,11 +29,11 @@ def exact(path: str) -> str:
 
 def source_types(spark: SparkSession, index: Index, names: Sequence[str]) -> StructType:
     """The source's columns in the types Spark reads them in (partition columns are text); in Arrow's where Spark
-    cannot read the file. UsageError for a column that no Spark type holds."""
+    cannot read the file, or is not taken to reach it. UsageError for a column that no Spark type holds."""
     found: dict[str, DataType] = {name: StringType() for name in index.spec.partitions}
     for path, schema in index.schemas(names):
         try:
-            in_spark = {field.name: field.dataType for field in read_parquet(spark, [path]).schema}
+            in_spark = {f.name: f.dataType for f in read_parquet(spark, [path]).schema} if is_local(path) else {}
         except PySparkException:
             in_spark = {}
         for field in schema:

@@ -12,12 +12,12 @@ from pyspark.sql import functions as F
 
 from btree.hashing import SEED, hash_int
 from indexer.files import Described
-from indexer.scan import FILE, GROUP, ROW, partitions_of
+from indexer.scan import FILE, GROUP, ROW, folders_of
+from shadow.partitions import partition_values
 from shadow.publish import write_index_file
 from shadow.segments import FilterEntry, IndexFileEntry
 from shadow.spec import IndexSpec
 from shadow.storage import storage_at
-from sources import POINTER_COLUMNS
 
 RESULT = pa.schema(
     [
@@ -45,8 +45,9 @@ class WriteTask:
     index: str
     spec: IndexSpec
     segment: str
-    partitions: list[str]
-    paths: list[str]
+    folders: list[str]  # of the index files
+    paths: list[str]  # of the source files
+    partitions: list[str]  # by file
     row_bytes: list[int]  # by file
 
 
@@ -54,18 +55,19 @@ def write_index_files(
     entries: DataFrame, index: str, spec: IndexSpec, segment: str, described: Sequence[Described]
 ) -> list[IndexFileEntry]:
     """Shuffle the scanned entries to their index files, sort, write and read back; the files written."""
-    partitions = partitions_of(described)
+    folders = folders_of(spec, described)
     rows = sum(one.entry.rows for one in described)
     task = WriteTask(
         index,
         spec,
         segment,
-        partitions,
+        folders,
         [one.entry.path for one in described],
+        [one.entry.partition for one in described],
         [min(one.row_bytes, 2**31 - 1) for one in described],
     )
     cores = entries.sparkSession.sparkContext.defaultParallelism
-    groups = len(partitions) * spec.buckets
+    groups = len(folders) * spec.buckets
     tasks = min(groups, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)
     keys = [key.name for key in spec.entry_schema.keys]
     written = (
@@ -100,12 +102,12 @@ def _writer(task: WriteTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
         storage = storage_at(task.index)
         done = []
         for group, pieces in groupby(_pieces(batches), key=lambda piece: piece[0]):
-            partition, bucket = divmod(group, task.spec.buckets)
+            folder, bucket = divmod(group, task.spec.buckets)
             entry = write_index_file(
                 storage,
                 task.spec,
                 task.segment,
-                task.partitions[partition],
+                task.folders[folder],
                 bucket,
                 (_entries(piece, task) for _, piece in pieces),
             )
@@ -126,10 +128,14 @@ def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordB
 
 
 def _entries(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
-    """The columns of the entry schema: keys and included columns, then the pointer."""
-    names = [column.name for column in task.spec.entry_schema.columns]
-    columns = [batch.column(name) for name in names[: -len(POINTER_COLUMNS)]]
+    """The columns of the entry schema: keys, included columns, partition columns in a flat index, then the pointer."""
+    spec = task.spec
+    names = [column.name for column in spec.entry_schema.columns]
+    columns = [batch.column(name) for name in names[: len(spec.stored_keys) + len(spec.include)]]
     files = batch.column(FILE)
+    values = [partition_values(partition) for partition in task.partitions] if spec.stored_partitions else []
+    texts = [pa.array([one[name] for one in values], pa.string()) for name in spec.stored_partitions]
+    columns += [pa.DictionaryArray.from_arrays(files, text) for text in texts]
     path = pa.DictionaryArray.from_arrays(files, pa.array(task.paths, pa.string()))
     size = pa.array(task.row_bytes, pa.int32()).take(files)
     sub_offset = pa.array(np.zeros(len(files), np.int32))

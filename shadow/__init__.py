@@ -1,6 +1,7 @@
 """The index table: which files there are, what they cover, and how a key is answered. No Spark, no web.
 
-- `storage`      the only place that opens files
+- `storage`      the only place that opens files, on local disks, object stores and HDFS
+- `fingerprint`  whether a file is still the one on record
 - `metadata`     JSON files with a checksum
 - `spec`         what an index is of
 - `snapshots`    the numbered states of an index; the commit
@@ -16,7 +17,15 @@
 - `values`       values of a row in Python and JSON (`calendar`: dates Python cannot hold)
 - `caches`       what stays in memory
 - `index`        all of it behind `open_index`
-- `publish`      the commit of a build; `verify` follows its pointers first
+- `publish`      the commit of a build; `probe` asks the store whether it is safe
+- `rebase`       what of a build is left when others committed meanwhile
+- `merge`        the entries that count of several index files, sorted, by bucket
+- `compact`      many segments into one; another number of buckets
+- `vacuum`       what no kept snapshot needs is removed
+- `verify`       pointers of a build followed before its commit; a whole snapshot proved: `proof` its index files,
+                 `readback` the rows they point to, `report` the faults
+- `plain_table`  what engines see of the folder
+- `history`      the snapshots that are kept
 
 docs/index-table.md shows the files and says what is promised of them.
 """

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from shadow.errors import SourceNotFound, UsageError
+from shadow.fingerprint import difference
 from shadow.partitions import partition_columns
 from shadow.segments import Segment
 from shadow.spec import IndexSpec
-from shadow.storage import FileInfo, Storage, is_hidden, storage_at
+from shadow.storage import FileInfo, Storage, is_hidden, is_local, join, split, storage_at
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class SourceRoot:
     def _the_file(self, name: str) -> FileInfo:
         try:
             with self.storage.open(name) as file:
-                return FileInfo(name, file.size, file.mtime_ns)
+                return FileInfo(name, file.size, file.mtime_ns, file.etag)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise SourceNotFound(f"{self.location}: no such file; expected the one that is the source") from None
 
@@ -46,7 +47,7 @@ class SourceRoot:
 
     @property
     def location(self) -> str:
-        return str(PurePosixPath(self.storage.root, self.single_file or ""))
+        return join(self.storage.root, self.single_file or "")
 
 
 def _is_text(path: str) -> bool:
@@ -60,25 +61,27 @@ def _is_text(path: str) -> bool:
 def source_root(location: str) -> SourceRoot:
     """The root of a source given as a folder or as one file."""
     storage = storage_at(location)
-    path = PurePosixPath(storage.root)
+    above, name = split(storage.root)
+    if not name:
+        return SourceRoot(storage)
     try:
-        file = storage_at(str(path.parent)).open(path.name)
+        file = storage_at(above).open(name)
     except (FileNotFoundError, NotADirectoryError):
         raise SourceNotFound(f"{storage.root}: no such file or folder; expected the root of the source") from None
     except IsADirectoryError:
         return SourceRoot(storage)
     file.close()
-    if is_hidden(path.name):
+    if is_hidden(name):
         raise SourceNotFound(f"{storage.root}: engines skip a file of this name; rename it, or index a copy of it")
-    return SourceRoot(storage_at(str(path.parent)), path.name)
+    return SourceRoot(storage_at(above), name)
 
 
 def source_of(spec: IndexSpec) -> SourceRoot:
     """The source of an index; it need not be reachable yet: a look-up may never touch it."""
     if not spec.single_file:
         return SourceRoot(storage_at(spec.source))
-    folder, _, name = spec.source.rpartition("/")
-    return SourceRoot(storage_at(folder or "/"), name)
+    above, name = split(spec.source)
+    return SourceRoot(storage_at(above), name)
 
 
 def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
@@ -86,7 +89,7 @@ def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
     if root.single_file is not None:
         return
     try:
-        below = PurePosixPath(os.path.realpath(index.root)).relative_to(os.path.realpath(root.storage.root))
+        below = PurePosixPath(_real(index.root)).relative_to(_real(root.storage.root))
     except ValueError:
         return
     if not any(map(is_hidden, below.parts)):
@@ -94,6 +97,11 @@ def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
             f"{index.root}: the {what} would lie among the files of its source {root.storage.root}; name a folder "
             "outside of it, or one that begins with _"
         )
+
+
+def _real(root: str) -> str:
+    """The root with links of the local disk followed; other stores have none."""
+    return os.path.realpath(root) if is_local(root) else root
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ class Diff:
 
 
 def diff(files: Iterable[FileInfo], segments: Iterable[Segment]) -> Diff:
-    """Compare a listing with what the segments cover, by path and fingerprint (size, modification time)."""
+    """Compare a listing with what the segments cover, by path and fingerprint."""
     now = {info.path: info for info in files}
     covered: set[str] = set()
     changed: list[FileInfo] = []
@@ -130,7 +138,7 @@ def diff(files: Iterable[FileInfo], segments: Iterable[Segment]) -> Diff:
             info = now.get(entry.path)
             if info is None:
                 vanished.append(entry.path)
-            elif (info.size, info.mtime_ns) != (entry.size, entry.mtime_ns):
+            elif difference(entry, info):
                 changed.append(info)
             else:
                 covered.add(entry.path)

@@ -10,6 +10,7 @@ __all__ = [
     "DamagedIndexFile",
     "DamagedMetadata",
     "DamagedSource",
+    "FileChanged",
     "IndexFileGone",
     "IndexNotFound",
     "KeyTypeError",
@@ -22,6 +23,7 @@ __all__ = [
     "StalePointer",
     "StorageError",
     "UnknownColumn",
+    "UnsafeStore",
     "UnsortedKeys",
     "UnsupportedFormat",
     "UsageError",
@@ -74,3 +76,20 @@ class StorageError(ShadowError):
 
 class AlreadyExists(StorageError):
     """A create-only put found the name taken."""
+
+
+class UnsafeStore(StorageError):
+    """The store lets a create-only put replace what is there: two writers could lose each other's work."""
+
+
+class FileChanged(StorageError):
+    """A file is not the one on record: `how` says in what, `size` are its bytes now where that is known."""
+
+    def __init__(self, name: str, how: str, size: int | None = None) -> None:
+        super().__init__(f"{name}: the file changed ({how})")
+        self.how = how
+        self.size = size
+
+    def __reduce__(self) -> tuple[type["FileChanged"], tuple[str, str, int | None]]:
+        name = str(self).removesuffix(f": the file changed ({self.how})")
+        return FileChanged, (name, self.how, self.size)

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from btree.keys import Key, Stored, stored_values
 from shadow.caches import ByteCache
-from shadow.errors import StalePointer
+from shadow.errors import FileChanged, StalePointer
+from shadow.fingerprint import difference
 from shadow.lookup import Hit
 from shadow.partitions import partition_values
 from shadow.segments import SourceFileEntry
@@ -76,6 +77,8 @@ class Fetcher:
             needed = [name for name in dict.fromkeys([*columns, *keys]) if name in there]
             pointers = [(one.hit.pointer.data_offset, one.hit.pointer.data_sub_offset) for one in wanted]
             table = source.fetch(reader, pointers, needed)
+            if not needed:
+                self._look(file)  # nothing was read that could have shown a change
         self._check_keys(table, wanted, reader.name)
         return table
 
@@ -84,23 +87,35 @@ class Fetcher:
         with self._open(file, ReadStats()) as reader, self._source(file, reader) as source:
             return source.schema
 
-    def _open(self, file: SourceFileEntry, stats: ReadStats) -> OpenFile:
-        """Open a source file if it is still the one that was indexed."""
+    def scan(self, file: SourceFileEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All rows of a source file: those of the columns that it has, then offset, sub-offset and size."""
+        with self._open(file, ReadStats()) as reader, self._source(file, reader) as source:
+            there = set(source.schema.names) - set(self._spec.partitions)
+            yield from source.scan(reader, [name for name in columns if name in there])
+
+    @contextmanager
+    def _open(self, file: SourceFileEntry, stats: ReadStats) -> Iterator[OpenFile]:
+        """A source file, open as long as it is the one that was indexed: at the first sign that it is not, in here or
+        where it is read, StalePointer."""
         where = f"{self._storage.root}/{file.path}"
         try:
-            reader = self._storage.open(file.path, stats)
+            with self._storage.open(file.path, stats, file.info) as reader:
+                yield reader
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise StalePointer(f"the file is gone since it was indexed; {REINDEX}", where) from None
-        if (reader.size, reader.mtime_ns) != (file.size, file.mtime_ns):
-            reader.close()
-            sizes = f"then {file.size} bytes, now {reader.size}" if reader.size != file.size else "its time differs"
-            raise StalePointer(f"the file changed since it was indexed ({sizes}); {REINDEX}", where)
-        return reader
+        except FileChanged as error:
+            raise StalePointer(f"the file changed since it was indexed ({error.how}); {REINDEX}", where) from None
+
+    def _look(self, file: SourceFileEntry) -> None:
+        """Ask the store for a file. FileChanged, FileNotFoundError where it is not the one that was indexed."""
+        with self._storage.open(file.path) as found:
+            if how := difference(file, found):
+                raise FileChanged(found.name, how, found.size)
 
     @contextmanager
     def _source(self, file: SourceFileEntry, reader: OpenFile) -> Iterator[SourceFile]:
         """The file, its metadata read. Metadata of another digest is of another file: size and time may be forged."""
-        key = (file.path, file.size, file.mtime_ns, file.digest)
+        key = (*file.info, file.digest)
         with self._sources.use(key, lambda: open_source(reader, self._spec.format)) as source:
             if source.digest != file.digest:
                 raise StalePointer(f"the file is not the one that was indexed; {TOUCH}", reader.name)

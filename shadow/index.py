@@ -15,7 +15,7 @@ from shadow.errors import IndexFileGone, UnknownColumn
 from shadow.fetch import Fetcher, Located
 from shadow.lookup import Hit, Lookup, Wanted, parse_key
 from shadow.partitions import check_where
-from shadow.snapshots import snapshot_files
+from shadow.snapshots import read_snapshot, snapshot_files
 from shadow.spec import IndexSpec
 from shadow.storage import FileInfo, ReadStats, Storage, storage_at
 from shadow.view import View, open_view
@@ -222,6 +222,8 @@ class Index:
         try:
             wanted, found = self._find_in(state.view, keys, where, stats)
         except IndexFileGone:  # vacuumed since: the newest snapshot does not need it
+            if self._pinned:
+                read_snapshot(self._storage, state.view.snapshot.number)  # SnapshotNotFound, if that is why
             self.refresh()
             if self._state.view is state.view:
                 raise

@@ -2,7 +2,7 @@
 
 import hashlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -16,8 +16,9 @@ from btree.hash_columns import plain_column, xxhash64_columns
 from btree.keys import Key
 from btree.reader import LookupStats
 from btree.schema import avro_type
+from shadow.errors import IndexFileGone
 from shadow.filter_files import filter_path, write_filter
-from shadow.segments import IndexFileEntry, Segment
+from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.spec import IndexSpec
 from shadow.storage import Storage
 from shadow.stored_files import StoredFile, put_again
@@ -25,6 +26,7 @@ from sources import Pointer
 
 INDEX_FILE_SUFFIX = ".btree.avro"
 POINTER_FIELDS = len(Pointer._fields)
+ELSEWHERE = "?"  # no partition is called that
 
 
 def index_file_path(segment_id: str, partition: str, bucket: int) -> str:
@@ -78,6 +80,22 @@ def _read_back(storage: Storage, entry: IndexFileEntry) -> None:
         raise DamagedIndexFile(f"wrote {entry.entries} entries, read back {count}", where, 0)
 
 
+def read_index_file(storage: Storage, entry: IndexFileEntry) -> bytes:
+    """A whole index file. IndexFileGone or DamagedIndexFile where it is not the one that its segment names."""
+    where = f"{storage.root}/{entry.path}"
+    try:
+        data = storage.read(entry.path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise IndexFileGone(f"{where}: missing, though the snapshot names it; rebuild the index") from None
+    if len(data) != entry.size:
+        at = min(len(data), entry.size)
+        raise DamagedIndexFile(f"expected {entry.size} bytes, found {len(data)}", where, at)
+    crc = zlib.crc32(data)
+    if crc != entry.crc32:
+        raise DamagedIndexFile(f"expected CRC {entry.crc32:08x}, found {crc:08x}", where, 0)
+    return data
+
+
 class _IndexFile(StoredFile):
     """An index file, whose checksum is of the whole of it."""
 
@@ -114,9 +132,14 @@ def _belongs(tree: BTreeReader, segment: Segment, entry: IndexFileEntry, spec: I
     """Whether the first entry lies where look-ups look for it, and points to a file of its partition."""
     return all(
         bucket_of(key, spec.key_types, spec.buckets) == entry.bucket
-        and segment.partition_of.get(pointer_of(value).data_filename) == entry.partition
+        and spec.folder_of(segment.partition_of.get(pointer_of(value).data_filename, ELSEWHERE)) == entry.partition
         for key, value in tree.sample(1)
     )
+
+
+def covered_in(spec: IndexSpec, segment: Segment, folder: str) -> Sequence[SourceFileEntry]:
+    """The source files that the index files of a segment in one folder may name, dead ones included."""
+    return segment.source_files if spec.flat else segment.source_files_in.get(folder, ())
 
 
 def pointer_of(value: Key) -> Pointer:

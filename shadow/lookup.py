@@ -18,7 +18,7 @@ from btree.reader import LookupStats
 from shadow.caches import ByteCache
 from shadow.errors import UsageError
 from shadow.filter_files import KeyFilters
-from shadow.index_files import POINTER_FIELDS, open_index_file, pointer_of
+from shadow.index_files import open_index_file, pointer_of
 from shadow.partitions import as_partition_value, matches
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.spec import IndexSpec
@@ -122,7 +122,8 @@ class Lookup:
         """For each key its hits: by partition, then by segment, then in the order of the index file."""
         found: list[list[Hit]] = [[] for _ in keys]
         asked = _Asked(keys, view.spec)
-        files = self._files(view, keys, asked.buckets, where)
+        partitions = _selected(view, keys, where)
+        files = self._files(view, asked.buckets, partitions)
         spread = sum(len(places) for _, _, places in files) > len(keys)
         for segment, entry, places in files:
             if self._filters and self._filters.pays(entry, len(places), spread, view.filter_bytes):
@@ -134,22 +135,21 @@ class Lookup:
             if self._filters and not any(answers):
                 self._filters.asked_in_vain(entry)
             for i, values in zip(places, answers, strict=True):
-                found[i].extend(self._hits(values, segment, entry))
+                found[i].extend(self._hits(values, view.spec, segment, entry))
+        if view.spec.flat:
+            for i, names in enumerate(partitions):
+                found[i] = sorted((hit for hit in found[i] if hit.file.partition in names), key=_partition)
         return found
 
     def _files(
-        self, view: View, keys: Sequence[Wanted], buckets: Sequence[int], where: Mapping[str, str | None]
+        self, view: View, buckets: Sequence[int], partitions: Sequence[Mapping[str, object]]
     ) -> list[tuple[Segment, IndexFileEntry, Sequence[int]]]:
-        """The index files to look in, each with the places of its keys."""
+        """The index files to look in, each with the places of its keys; `partitions` are those of each key."""
         work: dict[tuple[str, int], list[int]] = {}
-        selected: dict[tuple[tuple[str, str | None], ...], Sequence[str]] = {}
-        for i, (key, bucket) in enumerate(zip(keys, buckets, strict=True)):
-            if key.where not in selected:
-                conditions = {**where, **dict(key.where)}
-                agree = all(where.get(column, value) == value for column, value in key.where)
-                selected[key.where] = _partitions(view, conditions) if agree else ()
-            for partition in selected[key.where]:
-                work.setdefault((partition, bucket), []).append(i)
+        for i, (bucket, names) in enumerate(zip(buckets, partitions, strict=True)):
+            folders = ([""] if names else []) if view.spec.flat else names
+            for folder in folders:
+                work.setdefault((folder, bucket), []).append(i)
         return [
             (segment, entry, places)
             for place, places in sorted(work.items())
@@ -162,13 +162,14 @@ class Lookup:
     ) -> AbstractContextManager[BTreeReader]:
         return self._trees.use(entry.path, lambda: open_index_file(self._storage, segment, entry, spec, stats))
 
-    def _hits(self, values: list[Key], segment: Segment, entry: IndexFileEntry) -> list[Hit]:
+    def _hits(self, values: list[Key], spec: IndexSpec, segment: Segment, entry: IndexFileEntry) -> list[Hit]:
         hits = []
+        included = len(spec.include)
         for value in values:
             pointer = pointer_of(value)
             file = segment.live.get(pointer.data_filename)
             if file is not None:
-                hits.append(Hit(pointer, file, value[:-POINTER_FIELDS]))
+                hits.append(Hit(pointer, file, value[:included]))
             elif pointer.data_filename not in segment.partition_of:
                 raise DamagedIndexFile(
                     f"an entry names {pointer.data_filename}, which its segment does not cover",
@@ -178,8 +179,22 @@ class Lookup:
         return hits
 
 
-def _partitions(view: View, conditions: Mapping[str, str | None]) -> Sequence[str]:
+def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, str | None]) -> list[Mapping[str, object]]:
+    """The partitions that each key may lie in, in order."""
+    selected: dict[tuple[tuple[str, str | None], ...], Mapping[str, object]] = {}
+    for key in keys:
+        if key.where not in selected:
+            agree = all(where.get(column, value) == value for column, value in key.where)
+            selected[key.where] = _partitions(view, {**where, **dict(key.where)}) if agree else {}
+    return [selected[key.where] for key in keys]
+
+
+def _partitions(view: View, conditions: Mapping[str, str | None]) -> Mapping[str, object]:
     """The partitions that have the values asked for."""
     if not conditions:
-        return view.partitions
-    return [partition for partition, values in view.partition_values.items() if matches(values, conditions)]
+        return view.partition_values
+    return {partition: values for partition, values in view.partition_values.items() if matches(values, conditions)}
+
+
+def _partition(hit: Hit) -> str:
+    return hit.file.partition

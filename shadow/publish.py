@@ -1,45 +1,62 @@
 """The commit: the list of a segment, and the next snapshot, put create-only.
 
 Before it no look-up sees anything of a build; after it, everything. What a crash leaves is never named by a snapshot,
-and no later build stumbles over it: names are fresh each time.
+and no later build stumbles over it: names are fresh each time. Who comes second sees what of its work is left, and
+tries again.
 """
 
 import datetime as dt
+import random
 import secrets
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from shadow.coverage import check_apart, source_of
-from shadow.errors import AlreadyExists, DamagedMetadata, ShadowError, SpecMismatch
+from shadow.errors import AlreadyExists, DamagedMetadata, ShadowError, SnapshotNotFound, SpecMismatch, StorageError
 from shadow.index_files import write_index_file
-from shadow.segments import IndexFileEntry, Segment, SegmentRef, SourceFileEntry, read_segment, write_segment
-from shadow.snapshots import Snapshot, commit, snapshot_numbers, utc_now
+from shadow.probe import probe
+from shadow.rebase import (
+    BuildFailed,
+    Changes,
+    ConcurrentCommit,
+    Current,
+    State,
+    check_changes,
+    check_same_kind,
+    columns_after,
+    is_committed,
+    nothing_left,
+    rebase,
+)
+from shadow.segments import Segment, SegmentRef, read_segment, write_segment
+from shadow.snapshots import (
+    Snapshot,
+    commit,
+    read_newest,
+    read_segments,
+    read_snapshot,
+    snapshot_numbers,
+    snapshot_path,
+    utc_now,
+)
 from shadow.spec import SPEC_PATH, IndexSpec, create_spec, read_spec
 from shadow.storage import Storage
 
-__all__ = ["BuildFailed", "Changes", "ConcurrentCommit", "new_segment_id", "publish", "write_index_file"]
+__all__ = [
+    "BuildFailed",
+    "Changes",
+    "ConcurrentCommit",
+    "new_segment_id",
+    "publish",
+    "put_snapshot",
+    "wait",
+    "write_index_file",
+]
 
-
-class BuildFailed(ShadowError):
-    """What was written is not what was read; nothing was committed."""
-
-
-class ConcurrentCommit(ShadowError):
-    """Another commit won the next snapshot number; nothing of ours is visible."""
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What a build adds and takes away. `dead` holds all dead ordinals of the segments it names."""
-
-    operation: str
-    index_files: Sequence[IndexFileEntry]
-    source_files: Sequence[SourceFileEntry]
-    dead: Mapping[str, frozenset[int]]
-    columns: Mapping[str, str]
-    batch: str | None = None
-    counts: Mapping[str, int] | None = None
+ATTEMPTS = 20
+FIRST_WAIT, LONGEST_WAIT = 0.02, 1.0  # seconds before another attempt: at random, up to twice as long each time
 
 
 def new_segment_id() -> str:
@@ -47,48 +64,151 @@ def new_segment_id() -> str:
     return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(6)}"
 
 
-def publish(storage: Storage, spec: IndexSpec, parent: Snapshot | None, changes: Changes, segment_id: str) -> Snapshot:
-    """Commit what a build wrote as the next snapshot, and return it.
+def publish(
+    storage: Storage,
+    spec: IndexSpec,
+    parent: Snapshot | None,
+    changes: Changes,
+    segment_id: str,
+    current: Current | None = None,
+) -> Snapshot:
+    """Commit what a build wrote for `parent` as the next snapshot, and return it: its `commit_id` is `segment_id`.
+    Where others have done all of it meanwhile, nothing is committed, and the snapshot returned is theirs.
 
-    BuildFailed when the entries are not exactly the rows of the source files, partition by partition;
-    ConcurrentCommit when another build was first."""
-    _check_counts(changes)
+    `current` lists the source: that decides who indexed a file last. BuildFailed when the entries are not exactly the
+    rows of the source files, partition by partition; ConcurrentCommit when others changed what the build stands on;
+    UnsafeStore where two builds could overwrite each other."""
+    _check_counts(spec, changes)
+    base = State(parent, _base_segments(storage, parent))
+    ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
+    check_changes(base, changes, ours)
     if parent is None:
         check_apart(source_of(spec), storage)
+    probe(storage)
+    if parent is None:
         _write_spec(storage, spec)
-    refs = [_with_dead(ref, changes.dead.get(ref.id, frozenset())) for ref in (parent.segments if parent else ())]
-    if changes.source_files:
-        segment = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
-        refs.append(write_segment(storage, segment))
-    segments = _live(storage, refs)
-    snapshot = Snapshot(
+    ref = _write_segment(storage, ours)
+    for attempt in range(ATTEMPTS):
+        wait(attempt)
+        now = State(*read_newest(storage, {segment.id: segment for segment in base.segments}))
+        if now.snapshot is not None and is_committed(now, segment_id):
+            return now.snapshot
+        check_same_kind(base, now, spec, storage.root)
+        after = rebase(base, now, changes, ours, current)
+        if now.snapshot is not None and nothing_left(now, after, changes):
+            return now.snapshot
+        snapshot = _next(base, now, after, changes, spec, ref)
+        if put_snapshot(storage, snapshot):
+            if parent is None:
+                _restore_spec(storage, spec)
+            return snapshot
+    raise ConcurrentCommit(
+        f"{storage.root}: others committed {ATTEMPTS} times while this build tried to; nothing was changed, "
+        "run it again"
+    )
+
+
+def wait(attempt: int) -> None:
+    """Let others go first before another attempt (0 is the first, and does not wait)."""
+    if attempt:
+        time.sleep(random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)))
+
+
+def _base_segments(storage: Storage, parent: Snapshot | None) -> tuple[Segment, ...]:
+    """The segments of the snapshot that the build was made for."""
+    try:
+        return read_segments(storage, parent) if parent else ()
+    except DamagedMetadata:
+        if parent and parent.number not in snapshot_numbers(storage):
+            raise ConcurrentCommit(
+                f"{storage.root}: snapshot {parent.number} was vacuumed while this build, made for it, was running; "
+                "nothing was changed, run it again"
+            ) from None
+        raise
+
+
+def _write_segment(storage: Storage, ours: Segment) -> SegmentRef:
+    """Write the list of a segment and read it back; one without files is not written, it never comes to be live."""
+    if not ours.source_files:
+        return SegmentRef(ours.id, 0, 0)
+    ref = write_segment(storage, ours)
+    read_segment(storage, ref)
+    return ref
+
+
+def _next(
+    base: State, now: State, after: Iterable[Segment], changes: Changes, spec: IndexSpec, ours: SegmentRef
+) -> Snapshot:
+    """The snapshot of these live segments on top of the newest."""
+    parent = now.snapshot
+    refs = {ref.id: ref for ref in (*(parent.segments if parent else ()), ours)}
+    rows: Counter[str] = Counter()
+    for segment in after:
+        for file in segment.live.values():
+            rows[file.partition] += file.rows
+    return Snapshot(
         number=(parent.number if parent else 0) + 1,
         operation=changes.operation,
-        segments=tuple(ref for ref in refs if ref.id in segments),
-        partitions=_rows_by_partition(segments.values()),
-        columns=dict(changes.columns),
+        segments=tuple(replace(refs[segment.id], dead=tuple(sorted(segment.dead))) for segment in after),
+        partitions=dict(sorted(rows.items())),
+        columns=columns_after(base, now, changes),
         spec_crc32=parent.spec_crc32 if parent else spec.checksum,
+        buckets=changes.buckets or (parent.buckets if parent else spec.buckets),
+        source=parent.source if parent else spec.source,
         committed_at=utc_now(),
         batch=changes.batch,
+        commit_id=ours.id,
+        parent_id=parent.commit_id if parent else None,
         counts=dict(changes.counts or {}),
     )
+
+
+def put_snapshot(storage: Storage, snapshot: Snapshot) -> bool:
+    """Put the next number; whether it is ours then. A reply that was lost is settled by reading back."""
     try:
         commit(storage, snapshot)
     except AlreadyExists:
-        raise ConcurrentCommit(
-            f"{storage.root}: another build committed snapshot {snapshot.number} first; nothing was changed, "
-            "run it again"
-        ) from None
-    if parent is None:
-        _restore_spec(storage, spec)
-    return snapshot
+        if not _is_ours(storage, snapshot):
+            return False
+    except (StorageError, OSError) as error:
+        try:
+            ours = _is_ours(storage, snapshot)
+        except (ShadowError, OSError):
+            raise StorageError(
+                f"{storage.root}: the store failed ({error}) and cannot be asked whether snapshot {snapshot.number} "
+                "was committed; run it again, what is committed is not done twice"
+            ) from error
+        if not ours:
+            raise
+    return _stands(storage, snapshot)
 
 
-def _check_counts(changes: Changes) -> None:
+def _is_ours(storage: Storage, snapshot: Snapshot) -> bool:
+    try:
+        return read_snapshot(storage, snapshot.number).commit_id == snapshot.commit_id
+    except SnapshotNotFound:
+        return False
+
+
+def _stands(storage: Storage, snapshot: Snapshot) -> bool:
+    """Whether a snapshot that was put came to be the newest. It did not, when others had committed its number and more
+    before, and vacuumed that number: then it is removed."""
+    if snapshot_numbers(storage)[-1:] == [snapshot.number]:
+        return True
+    try:
+        if read_snapshot(storage, snapshot.number + 1).parent_id == snapshot.commit_id:
+            return True
+    except SnapshotNotFound:  # vacuumed, so that none can tell; what is committed is not committed twice
+        return False
+    storage.delete(snapshot_path(snapshot.number))
+    return False
+
+
+def _check_counts(spec: IndexSpec, changes: Changes) -> None:
     rows: Counter[str] = Counter()
     entries: Counter[str] = Counter()
     for source in changes.source_files:
-        rows[source.partition] += source.rows
+        rows[spec.folder_of(source.partition)] += source.rows
     for file in changes.index_files:
         entries[file.partition] += file.entries
     if len({(file.partition, file.bucket) for file in changes.index_files}) < len(changes.index_files):
@@ -99,29 +219,6 @@ def _check_counts(changes: Changes) -> None:
                 f"partition {partition or '(none)'}: the source has {rows[partition]} rows, the scan brought "
                 f"{entries[partition]}; nothing was committed"
             )
-
-
-def _with_dead(ref: SegmentRef, dead: frozenset[int]) -> SegmentRef:
-    """What is dead stays dead."""
-    return replace(ref, dead=tuple(sorted(dead.union(ref.dead))))
-
-
-def _live(storage: Storage, refs: Sequence[SegmentRef]) -> dict[str, Segment]:
-    """The segments that still cover a file, by id. BuildFailed where two cover the same one."""
-    segments = {ref.id: read_segment(storage, ref) for ref in refs}
-    paths = Counter(path for segment in segments.values() for path in segment.live)
-    twice = [path for path, count in paths.items() if count > 1]
-    if twice:
-        raise BuildFailed(f"{twice[0]}: indexed though the index covers it already; nothing was committed")
-    return {segment.id: segment for segment in segments.values() if segment.live}
-
-
-def _rows_by_partition(segments: Iterable[Segment]) -> dict[str, int]:
-    rows: Counter[str] = Counter()
-    for segment in segments:
-        for source in segment.live.values():
-            rows[source.partition] += source.rows
-    return dict(sorted(rows.items()))
 
 
 def _write_spec(storage: Storage, spec: IndexSpec) -> None:

@@ -1,6 +1,7 @@
 """A segment: what one build wrote. `_shadow/segments/<id>.avro` lists its index files, with their checksums, and
 exactly the source files they cover, with their fingerprints. Immutable."""
 
+import hashlib
 import io
 import zlib
 from dataclasses import asdict, dataclass, field, fields
@@ -9,8 +10,9 @@ from typing import Any
 
 import fastavro
 
-from shadow.errors import DamagedMetadata
-from shadow.storage import Storage
+from btree.format import SYNC_BYTES
+from shadow.errors import AlreadyExists, DamagedMetadata
+from shadow.storage import FileInfo, Storage
 
 SEGMENT_FOLDER = "_shadow/segments"
 
@@ -68,6 +70,7 @@ _SCHEMA = fastavro.parse_schema(
                             {"name": "size", "type": "long"},
                             {"name": "mtime_ns", "type": "long"},
                             {"name": "digest", "type": "string"},
+                            {"name": "etag", "type": "string"},
                         ],
                     },
                 ],
@@ -102,8 +105,8 @@ class IndexFileEntry:
 
 @dataclass(frozen=True)
 class SourceFileEntry:
-    """A source file as it was when it was indexed: its fingerprint is size and modification time (nanoseconds);
-    `digest` is of its own metadata, and survives a copy."""
+    """A source file as it was when it was indexed: its fingerprint is size, modification time (nanoseconds) and the
+    store's etag (empty where it has none); `digest` is of its own metadata, and survives a copy."""
 
     path: str
     partition: str
@@ -111,6 +114,11 @@ class SourceFileEntry:
     size: int
     mtime_ns: int
     digest: str
+    etag: str = ""
+
+    @property
+    def info(self) -> FileInfo:
+        return FileInfo(self.path, self.size, self.mtime_ns, self.etag)
 
 
 @dataclass(frozen=True)
@@ -124,9 +132,25 @@ class Segment:
 
     @cached_property
     def by_bucket(self) -> dict[tuple[str, int], IndexFileEntry]:
-        """The index files that may hold an entry that counts, by partition and bucket."""
-        partitions = {file.partition for file in self.live.values()}
+        """The index files that may hold an entry that counts, by partition ("" in a flat index) and bucket."""
+        partitions = {file.partition for file in self.live.values()} | ({""} if self.live else set())
         return {(file.partition, file.bucket): file for file in self.index_files if file.partition in partitions}
+
+    @cached_property
+    def index_files_in(self) -> dict[str, list[IndexFileEntry]]:
+        """The index files that may hold an entry that counts, by partition ("" in a flat index)."""
+        files: dict[str, list[IndexFileEntry]] = {}
+        for file in self.by_bucket.values():
+            files.setdefault(file.partition, []).append(file)
+        return files
+
+    @cached_property
+    def source_files_in(self) -> dict[str, list[SourceFileEntry]]:
+        """The source files by partition, dead ones included."""
+        files: dict[str, list[SourceFileEntry]] = {}
+        for file in self.source_files:
+            files.setdefault(file.partition, []).append(file)
+        return files
 
     @cached_property
     def live(self) -> dict[str, SourceFileEntry]:
@@ -158,9 +182,15 @@ def write_segment(storage: Storage, segment: Segment) -> SegmentRef:
     items = [{"index_file": asdict(file), "source_file": None} for file in segment.index_files]
     items += [{"index_file": None, "source_file": asdict(file)} for file in segment.source_files]
     out = io.BytesIO()
-    fastavro.writer(out, _SCHEMA, items, codec="deflate")
+    sync = hashlib.blake2b(segment.id.encode(), digest_size=SYNC_BYTES).digest()  # the same bytes when put again
+    fastavro.writer(out, _SCHEMA, items, codec="deflate", sync_marker=sync)
     data = out.getvalue()
-    storage.put_new(segment_path(segment.id), [data])
+    path = segment_path(segment.id)
+    try:
+        storage.put_new(path, [data])
+    except AlreadyExists:  # by ourselves, where a reply was lost
+        if storage.read(path) != data:
+            raise
     return SegmentRef(segment.id, len(data), zlib.crc32(data))
 
 

@@ -2,12 +2,13 @@
 
 import datetime as dt
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shadow import metadata
 from shadow.errors import DamagedMetadata, SnapshotNotFound
-from shadow.segments import SegmentRef
+from shadow.segments import Segment, SegmentRef, read_segment
 from shadow.storage import FileInfo, Storage
 
 SNAPSHOT_FOLDER = "_shadow/snapshots"
@@ -17,8 +18,10 @@ SNAPSHOT_NAME = re.compile(SNAPSHOT_FOLDER + r"/(\d{20})\.json", re.ASCII)
 @dataclass(frozen=True)
 class Snapshot:
     """One state of the index. `partitions` maps a partition folder ("" where there are none) to its live rows;
-    `columns` maps the source's columns to their Arrow types, in order; `spec_crc32` is the checksum of the spec it was
-    built with; `batch` is the id of a dedup load."""
+    `columns` maps the source's columns to their Arrow types, in order. `spec_crc32` is the checksum of the spec it was
+    built with; the number of `buckets` and the location of the `source` are the snapshot's own, whatever that spec
+    says. `batch` is the id of a dedup load. By its `commit_id`, which no other has, a program knows its own commit
+    again; `parent_id` is that of the one before."""
 
     number: int
     operation: str
@@ -26,8 +29,12 @@ class Snapshot:
     partitions: dict[str, int]
     columns: dict[str, str]
     spec_crc32: int
+    buckets: int
+    source: str
     committed_at: str = ""
     batch: str | None = None
+    commit_id: str = ""
+    parent_id: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -38,11 +45,15 @@ class Snapshot:
         return {
             "snapshot": self.number,
             "parent": self.number - 1 or None,
+            "commit_id": self.commit_id,
+            "parent_id": self.parent_id,
             "operation": self.operation,
             "committed_at": self.committed_at,
             "batch": self.batch,
             "counts": self.counts,
             "spec_crc32": self.spec_crc32,
+            "buckets": self.buckets,
+            "source": self.source,
             "segments": [
                 {"id": ref.id, "size": ref.size, "crc32": ref.crc32, "dead": list(ref.dead)} for ref in self.segments
             ],
@@ -92,8 +103,12 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
             partitions=content["partitions"],
             columns=content["columns"],
             spec_crc32=content["spec_crc32"],
+            buckets=content["buckets"],
+            source=content["source"],
             committed_at=content["committed_at"],
             batch=content["batch"],
+            commit_id=content["commit_id"],
+            parent_id=content["parent_id"],
             counts=content["counts"],
         )
     except (KeyError, TypeError) as error:
@@ -102,8 +117,41 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
 
 def newest_snapshot(storage: Storage) -> Snapshot | None:
     """The state of the index now; None before its first commit."""
-    numbers = snapshot_numbers(storage)
-    return read_snapshot(storage, numbers[-1]) if numbers else None
+    number = 0
+    while numbers := snapshot_numbers(storage):
+        try:
+            return read_snapshot(storage, numbers[-1])
+        except SnapshotNotFound:
+            if numbers[-1] == number:
+                raise
+            number = numbers[-1]  # vacuumed since it was listed: there is a newer one
+    return None
+
+
+def read_segments(
+    storage: Storage, snapshot: Snapshot, known: Mapping[str, Segment] | None = None
+) -> tuple[Segment, ...]:
+    """The segments of a snapshot; those that are known already are not read. DamagedMetadata as of `read_segment`."""
+    known = known or {}
+    return tuple(
+        replace(known[ref.id], dead=frozenset(ref.dead)) if ref.id in known else read_segment(storage, ref)
+        for ref in snapshot.segments
+    )
+
+
+def read_newest(
+    storage: Storage, known: Mapping[str, Segment] | None = None
+) -> tuple[Snapshot | None, tuple[Segment, ...]]:
+    """The newest snapshot with its segments. Where it is vacuumed while it is read, the one after it."""
+    while True:
+        snapshot = newest_snapshot(storage)
+        if snapshot is None:
+            return None, ()
+        try:
+            return snapshot, read_segments(storage, snapshot, known)
+        except DamagedMetadata:
+            if snapshot_numbers(storage)[-1:] <= [snapshot.number]:
+                raise
 
 
 def commit(storage: Storage, snapshot: Snapshot) -> None:

@@ -14,9 +14,11 @@ from shadow.snapshots import snapshot_numbers
 from shadow.storage import Storage
 from sources import POINTER_COLUMNS
 
-FORMAT_NAME, FORMAT_VERSION, LAYOUT = "gnomon", 1, "partitioned"
+FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
+PARTITIONED, FLAT = "partitioned", "flat"  # layouts
 HASH = {"name": HASH_NAME, "seed": SEED}
 SPEC_PATH = "_shadow/spec.json"
+MOST_BUCKETS = 65_536
 POINTER_TYPES = ("string", "bigint", "int", "int")
 POINTER_SCHEMA = tuple(Column(n, t, nullable=False) for n, t in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True))
 
@@ -33,7 +35,11 @@ class KeyColumn:
 
 @dataclass(frozen=True)
 class IndexSpec:
-    """`source` is the root (or the one file, then `single_file`); `partitions` its partition columns in order."""
+    """`source` is the root (or the one file, then `single_file`); `partitions` its partition columns in order.
+
+    An index is laid out in the partition folders of its source, or `flat`: one set of buckets over all partitions,
+    whose columns then stand in the entries, as text. So a look-up that names no partition costs the same however many
+    there are."""
 
     source: str
     single_file: bool
@@ -42,6 +48,16 @@ class IndexSpec:
     keys: tuple[KeyColumn, ...]
     include: tuple[KeyColumn, ...]
     buckets: int
+    flat: bool = False
+
+    def folder_of(self, partition: str) -> str:
+        """The folder of the index files for a partition of the source."""
+        return "" if self.flat else partition
+
+    @cached_property
+    def stored_partitions(self) -> tuple[str, ...]:
+        """The partition columns that stand in the entries."""
+        return self.partitions if self.flat else ()
 
     @cached_property
     def stored_keys(self) -> tuple[KeyColumn, ...]:
@@ -56,11 +72,13 @@ class IndexSpec:
     def file_names(self) -> dict[str, str]:
         """The stored columns' names in the index files: those that Avro cannot hold, or that are taken, are escaped."""
         # The engines that read the files as a table do not tell upper from lower case, and see the folders as columns.
-        taken = {name.lower() for name in (*POINTER_COLUMNS, LINK_FIELD, *self.partitions)}
+        folders = () if self.flat else self.partitions
+        taken = {name.lower() for name in (*POINTER_COLUMNS, LINK_FIELD, *folders)}
         names: dict[str, str] = {}
-        for column in (*self.stored_keys, *self.include):
-            names[column.name] = _file_name(column.name, taken)
-            taken.add(names[column.name].lower())
+        stored = [column.name for column in (*self.stored_keys, *self.include)]
+        for name in (*stored, *self.stored_partitions):
+            names[name] = _file_name(name, taken)
+            taken.add(names[name].lower())
         return names
 
     @cached_property
@@ -68,14 +86,15 @@ class IndexSpec:
         """The columns of the index files."""
         keys = tuple(Column(self.file_names[key.name], key.type) for key in self.stored_keys)
         included = tuple(Column(self.file_names[column.name], column.type) for column in self.include)
-        return EntrySchema(keys, included + POINTER_SCHEMA)
+        partitions = tuple(Column(self.file_names[name], "string") for name in self.stored_partitions)
+        return EntrySchema(keys, included + partitions + POINTER_SCHEMA)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT_NAME,
             "format_version": FORMAT_VERSION,
             "source": {"location": self.source, "single_file": self.single_file, "format": self.format},
-            "layout": LAYOUT,
+            "layout": FLAT if self.flat else PARTITIONED,
             "partitions": list(self.partitions),
             "keys": [_column_json(key, self.file_names) for key in self.keys],
             "include": [_column_json(column, self.file_names) for column in self.include],
@@ -101,7 +120,8 @@ def _file_name(name: str, taken: set[str]) -> str:
 
 def _column_json(column: KeyColumn, file_names: dict[str, str]) -> dict[str, Any]:
     out: dict[str, Any] = {"name": column.name, "type": column.type}
-    return out | ({"partition": True} if column.partition else {"column": file_names[column.name]})
+    out |= {"partition": True} if column.partition else {}
+    return out | ({"column": file_names[column.name]} if column.name in file_names else {})
 
 
 def _column(content: dict[str, Any]) -> KeyColumn:
@@ -151,13 +171,14 @@ def _spec(content: dict[str, Any]) -> IndexSpec:
         keys=tuple(map(_column, content["keys"])),
         include=tuple(map(_column, content["include"])),
         buckets=content["buckets"],
+        flat=content["layout"] == FLAT,
     )
 
 
 def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
     """Whether this program hashes, lays out and compares keys as the one that wrote the index."""
     types_known = all(is_key_type(column.type) for column in (*spec.keys, *spec.include))
-    return types_known and content["layout"] == LAYOUT and content["hash"] == HASH
+    return types_known and content["layout"] in (PARTITIONED, FLAT) and content["hash"] == HASH
 
 
 def create_spec(storage: Storage, spec: IndexSpec) -> None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from shadow.errors import AlreadyExists, DamagedIndexFile, IndexFileGone
-from shadow.storage import Storage
+from shadow.errors import AlreadyExists, DamagedIndexFile, FileChanged, IndexFileGone
+from shadow.fingerprint import ANY_TIME
+from shadow.storage import FileInfo, Storage
 
 
 def put_again(storage: Storage, path: str, chunks: Sequence[bytes]) -> None:
@@ -30,10 +31,12 @@ class StoredFile:
 
     def read_range(self, offset: int, length: int) -> bytes:
         try:
-            with self._storage.open(self._path) as file:
-                if file.size != self.size:
-                    at = min(file.size, self.size)
-                    raise DamagedIndexFile(f"expected {self.size} bytes, found {file.size}", self.name, at)
+            with self._storage.open(self._path, known=FileInfo(self._path, self.size, ANY_TIME)) as file:
                 return file.read_range(offset, length)
+        except FileChanged as error:
+            found = self.size if error.size is None else error.size
+            raise DamagedIndexFile(
+                f"expected {self.size} bytes, found {found}", self.name, min(found, self.size)
+            ) from None
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise IndexFileGone(f"{self.name}: missing, though the snapshot names it; {self._cure}") from None

@@ -1,16 +1,27 @@
-"""Proof that pointers lead where they say: rows are read back, their keys compared."""
+"""Proof that an index is what it says, and that its pointers lead where they say.
 
+Of a build before its commit, a sample; of a snapshot, all of its files, and each fault that is there."""
+
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from btree import BTreeReader, DamagedIndexFile, bucket_of
 from btree.hashing import xxhash64
+from shadow.coverage import SourceRoot, diff, source_of
+from shadow.errors import DamagedMetadata, IndexNotFound
 from shadow.fetch import Fetcher, Located
 from shadow.filter_files import open_filter
 from shadow.index_files import pointer_of
 from shadow.lookup import Hit
-from shadow.segments import IndexFileEntry, SourceFileEntry
-from shadow.spec import IndexSpec
+from shadow.plain_table import plain_table
+from shadow.proof import FAILURES, FolderProof
+from shadow.readback import ReadBack
+from shadow.report import Fault, Report, fault_of
+from shadow.segments import IndexFileEntry, Segment, SourceFileEntry, read_segment, segment_path
+from shadow.snapshots import Snapshot, newest_snapshot, read_snapshot, snapshot_path
+from shadow.spec import SPEC_PATH, IndexSpec, read_spec_and_checksum
 from shadow.storage import ReadStats, Storage
+from shadow.view import View, spec_at
 
 SAMPLED_FILES = 16
 ENTRIES_PER_FILE = 4
@@ -39,7 +50,7 @@ def verify_sample(
                 pointer = pointer_of(value)
                 file = by_path.get(pointer.data_filename)
                 bucket = bucket_of(key, spec.key_types, spec.buckets)
-                if file is None or file.partition != entry.partition or bucket != entry.bucket:
+                if file is None or spec.folder_of(file.partition) != entry.partition or bucket != entry.bucket:
                     raise DamagedIndexFile(
                         f"holds an entry of bucket {bucket} and file {pointer.data_filename}, which belongs elsewhere",
                         f"{index.root}/{entry.path}",
@@ -50,3 +61,92 @@ def verify_sample(
                 fetcher.table(file, [Located(Hit(pointer, file, ()), key)], [], ReadStats())
                 compared += 1
     return compared
+
+
+def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: int | None = None) -> Report:
+    """Prove the newest snapshot, or the one asked for: its metadata, each index file and its filter, and pointers: so
+    many of each index file are followed; with None all are compared with a scan of the source, too.
+
+    Faults are reported, each with its place, and raised is only what leaves nothing to verify: IndexNotFound,
+    SnapshotNotFound, NewerFormat."""
+    report = Report(storage.root)
+    view = _open(storage, snapshot, report)
+    if view is None:
+        return report
+    _check_lists(storage, view, report)
+    root = source_of(view.spec)
+    stale = _check_coverage(root, view, report)
+    read_back = ReadBack(root.storage.root, view.spec, Fetcher(root.storage, view.spec, CACHE_BYTES), report)
+    for segment in view.segments:
+        for folder in sorted({view.spec.folder_of(file.partition) for file in segment.live.values()}):
+            proof = FolderProof(storage, view.spec, segment, folder, report)
+            proof.run(ENTRIES_PER_FILE if sample is None else sample)
+            read_back.run(proof, sample is None, stale)
+    report.plain_table = plain_table(storage, view)
+    return report
+
+
+def _open(storage: Storage, number: int | None, report: Report) -> View | None:
+    """The snapshot, with those of its segments that can be read; None, and a fault, where it cannot be read itself."""
+    try:
+        spec, checksum = read_spec_and_checksum(storage)
+        found = newest_snapshot(storage) if number is None else read_snapshot(storage, number)
+    except DamagedMetadata as error:
+        report.add(fault_of(error, storage.root))
+        return None
+    if found is None:
+        raise IndexNotFound(f"{storage.root}: no snapshot yet, its first build has not ended; run gnomon build again")
+    report.snapshot = found.number
+    if found.spec_crc32 != checksum:
+        what = f"checksum {checksum}, snapshot {found.number} was built with {found.spec_crc32}"
+        report.add(Fault(f"{storage.root}/{SPEC_PATH}", 0, what))
+        return None
+    segments = []
+    for ref in found.segments:
+        try:
+            segments.append(read_segment(storage, ref))
+        except FAILURES as error:
+            report.add(fault_of(error, f"{storage.root}/{segment_path(ref.id)}"))
+    return View(spec_at(spec, found), found, tuple(segments))
+
+
+def _check_lists(storage: Storage, view: View, report: Report) -> None:
+    """The segments' lists fit together, and the snapshot's rows are theirs."""
+    covering: dict[str, Segment] = {}
+    rows: Counter[str] = Counter()
+    for segment in view.segments:
+        where = f"{storage.root}/{segment_path(segment.id)}"
+        for file in segment.live.values():
+            rows[file.partition] += file.rows
+            other = covering.setdefault(file.path, segment)
+            if other is not segment:
+                report.add(Fault(where, 0, f"covers {file.path}, which segment {other.id} covers, too"))
+        places = Counter((file.partition, file.bucket) for file in segment.index_files)
+        for (partition, bucket), count in places.items():
+            if count > 1:
+                report.add(Fault(where, 0, f"has {count} index files of bucket {bucket} of {partition or 'the index'}"))
+    if len(view.segments) == len(view.snapshot.segments):
+        _check_rows(storage, view.snapshot, rows, report)
+
+
+def _check_rows(storage: Storage, snapshot: Snapshot, rows: Mapping[str, int], report: Report) -> None:
+    for partition in sorted({*rows, *snapshot.partitions}):
+        said, found = snapshot.partitions.get(partition), rows.get(partition)
+        if said != found:
+            what = f"says {said} rows of {partition or 'the source'}, its segments cover {found}"
+            report.add(Fault(f"{storage.root}/{snapshot_path(snapshot.number)}", 0, what))
+
+
+def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
+    """Compare the source's files with those covered. Those that changed or vanished are faults, and returned."""
+    try:
+        difference = diff(root.list(), view.segments)
+    except FAILURES as error:
+        report.add(fault_of(error, root.location))
+        return set(view.covered)
+    report.not_covered = [info.path for info in difference.new]
+    for info in difference.changed:
+        report.add(Fault(f"{root.storage.root}/{info.path}", None, "changed since it was indexed"))
+    for path in difference.vanished:
+        report.add(Fault(f"{root.storage.root}/{path}", None, "gone since it was indexed"))
+    return {info.path for info in difference.changed}.union(difference.vanished)

@@ -1,12 +1,12 @@
 """One snapshot of an index, opened: its spec and its live segments. Immutable."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from shadow.errors import DamagedMetadata, IndexNotFound
 from shadow.partitions import partition_values
-from shadow.segments import Segment, SourceFileEntry, read_segment
-from shadow.snapshots import Snapshot, newest_snapshot, read_snapshot
+from shadow.segments import Segment, SourceFileEntry
+from shadow.snapshots import Snapshot, read_newest, read_segments, read_snapshot
 from shadow.spec import SPEC_PATH, IndexSpec, read_spec_and_checksum
 from shadow.storage import Storage
 
@@ -54,7 +54,11 @@ class View:
 def open_view(storage: Storage, number: int | None = None) -> View:
     """The newest snapshot, or the one asked for. IndexNotFound before the first commit."""
     spec, checksum = read_spec_and_checksum(storage)
-    snapshot = newest_snapshot(storage) if number is None else read_snapshot(storage, number)
+    if number is None:
+        snapshot, segments = read_newest(storage)
+    else:
+        snapshot = read_snapshot(storage, number)
+        segments = read_segments(storage, snapshot)
     if snapshot is None:
         raise IndexNotFound(f"{storage.root}: no snapshot yet, its first build has not ended; run gnomon build again")
     if snapshot.spec_crc32 != checksum:
@@ -62,4 +66,9 @@ def open_view(storage: Storage, number: int | None = None) -> View:
             f"{storage.root}/{SPEC_PATH}: not the spec that snapshot {snapshot.number} was built with (checksum "
             f"{checksum}, expected {snapshot.spec_crc32}); restore it or rebuild the index"
         )
-    return View(spec, snapshot, tuple(read_segment(storage, ref) for ref in snapshot.segments))
+    return View(spec_at(spec, snapshot), snapshot, segments)
+
+
+def spec_at(spec: IndexSpec, snapshot: Snapshot) -> IndexSpec:
+    """The spec with what is the snapshot's own."""
+    return replace(spec, buckets=snapshot.buckets, source=snapshot.source)

@@ -73,7 +73,10 @@ def test_modules_make_no_cycle() -> None:
         visit(module, ())
 
 
-@pytest.mark.parametrize("module", ["service.app", "shadow", "gnomon.__main__", "gnomon.get", "gnomon.serve"])
+WITHOUT_SPARK = ("get", "serve", "inspect", "history", "verify", "compact", "vacuum", "rebuild", "__main__")
+
+
+@pytest.mark.parametrize("module", ["service.app", "shadow", *(f"gnomon.{name}" for name in WITHOUT_SPARK)])
 def test_runs_where_no_spark_is_installed(module: str) -> None:
     program = f"import sys; sys.modules['pyspark'] = None; import {module}; assert 'pandas' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

@@ -27,6 +27,8 @@ def test_the_demo_goes_from_a_source_to_a_dedup_load_and_leaves_the_data(
     assert "1,000 rows in" in out
     assert re.search(r"200 rows in [\d.]+ s: 90 loaded before, 20 twice in the batch, 90 appended \(90 expected\)", out)
     assert "once more: 0 appended" in out
+    assert re.search(r"before the next build: .*\.parquet: the file changed since it was indexed", out)
+    assert "the row that is gone has 0 answers, the one behind it 1" in out
     index = open_index(str(folder / "index"))
-    assert index.view.snapshot.rows == 2090
+    assert index.view.snapshot.rows == 2089
     assert index.coverage().is_empty

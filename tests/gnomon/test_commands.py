@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -163,6 +165,42 @@ def test_build_load_and_dedup_from_the_command(
     assert json.loads(out) == {"url": "http://é/505?a=b", "n": 505, "dt": "2026-01-02"}
 
 
+def test_a_dry_run_lists_what_a_build_would_do_and_writes_nothing(
+    lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dry = ("build", lake / "source", lake / "index", "--key", "url", "--dry-run")
+    assert run(capsys, *dry)[1] == f"nothing to do: snapshot 1 covers {lake}/source as it is now\n"
+    write_source(lake / "source", {"dt=2026-01-01/a.parquet": table(0, 9), "dt=2026-01-03/a.parquet": table(0, 1)})
+    (lake / "source/dt=2026-01-02/a.parquet").unlink()
+    before = sorted((lake / "index").rglob("*"))
+    code, out, err = run(capsys, *dry)
+    assert (code, err) == (0, "")
+    assert [line.split()[:2] for line in out.splitlines()[:3]] == [
+        ["new", "dt=2026-01-03/a.parquet"],
+        ["changed", "dt=2026-01-01/a.parquet"],
+        ["vanished", "dt=2026-01-02/a.parquet"],
+    ]
+    assert out.endswith(" would be indexed, 1 dropped; nothing was written\n")
+    shown = json.loads(run(capsys, *dry, "--json")[1])
+    assert (shown["snapshot"], shown["vanished"]) == (1, ["dt=2026-01-02/a.parquet"])
+    assert sorted((lake / "index").rglob("*")) == before
+    assert run(capsys, *dry, "--buckets", "9")[0] == 2
+
+
+@pytest.mark.spark
+def test_what_spark_fails_on_is_one_line_with_its_cause(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hadoop keeps a checksum beside each local file, and refuses a file that was rewritten by another program."""
+    source = tmp_path / "source"
+    spark.range(1000).coalesce(1).write.parquet(str(source))
+    (path,) = source.glob("*.parquet")
+    pq.write_table(pa.table({"id": pa.array(range(500), pa.int64())}), path)
+    code, out, err = run(capsys, "build", source, tmp_path / "index", "--key", "id")
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert re.search(rf"Encountered error while reading file .*{path.name}.*\(cause: ChecksumException: ", err)
+
+
 @pytest.mark.spark
 def test_keys_files_are_read_to_the_last_key_or_refused(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -247,3 +285,23 @@ def test_a_thousand_random_keys_print_exactly_the_rows_pyarrow_reads(
     code, out, err = run(capsys, "get", tmp_path / "index", *[row["id"] for row in wanted])
     assert (code, err) == (0, "")
     assert out.splitlines() == [to_json(row) for row in wanted]
+
+
+@pytest.mark.spark
+def test_a_copied_lake_is_adopted_by_the_command(
+    spark: SparkSession, lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(lake / "source", lake / "copy", copy_function=shutil.copyfile)
+    build = ("build", lake / "copy", lake / "index", "--key", "url")
+    code, _, err = run(capsys, *build)
+    assert code == 2
+    assert "source: {'location': " in err
+    code, out, _ = run(capsys, *build, "--adopt", "--dry-run")
+    assert [line.split()[0] for line in out.splitlines()[:2]] == ["adopted", "adopted"]
+    assert out.endswith("0 files of 0 bytes would be indexed, 0 dropped; nothing was written\n")
+    code, out, err = run(capsys, *build, "--adopt")
+    assert (code, err) == (0, "")
+    assert out == (
+        f"adopted 2 files, which hold what was indexed\nnothing new: snapshot 2 covers all 100 rows of {lake}/copy\n"
+    )
+    assert run(capsys, *build, "--json")[0] == 0

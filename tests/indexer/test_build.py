@@ -2,6 +2,8 @@
 
 import datetime as dt
 import decimal
+import importlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from shadow.errors import SourceNotFound, UnknownColumn, UnsupportedFormat
 from shadow.storage import storage_at
 
 pytestmark = pytest.mark.spark
+build_module = importlib.import_module("indexer.build")  # `indexer.build` is the function
 
 
 def pages(begin: int, end: int) -> pa.Table:
@@ -286,3 +289,77 @@ def test_an_index_lies_in_a_folder_outside_of_its_source(spark: SparkSession, so
             build(spark, str(source), str(index), ["url"])
     with pytest.raises(shadow.UsageError, match="an empty path"):
         build(spark, "", str(tmp_path / "index"), ["url"])
+
+
+def test_what_happens_to_the_source_meanwhile_is_refused_or_left_to_the_next_build(
+    spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is listed and then gone, or gone or rewritten during the scan: nothing is committed. A partition that
+    is added meanwhile is not covered, and said not to be; the next build indexes it alone."""
+    location = str(tmp_path / "index")
+    file = source / "dt=2026-01-02/a.parquet"
+    sound = file.read_bytes()
+
+    def meanwhile(step: str, what: Callable[[], object]) -> None:
+        real = getattr(build_module, step)
+        monkeypatch.setattr(build_module, step, lambda *given: (what(), real(*given))[1])
+
+    for step, what, says in (
+        ("describe", file.unlink, "vanished while the source was listed"),
+        ("describe", lambda: file.write_bytes(sound + b" "), "changed while the source was listed"),
+        ("check_unchanged", file.unlink, "changed while it was being indexed"),
+        ("check_unchanged", lambda: write(source, "dt=2026-01-02/a.parquet", pages(0, 9)), "while it was being"),
+    ):
+        meanwhile(step, what)
+        with pytest.raises(shadow.StalePointer, match=says):
+            build(spark, str(source), location, ["url"])
+        monkeypatch.undo()
+        file.write_bytes(sound)
+        assert not (tmp_path / "index/_shadow/snapshots").exists()
+    meanwhile("check_unchanged", lambda: write(source, "dt=2026-01-03/a.parquet", pages(900, 950)))
+    assert build(spark, str(source), location, ["url"]).rows == 550
+    monkeypatch.undo()
+    assert [info.path for info in open_index(location).coverage().new] == ["dt=2026-01-03/a.parquet"]
+    result = build(spark, str(source), location, ["url"])
+    assert (result.new_files, result.rows_indexed, result.rows) == (1, 50, 600)
+
+
+def test_partition_values_with_escaped_characters_and_empty_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    odd = ["a%2Fb", "x%3D1", "ü ß", "%25", "__HIVE_DEFAULT_PARTITION__", "2026-01-01 10%3A00"]
+    source, location = tmp_path / "source", str(tmp_path / "index")
+    for i, value in enumerate(odd):
+        write(source, f"p={value}/a.parquet", pages(10 * i, 10 * i + 10))
+    write(source, "p=nothing/a.parquet", pages(0, 1).slice(1))
+    (source / "p=folder").mkdir()
+    assert build(spark, str(source), location, ["url"]).rows == 60
+    index = open_index(location)
+    shown = [row["p"] for i in range(6) for row in index.fetch(f"https://example.org/{10 * i}/é?q=%20")]
+    assert shown == ["a/b", "x=1", "ü ß", "%", None, "2026-01-01 10:00"]
+    assert index.fetch("https://example.org/0/é?q=%20", where={"p": "a/b"})[0]["n"] == 0
+    assert index.coverage().is_empty
+
+
+def test_a_flat_index_is_one_set_of_buckets_over_all_partitions(
+    spark: SparkSession, source: Path, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "index")
+    assert build(spark, str(source), location, ["url"], include=["n"], buckets=3, flat=True).index_files == 3
+    index = open_index(location)
+    for i in (0, 299, 360, 499):
+        days = ["2026-01-01"] * (i < 400) + ["2026-01-02"] * (350 <= i < 500)
+        assert [row["dt"] for row in index.fetch(f"https://example.org/{i}/é?q=%20")] == days
+    key = "https://example.org/360/é?q=%20"
+    assert [row["n"] for row in index.fetch(key, where={"dt": "2026-01-02"})] == [360]
+    entries = [dict(zip(("n", "dt"), value[:2], strict=True)) for value in _values(tmp_path / "index")]
+    assert {entry["dt"] for entry in entries} == {"2026-01-01", "2026-01-02"}
+    write(source, "dt=__HIVE_DEFAULT_PARTITION__/a.parquet", pages(900, 910))
+    assert build(spark, str(source), location, ["url"], include=["n"]).rows == 560
+    assert {value[1] for value in _values(tmp_path / "index")} == {"2026-01-01", "2026-01-02", None}
+    with pytest.raises(shadow.SpecMismatch, match="layout: flat in the index, partitioned asked for"):
+        build(spark, str(source), location, ["url"], include=["n"], flat=False)
+
+
+def _values(index: Path) -> list[tuple[object, ...]]:
+    storage = storage_at(str(index))
+    trees = [BTreeReader(storage.open(path.name)) for path in index.glob("*.btree.avro")]
+    return [value for tree in trees for _, value in tree.scan()]

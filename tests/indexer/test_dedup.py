@@ -12,6 +12,9 @@ import shadow
 from indexer import append_new, build, filter_new
 from indexer import dedup as dedup_module
 from shadow import open_index
+from shadow.compact import rebuild
+from shadow.storage import storage_at
+from shadow.verify import verify
 
 pytestmark = pytest.mark.spark
 
@@ -202,3 +205,21 @@ def test_partition_values_are_the_text_of_their_folders(spark: SparkSession, tmp
         "month=01",
         "month=__HIVE_DEFAULT_PARTITION__",
     ]
+
+
+@pytest.mark.parametrize("layout", ["re-sharded", "flat"])
+def test_an_index_of_another_shape_is_loaded_into_alike(spark: SparkSession, lake: Path, layout: str) -> None:
+    location = str(lake / "index")
+    if layout == "flat":
+        location = str(lake / "flat")
+        build(spark, str(lake / "source"), location, ["a", "b"], flat=True)
+    else:
+        rebuild(storage_at(location), 7)
+    result = append_new(spark, location, batch(spark, 80, 120), "nightly")
+    assert (result.already_loaded, result.appended) == (20, 20)
+    index = open_index(location)
+    assert index.fetch(("a11", "b7"))[0]["payload"] == "new 117"
+    assert index.spec.buckets == (1 if layout == "flat" else 7)
+    assert index.coverage().is_empty
+    assert verify(storage_at(location)).faults == []
+    assert append_new(spark, location, batch(spark, 80, 125), "again").appended == 5

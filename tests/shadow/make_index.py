@@ -9,11 +9,13 @@ import pyarrow.parquet as pq
 from btree.hashing import bucket_of
 from btree.keys import arrow_type, order_key, stored_values, type_of_arrow
 from shadow.coverage import SourceRoot, diff, source_root
+from shadow.fold import publish_build
 from shadow.index_files import write_index_file
-from shadow.partitions import partition_of
-from shadow.publish import Changes, new_segment_id, publish
+from shadow.partitions import partition_of, partition_values
+from shadow.probe import probe
+from shadow.publish import Changes, new_segment_id
 from shadow.segments import IndexFileEntry, SourceFileEntry
-from shadow.snapshots import Snapshot
+from shadow.snapshots import Snapshot, snapshot_numbers
 from shadow.spec import IndexSpec, KeyColumn, check_columns
 from shadow.storage import FileInfo, Storage, storage_at
 from shadow.view import open_view
@@ -29,26 +31,38 @@ def write_source(root: Path, tables: Mapping[str, pa.Table], **options: object) 
 
 
 def index_source(
-    source: Path, index: Path, keys: Sequence[str], buckets: int = 4, include: Sequence[str] = ()
+    source: Path | SourceRoot,
+    index: Path | Storage,
+    keys: Sequence[str],
+    buckets: int = 4,
+    include: Sequence[str] = (),
+    flat: bool = False,
 ) -> Snapshot:
     """Build, or bring up to date, the index of a source; the newest snapshot."""
-    return Build(source, index, keys, buckets, include).commit()
+    return Build(source, index, keys, buckets, include, flat).commit()
 
 
 class Build:
     """A build that has written its index files, and not committed them."""
 
     def __init__(
-        self, source: Path, index: Path, keys: Sequence[str], buckets: int = 4, include: Sequence[str] = ()
+        self,
+        source: Path | SourceRoot,
+        index: Path | Storage,
+        keys: Sequence[str],
+        buckets: int = 4,
+        include: Sequence[str] = (),
+        flat: bool = False,
     ) -> None:
-        root = source_root(str(source))
-        self.storage = storage_at(str(index))
-        self.view = open_view(self.storage) if (index / "_shadow/snapshots").exists() else None
+        root = self.root = source_root(str(source)) if isinstance(source, Path) else source
+        self.storage = storage_at(str(index)) if isinstance(index, Path) else index
+        self.view = open_view(self.storage) if snapshot_numbers(self.storage) else None
+        probe(self.storage)
         files = root.list()
         self.difference = diff(files, self.view.segments if self.view else ())
         partitions = root.partitions(files)
         opened = [(info, _metadata(root, info)) for info in self.difference.to_index]
-        self.spec = self.view.spec if self.view else _spec(root, partitions, opened, keys, buckets, include)
+        self.spec = self.view.spec if self.view else _spec(root, partitions, opened, keys, buckets, include, flat)
         self.segment = new_segment_id()
         self.columns = dict(self.view.snapshot.columns) if self.view else {}
         self.covered: list[SourceFileEntry] = []
@@ -56,14 +70,21 @@ class Build:
         for info, data in opened:
             self.columns |= {field.name: str(field.type) for field in data.schema}
             partition = partition_of(info.path) if partitions else ""
-            entry = SourceFileEntry(info.path, partition, data.rows, info.size, info.mtime_ns, data.digest)
+            entry = SourceFileEntry(info.path, partition, data.rows, info.size, info.mtime_ns, data.digest, info.etag)
             self.covered.append(entry)
             tables.append(_entries(root, self.spec, entry, data))
         self.index_files = write_entries(self.storage, self.spec, self.segment, tables) if tables else []
 
     def commit(self) -> Snapshot:
-        changes = Changes("build", self.index_files, self.covered, self.difference.dead, self.columns)
-        return publish(self.storage, self.spec, self.view.snapshot if self.view else None, changes, self.segment)
+        return publish_build(self.storage, self.spec, self.view, self.changes, self.segment, self.root.list).snapshot
+
+    @property
+    def changes(self) -> Changes:
+        return Changes("build", self.index_files, self.covered, self.difference.dead, self.columns)
+
+    @property
+    def parent(self) -> Snapshot | None:
+        return self.view.snapshot if self.view else None
 
 
 def _metadata(root: SourceRoot, info: FileInfo) -> SourceFile:
@@ -78,6 +99,7 @@ def _spec(
     keys: Sequence[str],
     buckets: int,
     include: Sequence[str],
+    flat: bool,
 ) -> IndexSpec:
     types = {field.name: type_of_arrow(field.type) for _, data in reversed(opened) for field in data.schema}
     columns = [
@@ -86,13 +108,13 @@ def _spec(
     ]
     included = tuple(KeyColumn(name, str(types[name])) for name in include)
     single = root.single_file is not None
-    spec = IndexSpec(root.location, single, "parquet", partitions, tuple(columns), included, buckets)
+    spec = IndexSpec(root.location, single, "parquet", partitions, tuple(columns), included, buckets, flat)
     check_columns(spec)
     return spec
 
 
 def _entries(root: SourceRoot, spec: IndexSpec, file: SourceFileEntry, data: SourceFile) -> pa.Table:
-    """The entries of one file with their partition in front."""
+    """The entries of one file with the folder of their index files in front."""
     columns = (*spec.stored_keys, *spec.include)
     there = [column.name for column in columns if column.name in data.schema.names]
     with root.storage.open(file.path) as reader:
@@ -104,7 +126,9 @@ def _entries(root: SourceRoot, spec: IndexSpec, file: SourceFileEntry, data: Sou
         else pa.nulls(len(rows), arrow_type(column.type))
         for column in columns
     ]
-    texts = [pa.array([text] * len(rows), pa.string()) for text in (file.partition, file.path)]
+    of_folder = partition_values(file.partition)
+    arrays += [pa.array([of_folder[name]] * len(rows), pa.string()) for name in spec.stored_partitions]
+    texts = [pa.array([text] * len(rows), pa.string()) for text in (spec.folder_of(file.partition), file.path)]
     numbers = [column.cast(kind) for column, kind in zip(rows.columns[-3:], POINTER_NUMBERS, strict=True)]
     names = [column.name for column in spec.entry_schema.columns]
     return pa.table([texts[0], *arrays, texts[1], *numbers], names=["", *names])

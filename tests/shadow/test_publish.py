@@ -1,8 +1,6 @@
 """The commit: all of a build or nothing, one of two at once, and nothing lost."""
 
 import io
-import threading
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +13,12 @@ from shadow import open_index
 from shadow.errors import DamagedMetadata, IndexNotFound, SpecMismatch, StorageError
 from shadow.filter_files import filter_path
 from shadow.index_files import index_file_path, write_index_file
-from shadow.publish import BuildFailed, Changes, ConcurrentCommit, new_segment_id, publish
+from shadow.publish import BuildFailed, Changes, new_segment_id, publish
 from shadow.segments import IndexFileEntry
 from shadow.snapshots import newest_snapshot, read_snapshot
 from shadow.spec import IndexSpec, KeyColumn, create_spec, read_spec
 from shadow.storage import LocalStorage, Storage, storage_at
+from tests.shadow.faults import Interrupted
 from tests.shadow.make_index import Build, index_source, write_source
 
 SPEC = IndexSpec("/lake", False, "parquet", (), (KeyColumn("k", "int"),), (), 4)
@@ -134,41 +133,6 @@ def test_before_the_commit_nothing_is_seen_and_after_it_everything(lake: Path, t
     assert len(open_index(str(tmp_path / "index")).lookup(100)) == 2
 
 
-def test_of_two_builds_at_once_one_commits_and_nothing_is_lost(lake: Path, tmp_path: Path) -> None:
-    index_source(lake, tmp_path / "index", ["k"])
-    write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
-    first = Build(lake, tmp_path / "index", ["k"])
-    write_source(lake, {"p=b/c.parquet": pa.table({"k": [200]})})
-    second = Build(lake, tmp_path / "index", ["k"])
-    second.commit()
-    with pytest.raises(ConcurrentCommit, match="another build committed snapshot 2 first; nothing was changed"):
-        first.commit()
-    index_source(lake, tmp_path / "index", ["k"])
-    index = open_index(str(tmp_path / "index"))
-    assert [len(index.lookup(key)) for key in (1, 100, 200)] == [2, 1, 1]
-    assert index.coverage().is_empty
-
-
-def test_the_loser_of_a_race_may_cover_more_and_still_loses_whole(lake: Path, tmp_path: Path) -> None:
-    builds = [Build(lake, tmp_path / "index", ["k"]) for _ in range(4)]
-    outcomes: list[object] = []
-
-    def commit(build: Build) -> None:
-        try:
-            outcomes.append(build.commit().number)
-        except ConcurrentCommit as error:
-            outcomes.append(error)
-
-    threads = [threading.Thread(target=commit, args=(build,)) for build in builds]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [one for one in outcomes if isinstance(one, int)] == [1]
-    assert len(outcomes) == 4
-    assert len(open_index(str(tmp_path / "index")).lookup(1)) == 2
-
-
 def test_a_crashed_first_build_leaves_no_index_and_hinders_no_other(lake: Path, tmp_path: Path) -> None:
     dead = Build(lake, tmp_path / "index", ["k"], buckets=2)
     create_spec(dead.storage, dead.spec)
@@ -179,53 +143,6 @@ def test_a_crashed_first_build_leaves_no_index_and_hinders_no_other(lake: Path, 
     assert (index.spec.buckets, len(index.lookup(3))) == (3, 2)
     with pytest.raises(SpecMismatch):
         dead.commit()
-
-
-def test_of_two_first_builds_with_other_specs_the_committed_one_keeps_its_spec(lake: Path, tmp_path: Path) -> None:
-    """Whenever the second commits within the first: before its spec, before its segment, before its snapshot."""
-    for step, path in enumerate(("_shadow/spec.json", "_shadow/segments", "_shadow/snapshots")):
-        place = tmp_path / f"index{step}"
-        loser, winner = Build(lake, place, ["k"], buckets=2), Build(lake, place, ["k2"], buckets=3)
-        numbers: list[int] = []
-        storage = loser.storage = Interrupted(str(place), path, lambda w=winner, n=numbers: n.append(w.commit().number))
-        with pytest.raises((ConcurrentCommit, SpecMismatch)):
-            loser.commit()
-        assert (numbers, storage.interrupted) == ([1], True)
-        index = open_index(str(place))
-        assert [key.name for key in index.spec.keys] == ["k2"]
-        assert [len(index.lookup(key)) for key in range(6)] == [2, 2, 2, 2, 2, 0]
-
-
-def test_a_spec_that_is_taken_for_abandoned_just_as_its_build_commits_is_put_back(lake: Path, tmp_path: Path) -> None:
-    place = tmp_path / "index"
-    loser, winner = Build(lake, place, ["k"], buckets=2), Build(lake, place, ["k2"], buckets=3)
-    create_spec(winner.storage, winner.spec)
-    loser.storage = Interrupted(str(place), "_shadow/spec.json", winner.commit, "delete")
-    with pytest.raises(SpecMismatch):
-        loser.commit()
-    assert len(open_index(str(place)).lookup({"k2": 3})) == 2
-
-
-class Interrupted(LocalStorage):
-    """Before its first put (or deletion) below a path, something else happens."""
-
-    def __init__(self, root: str, path: str, happens: Callable[[], object], at: str = "put_new") -> None:
-        super().__init__(root)
-        self._path, self._happens, self._at = path, happens, at
-        self.interrupted = False
-
-    def _before(self, step: str, path: str) -> None:
-        if step == self._at and path.startswith(self._path) and not self.interrupted:
-            self.interrupted = True
-            self._happens()
-
-    def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
-        self._before("put_new", path)
-        super().put_new(path, chunks)
-
-    def delete(self, path: str) -> None:
-        self._before("delete", path)
-        super().delete(path)
 
 
 @pytest.mark.parametrize("failing", ["_shadow/spec.json", "_shadow/segments", "_shadow/snapshots"])

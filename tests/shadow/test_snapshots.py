@@ -26,8 +26,12 @@ SNAPSHOT = Snapshot(
     partitions={"": 7, "dt=ü": 0},
     columns={"url": "string", "a.b": "list<item: int32>"},
     spec_crc32=123,
+    buckets=4,
+    source="/lake",
     committed_at="2026-01-01T00:00:00.000000Z",
     batch="batch-1",
+    commit_id="t",
+    parent_id="s",
     counts={"new": 1},
 )
 
@@ -101,7 +105,7 @@ def test_a_snapshot_under_another_number_is_noticed(storage: Storage) -> None:
         read_snapshot(storage, 2)
 
 
-@pytest.mark.parametrize("member", ["operation", "segments", "partitions", "columns", "spec_crc32", "batch"])
+@pytest.mark.parametrize("member", ["operation", "segments", "columns", "spec_crc32", "buckets", "commit_id"])
 def test_sound_json_that_is_no_snapshot_is_damage(storage: Storage, member: str) -> None:
     content = SNAPSHOT.to_json()
     del content[member]

@@ -79,7 +79,7 @@ def test_a_lost_spec_of_an_index_with_snapshots_is_damage_not_absence(storage: S
         lambda content: content.update(format_version=2, keys="in another shape"),
         lambda content: content["hash"].update(name="xxhash64"),
         lambda content: content["hash"].update(seed=43),
-        lambda content: content.update(layout="flat"),
+        lambda content: content.update(layout="spiral"),
         lambda content: content["keys"][0].update(type="geometry"),
     ],
 )

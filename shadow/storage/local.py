@@ -1,120 +1,25 @@
-"""The only place that opens files: an index or a source root, and what can be done below it.
-
-Paths are relative to the root, with forward slashes; an absolute path is taken as it is.
-"""
+"""Local disk, our own few lines: object-store libraries neither sync nor stage under names that engines skip."""
 
 import os
 import shutil
 import stat
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import Self
 
-from shadow.errors import AlreadyExists, StorageError, UsageError
-
-COPYING = "._COPYING_"  # what `hdfs dfs -put` calls a file it has not written whole
-
-
-class FileInfo(NamedTuple):
-    """A file as a listing shows it. `path` is relative to the root; the modification time is in nanoseconds."""
-
-    path: str
-    size: int
-    mtime_ns: int
-
-
-@dataclass
-class ReadStats:
-    """Ranged reads made and bytes they brought."""
-
-    reads: int = 0
-    bytes: int = 0
-
-
-class OpenFile(Protocol):
-    """An open file, closed by whoever opened it (it is a context manager)."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def mtime_ns(self) -> int: ...
-
-    def read_range(self, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes from `offset`; StorageError when the file ends before."""
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Several (offset, length) at once, in the order asked."""
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class Storage(Protocol):
-    """A root on some store. Not bound to a thread."""
-
-    @property
-    def root(self) -> str: ...
-
-    def open(self, path: str, stats: ReadStats | None = None) -> OpenFile:
-        """Open for ranged reads. FileNotFoundError when there is no such file (NotADirectoryError when a folder of its
-        path is a file), IsADirectoryError for a folder."""
-
-    def read(self, path: str) -> bytes:
-        """A whole small file. Errors as of `open`."""
-
-    def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a file that appears whole, durable, and only if the name is free (AlreadyExists)."""
-
-    def move_new(self, path: str, target: str) -> None:
-        """Give a file another name, durable, and only if that is free (AlreadyExists)."""
-
-    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
-        """The files below a folder, ordered by path; with `hidden` also those that `is_hidden` speaks of."""
-
-    def delete(self, path: str) -> None:
-        """Remove a file; nothing happens where it is gone already."""
-
-    def delete_folder(self, path: str) -> None:
-        """Remove a folder with all that is in it; nothing happens where it is gone already."""
-
-
-def is_hidden(name: str) -> bool:
-    """Whether engines skip a file or folder of this name: the rule of Spark, which reads a partition folder `_a=1`."""
-    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith(COPYING)
-
-
-def storage_at(location: str) -> Storage:
-    """The storage of a path or URL. What follows `file:` is taken as it is: a % in it is a % (as in Spark)."""
-    if not location:
-        raise UsageError("an empty path; expected a folder (. is the current one)")
-    scheme, colon, rest = location.partition("://")
-    if location.startswith("file:/") and not colon:
-        return LocalStorage(location.removeprefix("file:"))
-    if colon and scheme == "file":
-        host, slash, path = rest.partition("/")
-        if host not in ("", "localhost"):
-            raise StorageError(f"{location}: a file URL names no host; expected file:///path")
-        return LocalStorage(slash + path)
-    if colon:
-        raise StorageError(f"{location}: stores of {scheme}:// cannot be reached by this version; expected a path")
-    return LocalStorage(location)
+from shadow.errors import AlreadyExists, FileChanged, StorageError
+from shadow.fingerprint import difference
+from shadow.storage.contract import STAGED, FileInfo, ReadStats, is_hidden
 
 
 class LocalFile:
-    """An open local file; reads do not move a position, so threads may share it."""
+    """An open local file; reads do not move a position, so threads may share it. A file that takes its name later is
+    not seen."""
+
+    etag = ""
 
     def __init__(self, path: Path, stats: ReadStats | None) -> None:
         self._fd = -1
@@ -159,14 +64,19 @@ class LocalFile:
 
 
 class LocalStorage:
-    """A folder of the local file system. A put is a temporary name, synced, then link(2): create-only and durable."""
+    """A folder of the local file system. A put is a temporary name, synced, then link(2): create-only and durable. An
+    absolute path is taken as it is."""
 
     def __init__(self, root: str) -> None:
         self._root = Path(os.path.abspath(root))
         self.root = str(self._root)
 
-    def open(self, path: str, stats: ReadStats | None = None) -> LocalFile:
-        return LocalFile(self._root / path, stats)
+    def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> LocalFile:
+        file = LocalFile(self._root / path, stats)
+        if known is not None and (how := difference(known, file)):
+            file.close()
+            raise FileChanged(file.name, how, file.size)
+        return file
 
     def read(self, path: str) -> bytes:
         return (self._root / path).read_bytes()
@@ -174,7 +84,7 @@ class LocalStorage:
     def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
         target = self._root / path
         self._make_folders(target.parent)
-        staged = target.parent / f"_staged-{uuid.uuid4().hex}"  # engines skip the name
+        staged = target.parent / f"{STAGED}{uuid.uuid4().hex}"
         try:
             with staged.open("xb") as file:
                 file.writelines(chunks)

@@ -1,0 +1,43 @@
+"""gnomon history: the snapshots of an index."""
+
+from typing import Annotated
+
+import typer
+
+from gnomon.failures import FAILED, FOUND
+from gnomon.output import complain, print_json, say
+from shadow.history import Record
+from shadow.history import history as read_history
+from shadow.storage import storage_at
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def history(
+    index: Annotated[str, typer.Argument(help="The index folder.")],
+    json: Annotated[bool, typer.Option("--json", help="Print each snapshot as a JSON line.")] = False,
+) -> int:
+    """Show the snapshots that are kept, the newest last; gnomon get --snapshot asks one of them."""
+    records = read_history(storage_at(index))
+    if not json:
+        say("snapshot  committed                    operation        rows  segments  buckets  what")
+    for record in records:
+        if json:
+            print_json(record.to_json())
+        elif record.error:
+            complain(record.error)
+        else:
+            say(as_text(record))
+    return FAILED if any(record.error for record in records) else FOUND
+
+
+def as_text(record: Record) -> str:
+    """A snapshot on one line."""
+    counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in record.counts.items() if count]
+    what = ", ".join([f"batch {record.batch}"] * (record.batch is not None) + counts)
+    line = (
+        f"{record.snapshot:>8}  {record.committed_at:<27}  {record.operation:<9}  {record.rows:>10,}  "
+        f"{record.segments:>8}  {record.buckets:>7}  {what}"
+    )
+    return line.rstrip()

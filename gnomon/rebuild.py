@@ -1,0 +1,28 @@
+"""gnomon rebuild: another number of buckets."""
+
+from typing import Annotated
+
+import typer
+
+from gnomon.compact import as_text
+from gnomon.output import print_json, say
+from shadow.compact import rebuild as rebuild_index
+from shadow.storage import storage_at
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def rebuild(
+    index: Annotated[str, typer.Argument(help="The index folder.")],
+    buckets: Annotated[int, typer.Option(help="The number of hash buckets to have.")],
+    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
+) -> None:
+    """Distribute all entries to another number of buckets, without reading the source. Answers stay the same."""
+    result = rebuild_index(storage_at(index), buckets)
+    if json:
+        print_json(result.to_json())
+    elif not result.committed:
+        say(f"nothing to do: snapshot {result.snapshot} has {result.buckets} buckets")
+    else:
+        say(as_text(result))

@@ -1,0 +1,47 @@
+"""gnomon vacuum: remove what no kept snapshot needs."""
+
+import re
+from typing import Annotated
+
+import typer
+
+from gnomon.output import megabytes, print_json, say
+from shadow import UsageError
+from shadow.storage import storage_at
+from shadow.vacuum import vacuum as vacuum_index
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@app.command()
+def vacuum(
+    index: Annotated[str, typer.Argument(help="The index folder.")],
+    grace: Annotated[str, typer.Option(help="Spare what was superseded less than this ago: 30m, 24h, 7d.")] = "24h",
+    keep: Annotated[int, typer.Option(help="Spare this many of the newest snapshots, however old.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
+) -> None:
+    """Remove old snapshots, the files that only they need, and what crashed builds left a day ago or before."""
+    result = vacuum_index(storage_at(index), parse_duration(grace), keep, dry_run)
+    if json:
+        print_json(result.to_json())
+        return
+    if dry_run:
+        for file in result.files:
+            say(f"{file.path} ({file.kind}, {megabytes(file.size)})")
+    counts = ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in result.counts.items())
+    kept = f"{len(result.kept)} snapshot{'' if len(result.kept) == 1 else 's'} kept"
+    if not counts:
+        say(f"nothing to remove; {kept}")
+    else:
+        say(f"{'would remove' if dry_run else 'removed'} {counts}: {megabytes(result.bytes)}; {kept}")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a number with its unit."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
+    if not match:
+        raise UsageError(f"--grace: expected a number with its unit, like 90s, 30m, 24h or 7d, found {text!r}")
+    return float(match[1]) * SECONDS[match[2]]

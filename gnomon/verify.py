@@ -1,0 +1,55 @@
+"""gnomon verify: proof that an index is whole and that its pointers lead where they say."""
+
+from typing import Annotated
+
+import typer
+
+from gnomon.failures import FAILED, FOUND
+from gnomon.output import megabytes, print_json, say
+from shadow.plain_table import PlainTable
+from shadow.report import Report
+from shadow.storage import storage_at
+from shadow.verify import ENTRIES_PER_FILE
+from shadow.verify import verify as verify_index
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def verify(
+    index: Annotated[str, typer.Argument(help="The index folder.")],
+    all: Annotated[bool, typer.Option("--all", help="Compare every entry with its row, not a few a file.")] = False,
+    snapshot: Annotated[int | None, typer.Option(help="Verify this snapshot, not the newest.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON line.")] = False,
+) -> int:
+    """Read every file of an index and follow pointers to rows. Prints each fault; exit code 3 when there is one."""
+    report = verify_index(storage_at(index), None if all else ENTRIES_PER_FILE, snapshot)
+    if json:
+        print_json(report.to_json())
+    else:
+        for line in as_text(report):
+            say(line)
+    return FOUND if report.is_sound else FAILED
+
+
+def as_text(report: Report) -> list[str]:
+    """The report for people: each fault, then what was looked at."""
+    lines = [f"fault: {fault}" for fault in report.faults]
+    if report.not_covered:
+        lines.append(f"not covered yet: {len(report.not_covered):,} files of the source; run gnomon build")
+    if report.plain_table is not None and not report.plain_table.equals_snapshot:
+        lines.append(f"a plain table on the folder shows {beyond(report.plain_table)} beyond the snapshot")
+    number = "?" if report.snapshot is None else report.snapshot
+    found = f"{len(report.faults):,} faults" if report.faults else "sound"
+    lines.append(
+        f"snapshot {number}: {found}; read {report.index_files:,} index files ({megabytes(report.bytes)}) of "
+        f"{report.entries:,} entries, compared {report.rows_compared:,} rows of {report.source_files:,} source files"
+    )
+    return lines
+
+
+def beyond(table: PlainTable) -> str:
+    """What a plain table shows that the snapshot does not."""
+    files = f"{len(table.extra_files):,} files" if table.extra_files else ""
+    entries = f"{table.dead_entries:,} entries of files that changed or vanished" if table.dead_entries else ""
+    return " and ".join(filter(None, [files, entries]))

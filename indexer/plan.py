@@ -1,0 +1,86 @@
+"""What a build has to do: the source as it is now against the newest snapshot. Nothing is read but listings and the
+index's own metadata, and nothing is written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from indexer.files import detect_format
+from indexer.specs import Request, check_request
+from shadow.adopt import adoptable, with_adopted
+from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root
+from shadow.errors import IndexNotFound, StorageError, UsageError
+from shadow.segments import SourceFileEntry
+from shadow.snapshots import newest_snapshot
+from shadow.spec import read_spec
+from shadow.storage import Storage, storage_at
+from shadow.view import View, open_view
+from sources import FORMATS
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The index as it is (no `view` before its first commit), the source's files as they are now, and how they differ
+    from what the index covers; those that are `adopted` do not."""
+
+    storage: Storage
+    root: SourceRoot
+    view: View | None
+    format: str
+    partitions: tuple[str, ...]
+    adopted: Mapping[str, SourceFileEntry]
+    difference: Diff
+
+    def to_json(self) -> dict[str, Any]:
+        """What `gnomon build --dry-run --json` prints."""
+        return {
+            "index": self.storage.root,
+            "source": self.root.location,
+            "snapshot": self.view.snapshot.number if self.view else None,
+            "new": [{"path": info.path, "size": info.size} for info in self.difference.new],
+            "changed": [{"path": info.path, "size": info.size} for info in self.difference.changed],
+            "vanished": list(self.difference.vanished),
+            "adopted": sorted(self.adopted),
+        }
+
+
+def plan(source: str, index: str, request: Request, format: str, adopt: bool = False) -> Plan:
+    """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index. With `adopt`
+    the source may be a copy elsewhere, and files of it count as covered that hold what was indexed."""
+    if format not in ("auto", *FORMATS):
+        raise UsageError(f"format: expected one of auto, {', '.join(FORMATS)}, found {format!r}")
+    storage, root = storage_at(index), source_root(source)
+    check_apart(root, storage)
+    _check_folder(storage)
+    view = _open(storage)
+    files = root.list()
+    partitions = root.partitions(files)
+    format_name = format if format != "auto" else view.spec.format if view else detect_format(root, files)
+    if view is None:
+        return Plan(storage, root, view, format_name, partitions, {}, diff(files, ()))
+    spec = replace(view.spec, source=root.location) if adopt else view.spec
+    check_request(spec, request, root, format_name, partitions, storage.root)
+    adopted = adoptable(root, view, files) if adopt else {}
+    return Plan(
+        storage, root, view, format_name, partitions, adopted, diff(files, with_adopted(view.segments, adopted))
+    )
+
+
+def _check_folder(storage: Storage) -> None:
+    """Refuse an index that is a file, before any work."""
+    try:
+        storage.open("").close()
+    except (FileNotFoundError, IsADirectoryError):
+        return
+    except NotADirectoryError:
+        pass
+    raise StorageError(f"{storage.root}: a file is there, or above it; expected a folder for the index")
+
+
+def _open(storage: Storage) -> View | None:
+    """The newest snapshot; None where there is no index yet, or one whose first build never committed."""
+    try:
+        read_spec(storage)
+    except IndexNotFound:
+        return None
+    return open_view(storage) if newest_snapshot(storage) is not None else None

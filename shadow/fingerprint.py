@@ -1,0 +1,30 @@
+"""Whether a file is still the one on record: the only place that compares fingerprints (size, time, etag)."""
+
+from typing import Protocol
+
+ANY_TIME = -1  # of a file whose name is never used twice: its size is all that is on record
+
+
+class Fingerprinted(Protocol):
+    """A file as a listing, an open file or a segment's list shows it."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def mtime_ns(self) -> int: ...
+
+    @property
+    def etag(self) -> str: ...
+
+
+def difference(known: Fingerprinted, found: Fingerprinted) -> str:
+    """How the file that was found differs from the one on record, in words; empty where it does not.
+
+    The store's etag decides where both have one: times are coarser, and a listing and a read may show different
+    fractions of the same second."""
+    if known.size != found.size:
+        return f"then {known.size} bytes, now {found.size}"
+    if known.etag and found.etag:
+        return "" if known.etag == found.etag else "its etag differs"
+    return "" if known.mtime_ns in (ANY_TIME, found.mtime_ns) else "its time differs"

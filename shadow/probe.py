@@ -1,0 +1,34 @@
+"""Whether a store lets one writer win: without that two builds at once could overwrite one another's commits."""
+
+import secrets
+from weakref import WeakSet
+
+from shadow.errors import AlreadyExists, UnsafeStore
+from shadow.storage import Storage
+
+PROBE_FOLDER = "_shadow/probe"
+
+_probed: WeakSet[Storage] = WeakSet()
+
+
+def probe(storage: Storage) -> None:
+    """Before a program's first write to an index: of two create-only puts of one name the second must lose. Asked once
+    of a Storage object. UnsafeStore when it wins; then nothing but the probe was written, and that is removed."""
+    if storage in _probed:
+        return
+    path = f"{PROBE_FOLDER}/{secrets.token_hex(16)}"
+    try:
+        storage.put_new(path, [b"first"])
+        storage.put_new(path, [b"second"])
+    except AlreadyExists:
+        refused = True
+    else:
+        refused = False
+    storage.delete(path)
+    if not refused:
+        raise UnsafeStore(
+            f"{storage.root}: of two create-only writes of {path} the second should have been refused, found that it "
+            "replaced the first: two builds could lose each other's commits; nothing was written, use a store that "
+            "honours the condition (If-None-Match)"
+        )
+    _probed.add(storage)

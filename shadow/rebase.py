@@ -1,0 +1,203 @@
+"""What a build changes, and what of it is left when others have committed meanwhile. Segments in, segments out: nothing
+here reads or writes.
+
+A build was made for one snapshot, its base; it is committed on the newest one. Where these are the same, everything of
+it is left. A source file counts in one segment only, whoever indexed it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from shadow.errors import ShadowError
+from shadow.fingerprint import difference
+from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
+from shadow.snapshots import Snapshot
+from shadow.spec import IndexSpec
+from shadow.storage import FileInfo
+
+Fingerprint = tuple[int, int, str]
+Current = Callable[[], Iterable[FileInfo]]
+
+
+class BuildFailed(ShadowError):
+    """What was written is not what was read; nothing was committed."""
+
+
+class ConcurrentCommit(ShadowError):
+    """What another commit did cannot be brought together with ours; nothing of ours is visible."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a commit adds and takes away: one new segment of these files, if any. `dead` holds all dead ordinals of the
+    segments it names; `replaced` the segments whose live source files the new one covers, with the same entries;
+    `buckets` another number of buckets, to which all live segments are replaced; `columns` are added to those known."""
+
+    operation: str
+    index_files: Sequence[IndexFileEntry]
+    source_files: Sequence[SourceFileEntry]
+    dead: Mapping[str, frozenset[int]]
+    columns: Mapping[str, str]
+    batch: str | None = None
+    counts: Mapping[str, int] | None = None
+    replaced: frozenset[str] = frozenset()
+    buckets: int | None = None
+
+
+class State(NamedTuple):
+    """A snapshot and its segments; None before the first commit."""
+
+    snapshot: Snapshot | None
+    segments: tuple[Segment, ...] = ()
+
+
+def check_changes(base: State, changes: Changes, ours: Segment) -> None:
+    """BuildFailed when the changes do not fit the snapshot they were made for: a file would count twice, or be lost
+    from a segment that is replaced."""
+    covers = {file.path: _fingerprint(file) for file in ours.source_files}
+    if len(covers) < len(ours.source_files):
+        raise BuildFailed("a source file is twice in one segment; nothing was committed")
+    killed = _killed(base, changes)
+    for segment in base.segments:
+        is_replaced = segment.id in changes.replaced
+        for path, file in segment.live.items():
+            stays = (path, _fingerprint(file)) not in killed
+            if stays and is_replaced and covers.get(path) != _fingerprint(file):
+                raise BuildFailed(f"{path}: not in the segment that replaces {segment.id}; nothing was committed")
+            if stays and not is_replaced and path in covers:
+                raise BuildFailed(f"{path}: indexed though the index covers it already; nothing was committed")
+    there = {segment.id for segment in base.segments}
+    if changes.replaced - there or (changes.buckets is not None and there - changes.replaced):
+        raise BuildFailed("the segments that are replaced are not those of the snapshot; nothing was committed")
+
+
+def rebase(
+    base: State, now: State, changes: Changes, ours: Segment, current: Current | None = None
+) -> tuple[Segment, ...]:
+    """The live segments when the changes that were made for `base` are committed on `now`.
+
+    `current` lists the source: it is asked where `now` covers a file of ours as it was at another time.
+    ConcurrentCommit when the changes have to be made anew."""
+    _check_replaced(now, changes)
+    killed = _killed(base, changes)
+    moved = _moved(base, changes, killed)
+    in_source = _Source(current)
+    dead = {segment.id: set(segment.dead) for segment in (*now.segments, ours)}
+    theirs: dict[str, tuple[str, int, SourceFileEntry]] = {}
+    still: set[str] = set()  # what the replaced segments cover now
+    for segment in now.segments:
+        for ordinal, file in _live(segment):
+            if segment.id in changes.replaced:
+                still.add(file.path)
+            elif (file.path, _fingerprint(file)) in killed:
+                dead[segment.id].add(ordinal)
+            else:
+                theirs[file.path] = (segment.id, ordinal, file)
+    for ordinal, file in _live(ours):
+        if file.path in moved and file.path not in still:  # it died meanwhile
+            dead[ours.id].add(ordinal)
+        elif file.path in theirs:
+            segment_id, their_ordinal, their = theirs[file.path]
+            if _fingerprint(their) != _fingerprint(file) and in_source.holds(file):
+                dead[segment_id].add(their_ordinal)
+            else:
+                dead[ours.id].add(ordinal)
+    kept = [segment for segment in (*now.segments, ours) if segment.id not in changes.replaced]
+    after = (replace(segment, dead=frozenset(dead[segment.id])) for segment in kept)
+    return tuple(segment for segment in after if segment.live)
+
+
+def is_committed(now: State, commit_id: str) -> bool:
+    """Whether the commit was made, though the store did not tell."""
+    ids = {segment.id for segment in now.segments}
+    return commit_id in ids or (now.snapshot is not None and now.snapshot.commit_id == commit_id)
+
+
+def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool:
+    """Whether a commit would say nothing new: it moves no file, loads no batch and sets no number of buckets."""
+    return tuple(after) == now.segments and changes.batch is None and changes.buckets is None
+
+
+def check_same_kind(base: State, now: State, spec: IndexSpec, where: str) -> None:
+    """ConcurrentCommit when the newest snapshot is of another spec, or another number of buckets, than the index files
+    were written for."""
+    made_for = _kind(base.snapshot) if base.snapshot else (spec.checksum, spec.buckets, spec.source)
+    if now.snapshot is None:
+        if base.snapshot is not None:
+            raise ConcurrentCommit(f"{where}: all snapshots were removed meanwhile; nothing was changed, run it again")
+    elif _kind(now.snapshot) != made_for:
+        raise ConcurrentCommit(
+            f"{where}: snapshot {now.snapshot.number} was committed meanwhile, with another spec, number of buckets or "
+            f"source (expected {made_for[1]} buckets of {made_for[2]}, found {now.snapshot.buckets} of "
+            f"{now.snapshot.source}); nothing was changed, run it again"
+        )
+
+
+def _kind(snapshot: Snapshot) -> tuple[int, int, str]:
+    return snapshot.spec_crc32, snapshot.buckets, snapshot.source
+
+
+def columns_after(base: State, now: State, changes: Changes) -> dict[str, str]:
+    """The source's columns with their types: those that are known, and what the build saw of others."""
+    before = base.snapshot.columns if base.snapshot else {}
+    seen = {name: kind for name, kind in changes.columns.items() if before.get(name) != kind}
+    return (now.snapshot.columns if now.snapshot else {}) | seen
+
+
+class _Source:
+    """The files that the source holds now, listed when they are first asked for."""
+
+    def __init__(self, current: Current | None) -> None:
+        self._current = current
+        self._files: dict[str, FileInfo] | None = None
+
+    def holds(self, file: SourceFileEntry) -> bool:
+        if self._files is None:
+            if self._current is None:
+                raise ConcurrentCommit(
+                    f"{file.path}: another build indexed another state of it; nothing was changed, run it again"
+                )
+            self._files = {info.path: info for info in self._current()}
+        found = self._files.get(file.path)
+        return found is not None and not difference(file, found)
+
+
+def _fingerprint(file: SourceFileEntry) -> Fingerprint:
+    return file.size, file.mtime_ns, file.etag
+
+
+def _live(segment: Segment) -> Iterator[tuple[int, SourceFileEntry]]:
+    return ((i, file) for i, file in enumerate(segment.source_files) if i not in segment.dead)
+
+
+def _killed(base: State, changes: Changes) -> set[tuple[str, Fingerprint]]:
+    """The files that the build found changed or gone, as they were indexed: whatever segment covers them by now."""
+    return {
+        (file.path, _fingerprint(file))
+        for segment in base.segments
+        for ordinal, file in _live(segment)
+        if ordinal in changes.dead.get(segment.id, ())
+    }
+
+
+def _moved(base: State, changes: Changes, killed: set[tuple[str, Fingerprint]]) -> set[str]:
+    """The files that our segment has from those that it replaces."""
+    replaced = (segment for segment in base.segments if segment.id in changes.replaced)
+    files = (file for segment in replaced for file in segment.live.values())
+    return {file.path for file in files if (file.path, _fingerprint(file)) not in killed}
+
+
+def _check_replaced(now: State, changes: Changes) -> None:
+    there = {segment.id for segment in now.segments}
+    gone = changes.replaced - there
+    if gone:
+        raise ConcurrentCommit(
+            f"segment {min(gone)} was replaced or dropped by another commit meanwhile; nothing was changed, "
+            "run it again"
+        )
+    if changes.buckets is not None and there - changes.replaced:
+        raise ConcurrentCommit(
+            f"segment {min(there - changes.replaced)} was added by another commit while the buckets were changed; "
+            "nothing was changed, run it again"
+        )

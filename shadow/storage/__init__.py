@@ -1,0 +1,27 @@
+"""The only place that opens files: local disks, object stores, HDFS.
+
+- `contract`  what every store must give
+- `locations` a path or URL to its store
+- `local`     local disk
+- `objects`   S3, Google Cloud Storage, Azure, memory
+- `webhdfs`   HDFS
+- `retries`   calls that may be made again, and how often
+- `ranges`    several ranged reads as few larger ones
+"""
+
+from shadow.storage.contract import FileInfo, OpenFile, ReadStats, Storage, is_hidden
+from shadow.storage.local import LocalStorage
+from shadow.storage.locations import is_local, join, split, storage_at
+
+__all__ = [
+    "FileInfo",
+    "LocalStorage",
+    "OpenFile",
+    "ReadStats",
+    "Storage",
+    "is_hidden",
+    "is_local",
+    "join",
+    "split",
+    "storage_at",
+]

@@ -1,0 +1,103 @@
+"""What every store must give: an index or a source root, and what can be done below it.
+
+Paths are relative to the root, with forward slashes. A name that the store cannot hold is a StorageError. So is a store
+that refuses, does not answer, or goes on failing: one line that says where, what and what to do.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+COPYING = "._COPYING_"  # what `hdfs dfs -put` calls a file it has not written whole
+STAGED = "_staged-"  # begins the name of a file that is being written, or was left behind; engines skip it
+
+
+class FileInfo(NamedTuple):
+    """A file as a listing shows it. `path` is relative to the root; the modification time is in nanoseconds; `etag` is
+    what the store calls this state of the file, empty where it has no such name (`shadow.fingerprint` compares)."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    etag: str = ""
+
+
+@dataclass
+class ReadStats:
+    """Ranged reads made and bytes they brought."""
+
+    reads: int = 0
+    bytes: int = 0
+
+
+class OpenFile(Protocol):
+    """An open file, closed by whoever opened it (it is a context manager). Threads may share it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def mtime_ns(self) -> int: ...
+
+    @property
+    def etag(self) -> str: ...
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        """Exactly `length` bytes from `offset`, of the file that was opened; StorageError when it ends before,
+        FileChanged or FileNotFoundError when another file has its name by now and the store does not keep the old."""
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Several (offset, length) at once, in the order asked: one round trip on a store that can. Errors as above."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Storage(Protocol):
+    """A root on some store. Not bound to a thread; can be pickled and used after a fork, where it makes its own
+    connections."""
+
+    @property
+    def root(self) -> str: ...
+
+    def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> OpenFile:
+        """Open for ranged reads. FileNotFoundError when there is no such file (NotADirectoryError when a folder of its
+        path is a file), IsADirectoryError for a folder.
+
+        `known` is the file on record: another one is FileChanged. A store that can compare on the way then makes no
+        call here, so that this, or that the file is gone, may show at a read only."""
+
+    def read(self, path: str) -> bytes:
+        """A whole small file. FileNotFoundError, NotADirectoryError, IsADirectoryError when there is none."""
+
+    def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file that appears whole, durable, and only if the name is free (AlreadyExists). A reply that is lost
+        is settled: the put is repeated, and a file that it finds is asked whether it is ours. StorageError where even
+        that fails: it may have been written or not."""
+
+    def move_new(self, path: str, target: str) -> None:
+        """Give a file another name, durable, and only if that is free (AlreadyExists). It may have both names for a
+        while, or, after a crash, for good; it never has none."""
+
+    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
+        """The files below a folder, ordered by path; with `hidden` also those that `is_hidden` speaks of."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file; nothing happens where it is gone already."""
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder with all that is in it; nothing happens where it is gone already."""
+
+
+def is_hidden(name: str) -> bool:
+    """Whether engines skip a file or folder of this name: the rule of Spark, which reads a partition folder `_a=1`."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith(COPYING)

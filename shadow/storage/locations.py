@@ -1,0 +1,72 @@
+"""From a path or URL to its store."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from shadow.errors import StorageError, UsageError
+from shadow.storage.contract import Storage
+from shadow.storage.local import LocalStorage
+
+# Scheme: the module and the class that reaches its store, imported when it is asked for, and the package that it needs.
+STORES = {
+    "memory": ("shadow.storage.objects", "ObjectStorage", "obstore"),
+    "s3": ("shadow.storage.objects", "ObjectStorage", "obstore"),
+    "gs": ("shadow.storage.objects", "ObjectStorage", "obstore"),
+    "az": ("shadow.storage.objects", "ObjectStorage", "obstore"),
+    "hdfs": ("shadow.storage.webhdfs", "WebHdfsStorage", ""),
+}
+ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}
+
+
+def storage_at(location: str) -> Storage:
+    """The storage of a path or URL. What follows the scheme is taken as it is: a % in it is a % (as in Spark)."""
+    if not location:
+        raise UsageError("an empty path; expected a folder (. is the current one)")
+    scheme, colon, rest = location.partition("://")
+    if location.startswith("file:/") and not colon:
+        return LocalStorage(location.removeprefix("file:"))
+    if not colon:
+        return LocalStorage(location)
+    if scheme == "file":
+        host, slash, path = rest.partition("/")
+        if host not in ("", "localhost"):
+            raise StorageError(f"{location}: a file URL names no host; expected file:///path")
+        return LocalStorage(slash + path)
+    return _remote(location, ALIASES.get(scheme, scheme), rest)
+
+
+def _remote(location: str, scheme: str, rest: str) -> Storage:
+    if scheme not in STORES:
+        known = ", ".join(f"{name}://" for name in STORES)
+        raise StorageError(f"{location}: stores of {scheme}:// are not known; expected a path, or one of {known}")
+    module, name, package = STORES[scheme]
+    try:
+        store: Callable[[str], Storage] = getattr(import_module(module), name)
+    except ImportError as error:
+        raise StorageError(
+            f"{location}: stores of {scheme}:// need the package {package}, which is not installed ({error}); "
+            f"expected it here: pip install {package}"
+        ) from None
+    host, _, path = rest.partition("/")
+    parts = path.strip("/").split("/") if path.strip("/") else []
+    if any(part in ("", ".", "..") for part in parts):
+        raise UsageError(f"{location}: a part of the path is empty, . or ..; expected names only")
+    return store("/".join([f"{scheme}://{host}", *parts]))
+
+
+def is_local(root: str) -> bool:
+    """Whether a storage's root is a path that every program on this machine can open."""
+    return root.startswith("/")
+
+
+def split(root: str) -> tuple[str, str]:
+    """A storage's root as the root above it, and the name in there; no name where there is nothing above."""
+    above, _, name = root.rpartition("/")
+    if above.endswith(":/") or not name:  # s3://bucket, /
+        return root, ""
+    return above or "/", name
+
+
+def join(root: str, path: str) -> str:
+    """The location of a path below a storage's root."""
+    return f"{root.rstrip('/')}/{path}" if path else root

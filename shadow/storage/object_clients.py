@@ -1,0 +1,78 @@
+"""Connections to object stores: made by each process for itself, with the settings of its environment."""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+
+from shadow.errors import StorageError
+from shadow.storage.retries import Patience
+
+READERS = 16  # requests at a time, of one process
+MAKERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+
+
+class Clients(NamedTuple):
+    """Connections of one process: a put may take long before the store says a word, a read may not."""
+
+    pid: int
+    reads: Any
+    puts: Any
+
+
+def connect(scheme: str, bucket: str, patience: Patience) -> Clients:
+    """Connections to a bucket. obstore reads credentials, region and endpoint from the environment itself."""
+    if scheme == "memory":
+        store = _memory(bucket)
+        return Clients(os.getpid(), store, store)
+    _check_not_forked(f"{scheme}://{bucket}")
+    endpoint = next((os.environ[name] for name in ENDPOINTS[scheme] if os.environ.get(name)), "")
+    options: dict[str, Any] = {
+        "connect_timeout": timedelta(seconds=patience.connect),
+        "timeout": timedelta(seconds=patience.request),
+        "allow_http": endpoint.startswith("http://"),
+    }
+    reading = {**options, "read_timeout": timedelta(seconds=patience.read)}
+    # Calls are made again in one place, `retried`, which knows of each whether that is safe.
+    stores = [MAKERS[scheme](bucket, client_options=o, retry_config={"max_retries": 0}) for o in (reading, options)]
+    return Clients(os.getpid(), *stores)
+
+
+def readers() -> ThreadPoolExecutor:
+    """The threads of this process that read side by side."""
+    pid = os.getpid()
+    with _lock:
+        if pid not in _pools:
+            _pools[pid] = ThreadPoolExecutor(READERS, "gnomon-read")
+        return _pools[pid]
+
+
+_lock = threading.Lock()
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_stores: dict[str, Any] = {}  # in memory, by name
+_pools: dict[int, ThreadPoolExecutor] = {}
+_connected: dict[str, int] = {}  # "first": the process that made the first connection
+
+
+def _memory(name: str) -> Any:
+    with _lock:
+        return _stores.setdefault(name, MemoryStore())
+
+
+def _check_not_forked(where: str) -> None:
+    """Refuse where a parent process had connections before it forked: obstore's threads are not there in the child,
+    whose calls would hang, or bring the parent down (they share what the parent waits on)."""
+    if _connected.setdefault("first", os.getpid()) != os.getpid():
+        raise StorageError(
+            f"{where}: this process was forked from one that had used an object store; expected a fresh one: start it "
+            "with multiprocessing's spawn or forkserver, or use the store after the fork only"
+        )

@@ -1,0 +1,98 @@
+"""What obstore's errors mean: what may pass, what the caller did, what the store refuses."""
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    NotSupportedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+
+from shadow.errors import StorageError
+from shadow.storage.retries import Passing
+
+NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not exist")
+STATUS = re.compile(r"status code: (\d{3})")
+CODE = re.compile(r"<Code>(.*?)</Code>")
+BAD_NAME = "Error parsing Path|empty path segment"
+METADATA_SERVICE = "169.254.169.254"  # asked for credentials where the environment has none
+MOST_WORDS = 300  # characters
+CREDENTIALS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "set GOOGLE_SERVICE_ACCOUNT or GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+Result = TypeVar("Result")
+
+
+class RangeRefused(Exception):
+    """The object ends before the range."""
+
+
+def translated(where: str, call: Callable[[], Result]) -> Result:
+    """Make a call once, with obstore's errors as ours. FileNotFoundError, AlreadyExistsError, PreconditionError and
+    RangeRefused mean something to the caller; Passing may be tried again."""
+    try:
+        return call()
+    except (AlreadyExistsError, PreconditionError):
+        raise
+    except FileNotFoundError as error:
+        if NO_BUCKET.search(str(error)):
+            raise no_bucket(where) from None
+        raise FileNotFoundError(f"{where}: no such file") from None
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise _no_access(where, error) from None
+    except (InvalidPathError, NotSupportedError, UnknownConfigurationKeyError, ValueError) as error:
+        raise StorageError(f"{where}: a name or setting that the store cannot hold: {reason(error)}") from None
+    except BaseError as error:
+        raise _other(where, error) from None
+
+
+def status(error: BaseException) -> int | None:
+    """The HTTP status that an error speaks of."""
+    match = STATUS.search(str(error))
+    return int(match[1]) if match else None
+
+
+def reason(error: BaseException) -> str:
+    """What an error of obstore says, on one line: without its XML, and without the tree of its causes."""
+    text = str(error).partition("\n\nDebug source")[0]
+    code = CODE.search(text)
+    words = " ".join(text.partition("<?xml")[0].split()).rstrip(" :")[:MOST_WORDS]
+    return f"{words} {code[1]}" if code else words
+
+
+def _other(where: str, error: BaseError) -> Exception:
+    text, found = str(error), status(error)
+    if NO_BUCKET.search(text):
+        return no_bucket(where)
+    if re.search(BAD_NAME, text):
+        return StorageError(f"{where}: an object there has a name that cannot be a path; rename it: {reason(error)}")
+    if found == 416 or "Wanted range starting at" in text:
+        return RangeRefused()
+    if found in (401, 403):
+        return _no_access(where, error)
+    if METADATA_SERVICE in text:
+        return StorageError(f"{where}: no credentials for the store; {_cure(where)}")
+    if found is None or found >= 500 or found in (408, 409, 429):
+        return Passing(f"{where}: the store does not answer: {reason(error)}")
+    return StorageError(f"{where}: the store refuses: {reason(error)}")
+
+
+def no_bucket(where: str) -> StorageError:
+    return StorageError(f"{where}: the store has no such bucket; expected one that exists")
+
+
+def _no_access(where: str, error: BaseError) -> StorageError:
+    return StorageError(f"{where}: the store refuses access ({reason(error)}); {_cure(where)}")
+
+
+def _cure(where: str) -> str:
+    return CREDENTIALS.get(where.partition("://")[0], "see its settings")

@@ -1,0 +1,249 @@
+"""Object stores, on obstore: S3 and what speaks its language, Google Cloud Storage, Azure; memory (of this process).
+
+A put is one request with If-None-Match: * (or what the store calls that), so it is create-only, and whole or not at
+all. It carries a random word in the object's metadata: where a reply is lost, the object found says whose it is.
+There are no folders: `delete_folder` and listings go by the beginnings of names.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+from shadow.errors import AlreadyExists, FileChanged, StorageError
+from shadow.fingerprint import ANY_TIME, difference
+from shadow.storage.contract import FileInfo, ReadStats, is_hidden
+from shadow.storage.object_clients import Clients, connect, readers
+from shadow.storage.object_errors import RangeRefused, no_bucket, reason, status, translated
+from shadow.storage.ranges import Range, check, read_merged
+from shadow.storage.retries import Passing, Patience, retried
+
+OWNER = "gnomonput"  # metadata: which put wrote the object (Azure wants a name of letters)
+LARGEST_PUT = 5 << 30  # bytes: what S3 takes in one request; in parts it has no condition that obstore can set
+PAGE = 1000  # names
+PATIENCE = Patience()
+Result = TypeVar("Result")
+
+
+class ObjectFile:
+    """One state of an object: each read names that state's etag, and is refused where there is another by now."""
+
+    def __init__(self, storage: "ObjectStorage", info: FileInfo, stats: ReadStats | None) -> None:
+        self.name = f"{storage.root}/{info.path}"
+        self.size, self.mtime_ns, self.etag = info.size, info.mtime_ns, info.etag
+        self._storage = storage
+        self._path = info.path
+        self._stats = stats if stats is not None else ReadStats()
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        return self.read_ranges([(offset, length)])[0]
+
+    def read_ranges(self, ranges: Sequence[Range]) -> list[bytes]:
+        check(self.name, self.size, ranges)
+        return read_merged(ranges, self._read)
+
+    def _read(self, spans: Sequence[Range]) -> Sequence[bytes]:
+        self._stats.reads += len(spans)
+        self._stats.bytes += sum(length for _, length in spans)
+        if len(spans) == 1:
+            return [self._read_one(spans[0])]
+        return list(readers().map(self._read_one, spans))
+
+    def _read_one(self, span: Range) -> bytes:
+        offset, length = span
+        data, found = self._storage.get(self._path, self, span)
+        if how := difference(self, found):
+            raise FileChanged(self.name, how, found.size)
+        self.etag = self.etag or found.etag  # of an object whose size only was on record
+        if len(data) != length:
+            raise StorageError(f"{self.name}: expected {length} bytes at {offset}, the store sent {len(data)}")
+        return data
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class ObjectStorage:
+    """What lies below scheme://bucket/prefix. Connections are made when they are first needed, by each process."""
+
+    def __init__(self, root: str, patience: Patience = PATIENCE) -> None:
+        self.root = root
+        self._scheme, _, rest = root.partition("://")
+        self._bucket, _, self._prefix = rest.partition("/")
+        if not self._bucket:
+            raise StorageError(f"{root}: expected {self._scheme}://name/path, with the name of a bucket")
+        self._patience = patience
+        self._made = Clients(0, None, None)
+
+    def __reduce__(self) -> tuple[type["ObjectStorage"], tuple[str, Patience]]:
+        return ObjectStorage, (self.root, self._patience)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> ObjectFile:
+        if known is None or not (known.etag or known.mtime_ns == ANY_TIME):
+            found = self._head(path)
+            if known is not None and (how := difference(known, found)):
+                raise FileChanged(f"{self.root}/{path}", how, found.size)
+            known = found
+        return ObjectFile(self, known._replace(path=path), stats)
+
+    def _head(self, path: str) -> FileInfo:
+        if not path and not self._prefix:
+            raise IsADirectoryError(f"{self.root}: a bucket, not a file")
+        try:
+            return self._call(path, lambda: self._info(obstore.head(self._clients.reads, self._key(path)), path))
+        except FileNotFoundError:
+            if self._call(path, lambda: next(self._pages(path, 1), None)):
+                raise IsADirectoryError(f"{self.root}/{path}: not a file") from None
+            raise
+
+    def read(self, path: str) -> bytes:
+        return self._call(path, lambda: bytes(obstore.get(self._clients.reads, self._key(path)).bytes()))
+
+    def get(self, path: str, known: ObjectFile, span: Range) -> tuple[bytes, FileInfo]:
+        """Bytes of an object, and the object they are of. FileChanged where `known` is not what is there."""
+        options: Any = {"range": (span[0], sum(span))}
+        if known.etag:
+            options["if_match"] = known.etag
+
+        def get() -> tuple[bytes, FileInfo]:
+            answer = obstore.get(self._clients.reads, self._key(path), options=options)
+            return bytes(answer.bytes()), self._info(answer.meta, path)
+
+        try:
+            return self._call(path, get)
+        except PreconditionError:
+            raise FileChanged(known.name, "its etag differs") from None
+        except RangeRefused:
+            found = self._head(path)
+            raise FileChanged(known.name, difference(known, found) or "it changes now", found.size) from None
+
+    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
+        prefix = prefix.strip("/")
+        before = len(prefix) + 1 if prefix else 0
+        found = [self._info(item, self._path(item["path"])) for item in self._all(prefix)]
+        shown = (i for i in found if hidden or not any(map(is_hidden, i.path[before:].split("/"))))
+        for info in sorted(shown):
+            if info.size or self._is_object(info.path):
+                yield info
+
+    def _pages(self, prefix: str, least: int = PAGE) -> Iterator[Sequence[Any]]:
+        """Not all at once: a page is asked for when it is needed."""
+        return iter(obstore.list(self._clients.reads, self._key(prefix) or None, chunk_size=least))
+
+    def _all(self, prefix: str) -> Sequence[Any]:
+        """A listing that breaks off is begun again."""
+        return self._call(prefix, lambda: [item for page in self._pages(prefix) for item in page])
+
+    def _is_object(self, path: str) -> bool:
+        """Whether an empty object has just this name: a listing shows the mark of a folder (`name/`) without its
+        slash."""
+        try:
+            self._call(path, lambda: obstore.head(self._clients.reads, self._key(path)))
+        except FileNotFoundError:
+            return False
+        return True
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
+        data = b"".join(chunks)
+        key, where = self._key(path), f"{self.root}/{path}"
+        if len(data) > LARGEST_PUT:
+            raise StorageError(
+                f"{where}: {len(data):,} bytes; a create-only put takes {LARGEST_PUT:,} at most; use more buckets"
+            )
+        token = secrets.token_hex(16)
+        in_doubt = False
+
+        def put() -> None:
+            nonlocal in_doubt
+            try:
+                store = self._clients.puts
+                obstore.put(store, key, data, mode="create", use_multipart=False, attributes={OWNER: token})
+            except AlreadyExistsError as error:
+                conflict = status(error) == 409  # S3: another put is under way; Azure: the name is taken
+                if not (in_doubt or conflict):
+                    raise AlreadyExists(f"{where}: the name is taken") from None
+                owner = self._owner(key)
+                if owner is None:  # taken a moment ago, or by what hides below another name
+                    raise Passing(f"{where}: {reason(error)}") from None
+                if owner != token:
+                    raise AlreadyExists(f"{where}: the name is taken") from None
+            except FileNotFoundError:
+                raise no_bucket(where) from None
+            except BaseError:
+                in_doubt = True
+                raise
+
+        self._call(path, put)
+
+    def _owner(self, key: str) -> str | None:
+        """The word of the put that wrote an object, empty where it has none; None where there is no object."""
+        try:
+            found = obstore.get(self._clients.reads, key, options={"head": True})
+        except FileNotFoundError:
+            return None
+        return str(found.attributes.get(OWNER, ""))
+
+    def move_new(self, path: str, target: str) -> None:
+        """Read, put, deleted: the condition of a put is the one that is proven before the first write; of a copy many
+        stores know none."""
+        self.put_new(target, [self.read(path)])
+        self.delete(path)
+
+    def delete(self, path: str) -> None:
+        self._delete([self._key(path)], path)
+
+    def delete_folder(self, path: str) -> None:
+        keys = [item["path"] for item in self._all(path.strip("/"))]
+        for first in range(0, len(keys), PAGE):
+            self._delete(keys[first : first + PAGE], path)
+
+    def _delete(self, keys: Sequence[str], path: str) -> None:
+        try:
+            self._call(path, lambda: obstore.delete(self._clients.reads, keys))
+        except FileNotFoundError:  # some stores say so
+            if len(keys) > 1:
+                for key in keys:
+                    self._delete([key], path)
+
+    # -- names, connections --------------------------------------------------------------------------------------------
+
+    def _key(self, path: str) -> str:
+        parts = path.split("/") if path else []
+        if any(part in ("", ".", "..") for part in parts):
+            raise StorageError(f"{self.root}/{path}: a part of the path is empty, . or ..; expected names only")
+        return "/".join([*filter(None, [self._prefix]), *parts])
+
+    def _path(self, key: str) -> str:
+        return key[len(self._prefix) + 1 :] if self._prefix else key
+
+    def _info(self, meta: Any, path: str) -> FileInfo:
+        """Times in whole seconds, as all answers but some listings have them."""
+        seconds = int(meta["last_modified"].timestamp())
+        return FileInfo(path, meta["size"], seconds * 1_000_000_000, meta["e_tag"] or "")
+
+    @property
+    def _clients(self) -> Clients:
+        if self._made.pid != os.getpid():
+            self._made = connect(self._scheme, self._bucket, self._patience)
+        return self._made
+
+    def _call(self, path: str, call: Callable[[], Result]) -> Result:
+        """Make a call that may be repeated, until it is answered."""
+        where = f"{self.root}/{path}" if path else self.root
+        return retried(lambda: translated(where, call), self._patience)

@@ -1,0 +1,49 @@
+"""Several ranged reads as few larger ones: a request costs more than the bytes between two ranges."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from shadow.errors import StorageError
+
+GAP = 128 << 10  # bytes read in vain rather than ask once more
+LARGEST = 8 << 20  # bytes of a merged read; what is larger is better read side by side
+
+Range = tuple[int, int]  # offset, length
+
+
+def check(name: str, size: int, ranges: Sequence[Range]) -> None:
+    """StorageError for a range that the file does not hold."""
+    for offset, length in ranges:
+        if offset + length > size:
+            raise StorageError(f"{name}: expected {length} bytes at {offset}, the file ends at {size}")
+
+
+def read_merged(ranges: Sequence[Range], read: Callable[[Sequence[Range]], Sequence[bytes]]) -> list[bytes]:
+    """The bytes of each range, in the order asked; `read` is given few ranges, in file order, none empty."""
+    spans = merged(ranges)
+    starts = [start for start, _ in spans]
+    parts = read(spans) if spans else []
+    answer = []
+    for offset, length in ranges:
+        if not length:
+            answer.append(b"")
+            continue
+        place = bisect_right(starts, offset) - 1
+        begin = offset - starts[place]
+        part = parts[place]
+        answer.append(part if length == len(part) else part[begin : begin + length])
+    return answer
+
+
+def merged(ranges: Sequence[Range]) -> list[Range]:
+    """Ranges that hold all of these, with what is near in one, in file order."""
+    spans: list[Range] = []
+    for offset, length in sorted({span for span in ranges if span[1]}):
+        if spans:
+            start, before = spans[-1]
+            end = max(start + before, offset + length)
+            if offset < start + before or (offset <= start + before + GAP and end - start <= LARGEST):
+                spans[-1] = (start, end - start)
+                continue
+        spans.append((offset, length))
+    return spans

@@ -1,0 +1,192 @@
+"""HDFS, over WebHDFS: the namenode's and the datanodes' own HTTP, so that no Java and no Hadoop is needed here.
+
+A put writes a `_staged-` file, closes it, and renames it without overwrite: HDFS shows a name before its bytes, so a
+create of the name itself would be neither whole nor, where a writer died, ever finished. The file keeps its number
+through the rename, which settles what a lost reply, or an older gateway's "true", meant.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from operator import itemgetter
+from types import TracebackType
+from typing import Any, Self
+
+from shadow.errors import AlreadyExists, FileChanged, StorageError
+from shadow.fingerprint import difference
+from shadow.storage.contract import STAGED, FileInfo, ReadStats, is_hidden
+from shadow.storage.ranges import Range, check, read_merged
+from shadow.storage.retries import Passing, Patience, retried
+from shadow.storage.webhdfs_calls import ADDRESS, WebHdfs
+
+PATIENCE = Patience()
+DEAD_ENDS = (FileNotFoundError, NotADirectoryError)
+
+
+class HdfsFile:
+    """One state of a file: after each read the namenode is asked whether that is still what the name stands for."""
+
+    def __init__(self, storage: "WebHdfsStorage", info: FileInfo, stats: ReadStats | None) -> None:
+        self.name = f"{storage.root}/{info.path}"
+        self.size, self.mtime_ns, self.etag = info.size, info.mtime_ns, info.etag
+        self._storage = storage
+        self._path = info.path
+        self._stats = stats if stats is not None else ReadStats()
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        return self.read_ranges([(offset, length)])[0]
+
+    def read_ranges(self, ranges: Sequence[Range]) -> list[bytes]:
+        check(self.name, self.size, ranges)
+        return read_merged(ranges, self._read)
+
+    def _read(self, spans: Sequence[Range]) -> Sequence[bytes]:
+        self._stats.reads += len(spans)
+        self._stats.bytes += sum(length for _, length in spans)
+        try:
+            parts = [self._storage.read_span(self._path, span) for span in spans]
+        finally:
+            found = self._storage.status(self._path)  # a number never comes back: if it is there now, it always was
+            if how := difference(self, found):
+                raise FileChanged(self.name, how, found.size)
+        for (offset, length), part in zip(spans, parts, strict=True):
+            if len(part) != length:
+                raise StorageError(f"{self.name}: expected {length} bytes at {offset}, the store sent {len(part)}")
+        return parts
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class WebHdfsStorage:
+    """What lies below hdfs://namenode/path. The etag of a file is its number, which no other file ever has."""
+
+    def __init__(self, root: str, patience: Patience = PATIENCE) -> None:
+        self.root = root
+        _, _, path = root.removeprefix("hdfs://").partition("/")
+        self._folder = f"/{path}" if path else ""
+        self._patience = patience
+        self._hdfs = WebHdfs.of(root, patience)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> HdfsFile:
+        if known is None:
+            known = self.status(path)
+        return HdfsFile(self, known._replace(path=path), stats)
+
+    def status(self, path: str) -> FileInfo:
+        """A file as it is now. FileNotFoundError, NotADirectoryError, IsADirectoryError."""
+        found = self._ask("GET", "GETFILESTATUS", path)["FileStatus"]
+        if found["type"] != "FILE":
+            raise IsADirectoryError(f"{self.root}/{path}: not a file")
+        return self._info(found, path)
+
+    def read(self, path: str) -> bytes:
+        found = self.status(path)
+        with HdfsFile(self, found, None) as file:
+            return file.read_range(0, found.size)
+
+    def read_span(self, path: str, span: Range) -> bytes:
+        """Bytes of whatever file has the name."""
+        offset, length = span
+        return retried(lambda: self._hdfs.fetch(self._place(path), offset, length), self._patience)
+
+    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
+        yield from self._list(prefix.strip("/"), hidden)
+
+    def _list(self, folder: str, hidden: bool) -> Iterator[FileInfo]:
+        try:
+            found = self._ask("GET", "LISTSTATUS", folder)["FileStatuses"]["FileStatus"]
+        except DEAD_ENDS:
+            return
+        before = f"{folder}/" if folder else ""
+        named = [(item["pathSuffix"] + "/" * (item["type"] == "DIRECTORY"), item) for item in found]
+        for name, item in sorted(named, key=itemgetter(0)):  # a folder sorts as its files do: behind `folder.txt`
+            if not name or (is_hidden(item["pathSuffix"]) and not hidden):  # no name: `folder` is a file
+                continue
+            if name.endswith("/"):
+                yield from self._list(before + item["pathSuffix"], hidden)
+            elif item["type"] == "FILE":
+                yield self._info(item, before + name)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
+        data = b"".join(chunks)
+        folder, slash, _ = path.rpartition("/")
+        staged = f"{folder}{slash}{STAGED}{uuid.uuid4().hex}"
+        try:
+            # The staged name is ours alone, so that writing it again is safe.
+            retried(lambda: self._hdfs.create(self._place(staged), data), self._patience)
+            written = self.status(staged)
+            if written.size != len(data):
+                raise StorageError(f"{self.root}/{staged}: wrote {len(data)} bytes, the store has {written.size}")
+            self._rename(staged, path, written)
+        except BaseException:
+            self._clear(staged)
+            raise
+
+    def _clear(self, staged: str) -> None:
+        """Remove what a failed put has written. What cannot be removed now is an orphan, which engines skip."""
+        with suppress(Passing, StorageError, OSError):
+            self._hdfs.json("DELETE", "DELETE", self._place(staged))
+
+    def move_new(self, path: str, target: str) -> None:
+        moved = self.status(path)
+        self._ask("PUT", "MKDIRS", target.rpartition("/")[0])
+        self._rename(path, target, moved)
+
+    def _rename(self, path: str, target: str, moved: FileInfo) -> None:
+        """Rename without overwrite. Whatever the answer was, the number of the file at `target` says who it is."""
+        where = f"{self.root}/{target}"
+        options = {"destination": self._place(target), "renameoptions": "NONE"}  # without these it moves into a folder
+
+        def rename() -> None:
+            failure: Exception | None = None
+            try:
+                self._hdfs.json("PUT", "RENAME", self._place(path), **options)
+            except (FileNotFoundError, StorageError) as error:
+                failure = error
+            try:
+                found = self.status(target)
+            except IsADirectoryError:
+                raise AlreadyExists(f"{where}: the name is taken, by a folder") from None
+            except DEAD_ENDS:
+                raise StorageError(f"{where}: the store does not rename {path} to it ({failure})") from None
+            if found.etag != moved.etag:
+                raise AlreadyExists(f"{where}: the name is taken") from None
+
+        retried(rename, self._patience)
+
+    def delete(self, path: str) -> None:
+        self._delete(path, "false")
+
+    def delete_folder(self, path: str) -> None:
+        self._delete(path.strip("/"), "true")
+
+    def _delete(self, path: str, recursive: str) -> None:
+        with suppress(*DEAD_ENDS):
+            self._ask("DELETE", "DELETE", path, recursive=recursive)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _place(self, path: str) -> str:
+        return f"{self._folder}/{path}" if path else self._folder or "/"
+
+    def _ask(self, method: str, operation: str, path: str, **options: str) -> Any:
+        """A call that may be repeated, and its answer."""
+        return retried(lambda: self._hdfs.json(method, operation, self._place(path), **options), self._patience)
+
+    def _info(self, found: Any, path: str) -> FileInfo:
+        if "fileId" not in found:
+            raise StorageError(f"{self.root}: not a namenode's WebHDFS (a gateway?); {ADDRESS} names its HTTP address")
+        return FileInfo(path, found["length"], found["modificationTime"] * 1_000_000, str(found["fileId"]))

@@ -1,0 +1,120 @@
+"""The calls of WebHDFS: a request to the namenode, and, for bytes, the one to the datanode that it sends us to.
+
+The standard library's HTTP does: datanodes close each connection after an answer, so there is nothing to pool, and
+without a pool there is nothing to share between threads or to leave behind at a fork.
+"""
+
+import getpass
+import json
+import os
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote, urlencode, urlsplit
+
+from shadow.errors import AlreadyExists, StorageError
+from shadow.storage.retries import Passing, Patience
+
+ADDRESS = "GNOMON_WEBHDFS"  # setting: the namenode's HTTP address
+PORT = 9870  # where a namenode listens unless told
+PREFIX = "/webhdfs/v1"
+PASSING = ("StandbyException", "RetriableException", "SafeModeException", "LeaseExpiredException", "BlockMissing")
+PASSING_WORDS = ("safe mode", "Failed to find datanode", "Could not obtain block", "could only be written to 0 of")
+
+
+class Answer(NamedTuple):
+    status: int
+    location: str  # where the request should go instead
+    body: bytes
+
+
+class WebHdfs:
+    """A namenode, as one user of it. Errors: FileNotFoundError, NotADirectoryError, AlreadyExists, StorageError;
+    Passing for what may be tried again where that is safe."""
+
+    def __init__(self, cluster: str, address: str, user: str, patience: Patience) -> None:
+        self._cluster = cluster
+        self._address = address
+        self._user = user
+        self._patience = patience
+
+    @classmethod
+    def of(cls, root: str, patience: Patience) -> Self:
+        """The namenode of a root hdfs://host:port/path."""
+        host = urlsplit(root).hostname
+        address = os.environ.get(ADDRESS) or (f"http://{host}:{PORT}" if host else "")
+        if urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).hostname:
+            raise StorageError(f"{root}: {ADDRESS}: expected http://namenode:{PORT}, found {address!r}")
+        cluster = "/".join(root.split("/", 3)[:3])
+        return cls(cluster, address, os.environ.get("HADOOP_USER_NAME") or getpass.getuser(), patience)
+
+    def json(self, method: str, operation: str, place: str, **options: str) -> Any:
+        """A call about names; what it answers."""
+        answer = self._ask(method, operation, place, options)
+        if answer.status != 200:
+            raise self._refusal(place, answer)
+        try:
+            return json.loads(answer.body) if answer.body else {}
+        except ValueError:
+            raise StorageError(f"{self._cluster}{place}: {self._address} does not speak WebHDFS; {ADDRESS}") from None
+
+    def fetch(self, place: str, offset: int, length: int) -> bytes:
+        """A range of a file."""
+        answer = self._ask("GET", "OPEN", place, {"offset": str(offset), "length": str(length)})
+        if answer.location:
+            answer = self._send("GET", place, answer.location)
+        if answer.status != 200:
+            raise self._refusal(place, answer)
+        return answer.body
+
+    def create(self, place: str, data: bytes) -> None:
+        """Write a file, whatever had its name, and close it."""
+        answer = self._ask("PUT", "CREATE", place, {"overwrite": "true"})
+        if answer.location:
+            answer = self._send("PUT", place, answer.location, data)
+        if answer.status != 201:
+            raise self._refusal(place, answer)
+
+    def _ask(self, method: str, operation: str, place: str, options: dict[str, str]) -> Answer:
+        query = urlencode({"op": operation, "user.name": self._user, **options}, quote_via=quote)
+        return self._send(method, place, f"{self._address.rstrip('/')}{PREFIX}{quote(place)}?{query}")
+
+    def _send(self, method: str, place: str, url: str, body: bytes | None = None) -> Answer:
+        parts = urlsplit(url)
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=self._patience.connect)
+        try:
+            connection.connect()
+            connection.sock.settimeout(self._patience.read)
+            headers = {"Content-Type": "application/octet-stream"}
+            connection.request(method, f"{parts.path}?{parts.query}", body, headers)
+            response = connection.getresponse()
+            location = response.getheader("Location", "") if response.status == 307 else ""
+            return Answer(response.status, location, response.read())
+        except (OSError, HTTPException) as error:
+            server = f"{parts.hostname}:{parts.port}"
+            raise Passing(
+                f"{self._cluster}{place}: {server} does not answer: {error or type(error).__name__}"
+            ) from None
+        finally:
+            connection.close()
+
+    def _refusal(self, place: str, answer: Answer) -> Exception:
+        where = f"{self._cluster}{place}"
+        try:
+            remote = json.loads(answer.body)["RemoteException"]
+            kind, message = str(remote["exception"]), " ".join(str(remote["message"]).split())[:300]
+        except (ValueError, KeyError, TypeError):
+            kind, message = "", f"status {answer.status}"
+        if kind == "FileNotFoundException":
+            return FileNotFoundError(f"{where}: no such file")
+        if kind == "ParentNotDirectoryException" or message.endswith("(is not a directory)"):
+            return NotADirectoryError(f"{where}: a folder of the path is a file")
+        if kind == "FileAlreadyExistsException":
+            return AlreadyExists(f"{where}: the name is taken")
+        if kind in PASSING or any(words in message for words in PASSING_WORDS):
+            return Passing(f"{where}: the store is not ready: {message}")
+        if kind in ("AccessControlException", "SecurityException") or answer.status == 401:
+            return StorageError(f"{where}: the store refuses access: {message}; HADOOP_USER_NAME names the user")
+        if answer.status >= 500:
+            return Passing(f"{where}: the store fails: {message}")
+        return StorageError(f"{where}: the store refuses: {message}; {ADDRESS} is {self._address}")

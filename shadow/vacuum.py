@@ -1,0 +1,212 @@
+"""Vacuum: remove the snapshots that were superseded long enough ago, and the files that no snapshot left needs.
+
+Snapshots go first, the oldest before the others, and only then what they alone named: after a crash at any point each
+snapshot that is left has all its files. A file whose name is none that this program gives is left alone.
+
+A file that no snapshot ever named may be a build's that is about to commit. It goes only when nothing of its segment
+was written for a day, or for the grace where that is longer.
+"""
+
+import datetime as dt
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise, takewhile
+from typing import NamedTuple
+
+from shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
+from shadow.filter_files import FILTER_FOLDER
+from shadow.probe import PROBE_FOLDER
+from shadow.segments import SEGMENT_FOLDER, IndexFileEntry, Segment, SegmentRef, read_segment, segment_path
+from shadow.snapshots import SNAPSHOT_NAME, Snapshot, read_snapshot, snapshot_numbers, snapshot_path
+from shadow.spec import read_spec
+from shadow.storage import FileInfo, Storage
+from shadow.storage.contract import STAGED
+
+DAY = 24 * 3600.0
+SNAPSHOT, INDEX_FILE, KEY_FILTER, SEGMENT_LIST, LEFTOVER = (
+    "snapshot",
+    "index file",
+    "key filter",
+    "segment list",
+    "leftover",
+)
+_SEGMENT = r"(?P<segment>\d{8}T\d{6}-[0-9a-f]{12})"
+_PARTITION = r"(?:[^/]+=[^/]*/)*"
+_NAMES = {
+    SNAPSHOT: SNAPSHOT_NAME,
+    INDEX_FILE: re.compile(rf"{_PARTITION}{_SEGMENT}_\d{{5}}\.btree\.avro", re.ASCII),
+    KEY_FILTER: re.compile(rf"{FILTER_FOLDER}/{_SEGMENT}/{_PARTITION}\d{{5}}\.filter", re.ASCII),
+    SEGMENT_LIST: re.compile(rf"{SEGMENT_FOLDER}/{_SEGMENT}\.avro", re.ASCII),
+    LEFTOVER: re.compile(rf"(?:{_PARTITION}|_shadow/(?:.+/)?){STAGED}[0-9a-f]{{32}}|{PROBE_FOLDER}/[^/]+", re.ASCII),
+}
+
+
+class Removed(NamedTuple):
+    """A file that was removed, or would be: path below the index folder, bytes, and what it is."""
+
+    path: str
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class VacuumResult:
+    """The files removed (or, of a dry run, to be removed), in order; the numbers of the snapshots that stay."""
+
+    dry_run: bool
+    kept: tuple[int, ...]
+    files: tuple[Removed, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Files by what they are."""
+        kinds = [file.kind for file in self.files]
+        return {kind: kinds.count(kind) for kind in _NAMES if kind in kinds}
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "dry_run": self.dry_run,
+            "kept_snapshots": list(self.kept),
+            "removed": self.counts,
+            "bytes": self.bytes,
+            "files": [file._asdict() for file in self.files],
+        }
+
+
+def vacuum(
+    storage: Storage,
+    grace_seconds: float = DAY,
+    keep: int = 1,
+    dry_run: bool = False,
+    unnamed_seconds: float = DAY,
+) -> VacuumResult:
+    """Remove what no snapshot needs that is among the newest `keep`, or was superseded less than `grace_seconds` ago;
+    files that no snapshot ever named only after `unnamed_seconds`, too, whatever the grace.
+
+    No build may take longer than `unnamed_seconds`. Nothing is removed where the metadata that says what is needed
+    cannot be read (DamagedMetadata)."""
+    if not grace_seconds >= 0 or keep < 1:
+        raise UsageError(f"expected a grace of 0 s or more and 1 snapshot or more, found {grace_seconds:g} and {keep}")
+    read_spec(storage)
+    now = time.time()
+    files = list(storage.list(hidden=True))  # before the snapshots are read: what they name is known by then
+    snapshots = _snapshots(storage)
+    expired = _expired(snapshots, now - grace_seconds, keep)
+    kept = snapshots[len(expired) :]
+    needs = _Needs.of(storage, kept, expired)
+    young = now - max(grace_seconds, unnamed_seconds)
+    sizes = {info.path: info.size for info in files}
+    removed = [Removed(path, sizes.get(path, 0), SNAPSHOT) for path in (snapshot_path(one.number) for one in expired)]
+    removed += sorted(_unneeded(files, needs, young), key=lambda file: list(_NAMES).index(file.kind))
+    if not dry_run:
+        for file in removed:
+            storage.delete(file.path)
+        _remove_filter_folders(storage, removed)
+    return VacuumResult(dry_run, tuple(one.number for one in kept), tuple(removed))
+
+
+def _snapshots(storage: Storage) -> list[Snapshot]:
+    """All snapshots, ascending; without those that another vacuum removes meanwhile."""
+    found = []
+    for number in snapshot_numbers(storage):
+        try:
+            found.append(read_snapshot(storage, number))
+        except SnapshotNotFound:
+            continue
+    return found
+
+
+def _expired(snapshots: Sequence[Snapshot], before: float, keep: int) -> list[Snapshot]:
+    """The snapshots that may go: of those but the newest `keep`, the ones superseded (the next one was committed)
+    before a time. None before one that stays, whatever the clocks of their builds said."""
+    pairs = list(pairwise(snapshots))[: max(len(snapshots) - keep, 0)]
+    return [one for one, _ in takewhile(lambda pair: _committed(pair[1]) <= before, pairs)]
+
+
+def _committed(snapshot: Snapshot) -> float:
+    try:
+        return dt.datetime.fromisoformat(snapshot.committed_at).timestamp()
+    except ValueError:
+        raise DamagedMetadata(
+            f"snapshot {snapshot.number}: committed at {snapshot.committed_at!r}, expected a time; rebuild the index"
+        ) from None
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """The paths that the snapshots that stay need; those that any snapshot names; and the segments that only snapshots
+    name that go."""
+
+    needed: frozenset[str]
+    named: frozenset[str]
+    superseded: frozenset[str]
+
+    @classmethod
+    def of(cls, storage: Storage, kept: Sequence[Snapshot], expired: Sequence[Snapshot]) -> "_Needs":
+        needed, named = {snapshot_path(one.number) for one in kept}, set[str]()
+        staying = _refs(kept)
+        for segment in _segments(storage, staying):
+            needed.add(segment_path(segment.id))
+            needed |= _paths(segment.by_bucket.values())
+            named |= _paths(segment.index_files)
+        going = [ref for ref in _refs(expired) if ref.id not in {ref.id for ref in staying}]
+        for ref in going:
+            try:
+                named |= _paths(read_segment(storage, ref).index_files)
+            except DamagedMetadata:  # what it named goes by its age
+                continue
+        return cls(frozenset(needed), frozenset(named), frozenset(ref.id for ref in going))
+
+
+def _refs(snapshots: Iterable[Snapshot]) -> list[SegmentRef]:
+    """The segments of snapshots, each once for what of it is dead, those of one segment together."""
+    return sorted({ref for snapshot in snapshots for ref in snapshot.segments}, key=lambda ref: ref.id)
+
+
+def _segments(storage: Storage, refs: Iterable[SegmentRef]) -> Iterator[Segment]:
+    """Each segment as each snapshot sees it; one list at a time is in memory."""
+    for _, same in groupby(refs, key=lambda ref: ref.id):
+        first, *others = same
+        segment = read_segment(storage, first)
+        yield segment
+        yield from (replace(segment, dead=frozenset(ref.dead)) for ref in others)
+
+
+def _paths(files: Iterable[IndexFileEntry]) -> set[str]:
+    """Index files and their filters."""
+    return {path for file in files for path in (file.path, file.filter and file.filter.path) if path}
+
+
+def _unneeded(files: Iterable[FileInfo], needs: _Needs, young: float) -> Iterator[Removed]:
+    """The files that may go. `young`: the time from which on a file without a snapshot may be of a running build."""
+    known = [(info, *found) for info in files if (found := _recognised(info.path))]
+    written: dict[str, int] = {}  # when the newest file of each segment was
+    for info, _, owner in known:
+        written[owner] = max(written.get(owner, 0), info.mtime_ns)
+    for info, kind, owner in known:
+        if kind == SNAPSHOT or info.path in needs.needed:
+            continue
+        if info.path in needs.named or owner in needs.superseded or written[owner] / 1e9 <= young:
+            yield Removed(info.path, info.size, kind)
+
+
+def _recognised(path: str) -> tuple[str, str] | None:
+    """What a file is by its name, and the segment that it belongs to (or itself); None where it is none of ours."""
+    for kind, name in _NAMES.items():
+        match = name.fullmatch(path)
+        if match:
+            return kind, match.groupdict().get("segment", path)
+    return None
+
+
+def _remove_filter_folders(storage: Storage, removed: Sequence[Removed]) -> None:
+    """Remove the folders of filters that are empty now. Those of index files stay: builds write into them."""
+    for folder in dict.fromkeys("/".join(file.path.split("/")[:3]) for file in removed if file.kind == KEY_FILTER):
+        if next(iter(storage.list(folder, hidden=True)), None) is None:
+            storage.delete_folder(folder)

@@ -1,0 +1,172 @@
+"""The commands that keep an index: what they print, where, and their exit codes. None starts Spark."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from gnomon.__main__ import main
+from gnomon.vacuum import parse_duration
+from shadow import UsageError
+from shadow.snapshots import snapshot_path
+from shadow.storage import storage_at
+from shadow.view import open_view
+from tests.shadow.make_index import index_source, write_source
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """An index of two segments: a file of the second partition came later, and one of the first was rewritten."""
+    table = pa.table({"k": range(100)})
+    write_source(tmp_path / "source", {f"dt=2026-01-0{day}/a.parquet": table for day in (1, 2)})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"], buckets=3)
+    write_source(tmp_path / "source", {"dt=2026-01-02/b.parquet": table, "dt=2026-01-01/a.parquet": table.slice(0, 60)})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"])
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def json_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, object]:
+    code, out, err = run(capsys, *arguments, "--json")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    parsed: dict[str, object] = json.loads(out)
+    return parsed
+
+
+def test_history_shows_each_snapshot_on_a_line(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "compact", lake / "index")
+    code, out, err = run(capsys, "history", lake / "index")
+    assert (code, err) == (0, "")
+    words = [line.split() for line in out.splitlines()]
+    assert words[0] == ["snapshot", "committed", "operation", "rows", "segments", "buckets", "what"]
+    assert [line[:1] + line[2:6] for line in words[1:]] == [
+        ["1", "build", "200", "1", "3"],
+        ["2", "build", "260", "2", "3"],
+        ["3", "compact", "260", "1", "3"],
+    ]
+    assert "2 segments replaced" in out
+    code, out, err = run(capsys, "history", lake / "index", "--json")
+    records = [json.loads(line) for line in out.splitlines()]
+    assert [(record["snapshot"], record["rows"], record["error"]) for record in records] == [
+        (1, 200, ""),
+        (2, 260, ""),
+        (3, 260, ""),
+    ]
+
+
+def test_history_names_a_damaged_snapshot_and_shows_the_others(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = lake / "index" / snapshot_path(1)
+    path.write_bytes(path.read_bytes()[:-9])
+    code, out, err = run(capsys, "history", lake / "index")
+    assert (code, out.count("\n"), err.count("\n")) == (3, 2, 1)
+    assert f"{path} at byte" in err
+
+
+def test_verify_says_what_it_looked_at(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "verify", lake / "index")
+    assert (code, err) == (0, "")
+    plain, summary = out.splitlines()
+    assert plain == "a plain table on the folder shows 3 files beyond the snapshot"
+    assert summary.startswith("snapshot 2: sound; read 9 index files (")
+    every = json_of(capsys, "verify", lake / "index", "--all")
+    assert every["sound"] is True
+    assert int(str(every["rows_compared"])) >= 260
+    assert "snapshot 1: 1 faults" in run(capsys, "verify", lake / "index", "--snapshot", "1")[1]
+
+
+def test_verify_prints_each_fault_and_exits_3(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (lake / "source/dt=2026-01-02/b.parquet").unlink()
+    file = open_view(storage_at(str(lake / "index"))).segments[0].by_bucket["dt=2026-01-02", 0]
+    (lake / "index" / file.path).unlink()
+    code, out, err = run(capsys, "verify", lake / "index")
+    assert (code, err) == (3, "")
+    assert f"fault: {lake}/source/dt=2026-01-02/b.parquet: gone since it was indexed" in out
+    assert f"fault: {lake}/index/{file.path}: missing, though the snapshot names it" in out
+    assert "snapshot 2: 2 faults" in out
+    code, out, err = run(capsys, "verify", lake / "index", "--json")
+    assert (code, err, len(json.loads(out)["faults"])) == (3, "", 2)
+
+
+def test_compact_says_what_it_did_and_when_there_is_nothing_to_do(
+    lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "compact", lake / "index")
+    assert (code, err) == (0, "")
+    assert out.startswith("snapshot 3: 2 segments became 1, of 3 buckets; wrote ")
+    assert run(capsys, "compact", lake / "index")[1].startswith("nothing to compact: snapshot 3 has 1 segments")
+    assert json_of(capsys, "compact", lake / "index", "--partition", "dt=2026-01-02")["committed"] is False
+    assert run(capsys, "compact", lake / "index", "--partition", "dt=2030-01-01")[0] == 2
+
+
+def test_vacuum_spares_by_age_and_number_and_lists_first(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "compact", lake / "index")
+    assert run(capsys, "vacuum", lake / "index")[1] == "nothing to remove; 3 snapshots kept\n"
+    assert run(capsys, "vacuum", lake / "index", "--grace", "0s", "--keep", "3")[1].startswith("nothing to remove")
+    code, out, _ = run(capsys, "vacuum", lake / "index", "--grace", "0s", "--dry-run")
+    assert code == 0
+    assert out.splitlines()[0].startswith("_shadow/snapshots/00000000000000000001.json (snapshot, ")
+    assert "would remove 2 snapshots, " in out.splitlines()[-1]
+    found = json_of(capsys, "vacuum", lake / "index", "--grace", "0s")
+    assert (found["dry_run"], found["kept_snapshots"]) == (False, [3])
+    assert run(capsys, "history", lake / "index")[1].count("\n") == 2
+    assert run(capsys, "get", lake / "index", "7", "--snapshot", "1")[0] == 3
+
+
+def test_rebuild_changes_the_number_of_buckets(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = run(capsys, "get", lake / "index", "7", "99")
+    code, out, _ = run(capsys, "rebuild", lake / "index", "--buckets", "8")
+    assert (code, out.split(":")[0]) == (0, "snapshot 3")
+    assert run(capsys, "get", lake / "index", "7", "99") == before
+    assert json_of(capsys, "rebuild", lake / "index", "--buckets", "8")["committed"] is False
+    assert run(capsys, "rebuild", lake / "index", "--buckets", "8")[1] == "nothing to do: snapshot 3 has 8 buckets\n"
+
+
+def test_inspect_shows_skew_coverage_by_partition_and_the_plain_table(
+    lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = json_of(capsys, "inspect", lake / "index")
+    assert facts["plain_table"] == {"equals_snapshot": False, "extra_files": 3, "dead_entries": 0}
+    assert facts["coverage_by_partition"] == {
+        "dt=2026-01-01": {"rows": 60, "files": 1, "new": 0, "changed": 0, "vanished": 0},
+        "dt=2026-01-02": {"rows": 200, "files": 2, "new": 0, "changed": 0, "vanished": 0},
+    }
+    by_bucket = facts["entries_by_bucket"]
+    assert isinstance(by_bucket, list)
+    assert facts["skew"] == round(max(by_bucket) * 3 / 260, 3)
+    run(capsys, "compact", lake / "index")
+    run(capsys, "vacuum", lake / "index", "--grace", "0s")
+    write_source(lake / "source", {"dt=2026-01-03/a.parquet": pa.table({"k": [1]})})
+    (lake / "source/dt=2026-01-02/b.parquet").unlink()
+    _, out, _ = run(capsys, "inspect", lake / "index")
+    assert "as table   a plain table on the folder shows what the snapshot holds\n" in out
+    assert "partition  dt=2026-01-02 200 rows in 2 files, 1 vanished\n" in out
+    assert "partition  dt=2026-01-03 0 rows in 0 files, 1 new\n" in out
+
+
+def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = [
+        *(((name, lake / "nowhere"), 3, "not an index") for name in ("history", "verify", "compact", "vacuum")),
+        (("rebuild", lake / "nowhere", "--buckets", "3"), 3, "not an index"),
+        (("rebuild", lake / "index"), 2, "Missing option '--buckets'"),
+        (("rebuild", lake / "index", "--buckets", "0"), 2, "buckets: expected 1 to 65536, found 0"),
+        (("vacuum", lake / "index", "--grace", "soon"), 2, "--grace: expected a number with its unit"),
+        (("vacuum", lake / "index", "--keep", "0"), 2, "1 snapshot or more, found"),
+        (("verify", lake / "index", "--snapshot", "9"), 3, "snapshot 9 is not there (there are 1 to 2)"),
+    ]
+    for arguments, expected, says in wrong:
+        code, out, err = run(capsys, *arguments)
+        assert (code, out, err.count("\n")) == (expected, "", 1), (arguments, err)
+        assert says in err
+
+
+def test_durations_are_numbers_with_a_unit() -> None:
+    assert [parse_duration(text) for text in ("90s", "1.5m", "24h", "7d")] == [90, 90, 86400, 604800]
+    for wrong in ("", "24", "h", "-1h", "1w", "1h30m", "nan"):
+        with pytest.raises(UsageError):
+            parse_duration(wrong)

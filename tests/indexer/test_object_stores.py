@@ -1,0 +1,83 @@
+"""The jobs on stores that Spark is not asked to reach: source and index on S3, and on HDFS."""
+
+import io
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from indexer import append_new, build, load
+from shadow import StalePointer, UsageError, open_index
+from shadow.storage import Storage, storage_at
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(params=["s3", "hdfs"])
+def lake(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
+    """A place on a store that Spark's Python workers find, too."""
+    root: str = request.getfixturevalue(f"{request.param}_root")
+    environment = spark.sparkContext.environment
+    before = dict(environment)
+    environment.update(request.getfixturevalue(f"{request.param}_settings"))
+    yield root
+    environment.clear()
+    environment.update(before)
+
+
+def put(storage: Storage, path: str, first: int, rows: int, **more: pa.Array) -> None:
+    numbers = range(first, first + rows)
+    table = pa.table({"url": [f"u{n}" for n in numbers], "user.id": pa.array(numbers, pa.int32()), **more})
+    out = io.BytesIO()
+    pq.write_table(table, out, row_group_size=100)
+    storage.delete(path)
+    storage.put_new(path, [out.getvalue()])
+
+
+def test_an_index_and_a_source_on_one_store(spark: SparkSession, lake: str) -> None:
+    source, index = f"{lake}/crawl", f"{lake}/crawl_index"
+    storage = storage_at(source)
+    put(storage, "dt=2026-01-01/a b%.parquet", 0, 1_000)
+    put(storage, "dt=2026-01-01/b.parquet", 1_000, 10, html=pa.array(["<html>"] * 10))
+    put(storage, "dt=2026-01-02/c.parquet", 5, 1)
+
+    built = build(spark, source, index, ["url", "user.id"], buckets=2)
+    assert (built.snapshot, built.new_files, built.rows) == (1, 3, 1_011)
+    assert not build(spark, source, index, ["url", "user.id"]).committed
+    opened = open_index(index)
+    assert [row["dt"] for row in opened.fetch(("u5", 5))] == ["2026-01-01", "2026-01-02"]
+    assert opened.fetch(("u1003", 1003), columns=["html", "dt"]) == [{"html": "<html>", "dt": "2026-01-01"}]
+    assert not opened.contains(("u5", 6))
+
+    keys = spark.createDataFrame([("u5", 5), ("u999", 999), ("nobody", 1)], "url string, `user.id` int")
+    found = load(spark, index, keys, columns=["dt"]).collect()
+    assert sorted((row["url"], row["dt"]) for row in found) == [
+        ("u5", "2026-01-01"),
+        ("u5", "2026-01-02"),
+        ("u999", "2026-01-01"),
+    ]
+
+    put(storage, "dt=2026-01-02/c.parquet", 6, 1)
+    with pytest.raises(StalePointer, match=r"c\.parquet: the file changed since it was indexed \(its etag differs\)"):
+        opened.fetch(("u5", 5), where={"dt": "2026-01-02"})
+    storage.delete("dt=2026-01-01/b.parquet")
+    with pytest.raises(StalePointer, match=r"b\.parquet: the file is gone since it was indexed"):
+        opened.fetch(("u1003", 1003))
+    assert [info.path for info in opened.coverage().changed] == ["dt=2026-01-02/c.parquet"]
+
+    again = build(spark, source, index, ["url", "user.id"])
+    assert (again.snapshot, again.new_files, again.changed_files, again.vanished_files) == (2, 0, 1, 1)
+    assert opened.refresh()
+    assert [row["dt"] for row in opened.fetch(("u6", 6))] == ["2026-01-01", "2026-01-02"]
+    assert opened.fetch(("u1003", 1003)) == []
+    with pytest.raises(UsageError, match="this version appends to local disks only"):
+        append_new(spark, index, keys, "batch")
+
+
+def test_a_source_of_one_file(spark: SparkSession, lake: str) -> None:
+    put(storage_at(lake), "one.parquet", 0, 10)
+    built = build(spark, f"{lake}/one.parquet", f"{lake}/index", ["user.id"], include=["url"])
+    assert built.rows == 10
+    assert open_index(f"{lake}/index").fetch(3) == [{"url": "u3", "user.id": 3}]

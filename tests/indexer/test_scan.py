@@ -1,0 +1,56 @@
+"""Spark's scan and that of `sources` bring the same rows."""
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from indexer import scan as scan_module
+from indexer.files import describe
+from indexer.scan import scan
+from indexer.specs import Request, new_spec
+from shadow.coverage import source_root
+from tests.shadow.make_index import write_source
+
+pytestmark = pytest.mark.spark
+
+INSTANT = dt.datetime(2026, 1, 1, 12, 30, 15, 123456)
+COLUMNS = {
+    "text": pa.array(["a", "é日本", "", None] * 50),
+    "small": pa.array([1, -(2**15), None, 2**15 - 1] * 50, pa.int16()),
+    "a.b c": pa.array([1, -(2**63), None, 2**63 - 1] * 50),
+    "real": pa.array([0.0, -0.0, float("nan"), None] * 50),
+    "yes": pa.array([True, False, None, True] * 50),
+    "day": pa.array([dt.date(1969, 12, 31), None, dt.date(2026, 1, 1), dt.date(1600, 1, 1)] * 50),
+    "at": pa.array([INSTANT, None, dt.datetime(1969, 1, 1), INSTANT] * 50, pa.timestamp("us", "UTC")),
+    "local": pa.array([INSTANT, None, dt.datetime(1969, 1, 1), INSTANT] * 50, pa.timestamp("us")),
+    "ms": pa.array([dt.datetime(2026, 1, 1, 12), None] * 100, pa.timestamp("ms", "UTC")),
+    "money": pa.array([Decimal("12.30"), Decimal("-0.01"), None, Decimal("0")] * 50, pa.decimal128(9, 2)),
+    "large": pa.array([Decimal(10) ** 30, None, Decimal(-1), Decimal(0)] * 50, pa.decimal128(38, 2)),
+    "raw": pa.array([b"\x00\xff", b"", None, b"x"] * 50),
+}
+
+
+@pytest.mark.parametrize("keys", [["text", "a.b c"], ["raw", "large", "p"], ["real", "yes", "day"]])
+def test_both_scans_bring_the_same_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: list[str]
+) -> None:
+    table = pa.table(COLUMNS)
+    lacking = table.slice(0, 7).drop_columns(["raw", "real", "a.b c"])
+    files = {"p=1/a b%.parquet": table, "p=2/b.parquet": table.slice(3, 9), "p=2/c.parquet": lacking}
+    write_source(tmp_path, files, row_group_size=70)
+    root = source_root(str(tmp_path))
+    described = describe(root, "parquet", True, root.list(), list(COLUMNS))
+    include = [name for name in COLUMNS if name not in keys]
+    spec = new_spec(Request(keys, include, 3), root, "parquet", ("p",), described)
+
+    def rows() -> list[str]:
+        return sorted(str(row.asDict()) for row in scan(spark, root.storage.root, spec, described).collect())
+
+    by_spark = rows()
+    monkeypatch.setattr(scan_module, "is_local", lambda root: False)
+    assert rows() == by_spark
+    assert len(by_spark) == 216

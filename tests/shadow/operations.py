@@ -1,0 +1,174 @@
+"""What changes an index, on small lakes of which every answer is known: the rows of the crash matrix.
+
+Another operation is a line in OPERATIONS.
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from btree import BTreeReader
+from btree.blocks import MemoryFile
+from btree.reader import LookupStats
+from shadow.compact import compact, rebuild
+from shadow.coverage import SourceRoot, source_root
+from shadow.filter_files import open_filter
+from shadow.index import Index
+from shadow.lookup import parse_key
+from shadow.snapshots import read_segments, read_snapshot, snapshot_numbers
+from shadow.spec import read_spec
+from shadow.storage import Storage
+from shadow.vacuum import vacuum
+from shadow.view import open_view
+from tests.shadow.make_index import index_source, write_source
+
+Lake = dict[str, tuple[int, ...]]  # the source's files: the keys of their rows
+Answers = dict[int, list[tuple[str, int]]]  # a key's rows: file and number in it
+
+FIRST: Lake = {"p=a/1.parquet": (1, 2, 2, 3), "p=a/2.parquet": (3, 4, 5), "p=b/1.parquet": (1, 6, 7)}
+SECOND: Lake = {
+    "p=a/1.parquet": (1, 2, 2, 3),  # as it was
+    "p=a/2.parquet": (8, 5, 3, 3),  # changed
+    "p=b/2.parquet": (7, 9),  # new; p=b/1.parquet vanished
+    "p=c/1.parquet": (1, 10),  # new, in a new partition
+}
+KEYS = range(12)
+
+
+def build(source: SourceRoot, index: Storage) -> object:
+    return index_source(source, index, ["k"], buckets=2)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`history` are the states of the source that were indexed before, a commit each, by `prepared`; `lake` is what it
+    holds when `run` changes the index, in a commit if it `commits`."""
+
+    history: tuple[Lake, ...]
+    lake: Lake
+    run: Callable[[SourceRoot, Storage], object]
+    commits: bool = True
+    prepared: Callable[[SourceRoot, Storage], object] = build
+
+
+def build_flat(source: SourceRoot, index: Storage) -> object:
+    return index_source(source, index, ["k"], buckets=2, flat=True)
+
+
+def remove_all(_source: SourceRoot, index: Storage) -> object:
+    return vacuum(index, grace_seconds=0, unnamed_seconds=0)
+
+
+OPERATIONS = {
+    "first build": Operation((), FIRST, build),
+    "build of changes": Operation((FIRST,), SECOND, build),
+    "build that finds files gone": Operation((FIRST, SECOND), {"p=a/1.parquet": SECOND["p=a/1.parquet"]}, build),
+    "flat build that folds": Operation((FIRST,), SECOND, build_flat, prepared=build_flat),
+    "compact": Operation((FIRST, SECOND), SECOND, lambda _source, index: compact(index)),
+    "re-shard": Operation((FIRST, SECOND), SECOND, lambda _source, index: rebuild(index, 3)),
+    "vacuum": Operation((FIRST, SECOND), SECOND, remove_all, commits=False),
+}
+
+
+def put_lake(root: Path, lake: Lake, before: Lake | None = None) -> None:
+    """Make the source hold these files; those that are as before are not touched."""
+    before = before or {}
+    for path in before.keys() - lake.keys():
+        (root / path).unlink()
+    changed = {path: keys for path, keys in lake.items() if before.get(path) != keys}
+    write_source(root, {path: table(path, keys) for path, keys in changed.items()})
+
+
+def table(path: str, keys: tuple[int, ...]) -> pa.Table:
+    return pa.table(
+        {"k": pa.array(keys, pa.int32()), "row": pa.array([f"{path} {i}" for i in range(len(keys))], pa.string())}
+    )
+
+
+def prepare(name: str, source: Path, index: Storage) -> None:
+    """Bring source and index to where the operation begins."""
+    operation = OPERATIONS[name]
+    before: Lake = {}
+    for lake in operation.history:
+        put_lake(source, lake, before)
+        operation.prepared(source_root(str(source)), index)
+        before = lake
+    put_lake(source, operation.lake, before)
+
+
+def answers(lake: Lake) -> Answers:
+    """The oracle: what look-ups of KEYS must find."""
+    found: Answers = {key: [] for key in KEYS}
+    for path, keys in sorted(lake.items()):
+        for row, key in enumerate(keys):
+            found[key].append((path, row))
+    return found
+
+
+def look_up(index: Storage, number: int | None = None) -> Answers:
+    """What look-ups of KEYS find in the newest snapshot, or in another."""
+    return look_up_in(Index(index, open_view(index, number), pinned=True))
+
+
+def look_up_in(opened: Index) -> Answers:
+    hits = opened.find([parse_key(key, opened.spec) for key in KEYS], LookupStats())
+    pointers = ((hit.pointer for hit in found) for found in hits)
+    return {
+        key: sorted((pointer.data_filename, pointer.data_offset) for pointer in found)
+        for key, found in zip(KEYS, pointers, strict=True)
+    }
+
+
+def check_state(name: str, index: Storage) -> bool:
+    """Whether the newest snapshot is the one that the operation makes; if not, it must be the one before, whole."""
+    operation = OPERATIONS[name]
+    if not operation.commits:
+        assert look_up(index) == answers(operation.lake)
+        return True
+    if len(snapshot_numbers(index)) <= len(operation.history):
+        if operation.history:
+            assert look_up(index) == answers(operation.history[-1])
+        else:
+            assert snapshot_numbers(index) == []
+        return False
+    assert look_up(index) == answers(operation.lake)
+    return True
+
+
+def check_clean(index: Storage) -> None:
+    """Every file that the snapshots name is what was written, and they hold as many entries as their files rows."""
+    for number in snapshot_numbers(index):
+        folder_of, snapshot = read_spec(index).folder_of, read_snapshot(index, number)
+        live: Counter[str] = Counter()
+        for segment in read_segments(index, snapshot):
+            rows: Counter[str] = Counter()
+            for file in segment.source_files:
+                rows[folder_of(file.partition)] += file.rows
+            for path, file in segment.live.items():
+                assert path == file.path
+                live[file.partition] += file.rows
+            entries: Counter[str] = Counter()
+            needed = segment.by_bucket.values()
+            for item in segment.index_files:
+                entries[item.partition] += item.entries
+                if item not in needed:  # its source files are all dead, so vacuum may have removed it
+                    continue
+                data = index.read(item.path)
+                assert (len(data), zlib.crc32(data)) == (item.size, item.crc32)
+                assert BTreeReader(MemoryFile(data, item.path)).check() == item.entries
+                assert item.filter is not None
+                open_filter(index, item.filter)
+            assert +rows == +entries
+        assert dict(live) == snapshot.partitions
+
+
+def check_rows(index: Storage, lake: Lake) -> None:
+    """The rows themselves, read from the source, are those of the keys."""
+    opened = Index(index, open_view(index), pinned=True)
+    expected = [sorted(f"{path} {row}" for path, row in rows) for rows in answers(lake).values()]
+    assert [sorted(row["row"] for row in rows) for rows in opened.fetch_many(list(KEYS), ["row"])] == expected
+    assert opened.coverage().is_empty

@@ -1,0 +1,77 @@
+"""HDFS keeps the contract of a store; and what is true of HDFS alone."""
+
+import pytest
+
+from shadow.errors import AlreadyExists, StorageError
+from shadow.storage import Storage, storage_at
+from shadow.storage.retries import Passing, Patience
+from shadow.storage.webhdfs import WebHdfsStorage
+from shadow.storage.webhdfs_calls import Answer, WebHdfs
+from tests.shadow.storage.contract import StorageContract
+
+
+class TestHdfs(StorageContract):
+    many = 300  # this namenode lists a hundred of a folder at a time
+    refused = ("p=a:b/12:30:00",)
+
+    @pytest.fixture
+    def storage(self, hdfs_root: str) -> Storage:
+        return storage_at(hdfs_root)
+
+
+def lose_replies(monkeypatch: pytest.MonkeyPatch, operation: str, times: int) -> None:
+    """Let calls of an operation be done, and their replies be lost."""
+    send, left = WebHdfs._send, [None] * times
+
+    def losing(self: WebHdfs, method: str, place: str, url: str, body: bytes | None = None) -> Answer:
+        answer = send(self, method, place, url, body)
+        if f"op={operation}" in url and left:
+            left.pop()
+            raise Passing("hdfs://x: does not answer: timed out")
+        return answer
+
+    monkeypatch.setattr(WebHdfs, "_send", losing)
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "RENAME", "GETFILESTATUS", "DELETE", "MKDIRS"])
+def test_lost_replies_are_settled(hdfs_root: str, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
+    storage = storage_at(hdfs_root)
+    storage.put_new("taken", [b"theirs"])
+    lose_replies(monkeypatch, operation, 2)
+    storage.put_new("f", [b"data"])
+    storage.move_new("f", "p/g")
+    assert storage.read("p/g") == b"data"
+    with pytest.raises(AlreadyExists):
+        storage.put_new("taken", [b"ours"])
+    assert storage.read("taken") == b"theirs"
+    storage.delete("p/g")
+    assert [info.path for info in storage.list(hidden=True)] == ["taken"]
+
+
+def test_a_put_is_not_moved_into_a_folder_of_its_name(hdfs_root: str) -> None:
+    storage = storage_at(hdfs_root)
+    storage.put_new("name/below", [b"x"])
+    with pytest.raises(AlreadyExists, match="name: the name is taken, by a folder"):
+        storage.put_new("name", [b"y"])
+    assert [info.path for info in storage.list(hidden=True)] == ["name/below"]
+
+
+def test_a_namenode_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNOMON_WEBHDFS", "http://127.0.0.1:1")
+    storage = WebHdfsStorage("hdfs://lake/x", Patience(tries=2, first_wait=0.01))
+    with pytest.raises(StorageError, match=r"^hdfs://lake/x/f: 127.0.0.1:1 does not answer: .*gave up after 2 tries"):
+        storage.read("f")
+
+
+@pytest.mark.parametrize("address", ["namenode:9870", "ftp://namenode", "http://"])
+def test_an_address_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("GNOMON_WEBHDFS", address)
+    with pytest.raises(StorageError, match=r"GNOMON_WEBHDFS: expected http://namenode:9870, found"):
+        storage_at("hdfs://lake/x")
+
+
+def test_what_the_user_may_not_do_is_said(hdfs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage_at(hdfs_root).put_new("f", [b"x"])
+    monkeypatch.setenv("HADOOP_USER_NAME", "nobody-else")
+    with pytest.raises(StorageError, match=r"refuses access: .*HADOOP_USER_NAME names the user"):
+        storage_at(hdfs_root).put_new("g", [b"x"])

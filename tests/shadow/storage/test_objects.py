@@ -1,0 +1,267 @@
+"""Object stores that fail: what is tried again, what is settled, what is said."""
+
+import itertools
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import obstore
+import pytest
+from obstore.exceptions import GenericError
+
+from shadow.errors import AlreadyExists, FileChanged, StorageError
+from shadow.storage.object_clients import connect
+from shadow.storage.objects import LARGEST_PUT, ObjectStorage
+from shadow.storage.retries import Passing, Patience, retried
+
+QUICK = Patience(tries=3, first_wait=0.01, longest_wait=0.02, connect=1, read=0.3, request=0.6)
+
+
+@pytest.fixture
+def storage() -> ObjectStorage:
+    return ObjectStorage(f"memory://{uuid.uuid4().hex}/root", QUICK)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, name: str, failures: list[Callable[[Callable[[], Any]], Any]]) -> None:
+    """Let the next calls of an obstore function go through these, each of which is handed the real call."""
+    real, steps = getattr(obstore, name), iter(failures)
+
+    def call(*args: Any, **options: Any) -> Any:
+        step = next(steps, None)
+        return step(lambda: real(*args, **options)) if step else real(*args, **options)
+
+    monkeypatch.setattr(obstore, name, call)
+
+
+def lost(call: Callable[[], Any]) -> None:
+    """It was done, and nobody heard of it."""
+    call()
+    raise GenericError("Generic S3 error: Error performing PUT: operation timed out")
+
+
+def busy(call: Callable[[], Any]) -> None:
+    raise GenericError("Generic S3 error: Server returned error response: status code: 503 Slow Down")
+
+
+def test_a_put_whose_reply_was_lost_is_found_to_be_ours(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, "put", [lost])
+    storage.put_new("f", [b"x"])
+    assert storage.read("f") == b"x"
+
+
+def test_a_put_that_was_not_done_is_made_again(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, "put", [busy, busy])
+    storage.put_new("f", [b"x"])
+    assert storage.read("f") == b"x"
+
+
+@pytest.mark.parametrize("theirs", [b"theirs", b"ours"])
+def test_a_name_taken_while_a_reply_was_lost_is_not_ours_even_with_the_same_bytes(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, theirs: bytes
+) -> None:
+    def overtaken(call: Callable[[], Any]) -> None:
+        ObjectStorage(storage.root).put_new("f", [theirs])
+        busy(call)
+
+    failing(monkeypatch, "put", [overtaken])
+    with pytest.raises(AlreadyExists, match="f: the name is taken"):
+        storage.put_new("f", [b"ours"])
+    assert storage.read("f") == theirs
+
+
+def test_a_put_that_is_never_answered_is_given_up_in_one_line(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, "put", [busy] * 9)
+    with pytest.raises(StorageError, match=r"root/f: the store does not answer: .*503.*gave up after 3 tries") as error:
+        storage.put_new("f", [b"x"])
+    assert "\n" not in str(error.value)
+
+
+def test_a_conflict_is_not_taken_for_a_taken_name(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def conflict(call: Callable[[], Any]) -> None:
+        raise obstore.exceptions.AlreadyExistsError("status code: 409 Conflict: ConditionalRequestConflict")
+
+    failing(monkeypatch, "put", [conflict])
+    storage.put_new("f", [b"x"])
+    assert storage.read("f") == b"x"
+
+
+def test_a_listing_that_breaks_off_is_begun_again(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        storage.put_new(name, [b"x"])
+
+    def breaks_off(call: Callable[[], Any]) -> Iterator[Any]:
+        yield from itertools.islice(call(), 1)
+        busy(call)
+
+    failing(monkeypatch, "list", [breaks_off])
+    assert [info.path for info in storage.list()] == ["a", "b", "c"]
+
+
+def test_a_file_too_large_for_one_put_is_refused(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shadow.storage.objects.LARGEST_PUT", 3)
+    assert LARGEST_PUT == 5 << 30
+    with pytest.raises(StorageError, match="f: 4 bytes; a create-only put takes 3 at most; use more buckets"):
+        storage.put_new("f", [b"12", b"34"])
+
+
+def test_the_mark_of_a_folder_is_no_file(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("p=1/f", "p=2", "empty"):
+        storage.put_new(name, [b""])
+    head = obstore.head
+
+    def marked(store: Any, path: str) -> Any:
+        if path.endswith("p=2"):
+            raise FileNotFoundError(path)
+        return head(store, path)
+
+    monkeypatch.setattr(obstore, "head", marked)
+    assert [info.path for info in storage.list()] == ["empty", "p=1/f"]
+
+
+def test_an_open_by_what_is_on_record_makes_no_call(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.put_new("f", [b"0123456789"])
+    [known] = storage.list()
+    calls: list[str] = []
+    for name in ("head", "get", "list"):
+        failing(monkeypatch, name, [lambda call, name=name: (calls.append(name), call())[1]] * 9)
+    with storage.open("f", known=known) as file:
+        assert calls == []
+        file.read_ranges([(0, 1), (9, 1)])
+    assert calls == ["get"]
+
+
+def test_a_file_rewritten_between_two_reads_is_changed(storage: ObjectStorage) -> None:
+    storage.put_new("f", [b"old" * 100])
+    [known] = storage.list()
+    with storage.open("f", known=known) as file:
+        assert file.read_range(0, 3) == b"old"
+        storage.delete("f")
+        storage.put_new("f", [b"new" * 100])
+        with pytest.raises(FileChanged, match="f: the file changed"):
+            file.read_range(0, 3)
+
+
+def test_waits_grow_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+
+    def fails() -> None:
+        raise Passing("s3://b/f: busy")
+
+    with pytest.raises(StorageError, match=r"^s3://b/f: busy; gave up after 6 tries in 0\.0 s$"):
+        retried(fails, Patience())
+    assert all(0.5 <= wait / full <= 1 for wait, full in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.6], strict=True))
+
+
+# -- over HTTP ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def answering(answers: list[tuple[int, bytes]]) -> Iterator[tuple[str, list[str]]]:
+    """A server that gives these answers, the last one for ever: its URL, and the requests it got."""
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, body = answers[min(len(seen), len(answers) - 1)]
+            seen.append(f"{self.command} {self.path}")
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", '"e"')
+            self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_HEAD = do_PUT = answer  # noqa: N815
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", seen
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def test_a_busy_store_is_asked_again(settings: pytest.MonkeyPatch) -> None:
+    with answering([(503, b""), (500, b""), (200, b"data")]) as (url, seen):
+        settings.setenv("AWS_ENDPOINT_URL", url)
+        assert ObjectStorage("s3://bucket/p", QUICK).read("a b%") == b"data"
+    assert seen == ["GET /bucket/p/a%20b%25"] * 3
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message", "requests"),
+    [
+        (
+            403,
+            b"<?xml?><Error><Code>AccessDenied</Code></Error>",
+            "refuses access .*AccessDenied.*AWS_ACCESS_KEY_ID",
+            1,
+        ),
+        (404, b"<?xml?><Error><Code>NoSuchBucket</Code></Error>", "the store has no such bucket", 1),
+        (400, b"<?xml?><Error><Code>KeyTooLong</Code></Error>", "the store refuses: .*400.*KeyTooLong", 1),
+        (503, b"<?xml?><Error><Code>SlowDown</Code></Error>", "does not answer.*SlowDown; gave up after 3 tries", 3),
+    ],
+)
+@pytest.mark.parametrize("what", ["read", "list", "put_new"])
+def test_a_refusal_is_one_line(
+    settings: pytest.MonkeyPatch, status: int, body: bytes, message: str, requests: int, what: str
+) -> None:
+    with answering([(status, body)]) as (url, seen):
+        settings.setenv("AWS_ENDPOINT_URL", url)
+        storage = ObjectStorage("s3://bucket/p", QUICK)
+        calls = {
+            "read": lambda: storage.read("f"),
+            "list": lambda: list(storage.list("f")),
+            "put_new": lambda: storage.put_new("f", [b"x"]),
+        }
+        with pytest.raises(StorageError, match=rf"^s3://bucket/p/f: .*{message}") as caught:
+            calls[what]()
+        assert "\n" not in str(caught.value)
+        assert len(seen) == requests
+
+
+def test_a_store_that_is_not_there_or_says_nothing_is_given_up(settings: pytest.MonkeyPatch) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(16)
+        settings.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        storage = ObjectStorage("s3://bucket/p", QUICK)
+        for call in (lambda: storage.read("f"), lambda: storage.put_new("f", [b"x"]), lambda: storage.open("f")):
+            with pytest.raises(StorageError, match=r"^s3://bucket/p/f: the store does not answer: .*gave up after 3"):
+                call()
+    with pytest.raises(StorageError, match="does not answer"):
+        ObjectStorage("s3://bucket/p", QUICK).read("f")
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_other_stores_are_made_from_their_variables(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+    assert connect(scheme, "bucket", QUICK).puts is not None
+    with pytest.raises(StorageError, match=rf"^{scheme}://bucket/x/f: the store does not answer"):
+        ObjectStorage(f"{scheme}://bucket/x", QUICK).read("f")

@@ -1,0 +1,15 @@
+"""An S3 server keeps the contract of a store; and what is true of S3 alone."""
+
+import pytest
+
+from shadow.storage import Storage, storage_at
+from tests.shadow.storage.contract import StorageContract
+
+
+class TestS3(StorageContract):
+    refused = ("p=\n/x",)
+    forks_apart = True
+
+    @pytest.fixture
+    def storage(self, s3_root: str) -> Storage:
+        return storage_at(s3_root)

@@ -1,0 +1,105 @@
+"""A copied lake is taken over without being indexed again; what is not the same is not."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from shadow import open_index
+from shadow.adopt import adopt
+from shadow.coverage import source_root
+from shadow.errors import StalePointer
+from shadow.snapshots import newest_snapshot, snapshot_numbers
+from shadow.storage import Storage, storage_at
+from tests.shadow.make_index import index_source, write_source
+
+PLAIN: dict[str, object] = {"compression": "none", "use_dictionary": False}  # the length says nothing of the content
+
+
+def table(begin: int, end: int) -> pa.Table:
+    return pa.table({"k": pa.array(range(begin, end), pa.int64())})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Two segments, and a file that one of them covers no more."""
+    write_source(tmp_path / "lake", {"dt=1/a.parquet": table(0, 9), "dt=1/b.parquet": table(9, 20)}, **PLAIN)
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    write_source(tmp_path / "lake", {"dt=1/b.parquet": table(9, 15), "dt=2/a.parquet": table(30, 40)})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    return tmp_path
+
+
+def copied(lake: Path) -> Path:
+    shutil.copytree(lake / "lake", lake / "copy", copy_function=shutil.copyfile)
+    for path in (lake / "copy").rglob("*.parquet"):
+        os.utime(path, (1, 1))
+    return lake / "copy"
+
+
+def storage(lake: Path) -> Storage:
+    return storage_at(str(lake / "index"))
+
+
+def found(lake: Path) -> list[int]:
+    index = open_index(str(lake / "index"))
+    return [key for key in range(50) if index.fetch(key)]
+
+
+EVERY_KEY = [*range(15), *range(30, 40)]
+
+
+def test_a_copy_elsewhere_with_other_times_is_taken_over_whole(lake: Path) -> None:
+    copy = copied(lake)
+    shutil.rmtree(lake / "lake")
+    files = sorted((lake / "index").rglob("*.btree.avro"))
+    with pytest.raises(StalePointer):
+        found(lake)
+    snapshot, adopted = adopt(storage(lake), source_root(str(copy)))
+    assert (snapshot.number, snapshot.operation, snapshot.source, adopted) == (3, "adopt", str(copy), 3)
+    assert snapshot.counts == {"adopted": 3}
+    assert found(lake) == EVERY_KEY
+    assert open_index(str(lake / "index")).coverage().is_empty
+    assert sorted((lake / "index").rglob("*.btree.avro")) == files
+    assert index_source(copy, lake / "index", ["k"]).number == 3  # a build has nothing to do
+
+
+def test_nothing_is_committed_where_nothing_differs(lake: Path) -> None:
+    assert adopt(storage(lake), source_root(str(lake / "lake")))[1] == 0
+    assert snapshot_numbers(storage(lake)) == [1, 2]
+
+
+def test_times_alone_may_differ_and_times_may_be_kept(lake: Path) -> None:
+    for path in (lake / "lake").rglob("*.parquet"):
+        os.utime(path, (1, 1))
+    assert adopt(storage(lake), source_root(str(lake / "lake")))[1] == 3
+    shutil.copytree(lake / "lake", lake / "copy")  # with its times
+    snapshot, adopted = adopt(storage(lake), source_root(str(lake / "copy")))
+    assert (snapshot.number, adopted) == (4, 0)
+    assert found(lake) == EVERY_KEY
+
+
+def test_a_file_of_another_content_is_not_taken_over(lake: Path) -> None:
+    copy = copied(lake)
+    before = (copy / "dt=1/a.parquet").stat().st_size
+    write_source(copy, {"dt=1/a.parquet": table(100, 109)}, **PLAIN)
+    assert (copy / "dt=1/a.parquet").stat().st_size == before
+    (copy / "dt=1/b.parquet").write_bytes(bytes((copy / "dt=1/b.parquet").stat().st_size))
+    assert adopt(storage(lake), source_root(str(copy)))[1] == 1
+    index = open_index(str(lake / "index"))
+    assert [info.path for info in index.coverage().changed] == ["dt=1/a.parquet", "dt=1/b.parquet"]
+    assert index.fetch(35)
+    for key in (3, 10):
+        with pytest.raises(StalePointer):
+            index.fetch(key)
+
+
+def test_old_snapshots_are_of_the_old_place(lake: Path) -> None:
+    adopt(storage(lake), source_root(str(copied(lake))))
+    (lake / "copy/dt=1/a.parquet").unlink()
+    assert open_index(str(lake / "index"), snapshot=2).fetch(3) == [{"k": 3, "dt": "1"}]
+    newest = newest_snapshot(storage(lake))
+    assert newest is not None
+    assert newest.parent_id is not None

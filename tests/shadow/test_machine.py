@@ -1,0 +1,185 @@
+"""Any history of a source, of builds at once and of builds that die: look-ups answer as a dict does, in the newest
+snapshot, in an index that stays open, and in every older one."""
+
+import io
+from dataclasses import dataclass
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from shadow.coverage import SourceRoot
+from shadow.errors import ShadowError
+from shadow.index import Index
+from shadow.snapshots import newest_snapshot
+from shadow.view import open_view
+from tests.shadow.faults import NEVER, Fault, FaultyStorage
+from tests.shadow.make_index import Build
+from tests.shadow.memory_store import MemoryStorage
+from tests.shadow.operations import KEYS, Answers, answers, check_clean, look_up, look_up_in, table
+
+PATHS = ["p=a/0.parquet", "p=a/1.parquet", "p=b/0.parquet"]  # few, so that builds at once work on the same
+NO_FAULT = (Fault.ONCE, NEVER)
+Files = dict[str, tuple[int, tuple[int, ...]]]  # path to version (its modification time) and keys
+
+
+def faults(calls: int) -> st.SearchStrategy[tuple[Fault, int]]:
+    """None, or one at some call of so many."""
+    kinds = st.sampled_from([fault for fault in Fault if fault is not Fault.KILL])
+    return st.one_of(st.just(NO_FAULT), st.tuples(kinds, st.integers(0, calls - 1)))
+
+
+@dataclass
+class Begun:
+    """A build that has written its index files, what it saw of the source, and what the index covered then."""
+
+    build: Build
+    listed: Files
+    base: Files
+
+
+class ShadowMachine(RuleBasedStateMachine):
+    """`source` is what the source holds; `covered` what the newest snapshot covers; `history` the answers of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lake, self.index = MemoryStorage("/lake"), MemoryStorage("/index")
+        self.source: Files = {}
+        self.covered: Files = {}
+        self.history: dict[int, Answers] = {}
+        self.begun: list[Begun] = []
+        self.reader: Index | None = None
+
+    # -- the source ----------------------------------------------------------------------------------------------------
+
+    @rule(path=st.sampled_from(PATHS), keys=st.lists(st.sampled_from(KEYS), max_size=5))
+    def write_file(self, path: str, keys: list[int]) -> None:
+        """A new file, or another one in its place."""
+        out = io.BytesIO()
+        pq.write_table(table(path, tuple(keys)), out)
+        self.lake.delete(path)
+        self.lake.put_new(path, [out.getvalue()])
+        with self.lake.open(path) as file:
+            self.source[path] = (file.mtime_ns, tuple(keys))
+
+    @precondition(lambda self: self.source)
+    @rule(data=st.data())
+    def delete_file(self, data: st.DataObject) -> None:
+        path = data.draw(st.sampled_from(sorted(self.source)))
+        self.lake.delete(path)
+        del self.source[path]
+
+    # -- builds --------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.source and len(self.begun) < 3)
+    @rule(fault=faults(40))
+    def begin_build(self, fault: tuple[Fault, int]) -> None:
+        storage = FaultyStorage(self.index, *fault)
+        try:
+            build = Build(SourceRoot(self.lake), storage, ["k"], buckets=2)
+        except (ShadowError, OSError):
+            assert storage.has_failed
+        else:
+            self.begun.append(Begun(build, dict(self.source), dict(self.covered)))
+
+    @precondition(lambda self: self.begun and self.source)
+    @rule(which=st.integers(0, 2), fault=faults(12))
+    def finish_build(self, which: int, fault: tuple[Fault, int]) -> None:
+        """One of those begun; where it fails, it may be committed later."""
+        begun = self.begun[which % len(self.begun)]
+        storage = begun.build.storage = FaultyStorage(self.index, *fault)
+        try:
+            begun.build.commit()
+        except (ShadowError, OSError):
+            assert storage.has_failed
+            committed = self.newest_id() == begun.build.segment
+        else:
+            committed = True
+        if committed:
+            self.begun.remove(begun)
+            self.commit(begun)
+
+    @precondition(lambda self: self.source and not self.begun)
+    @rule(path=st.sampled_from(PATHS), keys=st.lists(st.sampled_from(KEYS), max_size=5), swapped=st.booleans())
+    def race(self, path: str, keys: list[int], swapped: bool) -> None:
+        """Two builds at once, while a file changes: the source as it is now is what counts."""
+        self.begin_build(NO_FAULT)
+        self.write_file(path, keys)
+        self.begin_build(NO_FAULT)
+        self.finish_build(int(swapped), NO_FAULT)
+        self.finish_build(0, NO_FAULT)
+        assert self.covered == self.source
+
+    @precondition(lambda self: self.source and not self.begun)
+    @rule()
+    def build(self) -> None:
+        """A build that nothing hinders covers the source as it is."""
+        build = Build(SourceRoot(self.lake), self.index, ["k"], buckets=2)
+        build.commit()
+        self.commit(Begun(build, dict(self.source), dict(self.covered)))
+        assert self.covered == self.source
+
+    def newest_id(self) -> str | None:
+        newest = newest_snapshot(self.index)
+        return newest.commit_id if newest else None
+
+    def commit(self, begun: Begun) -> None:
+        """What a commit does to what is covered: a file counts as the build saw it, unless another build saw it in
+        another state that is not the one before, and the source is not as ours has it."""
+        for path in begun.listed.keys() | begun.base.keys():
+            mine, before, now = begun.listed.get(path), begun.base.get(path), self.covered.get(path)
+            if mine == before or (now != before and (mine is None or (now and self.source.get(path) != mine))):
+                continue
+            if mine is None:
+                del self.covered[path]
+            else:
+                self.covered[path] = mine
+        newest = newest_snapshot(self.index)
+        assert newest is not None
+        self.history.setdefault(newest.number, self.expected())
+
+    def expected(self) -> Answers:
+        return answers({path: keys for path, (_, keys) in self.covered.items()})
+
+    # -- readers -------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.history)
+    @rule()
+    def reopen(self) -> None:
+        self.reader = Index(self.index, open_view(self.index), pinned=False)
+
+    @precondition(lambda self: self.reader)
+    @rule()
+    def refresh(self) -> None:
+        assert self.reader is not None
+        self.reader.refresh()
+        assert self.reader.view.snapshot.number == max(self.history)
+
+    @precondition(lambda self: self.reader)
+    @invariant()
+    def an_open_index_stays_at_its_snapshot(self) -> None:
+        assert self.reader is not None
+        assert look_up_in(self.reader) == self.history[self.reader.view.snapshot.number]
+
+    @precondition(lambda self: self.history)
+    @invariant()
+    def the_newest_snapshot_answers_as_a_dict(self) -> None:
+        assert look_up(self.index) == self.expected() == self.history[max(self.history)]
+
+    def teardown(self) -> None:
+        for number, expected in self.history.items():
+            assert look_up(self.index, number) == expected
+        assert (self.newest_id() is None) == (not self.history)
+        check_clean(self.index)
+
+
+def test_any_history_answers_as_a_dict() -> None:
+    small = settings(max_examples=60, stateful_step_count=30, deadline=None)
+    run_state_machine_as_test(ShadowMachine, settings=small)
+
+
+@pytest.mark.soak
+def test_a_thousand_long_histories_answer_as_a_dict() -> None:
+    run_state_machine_as_test(ShadowMachine, settings=settings(max_examples=600, stateful_step_count=40, deadline=None))

@@ -1,0 +1,148 @@
+"""An index and its source on an object store: read by what is on record, refused where that is another file by now."""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pytest
+
+from shadow import FetchStats, IndexNotFound, SourceNotFound, StalePointer, UsageError, open_index
+from shadow.coverage import check_apart, source_root
+from shadow.errors import DamagedIndexFile, IndexFileGone
+from shadow.storage import Storage, storage_at
+from tests.shadow.make_index import index_source, write_source
+
+TABLE = pa.table({"k": range(100), "text": [f"row {n}" for n in range(100)]})
+
+
+@pytest.fixture
+def place() -> str:
+    return f"memory://{uuid.uuid4().hex}/lake"
+
+
+def upload(folder: Path, storage: Storage) -> None:
+    for path in folder.rglob("*.*"):
+        name = path.relative_to(folder).as_posix()
+        storage.delete(name)
+        storage.put_new(name, [path.read_bytes()])
+
+
+def indexed(tmp_path: Path, place: str, key: str = "k", **tables: pa.Table) -> str:
+    """The source in memory, and its index there; where the index is."""
+    source, index = f"{place}/source", f"{place}/index"
+    write_source(tmp_path / "source", {f"{name}.parquet": table for name, table in (tables or {"f": TABLE}).items()})
+    upload(tmp_path / "source", storage_at(source))
+    index_source(source_root(source), storage_at(index), [key])
+    return index
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls made to the store from now on."""
+    calls: list[str] = []
+    for name in ("head", "get", "list"):
+        real = getattr(obstore, name)
+
+        def call(*args: Any, name: str = name, real: Any = real, **options: Any) -> Any:
+            calls.append(name)
+            return real(*args, **options)
+
+        monkeypatch.setattr(obstore, name, call)
+    return calls
+
+
+def test_a_fetch_asks_for_bytes_only(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = open_index(indexed(tmp_path, place))
+    calls, stats = counted(monkeypatch), FetchStats()
+    assert index.fetch(7, stats=stats) == [{"k": 7, "text": "row 7"}]
+    assert set(calls) == {"get"}
+    assert len(calls) == stats.source.reads + stats.index.reads
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_changed_or_vanished_object_is_a_stale_pointer(tmp_path: Path, place: str, warm: bool) -> None:
+    index = open_index(indexed(tmp_path, place))
+    if warm:
+        assert index.fetch(7)
+    source = storage_at(f"{place}/source")
+    data = source.read("f.parquet")
+    source.delete("f.parquet")
+    source.put_new("f.parquet", [data])  # of the same size, in the same second
+    with pytest.raises(StalePointer, match=r"f\.parquet: the file changed since it was indexed \(its etag differs\)"):
+        index.fetch(7)
+    source.delete("f.parquet")
+    with pytest.raises(StalePointer, match=r"f\.parquet: the file is gone since it was indexed"):
+        index.fetch(7)
+
+
+def test_an_object_rewritten_between_two_reads_is_a_stale_pointer(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = open_index(indexed(tmp_path, place))
+    source, real, done = storage_at(f"{place}/source"), obstore.get, []
+
+    def get(store: Any, path: str, **options: Any) -> Any:
+        answer = real(store, path, **options)
+        if path.endswith("f.parquet") and not done:
+            done.append(True)
+            data = source.read("f.parquet")
+            source.delete("f.parquet")
+            source.put_new("f.parquet", [data])
+        return answer
+
+    monkeypatch.setattr(obstore, "get", get)
+    with pytest.raises(StalePointer, match="the file changed since it was indexed"):
+        index.fetch(7)
+
+
+def test_a_change_is_seen_where_nothing_is_read(tmp_path: Path, place: str) -> None:
+    """Rows of a file that lacks the key and all columns asked for."""
+    other = pa.table({"other": [1, 2]})
+    index = open_index(indexed(tmp_path, place, a=TABLE, b=other))
+    assert index.fetch(None, columns=["text"]) == [{"text": None}] * 2
+    source = storage_at(f"{place}/source")
+    source.delete("b.parquet")
+    with pytest.raises(StalePointer, match=r"b\.parquet: the file is gone"):
+        index.fetch(None, columns=["text"])
+
+
+def test_an_index_file_of_another_size_or_gone_is_noticed(tmp_path: Path, place: str) -> None:
+    location = indexed(tmp_path, place)
+    storage = storage_at(location)
+    files = {info.path: info.size for info in storage.list()}
+    for path, size in files.items():
+        storage.delete(path)
+        storage.put_new(path, [b"x" * (size - 1)])
+    with pytest.raises(DamagedIndexFile, match=r"expected \d+ bytes, found \d+"):
+        open_index(location).fetch(7)
+    for path in files:
+        storage.delete(path)
+    with pytest.raises(IndexFileGone, match="missing, though the snapshot names it"):
+        open_index(location).fetch(7)
+
+
+def test_what_is_not_there_is_said_as_on_local_disks(place: str) -> None:
+    with pytest.raises(IndexNotFound):
+        open_index(f"{place}/nothing")
+    with pytest.raises(SourceNotFound, match="no such file or folder"):
+        source_root(f"{place}/nothing")
+    with pytest.raises(SourceNotFound, match="no data files there"):
+        source_root(f"memory://{uuid.uuid4().hex}").list()
+
+
+def test_one_object_is_a_source(place: str) -> None:
+    storage_at(place).put_new("a b.parquet", [b"x"])
+    root = source_root(f"{place}/a b.parquet")
+    assert (root.storage.root, root.single_file, root.location) == (place, "a b.parquet", f"{place}/a b.parquet")
+    assert [info.size for info in root.list()] == [1]
+    assert source_root(place).single_file is None
+
+
+def test_an_index_among_the_objects_of_its_source_is_refused(place: str) -> None:
+    storage_at(place).put_new("f.parquet", [b"x"])
+    root = source_root(place)
+    with pytest.raises(UsageError, match="would lie among the files of its source"):
+        check_apart(root, storage_at(f"{place}/index"))
+    check_apart(root, storage_at(f"{place}/_index"))
+    check_apart(root, storage_at(f"{place}_index"))

@@ -1,0 +1,72 @@
+"""The probe: a store that lets two writers overwrite each other is refused before anything is written."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from shadow.errors import StorageError, UnsafeStore
+from shadow.probe import probe
+from shadow.storage import LocalStorage
+from tests.shadow.make_index import Build, write_source
+
+
+class Careless(LocalStorage):
+    """A store that takes no notice of the condition: the second put replaces the first."""
+
+    def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
+        self.delete(path)
+        super().put_new(path, chunks)
+
+
+class Counting(LocalStorage):
+    """Counts its puts; fails them on request."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.puts = 0
+        self.fails = False
+
+    def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
+        self.puts += 1
+        if self.fails:
+            raise StorageError("timed out")
+        super().put_new(path, chunks)
+
+
+def test_a_store_that_keeps_the_first_passes_and_is_left_as_it_was(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    probe(storage)
+    assert list(storage.list(hidden=True)) == []
+
+
+def test_a_store_that_lets_the_second_pass_is_refused_each_time_and_left_as_it_was(tmp_path: Path) -> None:
+    storage = Careless(str(tmp_path))
+    for _ in range(2):
+        with pytest.raises(UnsafeStore, match=f"^{tmp_path}: of two create-only writes of _shadow/probe/"):
+            probe(storage)
+    assert list(storage.list(hidden=True)) == []
+
+
+def test_a_storage_is_asked_once_but_again_where_it_could_not_answer(tmp_path: Path) -> None:
+    storage = Counting(str(tmp_path))
+    storage.fails = True
+    with pytest.raises(StorageError, match="timed out"):
+        probe(storage)
+    storage.fails = False
+    probe(storage)
+    probe(storage)
+    assert storage.puts == 3
+    other = Counting(str(tmp_path))
+    probe(other)
+    assert other.puts == 2
+
+
+def test_a_commit_to_an_unsafe_store_writes_no_metadata(tmp_path: Path) -> None:
+    write_source(tmp_path / "lake", {"a.parquet": pa.table({"k": [1]})})
+    build = Build(tmp_path / "lake", tmp_path / "index", ["k"])
+    build.storage = Careless(str(tmp_path / "index"))
+    with pytest.raises(UnsafeStore, match="nothing was written"):
+        build.commit()
+    assert list(build.storage.list("_shadow/snapshots")) == list(build.storage.list("_shadow/segments")) == []

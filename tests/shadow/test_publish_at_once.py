@@ -1,0 +1,219 @@
+"""Commits at once and replies that are lost: who comes second keeps what is left of its work."""
+
+import errno
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from shadow import open_index
+from shadow.errors import AlreadyExists, DamagedMetadata, SpecMismatch, StorageError
+from shadow.publish import Changes, ConcurrentCommit, new_segment_id, publish
+from shadow.snapshots import Snapshot, newest_snapshot, snapshot_numbers, snapshot_path
+from shadow.spec import create_spec
+from shadow.storage import LocalStorage, storage_at
+from tests.shadow.faults import Interrupted
+from tests.shadow.make_index import Build, index_source, write_source
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    write_source(tmp_path / "lake", {f"p={p}/a.parquet": pa.table({"k": range(5), "k2": range(5)}) for p in "ab"})
+    return tmp_path / "lake"
+
+
+def test_of_two_builds_at_once_both_commit_and_no_entry_counts_twice(lake: Path, tmp_path: Path) -> None:
+    index_source(lake, tmp_path / "index", ["k"])
+    write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
+    first = Build(lake, tmp_path / "index", ["k"])
+    write_source(lake, {"p=b/c.parquet": pa.table({"k": [200]})})
+    (lake / "p=a/a.parquet").unlink()
+    second = Build(lake, tmp_path / "index", ["k"])
+    assert [first.commit().number, second.commit().number] == [2, 3]
+    index = open_index(str(tmp_path / "index"))
+    assert [len(index.lookup(key)) for key in (1, 100, 200)] == [1, 1, 1]
+    assert index.coverage().is_empty
+    assert index.view.snapshot.commit_id == second.segment
+    assert index.view.snapshot.parent_id == first.segment
+
+
+def test_a_build_with_nothing_left_commits_nothing(lake: Path, tmp_path: Path) -> None:
+    index_source(lake, tmp_path / "index", ["k"])
+    write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
+    first, second = (Build(lake, tmp_path / "index", ["k"]) for _ in range(2))
+    assert first.commit() == second.commit() == newest_snapshot(first.storage)
+    assert snapshot_numbers(first.storage) == [1, 2]
+
+
+def test_of_first_builds_at_once_one_commits_and_the_others_find_it_done(lake: Path, tmp_path: Path) -> None:
+    builds = [Build(lake, tmp_path / "index", ["k"]) for _ in range(4)]
+    committed: list[Snapshot] = []
+    threads = [threading.Thread(target=lambda b=build: committed.append(b.commit())) for build in builds]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert committed == [newest_snapshot(builds[0].storage)] * 4
+    assert committed[0].number == 1
+    assert len(open_index(str(tmp_path / "index")).lookup(1)) == 2
+
+
+def test_a_file_that_both_indexed_counts_as_the_source_holds_it_now(lake: Path, tmp_path: Path) -> None:
+    """Whichever of the two commits first."""
+    for order in ((0, 1), (1, 0)):
+        place = tmp_path / f"index{order[0]}"
+        index_source(lake, place, ["k"])
+        write_source(lake, {"p=a/a.parquet": pa.table({"k": [100 + order[0]]})})
+        builds = [Build(lake, place, ["k"])]
+        write_source(lake, {"p=a/a.parquet": pa.table({"k": [200, 200 + order[0]]})})
+        builds.append(Build(lake, place, ["k"]))
+        for which in order:
+            builds[which].commit()
+        index = open_index(str(place))
+        assert index.coverage().is_empty
+        assert [len(index.lookup(key)) for key in (100, 101, 201)] == [0, 0, order[0]]
+        assert index.fetch(200)[0]["k"] == 200
+
+
+def test_without_the_source_at_hand_a_file_indexed_in_two_states_is_refused(lake: Path, tmp_path: Path) -> None:
+    index_source(lake, tmp_path / "index", ["k"])
+    write_source(lake, {"p=a/a.parquet": pa.table({"k": [100]})})
+    first = Build(lake, tmp_path / "index", ["k"])
+    write_source(lake, {"p=a/a.parquet": pa.table({"k": [200, 300]})})
+    index_source(lake, tmp_path / "index", ["k"])
+    with pytest.raises(ConcurrentCommit, match=r"p=a/a\.parquet: another build indexed another state of it"):
+        publish(first.storage, first.spec, first.parent, first.changes, first.segment)
+    assert snapshot_numbers(first.storage) == [1, 2]
+
+
+class LostReply(LocalStorage):
+    """Puts of snapshots are done, and then said to have failed, or that the name was taken."""
+
+    error: Exception
+
+    def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
+        super().put_new(path, chunks)
+        if path.startswith("_shadow/snapshots"):
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [AlreadyExists("taken"), StorageError("timed out"), OSError(errno.EIO, "fsync")])
+def test_a_lost_reply_is_settled_by_reading_back(lake: Path, tmp_path: Path, error: Exception) -> None:
+    build = Build(lake, tmp_path / "index", ["k"])
+    build.storage = LostReply(str(tmp_path / "index"))
+    build.storage.error = error
+    assert build.commit().number == 1
+    assert len(open_index(str(tmp_path / "index")).lookup(1)) == 2
+
+
+def test_what_cannot_be_read_back_is_said_not_to_be_known_and_is_not_done_twice(lake: Path, tmp_path: Path) -> None:
+    class Gone(LostReply):
+        error = StorageError("timed out")
+
+        def read(self, path: str) -> bytes:
+            if path.startswith("_shadow/snapshots"):
+                raise StorageError("still timed out")
+            return super().read(path)
+
+    build = Build(lake, tmp_path / "index", ["k"])
+    build.storage = Gone(str(tmp_path / "index"))
+    with pytest.raises(StorageError, match=r"\(timed out\) and cannot be asked whether snapshot 1 was committed"):
+        build.commit()
+    build.storage = storage_at(str(tmp_path / "index"))
+    assert build.commit().number == 1
+    assert index_source(lake, tmp_path / "index", ["k"]).number == 1
+
+
+def test_a_commit_below_snapshots_that_were_vacuumed_meanwhile_is_made_again_on_top(lake: Path, tmp_path: Path) -> None:
+    """While the put of snapshot 2 is under way, others commit 2 and 3 and vacuum 2."""
+    index_source(lake, tmp_path / "index", ["k"])
+    write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
+    slow = Build(lake, tmp_path / "index", ["k"])
+    (lake / "p=b/b.parquet").rename(tmp_path / "b.parquet")
+
+    def others() -> None:
+        for name in "cd":
+            write_source(lake, {f"p=b/{name}.parquet": pa.table({"k": [200]})})
+            index_source(lake, tmp_path / "index", ["k"])
+        (tmp_path / "index" / snapshot_path(2)).unlink()
+        (tmp_path / "b.parquet").rename(lake / "p=b/b.parquet")
+
+    slow.storage = Interrupted(str(tmp_path / "index"), "_shadow/snapshots", others)
+    assert slow.commit().number == 4
+    index = open_index(str(tmp_path / "index"))
+    assert [len(index.lookup(key)) for key in (1, 100, 200)] == [2, 1, 2]
+    assert snapshot_numbers(slow.storage) == [1, 3, 4]
+
+
+def test_a_build_whose_snapshot_was_vacuumed_meanwhile_is_told_to_run_again(lake: Path, tmp_path: Path) -> None:
+    index_source(lake, tmp_path / "index", ["k"])
+    build = Build(lake, tmp_path / "index", ["k"])
+    (segment,) = (tmp_path / "index/_shadow/segments").iterdir()
+    segment.unlink()
+    with pytest.raises(DamagedMetadata, match="missing, though the snapshot names it"):
+        build.commit()
+    (tmp_path / "index" / snapshot_path(1)).unlink()
+    with pytest.raises(ConcurrentCommit, match="snapshot 1 was vacuumed while this build, made for it, was running"):
+        build.commit()
+
+
+def test_an_index_that_is_removed_while_it_is_built_is_not_half_made_again(lake: Path, tmp_path: Path) -> None:
+    index_source(lake, tmp_path / "index", ["k"])
+    write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
+    build = Build(lake, tmp_path / "index", ["k"])
+    (tmp_path / "index" / snapshot_path(1)).unlink()
+    with pytest.raises(ConcurrentCommit, match="all snapshots were removed meanwhile"):
+        build.commit()
+    assert snapshot_numbers(build.storage) == []
+
+
+def test_a_commit_that_always_comes_second_gives_up_after_a_while(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_source(lake, tmp_path / "index", ["k"])
+    write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
+    build = Build(lake, tmp_path / "index", ["k"])
+    waits: list[float] = []
+    monkeypatch.setattr("shadow.publish.time.sleep", waits.append)
+
+    class Slow(LocalStorage):
+        def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
+            if path.startswith("_shadow/snapshots"):
+                storage, parent = storage_at(self.root), newest_snapshot(self)
+                assert parent is not None
+                publish(storage, build.spec, parent, Changes("dedup", [], [], {}, {}, batch="b"), new_segment_id())
+            super().put_new(path, chunks)
+
+    build.storage = Slow(str(tmp_path / "index"))
+    with pytest.raises(ConcurrentCommit, match="others committed 20 times while this build tried to"):
+        build.commit()
+    assert len(waits) == 19
+    assert max(waits) <= 1
+    assert len(snapshot_numbers(build.storage)) == 21
+
+
+def test_of_two_first_builds_with_other_specs_the_committed_one_keeps_its_spec(lake: Path, tmp_path: Path) -> None:
+    """Whenever the second commits within the first: before its spec, before its segment, before its snapshot."""
+    for step, path in enumerate(("_shadow/spec.json", "_shadow/segments", "_shadow/snapshots")):
+        place = tmp_path / f"index{step}"
+        loser, winner = Build(lake, place, ["k"], buckets=2), Build(lake, place, ["k2"], buckets=3)
+        numbers: list[int] = []
+        storage = loser.storage = Interrupted(str(place), path, lambda w=winner, n=numbers: n.append(w.commit().number))
+        with pytest.raises((ConcurrentCommit, SpecMismatch), match="another spec"):
+            loser.commit()
+        assert (numbers, storage.interrupted) == ([1], True)
+        index = open_index(str(place))
+        assert [key.name for key in index.spec.keys] == ["k2"]
+        assert [len(index.lookup(key)) for key in range(6)] == [2, 2, 2, 2, 2, 0]
+
+
+def test_a_spec_that_is_taken_for_abandoned_just_as_its_build_commits_is_put_back(lake: Path, tmp_path: Path) -> None:
+    place = tmp_path / "index"
+    loser, winner = Build(lake, place, ["k"], buckets=2), Build(lake, place, ["k2"], buckets=3)
+    create_spec(winner.storage, winner.spec)
+    loser.storage = Interrupted(str(place), "_shadow/spec.json", winner.commit, "delete")
+    with pytest.raises(SpecMismatch):
+        loser.commit()
+    assert len(open_index(str(place)).lookup({"k2": 3})) == 2

@@ -1,0 +1,116 @@
+"""Processes that commit at once: each is committed, or finds that others have done its work. Nothing is lost, and no
+entry counts twice."""
+
+import multiprocessing
+import os
+import random
+import time
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+
+from shadow.snapshots import snapshot_numbers
+from shadow.storage import LocalStorage
+from shadow.view import open_view
+from tests.shadow.make_index import Build, index_source, write_source
+from tests.shadow.operations import KEYS, Lake, answers, check_clean, check_rows, look_up, table
+
+PATIENCE = 120  # seconds until a racer that does not come is given up
+STAGGER = 0.03  # seconds: some list the source before others have changed it, some after
+DONE, NOTHING_LEFT = "committed", "found nothing left"
+
+
+def lake_of(racer: int, turn: int) -> Lake:
+    """The files of one racer after its changes of a turn: one is rewritten, one is new, the one before last is gone."""
+    new = {f"p={n % 2}/{racer}-{n}.parquet": (n % len(KEYS), racer, 3) for n in range(max(0, turn - 1), turn + 1)}
+    return new | {f"p=0/{racer}.parquet": (turn % len(KEYS), (turn + racer) % len(KEYS))}
+
+
+def change(source: Path, racer: int, turn: int) -> None:
+    """Bring a racer's files from the turn before to this one; each appears whole."""
+    before, now = lake_of(racer, turn - 1) if turn else {}, lake_of(racer, turn)
+    for path in now:
+        if now[path] != before.get(path):
+            staged = source.with_name(f"staged-{racer}")
+            write_source(staged, {"file": table(path, now[path])})
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(staged / "file", source / path)
+    for path in before.keys() - now.keys():
+        (source / path).unlink()
+
+
+def race(racer: int, source: Path, index: Path, turns: int, own: bool, start: Barrier, said: "Queue[object]") -> None:
+    """What each process does: in each turn, change its own files (or find them all changed), build and commit."""
+    for turn in range(1, turns + 1):
+        start.wait(PATIENCE)
+        try:
+            if own:
+                time.sleep(random.uniform(0, STAGGER))
+                change(source, racer, turn)
+            build = Build(source, index, ["k"], buckets=2)
+            if not own:
+                start.wait(PATIENCE)  # all have written, none has committed
+            said.put(DONE if build.commit().commit_id == build.segment else NOTHING_LEFT)
+        except Exception as error:  # noqa: BLE001  whatever it is, the test says it
+            said.put(error)
+
+
+def run_race(folder: Path, racers: int, turns: int, own: bool) -> str:
+    """Race for some turns, look at the index after each, and say how it went."""
+    source, index = folder / "lake", folder / "index"
+    for racer in range(racers):
+        change(source, racer, 0)
+    index_source(source, index, ["k"], buckets=2)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pytest", __name__])
+    start, said = context.Barrier(racers + 1), context.Queue()
+    arguments = (source, index, turns, own, start, said)
+    processes = [context.Process(target=race, args=(racer, *arguments), daemon=True) for racer in range(racers)]
+    for process in processes:
+        process.start()
+    outcomes = []
+    storage = LocalStorage(str(index))
+    for turn in range(1, turns + 1):
+        if not own:
+            for racer in range(racers):
+                change(source, racer, turn)
+        start.wait(PATIENCE)
+        if not own:
+            before = look_up(storage)
+            start.wait(PATIENCE)
+            seen = [look_up(storage) for _ in range(5)]  # while they commit
+        outcomes += [said.get(timeout=PATIENCE) for _ in processes]
+        lake = {path: keys for racer in range(racers) for path, keys in lake_of(racer, turn).items()}
+        assert set(outcomes) <= {DONE, NOTHING_LEFT}
+        assert look_up(storage) == answers(lake)
+        assert own or all(one in (before, answers(lake)) for one in seen), "a reader saw half a commit"
+        assert sorted(open_view(storage).covered) == sorted(lake)
+        assert snapshot_numbers(storage) == list(range(1, outcomes.count(DONE) + 2)), "as many as were committed"
+    for process in processes:
+        process.join(PATIENCE)
+    assert [process.exitcode for process in processes] == [0] * racers
+    check_clean(storage)
+    check_rows(storage, lake)
+    return (
+        f"{racers} processes, {'files of their own' if own else 'the same files'}: {turns} rounds, "
+        f"{outcomes.count(DONE)} committed, {outcomes.count(NOTHING_LEFT)} found nothing left, 0 lost, 0 twice"
+    )
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own files", "the same files"])
+@pytest.mark.parametrize("racers", [2, 4])
+def test_processes_that_commit_at_once_lose_nothing(tmp_path: Path, racers: int, own: bool) -> None:
+    run_race(tmp_path, racers, 5, own)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("own", [True, False], ids=["own files", "the same files"])
+@pytest.mark.parametrize("racers", [2, 4])
+def test_a_hundred_rounds_of_commits_at_once_lose_nothing(
+    tmp_path: Path, racers: int, own: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = run_race(tmp_path, racers, 100, own)
+    with capsys.disabled():
+        print(f"\n{report}")

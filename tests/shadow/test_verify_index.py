@@ -1,0 +1,428 @@
+"""The verification of an index finds each fault that is planted, says where, and finds none where there is none."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from btree import BTreeReader
+from btree.blocks import MemoryFile
+from shadow.compact import compact
+from shadow.errors import IndexNotFound, SnapshotNotFound
+from shadow.index_files import write_index_file
+from shadow.publish import new_segment_id
+from shadow.report import Fault, Report, fault_of
+from shadow.segments import Segment, segment_path, write_segment
+from shadow.snapshots import commit, newest_snapshot, snapshot_path
+from shadow.storage import Storage, storage_at
+from shadow.vacuum import vacuum
+from shadow.verify import verify
+from shadow.view import View, open_view
+from tests.shadow.make_index import Build, index_source, write_source
+from tests.shadow.random_lake import RandomLake
+
+Plant = Callable[["Lake"], Path]
+
+
+class Lake:
+    """An index of two segments over two partitions; a file of the first was rewritten."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.source, self.index = root, root / "lake", root / "index"
+        table = pa.table({"k": [None, *range(299)], "n": range(300)})
+        write_source(self.source, {f"p={p}/{i}.parquet": table.slice(50 * i) for p in "ab" for i in (1, 2)})
+        index_source(self.source, self.index, ["k"], buckets=3, include=["n"])
+        write_source(self.source, {"p=b/2.parquet": table.slice(250), "p=a/0.parquet": table.slice(299)})
+        index_source(self.source, self.index, ["k"])
+        self.storage: Storage = storage_at(str(self.index))
+
+    @property
+    def view(self) -> View:
+        return open_view(self.storage)
+
+    def verify(self, sample: int | None = 4) -> Report:
+        report = verify(self.storage, sample)
+        json.dumps(report.to_json())
+        return report
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def flip(path: Path, at: int) -> Path:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    status = path.stat()
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    return path
+
+
+# -- no fault ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sample", [None, 0, 1, 4, 10_000])
+def test_a_sound_index_has_no_fault(lake: Lake, sample: int | None) -> None:
+    report = lake.verify(sample)
+    assert report.faults == []
+    assert (report.is_sound, report.snapshot, report.not_covered) == (True, 2, [])
+    files = [file for segment in lake.view.segments for file in segment.by_bucket.values()]
+    assert (report.index_files, report.source_files) == (len(files), 5)
+    assert (report.entries, report.bytes) == (sum(f.entries for f in files), sum(f.size for f in files))
+    assert report.rows_compared >= {None: lake.view.snapshot.rows, 0: 0, 10_000: lake.view.snapshot.rows}.get(sample, 8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_histories_have_no_fault(tmp_path: Path, seed: int) -> None:
+    lake = RandomLake(tmp_path, seed, flat=seed % 3 == 2)
+    storage = storage_at(str(lake.index))
+    for _ in range(5):
+        lake.step()
+        if lake.random.random() < 0.5:
+            compact(storage)
+        if lake.random.random() < 0.5:
+            vacuum(storage, grace_seconds=0, unnamed_seconds=0)
+        report = verify(storage, None)
+        assert (report.faults, report.not_covered) == ([], [])
+        assert report.rows_compared >= newest_rows(storage)
+
+
+def newest_rows(storage: Storage) -> int:
+    snapshot = newest_snapshot(storage)
+    return snapshot.rows if snapshot else 0
+
+
+def test_an_index_of_one_file_or_without_rows_has_no_fault(tmp_path: Path) -> None:
+    write_source(
+        tmp_path, {"one.parquet": pa.table({"k": range(50)}), "none.parquet": pa.table({"k": pa.array([], "i8")})}
+    )
+    for name in ("one", "none"):
+        index_source(tmp_path / f"{name}.parquet", tmp_path / name, ["k"])
+        assert verify(storage_at(str(tmp_path / name)), None).faults == []
+
+
+def test_what_is_not_covered_yet_is_said_and_is_no_fault(lake: Lake) -> None:
+    write_source(lake.source, {"p=c/new.parquet": pa.table({"k": [1]})})
+    report = lake.verify()
+    assert (report.faults, report.not_covered) == ([], ["p=c/new.parquet"])
+
+
+def test_an_older_snapshot_is_verified_on_demand(lake: Lake) -> None:
+    report = verify(lake.storage, snapshot=1)
+    assert report.snapshot == 1
+    assert [(Path(fault.path).name, fault.what) for fault in report.faults] == [
+        ("2.parquet", "changed since it was indexed")
+    ]
+    with pytest.raises(SnapshotNotFound):
+        verify(lake.storage, snapshot=9)
+    with pytest.raises(IndexNotFound):
+        verify(storage_at(str(lake.source)))
+
+
+# -- what a plain table shows ------------------------------------------------------------------------------------------
+
+
+def test_it_says_what_a_plain_table_shows_beyond_the_snapshot(lake: Lake) -> None:
+    plain = lake.verify().plain_table
+    assert plain is not None
+    assert (plain.equals_snapshot, plain.extra_files, plain.dead_entries) == (False, (), 200)
+    compact(lake.storage)
+    lake.storage.put_new("p=a/notes.txt", [b"mine"])
+    plain = lake.verify().plain_table
+    assert plain is not None
+    extra = [info.path for info in plain.extra_files]
+    assert plain.dead_entries == 0
+    assert "p=a/notes.txt" in extra
+    assert {path for path in extra if path != "p=a/notes.txt"} < {
+        file.path for segment in open_view(lake.storage, 2).segments for file in segment.index_files
+    }
+    vacuum(lake.storage, grace_seconds=0)
+    lake.storage.delete("p=a/notes.txt")
+    plain = lake.verify().plain_table
+    assert plain is not None
+    assert plain.equals_snapshot
+
+
+# -- planted faults ----------------------------------------------------------------------------------------------------
+
+
+def index_file(lake: Lake, number: int = 0) -> Path:
+    return lake.index / sorted(file.path for file in lake.view.segments[0].index_files)[number]
+
+
+def filter_file(lake: Lake) -> Path:
+    found = lake.view.segments[0].index_files[0].filter
+    assert found is not None
+    return lake.index / found.path
+
+
+def metadata_file(lake: Lake, name: str) -> Path:
+    paths = {"snapshot": snapshot_path(2), "list": segment_path(lake.view.segments[0].id)}
+    return lake.index / paths.get(name, "_shadow/spec.json")
+
+
+def removed(path: Path) -> Path:
+    path.unlink()
+    return path
+
+
+def swap(lake: Lake) -> Path:
+    one, other = index_file(lake, 0), index_file(lake, 1)
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+    return one
+
+
+def cut(path: Path) -> Path:
+    path.write_bytes(path.read_bytes()[:-5])
+    return path
+
+
+PLANTED: Mapping[str, tuple[Plant, str]] = {
+    "spec byte": (lambda lake: flip(metadata_file(lake, "spec"), 30), "not the JSON|checksum"),
+    "snapshot byte": (lambda lake: flip(metadata_file(lake, "snapshot"), 30), "not the JSON|checksum"),
+    "list byte": (lambda lake: flip(metadata_file(lake, "list"), 900), "expected .* bytes with CRC"),
+    "list missing": (lambda lake: removed(metadata_file(lake, "list")), "missing"),
+    "spec missing": (lambda lake: removed(metadata_file(lake, "spec")), "missing, though there are snapshots"),
+    "index file missing": (lambda lake: removed(index_file(lake)), "missing, though the snapshot names it"),
+    "index file cut": (lambda lake: cut(index_file(lake)), ""),
+    "index files swapped": (swap, "not of bucket"),
+    "filter byte": (lambda lake: flip(filter_file(lake), 200), "CRC"),
+    "filter missing": (lambda lake: removed(filter_file(lake)), "missing"),
+    "filter cut": (lambda lake: cut(filter_file(lake)), "expected .* bytes, found"),
+    "source removed": (lambda lake: removed(lake.source / "p=a/1.parquet"), "gone since it was indexed"),
+    "source cut": (lambda lake: cut(lake.source / "p=a/1.parquet"), "changed since it was indexed"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found_at_its_place(lake: Lake, name: str) -> None:
+    plant, says = PLANTED[name]
+    path = plant(lake)
+    report = lake.verify()
+    assert not report.is_sound
+    found = [fault for fault in report.faults if fault.path == str(path)]
+    assert found, report.faults
+    assert any(re.search(says, fault.what) for fault in found), found
+
+
+def test_each_byte_of_an_index_file_counts(lake: Lake) -> None:
+    path = index_file(lake)
+    for at in range(0, path.stat().st_size, 97):
+        flip(path, at)
+        report = lake.verify()
+        assert {fault.path for fault in report.faults} == {str(path)}, at
+        assert all(fault.offset is not None for fault in report.faults)
+        flip(path, at)
+    assert lake.verify().is_sound
+
+
+def test_all_faults_are_listed_not_only_the_first(lake: Lake) -> None:
+    planted = {
+        flip(index_file(lake, 0), 300),
+        removed(index_file(lake, 2)),
+        flip(filter_file(lake), 80),
+        removed(lake.source / "p=b/1.parquet"),
+        flip(metadata_file(lake, "snapshot").with_name("00000000000000000001.json"), 5),
+    }
+    found = {Path(fault.path) for fault in lake.verify().faults}
+    assert len(found & planted) == 4  # an older snapshot is not what is verified
+
+
+def rewritten(lake: Lake, table: pa.Table) -> Path:
+    """A source file of other rows, taken for the one that was indexed: its size, time and digest are in the list."""
+    path = lake.source / "p=a/1.parquet"
+    write_source(lake.source, {"p=a/1.parquet": table})
+    other = Build(lake.source, lake.root / "other", ["k"])
+    forged = {file.path: file for file in other.covered}
+    segment = lake.view.segments[0]
+    relist(lake, replace(segment, source_files=tuple(forged.get(f.path, f) for f in segment.source_files)))
+    return path
+
+
+def relist(lake: Lake, segment: Segment, partitions: Mapping[str, int] | None = None) -> None:
+    """A snapshot that names another list for the first segment."""
+    view = lake.view
+    ref = write_segment(lake.storage, replace(segment, id=new_segment_id()))
+    refs = (replace(ref, dead=view.snapshot.segments[0].dead), *view.snapshot.segments[1:])
+    changed = replace(view.snapshot, number=view.snapshot.number + 1, segments=refs)
+    commit(lake.storage, replace(changed, partitions=dict(partitions)) if partitions else changed)
+
+
+def test_rows_that_do_not_hold_the_key_they_were_indexed_under_are_found(lake: Lake) -> None:
+    table = pa.table({"k": [*range(49, 149), -1, *range(150, 299)], "n": range(50, 300)})
+    path = rewritten(lake, table)
+    report = lake.verify(None)
+    assert Fault(str(path), 100, "1 rows do not hold what they were indexed under") in report.faults
+    assert {fault.path for fault in report.faults} == {str(path)}
+    everything = lake.verify(10_000).faults
+    assert [(fault.path, fault.offset) for fault in everything] == [(str(path), 100)]
+
+
+def test_a_changed_byte_of_a_source_file_whose_size_and_time_stay_is_found(lake: Lake) -> None:
+    table = pa.table({"k": range(1000, 1200), "n": range(5000, 5200)})
+    write_source(lake.source, {"p=a/plain.parquet": table}, compression="none")
+    index_source(lake.source, lake.index, ["k"])
+    path = lake.source / "p=a/plain.parquet"
+    data = path.read_bytes()
+    key, included = (data.index(number.to_bytes(8, "little")) for number in (1111, 5111))
+    for at in (key, included, len(data) - 20):  # the last is of the footer
+        flip(path, at)
+        assert {fault.path for fault in lake.verify(None).faults} == {str(path)}, at
+        flip(path, at)
+    flip(path, len(data) - 20)
+    assert {fault.path for fault in lake.verify().faults} == {str(path)}
+
+
+def test_included_columns_are_compared_with_the_rows(lake: Lake) -> None:
+    path = rewritten(lake, pa.table({"k": range(49, 299), "n": [*range(50, 299), -1]}))
+    assert lake.verify(None).faults == [Fault(str(path), 249, "1 rows do not hold what they were indexed under")]
+
+
+def test_rows_without_an_entry_and_entries_without_a_row_are_found(lake: Lake) -> None:
+    path = rewritten(lake, pa.table({"k": range(49, 349), "n": range(50, 350)}))
+    faults = lake.verify(None).faults
+    assert Fault(str(path), None, "has 300 rows, its index files hold 250 entries of it") in faults
+    assert Fault(str(path), 250, "50 rows have no entry") in faults
+    path = rewritten(lake, pa.table({"k": range(49, 149), "n": range(50, 150)}))
+    assert Fault(str(path), 100, "150 entries point to no row") in lake.verify(None).faults
+
+
+def republished(lake: Lake, batches: list[pa.Table], bucket: int, partition: str = "p=a") -> Path:
+    """The first segment with another index file in a bucket's place, its list and checksums right."""
+    segment_id = new_segment_id()
+    entry = write_index_file(lake.storage, lake.view.spec, segment_id, partition, bucket, batches)
+    segment = lake.view.segments[0]
+    others = [file for file in segment.index_files if (file.partition, file.bucket) != (partition, bucket)]
+    relist(lake, replace(segment, index_files=(*others, entry)))
+    return lake.index / entry.path
+
+
+def entries_of(lake: Lake, bucket: int, partition: str = "p=a") -> pa.Table:
+    file = lake.view.segments[0].by_bucket[partition, bucket]
+    tree = BTreeReader(MemoryFile(lake.storage.read(file.path), file.path))
+    return pa.Table.from_batches(tree.scan_batches())
+
+
+def test_an_entry_in_the_wrong_bucket_is_found(lake: Lake) -> None:
+    path = republished(lake, [entries_of(lake, 2)], 1)
+    faults = lake.verify().faults
+    count = len(entries_of(lake, 1))
+    assert Fault(str(path), 0, f"{count} of its entries are not of bucket 1") in faults
+
+
+def test_an_entry_of_a_file_that_its_segment_does_not_cover_is_found(lake: Lake) -> None:
+    table = entries_of(lake, 1)
+    names = [f"p=a/x{i % 2}.parquet" if i < 5 else name for i, name in enumerate(table["data_filename"].to_pylist())]
+    path = republished(lake, [table.set_column(2, "data_filename", pa.array(names))], 1)
+    faults = lake.verify().faults
+    for stranger in ("p=a/x0.parquet", "p=a/x1.parquet"):
+        assert Fault(str(path), 0, f"an entry names {stranger}, which its segment does not cover here") in faults
+    assert any("its index files hold" in fault.what for fault in faults)
+
+
+def test_an_entry_of_another_partition_is_found(lake: Lake) -> None:
+    path = republished(lake, [entries_of(lake, 1, "p=b")], 1)
+    faults = [fault for fault in lake.verify().faults if fault.path == str(path)]
+    assert "an entry names p=b/1.parquet, which its segment does not cover here" in {fault.what for fault in faults}
+
+
+def test_an_entry_that_is_missing_and_another_that_is_there_twice_are_found(lake: Lake) -> None:
+    table = entries_of(lake, 1)
+    republished(lake, [table.slice(1, 1), table.slice(1)], 1)
+    name, offset = table["data_filename"][0].as_py(), table["data_offset"][0].as_py()
+    twice, row = table["data_filename"][1].as_py(), table["data_offset"][1].as_py()
+    faults = lake.verify(None).faults
+    assert Fault(f"{lake.source}/{name}", offset, "1 rows have no entry") in faults
+    assert Fault(f"{lake.source}/{twice}", row, "1 rows have several entries") in faults
+
+
+def test_an_entry_of_a_flat_index_that_names_another_partition_than_its_file_is_found(tmp_path: Path) -> None:
+    table = pa.table({"k": [1, 2, 3]})
+    write_source(tmp_path / "lake", {f"p={p}/a.parquet": table for p in ("a", "b%2F", "__HIVE_DEFAULT_PARTITION__")})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"], buckets=1, flat=True)
+    storage = storage_at(str(tmp_path / "index"))
+    assert verify(storage, None).faults == []
+    view = open_view(storage)
+    (segment,) = view.segments
+    batches = BTreeReader(MemoryFile(storage.read(segment.index_files[0].path), "")).scan_batches()
+    entries = pa.Table.from_batches(batches)
+    at = entries.schema.get_field_index("p")
+    names = ["b" if name == "b/" else "a" if name is None else name for name in entries.column(at).to_pylist()]
+    new = new_segment_id()
+    file = write_index_file(storage, view.spec, new, "", 0, [entries.set_column(at, "p", pa.array(names))])
+    ref = write_segment(storage, replace(segment, id=new, index_files=(file,)))
+    commit(storage, replace(view.snapshot, number=2, segments=(ref,)))
+    what = "6 of its entries name another partition than that of their source file"
+    assert verify(storage).faults == [Fault(f"{storage.root}/{file.path}", 0, what)]
+
+
+def test_wrong_counts_are_found(lake: Lake) -> None:
+    segment = lake.view.segments[0]
+    first, *others = segment.index_files
+    relist(lake, replace(segment, index_files=(replace(first, entries=first.entries + 1), *others)))
+    faults = lake.verify().faults
+    assert faults == [
+        Fault(f"{lake.index}/{first.path}", 0, f"expected {first.entries + 1} entries, found {first.entries}")
+    ]
+
+
+def test_rows_of_a_snapshot_that_are_not_those_of_its_segments_are_found(lake: Lake) -> None:
+    partitions = {**lake.view.snapshot.partitions, "p=a": 7, "p=q": 1}
+    rows = lake.view.snapshot.partitions["p=a"]
+    relist(lake, lake.view.segments[0], partitions)
+    where = f"{lake.index}/{snapshot_path(3)}"
+    assert lake.verify().faults == [
+        Fault(where, 0, f"says 7 rows of p=a, its segments cover {rows}"),
+        Fault(where, 0, "says 1 rows of p=q, its segments cover None"),
+    ]
+
+
+def test_a_filter_of_another_file_is_found(lake: Lake) -> None:
+    segment = lake.view.segments[0]
+    one, two, *others = segment.index_files
+    relist(lake, replace(segment, index_files=(replace(one, filter=two.filter), two, *others)))
+    (fault,) = lake.verify().faults
+    assert two.filter is not None
+    assert fault.path == f"{lake.index}/{two.filter.path}"
+    assert f"keys of {one.path}, its index file" in fault.what
+
+
+def test_a_file_covered_twice_or_a_bucket_in_two_files_is_found(lake: Lake) -> None:
+    view = lake.view
+    again = replace(view.segments[0], id=new_segment_id())
+    twice = replace(view.segments[0].index_files[0], path=view.segments[0].index_files[0].path)
+    ref = write_segment(lake.storage, replace(again, index_files=(*again.index_files, twice)))
+    refs = (*view.snapshot.segments, replace(ref, dead=view.snapshot.segments[0].dead))
+    commit(lake.storage, replace(view.snapshot, number=3, segments=refs))
+    whats = [fault.what for fault in lake.verify().faults]
+    assert f"covers p=a/1.parquet, which segment {view.segments[0].id} covers, too" in whats
+    assert any(what.startswith("has 2 index files of bucket") for what in whats)
+
+
+def test_a_spec_of_another_index_is_found(lake: Lake) -> None:
+    index_source(lake.source, lake.root / "other", ["n"])
+    path = lake.index / "_shadow/spec.json"
+    path.write_bytes((lake.root / "other/_shadow/spec.json").read_bytes())
+    (fault,) = lake.verify().faults
+    assert (fault.path, fault.offset) == (str(path), 0)
+
+
+def test_a_source_that_is_gone_is_one_fault(lake: Lake) -> None:
+    lake.source.rename(lake.root / "elsewhere")
+    (fault,) = lake.verify(None).faults
+    assert fault.path == str(lake.source)
+
+
+def test_errors_without_a_place_are_faults_of_the_file_at_hand() -> None:
+    assert fault_of(OSError(5, "Input/output error"), "/x/y") == Fault("/x/y", None, "[Errno 5] Input/output error")
+    assert str(Fault("/x/y", 7, "odd")) == "/x/y at 7: odd"
+    assert str(Fault("/x/y", None, "odd")) == "/x/y: odd"

@@ -1,0 +1,84 @@
+"""HDFS for tests: a real namenode and datanode, Hadoop's mini cluster in one Java process.
+
+pyspark brings Hadoop's client; what is missing Spark itself fetches, as it does for a user's `--packages`, and it is
+kept.
+"""
+
+import getpass
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+from tests.stores.process import free_port, locked, server, unavailable
+
+JUNIT = "org.junit.jupiter:junit-jupiter-api:5.11.4"  # the mini cluster's own code asserts with it
+OF_PYSPARK = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
+MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
+FETCH_SECONDS = 300
+START_SECONDS = 120
+
+
+@contextmanager
+def hdfs_cluster(folder: Path) -> Iterator[dict[str, str]]:
+    """A cluster, formatted: the variables of the environment that lead to it. Skips where it cannot be had."""
+    java = shutil.which("java")
+    if java is None:
+        unavailable("HDFS: there is no java; it runs the mini cluster")
+    spark_jars = Path(pyspark.__file__).parent / "jars"
+    try:
+        jars = _jars(spark_jars)
+    except OSError as error:
+        unavailable(f"HDFS: the mini cluster cannot be downloaded: {error}")
+    port = free_port()
+    place = [f"-Dtest.build.data={folder}", f"-Dhdfs.minidfs.basedir={folder}"]
+    options = ["-format", "-httpport", str(port), "-D", "dfs.ls.limit=100"]
+    command = [java, "-Xmx512m", *place, "-cp", f"{jars}/*:{spark_jars}/*", MAIN, *options]
+    address = f"http://127.0.0.1:{port}"
+    with server(command, folder / "log", lambda: _is_up(address), START_SECONDS):
+        yield {"GNOMON_WEBHDFS": address, "HADOOP_USER_NAME": getpass.getuser()}
+
+
+def _jars(spark_jars: Path) -> Path:
+    """A folder with what pyspark lacks of the mini cluster, fetched at the first call of all."""
+    [client] = spark_jars.glob("hadoop-client-api-*.jar")
+    version = client.stem.removeprefix("hadoop-client-api-")
+    with locked(f"hadoop-{version}") as folder:
+        if not (folder / "complete").exists():
+            _fetch(spark_jars, f"org.apache.hadoop:hadoop-client-minicluster:{version},{JUNIT}", folder)
+            (folder / "complete").touch()
+        return folder / "jars"
+
+
+def _fetch(spark_jars: Path, packages: str, folder: Path) -> None:
+    """Let Spark resolve packages into `folder`/jars; it checks their checksums. OSError where it cannot."""
+    nothing = folder / "nothing.py"
+    nothing.write_text("")
+    submit = ["java", "-cp", f"{spark_jars}/*", "org.apache.spark.deploy.SparkSubmit", "--master", "local[1]"]
+    options = ["--packages", packages, "--exclude-packages", OF_PYSPARK, "--conf", f"spark.jars.ivy={folder}"]
+    command = [*submit, *options, str(nothing)]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    try:
+        subprocess.run(command, env=environment, check=True, timeout=FETCH_SECONDS, capture_output=True, text=True)
+    except subprocess.SubprocessError as error:
+        said = str(getattr(error, "stderr", "") or error).strip().splitlines()
+        raise OSError(said[-1] if said else str(error)) from None
+
+
+def _is_up(address: str) -> bool:
+    """Whether the cluster takes a file: the namenode answers before it has a datanode."""
+    create = f"{address}/webhdfs/v1/up?op=CREATE&overwrite=true&noredirect=true&user.name={getpass.getuser()}"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(create, method="PUT"), timeout=5) as response:
+            datanode = json.load(response)["Location"]
+        with urllib.request.urlopen(urllib.request.Request(datanode, b"up", method="PUT"), timeout=10):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,75 @@
+"""An S3 server for tests: Versity's gateway over a local folder, a real store whose conditional puts are atomic, built
+once with `go install` and kept; moto's server where Go is not there (GNOMON_TEST_S3=moto asks for it)."""
+
+import os
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.stores.process import answers, free_port, locked, server
+
+GATEWAY = "github.com/versity/versitygw/cmd/versitygw"
+VERSION = "v1.8.0"
+BUILD_SECONDS = 900
+BUCKET = "lake"
+KEY, SECRET = "gnomon", "gnomon-tests"
+
+
+@contextmanager
+def s3_server(folder: Path) -> Iterator[dict[str, str]]:
+    """A server with the bucket BUCKET: the variables of the environment that lead to it."""
+    port = free_port()
+    program = _gateway()
+    start = _run_gateway(program, folder, port) if program else _run_moto(port)
+    with start:
+        yield {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+        }
+
+
+def _gateway() -> Path | None:
+    """The program, built at the first call of all; None where it cannot be built."""
+    go = shutil.which("go")
+    if os.environ.get("GNOMON_TEST_S3") == "moto":
+        return None
+    with locked(f"versitygw-{VERSION}") as folder:
+        program = folder / "versitygw"
+        if not program.exists() and go:
+            env = {**os.environ, "GOBIN": str(folder), "GOFLAGS": "-mod=mod"}
+            try:
+                subprocess.run([go, "install", f"{GATEWAY}@{VERSION}"], env=env, timeout=BUILD_SECONDS, check=False)
+            except subprocess.TimeoutExpired:
+                return None
+        return program if program.exists() else None
+
+
+@contextmanager
+def _run_gateway(program: Path, folder: Path, port: int) -> Iterator[None]:
+    for name in ("objects/" + BUCKET, "metadata"):
+        (folder / name).mkdir(parents=True)
+    place = ["--sidecar", str(folder / "metadata"), str(folder / "objects")]
+    command = [str(program), "--port", f"127.0.0.1:{port}", "--region", "us-east-1", "--quiet", "posix", *place]
+    env = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
+    with server(command, folder / "log", lambda: answers(port), 30, env):
+        yield
+
+
+@contextmanager
+def _run_moto(port: int) -> Iterator[None]:
+    from moto.server import ThreadedMotoServer
+
+    moto = ThreadedMotoServer("127.0.0.1", port, verbose=False)
+    moto.start()
+    try:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
+        request.add_header("Authorization", "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request")
+        urllib.request.urlopen(request, timeout=30).close()
+        yield
+    finally:
+        moto.stop()
