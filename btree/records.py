@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from functools import lru_cache
 from textwrap import indent
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from btree.keys import Stored, decimal_type
 from btree.schema import FileField, FileSchema
@@ -108,8 +108,7 @@ def _function(code: str) -> Locate:
         "float64": struct.Struct("<d").unpack_from,
     }
     exec(code, names)  # of our own words and numbers: no name or value of a file is in it
-    locate: Locate = names["locate"]  # type: ignore[assignment]
-    return locate
+    return cast(Locate, names["locate"])
 
 
 def _integer(data: bytes) -> int:

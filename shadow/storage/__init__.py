@@ -7,6 +7,7 @@
 - `webhdfs`   HDFS
 - `retries`   calls that may be made again, and how often
 - `ranges`    several ranged reads as few larger ones
+- `remote_file` an open file of a store that is asked over a network
 """
 
 from shadow.storage.contract import FileInfo, OpenFile, ReadStats, Storage, is_hidden

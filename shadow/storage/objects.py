@@ -8,8 +8,7 @@ There are no folders: `delete_folder` and listings go by the beginnings of names
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
@@ -19,7 +18,8 @@ from shadow.fingerprint import ANY_TIME, difference
 from shadow.storage.contract import FileInfo, ReadStats, is_hidden
 from shadow.storage.object_clients import Clients, connect, readers
 from shadow.storage.object_errors import RangeRefused, no_bucket, reason, status, translated
-from shadow.storage.ranges import Range, check, read_merged
+from shadow.storage.ranges import Range
+from shadow.storage.remote_file import RemoteFile
 from shadow.storage.retries import Passing, Patience, retried
 
 OWNER = "gnomonput"  # metadata: which put wrote the object (Azure wants a name of letters)
@@ -29,50 +29,24 @@ PATIENCE = Patience()
 Result = TypeVar("Result")
 
 
-class ObjectFile:
+class ObjectFile(RemoteFile):
     """One state of an object: each read names that state's etag, and is refused where there is another by now."""
 
     def __init__(self, storage: "ObjectStorage", info: FileInfo, stats: ReadStats | None) -> None:
-        self.name = f"{storage.root}/{info.path}"
-        self.size, self.mtime_ns, self.etag = info.size, info.mtime_ns, info.etag
+        super().__init__(f"{storage.root}/{info.path}", info, stats)
         self._storage = storage
-        self._path = info.path
-        self._stats = stats if stats is not None else ReadStats()
 
-    def read_range(self, offset: int, length: int) -> bytes:
-        return self.read_ranges([(offset, length)])[0]
-
-    def read_ranges(self, ranges: Sequence[Range]) -> list[bytes]:
-        check(self.name, self.size, ranges)
-        return read_merged(ranges, self._read)
-
-    def _read(self, spans: Sequence[Range]) -> Sequence[bytes]:
-        self._stats.reads += len(spans)
-        self._stats.bytes += sum(length for _, length in spans)
+    def _fetch(self, spans: Sequence[Range]) -> Sequence[bytes]:
         if len(spans) == 1:
-            return [self._read_one(spans[0])]
-        return list(readers().map(self._read_one, spans))
+            return [self._fetch_one(spans[0])]
+        return list(readers().map(self._fetch_one, spans))
 
-    def _read_one(self, span: Range) -> bytes:
-        offset, length = span
+    def _fetch_one(self, span: Range) -> bytes:
         data, found = self._storage.get(self._path, self, span)
         if how := difference(self, found):
             raise FileChanged(self.name, how, found.size)
         self.etag = self.etag or found.etag  # of an object whose size only was on record
-        if len(data) != length:
-            raise StorageError(f"{self.name}: expected {length} bytes at {offset}, the store sent {len(data)}")
         return data
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
 
 class ObjectStorage:

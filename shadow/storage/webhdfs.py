@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import itemgetter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import difference
 from shadow.storage.contract import STAGED, FileInfo, ReadStats, is_hidden
-from shadow.storage.ranges import Range, check, read_merged
+from shadow.storage.ranges import Range
+from shadow.storage.remote_file import RemoteFile
 from shadow.storage.retries import Passing, Patience, retried
 from shadow.storage.webhdfs_calls import ADDRESS, WebHdfs
 
@@ -23,47 +23,20 @@ PATIENCE = Patience()
 DEAD_ENDS = (FileNotFoundError, NotADirectoryError)
 
 
-class HdfsFile:
+class HdfsFile(RemoteFile):
     """One state of a file: after each read the namenode is asked whether that is still what the name stands for."""
 
     def __init__(self, storage: "WebHdfsStorage", info: FileInfo, stats: ReadStats | None) -> None:
-        self.name = f"{storage.root}/{info.path}"
-        self.size, self.mtime_ns, self.etag = info.size, info.mtime_ns, info.etag
+        super().__init__(f"{storage.root}/{info.path}", info, stats)
         self._storage = storage
-        self._path = info.path
-        self._stats = stats if stats is not None else ReadStats()
 
-    def read_range(self, offset: int, length: int) -> bytes:
-        return self.read_ranges([(offset, length)])[0]
-
-    def read_ranges(self, ranges: Sequence[Range]) -> list[bytes]:
-        check(self.name, self.size, ranges)
-        return read_merged(ranges, self._read)
-
-    def _read(self, spans: Sequence[Range]) -> Sequence[bytes]:
-        self._stats.reads += len(spans)
-        self._stats.bytes += sum(length for _, length in spans)
+    def _fetch(self, spans: Sequence[Range]) -> Sequence[bytes]:
         try:
-            parts = [self._storage.read_span(self._path, span) for span in spans]
+            return [self._storage.read_span(self._path, span) for span in spans]
         finally:
             found = self._storage.status(self._path)  # a number never comes back: if it is there now, it always was
             if how := difference(self, found):
                 raise FileChanged(self.name, how, found.size)
-        for (offset, length), part in zip(spans, parts, strict=True):
-            if len(part) != length:
-                raise StorageError(f"{self.name}: expected {length} bytes at {offset}, the store sent {len(part)}")
-        return parts
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
 
 class WebHdfsStorage:

@@ -60,7 +60,6 @@ class StorageContract:
 
     many = 10_000  # files of one listing
     refused: tuple[str, ...] = ()  # names that this store cannot hold
-    forks_apart = False  # whether a process that used the store and forked leaves the child without it
 
     @pytest.fixture
     def storage(self) -> Storage:
@@ -324,23 +323,6 @@ class StorageContract:
         with pytest.raises(IsADirectoryError):
             storage.open("")
 
-    def test_a_pickled_storage_is_the_same_place(self, storage: Storage) -> None:
-        self.put(storage, "f", b"data")
-        again: Storage = pickle.loads(pickle.dumps(storage))
-        assert (again.root, again.read("f")) == (storage.root, b"data")
-
-    @pytest.mark.parametrize("before", ["not used before", "used before"])
-    def test_a_forked_process_uses_the_store_or_is_told_that_it_cannot(self, storage: Storage, before: str) -> None:
-        self.put(storage, "before", b"data")
-        command = [sys.executable, "-c", FORKED, pickle.dumps(storage).hex(), before]
-        done = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True, timeout=60)
-        if before == "used before" and self.forks_apart:
-            assert "StorageError" in done.stdout
-            assert "this process was forked from one that had used an object store" in done.stdout
-        else:
-            assert storage.read("by the child") == b"data"
-        assert done.stdout.endswith("parent: data\n")
-
     def test_move_new_gives_a_file_its_name_and_takes_the_old_one(self, storage: Storage) -> None:
         self.put(storage, "_staged/x", b"data")
         storage.move_new("_staged/x", "p=1/y")
@@ -380,3 +362,30 @@ class StorageContract:
         storage.delete_folder("a")
         storage.delete_folder("a")
         assert self.names(storage, hidden=True) == ["a.b/c", "ab"]
+
+
+class PickledStorageContract(StorageContract):
+    """Besides: a storage can be sent as bytes, and is the same place."""
+
+    def test_a_pickled_storage_is_the_same_place(self, storage: Storage) -> None:
+        self.put(storage, "f", b"data")
+        again: Storage = pickle.loads(pickle.dumps(storage))
+        assert (again.root, again.read("f")) == (storage.root, b"data")
+
+
+class SharedStorageContract(PickledStorageContract):
+    """Besides: other processes have the same files."""
+
+    forks_apart = False  # whether a process that used the store and forked leaves the child without it
+
+    @pytest.mark.parametrize("before", ["not used before", "used before"])
+    def test_a_forked_process_uses_the_store_or_is_told_that_it_cannot(self, storage: Storage, before: str) -> None:
+        self.put(storage, "before", b"data")
+        command = [sys.executable, "-c", FORKED, pickle.dumps(storage).hex(), before]
+        done = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        if before == "used before" and self.forks_apart:
+            assert "StorageError" in done.stdout
+            assert "this process was forked from one that had used an object store" in done.stdout
+        else:
+            assert storage.read("by the child") == b"data"
+        assert done.stdout.endswith("parent: data\n")

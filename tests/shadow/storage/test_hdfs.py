@@ -7,10 +7,10 @@ from shadow.storage import Storage, storage_at
 from shadow.storage.retries import Passing, Patience
 from shadow.storage.webhdfs import WebHdfsStorage
 from shadow.storage.webhdfs_calls import Answer, WebHdfs
-from tests.shadow.storage.contract import StorageContract
+from tests.shadow.storage.contract import SharedStorageContract
 
 
-class TestHdfs(StorageContract):
+class TestHdfs(SharedStorageContract):
     many = 300  # this namenode lists a hundred of a folder at a time
     refused = ("p=a:b/12:30:00",)
 

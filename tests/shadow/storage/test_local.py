@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from shadow.storage import LocalStorage, Storage, storage_at
-from tests.shadow.storage.contract import StorageContract
+from tests.shadow.storage.contract import SharedStorageContract
 
 
-class TestLocalStorage(StorageContract):
+class TestLocalStorage(SharedStorageContract):
     @pytest.fixture
     def storage(self, tmp_path: Path) -> Storage:
         return storage_at(str(tmp_path / "root"))

@@ -3,10 +3,10 @@
 import pytest
 
 from shadow.storage import Storage, storage_at
-from tests.shadow.storage.contract import StorageContract
+from tests.shadow.storage.contract import SharedStorageContract
 
 
-class TestS3(StorageContract):
+class TestS3(SharedStorageContract):
     refused = ("p=\n/x",)
     forks_apart = True
 

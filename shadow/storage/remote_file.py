@@ -1,0 +1,50 @@
+"""An open file of a store that is asked over a network: what all of them have in common."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from shadow.errors import StorageError
+from shadow.storage.contract import FileInfo, ReadStats
+from shadow.storage.ranges import Range, check, read_merged
+
+
+class RemoteFile:
+    """One state of a file. Nothing is held open on the store, so there is nothing to close."""
+
+    def __init__(self, name: str, info: FileInfo, stats: ReadStats | None) -> None:
+        self.name = name
+        self.size, self.mtime_ns, self.etag = info.size, info.mtime_ns, info.etag
+        self._path = info.path
+        self._stats = stats if stats is not None else ReadStats()
+
+    def _fetch(self, spans: Sequence[Range]) -> Sequence[bytes]:
+        """The bytes of each span; FileChanged where they are not those of this state of the file."""
+        raise NotImplementedError
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        return self.read_ranges([(offset, length)])[0]
+
+    def read_ranges(self, ranges: Sequence[Range]) -> list[bytes]:
+        check(self.name, self.size, ranges)
+        return read_merged(ranges, self._read)
+
+    def _read(self, spans: Sequence[Range]) -> Sequence[bytes]:
+        self._stats.reads += len(spans)
+        self._stats.bytes += sum(length for _, length in spans)
+        parts = self._fetch(spans)
+        for (offset, length), part in zip(spans, parts, strict=True):
+            if len(part) != length:
+                raise StorageError(f"{self.name}: expected {length} bytes at {offset}, the store sent {len(part)}")
+        return parts
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
