@@ -11,6 +11,7 @@ from dataclasses import replace
 from shadow.coverage import SourceRoot
 from shadow.errors import StorageError
 from shadow.fingerprint import difference
+from shadow.probe import probe
 from shadow.publish import ATTEMPTS, new_segment_id, put_snapshot, wait
 from shadow.rebase import ConcurrentCommit
 from shadow.segments import Segment, SegmentRef, SourceFileEntry, write_segment
@@ -62,13 +63,15 @@ def with_adopted(segments: Sequence[Segment], adopted: Mapping[str, SourceFileEn
 
 def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
     """Take over the source at `root`: the newest snapshot then, and how many files have a new fingerprint in it.
-    Nothing is committed where nothing differs. ConcurrentCommit where others go on committing meanwhile."""
+    Nothing is committed where nothing differs. ConcurrentCommit where others go on committing meanwhile;
+    UnsafeStore where two writers could overwrite each other."""
     for attempt in range(ATTEMPTS):
         wait(attempt)
         view = open_view(storage)
         adopted = adoptable(root, view, root.list())
         if not adopted and view.spec.source == root.location:
             return view.snapshot, 0
+        probe(storage)
         snapshot = _next(storage, view, root, adopted)
         if put_snapshot(storage, snapshot):
             return snapshot, len(adopted)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from shadow.errors import UsageError
+from shadow.probe import probe
 from shadow.publish import Changes, new_segment_id, publish
 from shadow.rewrite import Rewritten, dead_folders, folders_of, rewrite
 from shadow.segments import Segment
@@ -92,6 +93,7 @@ def _to_replace(view: View, partition: str | None) -> list[Segment]:
 def _replace(
     storage: Storage, view: View, replaced: Sequence[Segment], buckets: int, operation: str, begin: float
 ) -> CompactResult:
+    probe(storage)
     segment_id = new_segment_id()
     files = rewrite(storage, view.spec, replaced, buckets, segment_id)
     dropped = sum(file.entries for segment in replaced for file in segment.index_files)

@@ -1,15 +1,19 @@
 """The probe: a store that lets two writers overwrite each other is refused before anything is written."""
 
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from shadow.adopt import adopt
+from shadow.compact import compact, rebuild
+from shadow.coverage import source_root
 from shadow.errors import StorageError, UnsafeStore
 from shadow.probe import probe
-from shadow.storage import LocalStorage
-from tests.shadow.make_index import Build, write_source
+from shadow.storage import LocalStorage, Storage
+from tests.shadow.make_index import Build, index_source, write_source
 
 
 class Careless(LocalStorage):
@@ -70,3 +74,26 @@ def test_a_commit_to_an_unsafe_store_writes_no_metadata(tmp_path: Path) -> None:
     with pytest.raises(UnsafeStore, match="nothing was written"):
         build.commit()
     assert list(build.storage.list("_shadow/snapshots")) == list(build.storage.list("_shadow/segments")) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda index, lake: adopt(index, source_root(str(lake))),
+        lambda index, _lake: compact(index),
+        lambda index, _lake: rebuild(index, 7),
+    ],
+    ids=["adopt", "compact", "rebuild"],
+)
+def test_what_changes_an_index_asks_before_its_first_write(
+    tmp_path: Path, change: Callable[[Storage, Path], object]
+) -> None:
+    for name in ("a", "b"):
+        write_source(tmp_path / "lake", {f"{name}.parquet": pa.table({"k": [1]})})
+        index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    shutil.copytree(tmp_path / "lake", tmp_path / "copy", copy_function=shutil.copyfile)
+    index = Careless(str(tmp_path / "index"))
+    before = list(index.list(hidden=True))
+    with pytest.raises(UnsafeStore, match="nothing was written"):
+        change(index, tmp_path / "copy")
+    assert list(index.list(hidden=True)) == before
