@@ -19,6 +19,7 @@ from shadow.publish import Changes, new_segment_id
 from shadow.segments import IndexFileEntry
 from shadow.snapshots import Snapshot
 from shadow.spec import IndexSpec
+from shadow.spec_file import put_back
 from shadow.storage import Storage
 from shadow.verify import verify_sample
 
@@ -67,6 +68,8 @@ def build(
     commit of its own (`shadow.adopt`). Errors: those of `shadow.errors`."""
     request = Request(keys, include, buckets, flat)
     planned = plan(source, index, request, format, adopt)
+    if planned.view is not None:
+        put_back(planned.storage, planned.view.spec)
     adopted = 0
     if adopt and planned.view is not None:
         adopted = adopt_source(planned.storage, planned.root)[1]

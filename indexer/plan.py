@@ -2,6 +2,7 @@
 index's own metadata, and nothing is written."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +12,9 @@ from shadow.adopt import adoptable, with_adopted
 from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root
 from shadow.errors import IndexNotFound, StorageError, UsageError
 from shadow.segments import SourceFileEntry
-from shadow.snapshots import newest_snapshot
-from shadow.spec import read_spec
+from shadow.spec_file import read_spec
 from shadow.storage import Storage, storage_at
-from shadow.view import View, open_view
+from shadow.view import View, newest_view
 from sources import FORMATS
 
 
@@ -79,8 +79,8 @@ def _check_folder(storage: Storage) -> None:
 
 def _open(storage: Storage) -> View | None:
     """The newest snapshot; None where there is no index yet, or one whose first build never committed."""
-    try:
-        read_spec(storage)
-    except IndexNotFound:
-        return None
-    return open_view(storage) if newest_snapshot(storage) is not None else None
+    view = newest_view(storage)
+    if view is None:
+        with suppress(IndexNotFound):
+            read_spec(storage)
+    return view

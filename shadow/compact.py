@@ -123,7 +123,7 @@ def _result(view: View, snapshot: Snapshot, files: Rewritten, dropped: int, begi
         committed=snapshot is not view.snapshot,
         segments_before=len(view.segments),
         segments=len(snapshot.segments),
-        buckets=snapshot.buckets,
+        buckets=snapshot.spec.buckets,
         index_files=len(files.written),
         index_bytes=sum(file.size + (file.filter.size if file.filter else 0) for file in files.written),
         kept=len(files.kept),

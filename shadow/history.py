@@ -5,7 +5,7 @@ from typing import Any
 
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
 from shadow.snapshots import read_snapshot, snapshot_numbers
-from shadow.spec import read_spec
+from shadow.spec_file import read_spec
 from shadow.storage import Storage
 
 
@@ -54,7 +54,7 @@ def _record(storage: Storage, number: int) -> Record:
         rows=snapshot.rows,
         partitions=len(snapshot.partitions),
         segments=len(snapshot.segments),
-        buckets=snapshot.buckets,
+        buckets=snapshot.spec.buckets,
         batch=snapshot.batch,
         counts=snapshot.counts,
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from shadow.coverage import check_apart, source_of
-from shadow.errors import AlreadyExists, DamagedMetadata, ShadowError, SnapshotNotFound, SpecMismatch, StorageError
+from shadow.errors import AlreadyExists, DamagedMetadata, ShadowError, SnapshotNotFound, StorageError
 from shadow.index_files import write_index_file
 from shadow.probe import probe
 from shadow.rebase import (
@@ -41,7 +41,8 @@ from shadow.snapshots import (
     snapshot_path,
     utc_now,
 )
-from shadow.spec import SPEC_PATH, IndexSpec, create_spec, read_spec
+from shadow.spec import IndexSpec
+from shadow.spec_file import create_first_spec, put_back
 from shadow.storage import Storage
 
 __all__ = [
@@ -86,7 +87,7 @@ def publish(
         check_apart(source_of(spec), storage)
     probe(storage)
     if parent is None:
-        _write_spec(storage, spec)
+        create_first_spec(storage, spec)
     ref = _write_segment(storage, ours)
     for attempt in range(ATTEMPTS):
         wait(attempt)
@@ -100,7 +101,7 @@ def publish(
         snapshot = _next(base, now, after, changes, spec, ref)
         if put_snapshot(storage, snapshot):
             if parent is None:
-                _restore_spec(storage, spec)
+                put_back(storage, spec)
             return snapshot
     raise ConcurrentCommit(
         f"{storage.root}: others committed {ATTEMPTS} times while this build tried to; nothing was changed, "
@@ -152,9 +153,7 @@ def _next(
         segments=tuple(replace(refs[segment.id], dead=tuple(sorted(segment.dead))) for segment in after),
         partitions=dict(sorted(rows.items())),
         columns=columns_after(base, now, changes),
-        spec_crc32=parent.spec_crc32 if parent else spec.checksum,
-        buckets=changes.buckets or (parent.buckets if parent else spec.buckets),
-        source=parent.source if parent else spec.source,
+        spec=replace(spec, buckets=changes.buckets or spec.buckets),
         committed_at=utc_now(),
         batch=changes.batch,
         commit_id=ours.id,
@@ -219,28 +218,3 @@ def _check_counts(spec: IndexSpec, changes: Changes) -> None:
                 f"partition {partition or '(none)'}: the source has {rows[partition]} rows, the scan brought "
                 f"{entries[partition]}; nothing was committed"
             )
-
-
-def _write_spec(storage: Storage, spec: IndexSpec) -> None:
-    """The spec is written with the first commit. One left by a build that never committed counts for nothing."""
-    try:
-        create_spec(storage, spec)
-    except SpecMismatch:
-        if snapshot_numbers(storage):
-            raise
-        left_behind = read_spec(storage)
-        storage.delete(SPEC_PATH)
-        create_spec(storage, spec)
-        if snapshot_numbers(storage):  # it was not left behind: its build has committed just now
-            _restore_spec(storage, left_behind)
-            raise
-
-
-def _restore_spec(storage: Storage, spec: IndexSpec) -> None:
-    """Put the spec back where a first build of another one, at the same time, has just replaced it. Each of the two
-    looks for what the other did after it did its own, so that one of them sees it."""
-    try:
-        create_spec(storage, spec)
-    except (SpecMismatch, DamagedMetadata):  # it is the other's, or being replaced
-        storage.delete(SPEC_PATH)
-        create_spec(storage, spec)

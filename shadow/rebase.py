@@ -13,7 +13,7 @@ from shadow.errors import ShadowError
 from shadow.fingerprint import difference
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.snapshots import Snapshot
-from shadow.spec import IndexSpec
+from shadow.spec import IndexSpec, spec_differences
 from shadow.storage import FileInfo
 
 Fingerprint = tuple[int, int, str]
@@ -122,20 +122,17 @@ def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool
 def check_same_kind(base: State, now: State, spec: IndexSpec, where: str) -> None:
     """ConcurrentCommit when the newest snapshot is of another spec, or another number of buckets, than the index files
     were written for."""
-    made_for = _kind(base.snapshot) if base.snapshot else (spec.checksum, spec.buckets, spec.source)
     if now.snapshot is None:
         if base.snapshot is not None:
             raise ConcurrentCommit(f"{where}: all snapshots were removed meanwhile; nothing was changed, run it again")
-    elif _kind(now.snapshot) != made_for:
+        return
+    differences = spec_differences(spec, now.snapshot.spec)
+    if differences:
         raise ConcurrentCommit(
-            f"{where}: snapshot {now.snapshot.number} was committed meanwhile, with another spec, number of buckets or "
-            f"source (expected {made_for[1]} buckets of {made_for[2]}, found {now.snapshot.buckets} of "
-            f"{now.snapshot.source}); nothing was changed, run it again"
+            f"{where}: snapshot {now.snapshot.number} was committed meanwhile with another spec "
+            f"({'; '.join(f'{name}: {ours} before, {theirs} now' for name, ours, theirs in differences)}); nothing was "
+            "changed, run it again"
         )
-
-
-def _kind(snapshot: Snapshot) -> tuple[int, int, str]:
-    return snapshot.spec_crc32, snapshot.buckets, snapshot.source
 
 
 def columns_after(base: State, now: State, changes: Changes) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from shadow import metadata
 from shadow.errors import DamagedMetadata, SnapshotNotFound
 from shadow.segments import Segment, SegmentRef, read_segment
+from shadow.spec import IndexSpec, parse_spec
 from shadow.storage import FileInfo, Storage
 
 SNAPSHOT_FOLDER = "_shadow/snapshots"
@@ -17,20 +18,17 @@ SNAPSHOT_NAME = re.compile(SNAPSHOT_FOLDER + r"/(\d{20})\.json", re.ASCII)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One state of the index. `partitions` maps a partition folder ("" where there are none) to its live rows;
-    `columns` maps the source's columns to their Arrow types, in order. `spec_crc32` is the checksum of the spec it was
-    built with; the number of `buckets` and the location of the `source` are the snapshot's own, whatever that spec
-    says. `batch` is the id of a dedup load. By its `commit_id`, which no other has, a program knows its own commit
-    again; `parent_id` is that of the one before."""
+    """One state of the index. `spec` is what it is of; its number of buckets and the place of its source may be others
+    than those of the snapshot before. `partitions` maps a partition folder ("" where there are none) to its live rows;
+    `columns` maps the source's columns to their Arrow types, in order. `batch` is the id of a dedup load. By its
+    `commit_id`, which no other has, a program knows its own commit again; `parent_id` is that of the one before."""
 
     number: int
     operation: str
     segments: tuple[SegmentRef, ...]
     partitions: dict[str, int]
     columns: dict[str, str]
-    spec_crc32: int
-    buckets: int
-    source: str
+    spec: IndexSpec
     committed_at: str = ""
     batch: str | None = None
     commit_id: str = ""
@@ -51,9 +49,7 @@ class Snapshot:
             "committed_at": self.committed_at,
             "batch": self.batch,
             "counts": self.counts,
-            "spec_crc32": self.spec_crc32,
-            "buckets": self.buckets,
-            "source": self.source,
+            "spec": self.spec.to_json(),
             "segments": [
                 {"id": ref.id, "size": ref.size, "crc32": ref.crc32, "dead": list(ref.dead)} for ref in self.segments
             ],
@@ -102,9 +98,7 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
             segments=tuple(refs),
             partitions=content["partitions"],
             columns=content["columns"],
-            spec_crc32=content["spec_crc32"],
-            buckets=content["buckets"],
-            source=content["source"],
+            spec=parse_spec(content["spec"], where),
             committed_at=content["committed_at"],
             batch=content["batch"],
             commit_id=content["commit_id"],

@@ -1,6 +1,6 @@
-"""What an index is of: source, keys, included columns, buckets, hash. Written once, as `_shadow/spec.json`."""
+"""What an index is of: source, keys, included columns, buckets, hash."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -8,16 +8,12 @@ from btree.format import LINK_FIELD
 from btree.hashing import HASH_NAME, SEED
 from btree.keys import is_key_type
 from btree.schema import AVRO_NAME, Column, EntrySchema
-from shadow import metadata
-from shadow.errors import AlreadyExists, DamagedMetadata, IndexNotFound, NewerFormat, SpecMismatch, UsageError
-from shadow.snapshots import snapshot_numbers
-from shadow.storage import Storage
+from shadow.errors import DamagedMetadata, NewerFormat, SpecMismatch, UsageError
 from sources import POINTER_COLUMNS
 
 FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
 PARTITIONED, FLAT = "partitioned", "flat"  # layouts
 HASH = {"name": HASH_NAME, "seed": SEED}
-SPEC_PATH = "_shadow/spec.json"
 MOST_BUCKETS = 65_536
 POINTER_TYPES = ("string", "bigint", "int", "int")
 POINTER_SCHEMA = tuple(Column(n, t, nullable=False) for n, t in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True))
@@ -102,10 +98,9 @@ class IndexSpec:
             "hash": HASH,
         }
 
-    @property
-    def checksum(self) -> int:
-        """The checksum of its file, by which snapshots know it."""
-        return metadata.checksum(self.to_json())
+    def is_like(self, other: "IndexSpec") -> bool:
+        """Whether the entries of both are the same; where the source lies and the number of buckets may differ."""
+        return replace(self, source=other.source, buckets=other.buckets) == other
 
 
 def _file_name(name: str, taken: set[str]) -> str:
@@ -128,26 +123,10 @@ def _column(content: dict[str, Any]) -> KeyColumn:
     return KeyColumn(content["name"], content["type"], content.get("partition", False))
 
 
-def read_spec(storage: Storage) -> IndexSpec:
-    """The spec of the index at a storage root. IndexNotFound, NewerFormat or DamagedMetadata otherwise."""
-    return read_spec_and_checksum(storage)[0]
-
-
-def read_spec_and_checksum(storage: Storage) -> tuple[IndexSpec, int]:
-    """The spec, and the checksum of its file, by which snapshots know it."""
-    where = f"{storage.root}/{SPEC_PATH}"
-    try:
-        content = metadata.read(storage, SPEC_PATH)
-    except (FileNotFoundError, NotADirectoryError):
-        if snapshot_numbers(storage):
-            raise DamagedMetadata(
-                f"{where}: missing, though there are snapshots; restore it or rebuild the index"
-            ) from None
-        raise IndexNotFound(
-            f"{storage.root}: not an index ({SPEC_PATH} is not there); gnomon build makes one"
-        ) from None
-    version = content.get("format_version")
-    if content.get("format") != FORMAT_NAME or not isinstance(version, int):
+def parse_spec(content: Any, where: str) -> IndexSpec:
+    """The spec of what `to_json` gave. NewerFormat or DamagedMetadata, with `where` it stands, otherwise."""
+    version = content.get("format_version") if isinstance(content, dict) else None
+    if not isinstance(version, int) or content.get("format") != FORMAT_NAME:
         raise DamagedMetadata(f"{where} at byte 0: expected the spec of an index; restore it or rebuild the index")
     if version > FORMAT_VERSION:
         raise NewerFormat(f"{where}: format version {version}, this program knows {FORMAT_VERSION}; upgrade it")
@@ -158,7 +137,7 @@ def read_spec_and_checksum(storage: Storage) -> tuple[IndexSpec, int]:
         raise DamagedMetadata(f"{where} at byte 0: not a spec ({error!r}); rebuild the index") from None
     if not known:
         raise NewerFormat(f"{where}: a hash, a layout or a key type that this program does not know; upgrade it")
-    return spec, metadata.checksum(content)
+    return spec
 
 
 def _spec(content: dict[str, Any]) -> IndexSpec:
@@ -181,27 +160,18 @@ def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
     return types_known and content["layout"] in (PARTITIONED, FLAT) and content["hash"] == HASH
 
 
-def create_spec(storage: Storage, spec: IndexSpec) -> None:
-    """Write the spec, create-only. The same spec may be there already (an earlier build that got no further)."""
-    try:
-        storage.put_new(SPEC_PATH, [metadata.encode(spec.to_json())])
-    except AlreadyExists:
-        existing, checksum = read_spec_and_checksum(storage)
-        check_same(existing, spec, storage.root)
-        if checksum != spec.checksum:
-            raise SpecMismatch(f"{storage.root}: the spec was written by another version of this program") from None
+def spec_differences(one: IndexSpec, other: IndexSpec) -> list[tuple[str, Any, Any]]:
+    """The members in which two specs differ, with what each has there."""
+    ours, theirs = one.to_json(), other.to_json()
+    return [(name, ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]]
 
 
 def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
     """Raise SpecMismatch, with the differences, when two specs are not the same."""
-    before, after = existing.to_json(), wanted.to_json()
-    differences = [
-        f"{name}: {before.get(name)} in the index, {after.get(name)} asked for"
-        for name in after
-        if before.get(name) != after.get(name)
-    ]
+    differences = spec_differences(existing, wanted)
     if differences:
-        raise SpecMismatch(f"{where}: another spec; {'; '.join(differences)}; build to another folder")
+        shown = "; ".join(f"{name}: {old} in the index, {new} asked for" for name, old, new in differences)
+        raise SpecMismatch(f"{where}: another spec; {shown}; build to another folder")
 
 
 def check_columns(spec: IndexSpec) -> None:

@@ -20,7 +20,7 @@ from shadow.filter_files import FILTER_FOLDER
 from shadow.probe import PROBE_FOLDER
 from shadow.segments import SEGMENT_FOLDER, IndexFileEntry, Segment, SegmentRef, read_segment, segment_path
 from shadow.snapshots import SNAPSHOT_NAME, Snapshot, read_snapshot, snapshot_numbers, snapshot_path
-from shadow.spec import read_spec
+from shadow.spec_file import read_spec
 from shadow.storage import FileInfo, Storage
 from shadow.storage.contract import STAGED
 

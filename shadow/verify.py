@@ -19,9 +19,10 @@ from shadow.readback import ReadBack
 from shadow.report import Fault, Report, fault_of
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry, read_segment, segment_path
 from shadow.snapshots import Snapshot, newest_snapshot, read_snapshot, snapshot_path
-from shadow.spec import SPEC_PATH, IndexSpec, read_spec_and_checksum
+from shadow.spec import IndexSpec
+from shadow.spec_file import SPEC_PATH, read_spec
 from shadow.storage import ReadStats, Storage
-from shadow.view import View, spec_at
+from shadow.view import View
 
 SAMPLED_FILES = 16
 ENTRIES_PER_FILE = 4
@@ -89,7 +90,7 @@ def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: in
 def _open(storage: Storage, number: int | None, report: Report) -> View | None:
     """The snapshot, with those of its segments that can be read; None, and a fault, where it cannot be read itself."""
     try:
-        spec, checksum = read_spec_and_checksum(storage)
+        spec = read_spec(storage)
         found = newest_snapshot(storage) if number is None else read_snapshot(storage, number)
     except DamagedMetadata as error:
         report.add(fault_of(error, storage.root))
@@ -97,17 +98,15 @@ def _open(storage: Storage, number: int | None, report: Report) -> View | None:
     if found is None:
         raise IndexNotFound(f"{storage.root}: no snapshot yet, its first build has not ended; run gnomon build again")
     report.snapshot = found.number
-    if found.spec_crc32 != checksum:
-        what = f"checksum {checksum}, snapshot {found.number} was built with {found.spec_crc32}"
-        report.add(Fault(f"{storage.root}/{SPEC_PATH}", 0, what))
-        return None
+    if not spec.is_like(found.spec):
+        report.add(Fault(f"{storage.root}/{SPEC_PATH}", 0, f"not the spec that snapshot {found.number} was built with"))
     segments = []
     for ref in found.segments:
         try:
             segments.append(read_segment(storage, ref))
         except FAILURES as error:
             report.add(fault_of(error, f"{storage.root}/{segment_path(ref.id)}"))
-    return View(spec_at(spec, found), found, tuple(segments))
+    return View(found, tuple(segments))
 
 
 def _check_lists(storage: Storage, view: View, report: Report) -> None:

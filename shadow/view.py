@@ -1,13 +1,14 @@
 """One snapshot of an index, opened: its spec and its live segments. Immutable."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from shadow.errors import DamagedMetadata, IndexNotFound
 from shadow.partitions import partition_values
 from shadow.segments import Segment, SourceFileEntry
 from shadow.snapshots import Snapshot, read_newest, read_segments, read_snapshot
-from shadow.spec import SPEC_PATH, IndexSpec, read_spec_and_checksum
+from shadow.spec import IndexSpec
+from shadow.spec_file import SPEC_PATH, read_spec
 from shadow.storage import Storage
 
 
@@ -15,9 +16,12 @@ from shadow.storage import Storage
 class View:
     """What look-ups use: they see this snapshot and nothing else."""
 
-    spec: IndexSpec
     snapshot: Snapshot
     segments: tuple[Segment, ...]
+
+    @property
+    def spec(self) -> IndexSpec:
+        return self.snapshot.spec
 
     @cached_property
     def partitions(self) -> tuple[str, ...]:
@@ -53,22 +57,28 @@ class View:
 
 def open_view(storage: Storage, number: int | None = None) -> View:
     """The newest snapshot, or the one asked for. IndexNotFound before the first commit."""
-    spec, checksum = read_spec_and_checksum(storage)
+    spec = read_spec(storage)
     if number is None:
-        snapshot, segments = read_newest(storage)
+        view = newest_view(storage)
     else:
         snapshot = read_snapshot(storage, number)
-        segments = read_segments(storage, snapshot)
-    if snapshot is None:
+        view = View(snapshot, read_segments(storage, snapshot))
+    if view is None:
         raise IndexNotFound(f"{storage.root}: no snapshot yet, its first build has not ended; run gnomon build again")
-    if snapshot.spec_crc32 != checksum:
+    check_spec(storage, spec, view.snapshot)
+    return view
+
+
+def newest_view(storage: Storage) -> View | None:
+    """The newest snapshot, whatever the spec's file holds; None before the first commit."""
+    snapshot, segments = read_newest(storage)
+    return View(snapshot, segments) if snapshot is not None else None
+
+
+def check_spec(storage: Storage, spec: IndexSpec, snapshot: Snapshot) -> None:
+    """DamagedMetadata where the spec's file is not the one that the snapshot was built with."""
+    if not spec.is_like(snapshot.spec):
         raise DamagedMetadata(
-            f"{storage.root}/{SPEC_PATH}: not the spec that snapshot {snapshot.number} was built with (checksum "
-            f"{checksum}, expected {snapshot.spec_crc32}); restore it or rebuild the index"
+            f"{storage.root}/{SPEC_PATH}: not the spec that snapshot {snapshot.number} was built with; "
+            "gnomon build puts it back"
         )
-    return View(spec_at(spec, snapshot), snapshot, segments)
-
-
-def spec_at(spec: IndexSpec, snapshot: Snapshot) -> IndexSpec:
-    """The spec with what is the snapshot's own."""
-    return replace(spec, buckets=snapshot.buckets, source=snapshot.source)

@@ -76,6 +76,21 @@ def test_a_second_build_does_nothing_and_a_new_partition_is_all_that_is_indexed(
     assert open_index(location).fetch("https://example.org/599/é?q=%20", ["n"]) == [{"n": 599}]
 
 
+def test_a_lost_spec_is_an_error_until_the_next_build_puts_it_back(
+    spark: SparkSession, source: Path, tmp_path: Path
+) -> None:
+    index, spec = str(tmp_path / "index"), tmp_path / "index/_shadow/spec.json"
+    build(spark, str(source), index, ["url"])
+    written = spec.read_bytes()
+    for lose in (spec.unlink, lambda: spec.write_bytes(written.replace(b"url", b"urk"))):
+        lose()
+        with pytest.raises(shadow.DamagedMetadata, match=r"_shadow/spec\.json"):
+            open_index(index)
+        assert not build(spark, str(source), index, ["url"]).committed
+        assert spec.read_bytes() == written
+        assert open_index(index).view.snapshot.number == 1
+
+
 def test_a_changed_file_is_indexed_anew_and_a_vanished_one_dropped(
     spark: SparkSession, source: Path, tmp_path: Path
 ) -> None:

@@ -15,10 +15,11 @@ from shadow.partitions import partition_of, partition_values
 from shadow.probe import probe
 from shadow.publish import Changes, new_segment_id
 from shadow.segments import IndexFileEntry, SourceFileEntry
-from shadow.snapshots import Snapshot, snapshot_numbers
+from shadow.snapshots import Snapshot
 from shadow.spec import IndexSpec, KeyColumn, check_columns
+from shadow.spec_file import put_back
 from shadow.storage import FileInfo, Storage, storage_at
-from shadow.view import open_view
+from shadow.view import newest_view
 from sources import SourceFile, open_source
 
 
@@ -56,8 +57,10 @@ class Build:
     ) -> None:
         root = self.root = source_root(str(source)) if isinstance(source, Path) else source
         self.storage = storage_at(str(index)) if isinstance(index, Path) else index
-        self.view = open_view(self.storage) if snapshot_numbers(self.storage) else None
+        self.view = newest_view(self.storage)
         probe(self.storage)
+        if self.view is not None:
+            put_back(self.storage, self.view.spec)
         files = root.list()
         self.difference = diff(files, self.view.segments if self.view else ())
         partitions = root.partitions(files)

@@ -20,7 +20,7 @@ from shadow.filter_files import open_filter
 from shadow.index import Index
 from shadow.lookup import parse_key
 from shadow.snapshots import read_segments, read_snapshot, snapshot_numbers
-from shadow.spec import read_spec
+from shadow.spec_file import read_spec
 from shadow.storage import Storage
 from shadow.vacuum import vacuum
 from shadow.view import open_view

@@ -11,7 +11,8 @@ from shadow import Index, open_index
 from shadow.compact import compact, rebuild
 from shadow.errors import SpecMismatch, UsageError
 from shadow.index import FetchStats
-from shadow.spec import check_same, read_spec
+from shadow.spec import check_same
+from shadow.spec_file import read_spec
 from shadow.storage import storage_at
 from shadow.verify import verify
 from tests.shadow.make_index import Build, index_source, write_source

@@ -24,7 +24,7 @@ from shadow.errors import (
 )
 from shadow.index import FetchStats
 from shadow.snapshots import snapshot_path
-from shadow.spec import SPEC_PATH
+from shadow.spec_file import SPEC_PATH
 from tests.shadow.make_index import index_source, write_source
 
 
@@ -248,7 +248,8 @@ def test_each_metadata_file_of_another_index_is_refused(place: str, tmp_path: Pa
 
 
 def test_the_spec_of_another_index_is_named(place: str, tmp_path: Path) -> None:
-    add(tmp_path / "other", 1, [1], buckets=8)
+    write_source(tmp_path / "other/lake", {"a.parquet": pa.table({"n": [1]})})
+    index_source(tmp_path / "other/lake", tmp_path / "other/index", ["n"])
     shutil.copy(tmp_path / "other/index" / SPEC_PATH, Path(place) / SPEC_PATH)
     with pytest.raises(DamagedMetadata, match=r"index/_shadow/spec.json: not the spec that snapshot 2 was built with"):
         open_index(place)

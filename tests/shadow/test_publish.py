@@ -16,7 +16,8 @@ from shadow.index_files import index_file_path, write_index_file
 from shadow.publish import BuildFailed, Changes, new_segment_id, publish
 from shadow.segments import IndexFileEntry
 from shadow.snapshots import newest_snapshot, read_snapshot
-from shadow.spec import IndexSpec, KeyColumn, create_spec, read_spec
+from shadow.spec import IndexSpec, KeyColumn
+from shadow.spec_file import create_spec, read_spec
 from shadow.storage import LocalStorage, Storage, storage_at
 from tests.shadow.faults import Interrupted
 from tests.shadow.make_index import Build, index_source, write_source

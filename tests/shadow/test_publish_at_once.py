@@ -2,20 +2,24 @@
 
 import errno
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from shadow import open_index
-from shadow.errors import AlreadyExists, DamagedMetadata, SpecMismatch, StorageError
+from shadow.coverage import source_root
+from shadow.errors import AlreadyExists, DamagedMetadata, ShadowError, SpecMismatch, StorageError
 from shadow.publish import Changes, ConcurrentCommit, new_segment_id, publish
 from shadow.snapshots import Snapshot, newest_snapshot, snapshot_numbers, snapshot_path
-from shadow.spec import create_spec
-from shadow.storage import LocalStorage, storage_at
-from tests.shadow.faults import Interrupted
+from shadow.spec_file import SPEC_PATH, create_spec
+from shadow.storage import LocalStorage, Storage, storage_at
+from shadow.view import open_view
+from tests.shadow.faults import Fault, FaultyStorage, Interrupted, T
 from tests.shadow.make_index import Build, index_source, write_source
+from tests.shadow.memory_store import MemoryStorage
 
 
 @pytest.fixture
@@ -217,3 +221,60 @@ def test_a_spec_that_is_taken_for_abandoned_just_as_its_build_commits_is_put_bac
     with pytest.raises(SpecMismatch):
         loser.commit()
     assert len(open_index(str(place)).lookup({"k2": 3})) == 2
+
+
+class Meanwhile(FaultyStorage):
+    """Before call `before` something else happens; from call `at` on nothing is done any more."""
+
+    def __init__(self, inner: Storage, before: int, happens: Callable[[], object], at: int) -> None:
+        super().__init__(inner, Fault.FROM_THEN_ON, at)
+        self._before, self._happens = before, happens
+
+    def call(self, name: str, path: str, do: Callable[[], T], do_half: Callable[[], T] | None = None) -> T:
+        if len(self.calls) == self._before:
+            self._happens()
+        return super().call(name, path, do, do_half)
+
+
+def is_readable(index: Storage) -> bool:
+    """False where it is said that the spec has to be put back."""
+    try:
+        open_view(index)
+    except DamagedMetadata as error:
+        if "gnomon build puts it back" not in str(error):
+            raise
+        return False
+    return True
+
+
+def test_of_two_first_builds_with_other_specs_one_may_die_anywhere_and_the_next_build_mends_it(lake: Path) -> None:
+    """The second commits before any call of the first, which dies at any later one: either all is well, or spec.json is
+    said not to be the index's, until the next build, and nothing is answered in between."""
+    root, spec_lost = source_root(str(lake)), 0
+
+    def start() -> tuple[MemoryStorage, Build, Build]:
+        index = MemoryStorage()
+        loser, winner = Build(root, index, ["k"], buckets=2), Build(root, index, ["k2"], buckets=3)
+        create_spec(index, loser.spec)  # of a build before them, which died; of the loser's own spec, or the winner's
+        return index, loser, winner
+
+    index, loser, winner = start()
+    counting = loser.storage = FaultyStorage(index)
+    loser.commit()
+    for before in range(len(counting.calls)):
+        for at in range(before, len(counting.calls) + 8):
+            for abandoned in range(2):
+                index, loser, winner = start()
+                if abandoned:
+                    index.delete(SPEC_PATH)
+                    create_spec(index, winner.spec)
+                loser.storage = Meanwhile(index, before, winner.commit, at)
+                with suppress(ShadowError):
+                    loser.commit()
+                if not is_readable(index):
+                    spec_lost += 1
+                    Build(root, index, ["k2"], buckets=3)
+                view = open_view(index)
+                assert [key.name for key in view.spec.keys] in (["k"], ["k2"])
+                assert view.snapshot.rows == 10
+    assert spec_lost > 0

@@ -17,6 +17,7 @@ from shadow.snapshots import (
     snapshot_numbers,
     snapshot_path,
 )
+from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import Storage, storage_at
 
 SNAPSHOT = Snapshot(
@@ -25,9 +26,7 @@ SNAPSHOT = Snapshot(
     segments=(SegmentRef("s", 100, 2**32 - 1, (0, 2)), SegmentRef("t", 5, 0)),
     partitions={"": 7, "dt=ü": 0},
     columns={"url": "string", "a.b": "list<item: int32>"},
-    spec_crc32=123,
-    buckets=4,
-    source="/lake",
+    spec=IndexSpec("/lake", False, "parquet", ("dt",), (KeyColumn("url", "string"),), (), 4),
     committed_at="2026-01-01T00:00:00.000000Z",
     batch="batch-1",
     commit_id="t",
@@ -105,7 +104,7 @@ def test_a_snapshot_under_another_number_is_noticed(storage: Storage) -> None:
         read_snapshot(storage, 2)
 
 
-@pytest.mark.parametrize("member", ["operation", "segments", "columns", "spec_crc32", "buckets", "commit_id"])
+@pytest.mark.parametrize("member", ["operation", "segments", "columns", "spec", "commit_id"])
 def test_sound_json_that_is_no_snapshot_is_damage(storage: Storage, member: str) -> None:
     content = SNAPSHOT.to_json()
     del content[member]

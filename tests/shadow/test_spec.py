@@ -12,7 +12,8 @@ import pytest
 from btree.schema import AVRO_NAME
 from shadow import metadata
 from shadow.errors import DamagedMetadata, IndexNotFound, NewerFormat, SpecMismatch, UsageError
-from shadow.spec import SPEC_PATH, IndexSpec, KeyColumn, check_columns, check_same, create_spec, read_spec
+from shadow.spec import IndexSpec, KeyColumn, check_columns, check_same
+from shadow.spec_file import SPEC_PATH, create_spec, put_back, read_spec
 from shadow.storage import Storage, storage_at
 
 SPEC = IndexSpec(
@@ -51,11 +52,24 @@ def test_the_same_spec_may_be_there_already_and_another_may_not(storage: Storage
     assert read_spec(storage) == SPEC
 
 
-def test_the_same_spec_of_another_version_is_another_file(storage: Storage) -> None:
-    rewritten(storage, lambda content: content.update(note="later versions write more"))
+@pytest.mark.parametrize("lost", ["missing", "a flipped byte", "another's"])
+def test_a_spec_that_is_lost_is_put_back(storage: Storage, tmp_path: Path, lost: str) -> None:
+    create_spec(storage, replace(SPEC, buckets=8) if lost != "another's" else replace(SPEC, flat=True))
+    path = tmp_path / SPEC_PATH
+    if lost == "missing":
+        path.unlink()
+        storage.put_new("_shadow/snapshots/00000000000000000001.json", [b"{}"])
+    if lost == "a flipped byte":
+        path.write_bytes(path.read_bytes().replace(b"crawl", b"crawm"))
+    put_back(storage, SPEC)
     assert read_spec(storage) == SPEC
-    with pytest.raises(SpecMismatch, match="written by another version"):
-        create_spec(storage, SPEC)
+
+
+def test_a_spec_that_differs_in_what_is_the_snapshots_own_stays(storage: Storage) -> None:
+    first = replace(SPEC, buckets=8, source="/elsewhere")
+    create_spec(storage, first)
+    put_back(storage, SPEC)
+    assert read_spec(storage) == first
 
 
 @pytest.mark.parametrize("place", ["nowhere", "file", "plain_folder"])
@@ -68,7 +82,7 @@ def test_what_is_not_an_index_is_said_not_to_be_one(tmp_path: Path, place: str) 
 
 def test_a_lost_spec_of_an_index_with_snapshots_is_damage_not_absence(storage: Storage) -> None:
     storage.put_new("_shadow/snapshots/00000000000000000001.json", [b"{}"])
-    with pytest.raises(DamagedMetadata, match=r"_shadow/spec.json: missing, though there are snapshots"):
+    with pytest.raises(DamagedMetadata, match=r"_shadow/spec.json: missing, though there are snapshots; gnomon build"):
         read_spec(storage)
 
 

@@ -414,6 +414,7 @@ def test_a_spec_of_another_index_is_found(lake: Lake) -> None:
     path.write_bytes((lake.root / "other/_shadow/spec.json").read_bytes())
     (fault,) = lake.verify().faults
     assert (fault.path, fault.offset) == (str(path), 0)
+    assert fault.what == "not the spec that snapshot 2 was built with"
 
 
 def test_a_source_that_is_gone_is_one_fault(lake: Lake) -> None:

@@ -1,0 +1,66 @@
+"""`_shadow/spec.json`: the spec, for whoever looks into the folder. Each snapshot holds it, too, as it was then, so
+that it can be put back where it was lost."""
+
+from contextlib import suppress
+
+from shadow import metadata
+from shadow.errors import AlreadyExists, DamagedMetadata, IndexNotFound, SpecMismatch
+from shadow.probe import probe
+from shadow.snapshots import newest_snapshot, snapshot_numbers
+from shadow.spec import IndexSpec, check_same, parse_spec
+from shadow.storage import Storage
+
+SPEC_PATH = "_shadow/spec.json"
+
+
+def read_spec(storage: Storage) -> IndexSpec:
+    """The spec in the file, which is the first build's. IndexNotFound, NewerFormat or DamagedMetadata otherwise."""
+    where = f"{storage.root}/{SPEC_PATH}"
+    try:
+        content = metadata.read(storage, SPEC_PATH)
+    except (FileNotFoundError, NotADirectoryError):
+        if snapshot_numbers(storage):
+            raise DamagedMetadata(f"{where}: missing, though there are snapshots; gnomon build puts it back") from None
+        raise IndexNotFound(
+            f"{storage.root}: not an index ({SPEC_PATH} is not there); gnomon build makes one"
+        ) from None
+    return parse_spec(content, where)
+
+
+def create_spec(storage: Storage, spec: IndexSpec) -> None:
+    """Write the spec, create-only. The same spec may be there already (an earlier build that got no further)."""
+    try:
+        storage.put_new(SPEC_PATH, [metadata.encode(spec.to_json())])
+    except AlreadyExists:
+        check_same(read_spec(storage), spec, storage.root)
+
+
+def create_first_spec(storage: Storage, spec: IndexSpec) -> None:
+    """Write the spec before the first commit. One left by a build that never committed counts for nothing.
+
+    Of two first builds of different specs at once, each looks for the other's commit after it wrote its spec, and puts
+    back what that commit holds; where it is killed before it does, the next build does it (`put_back`)."""
+    try:
+        create_spec(storage, spec)
+    except SpecMismatch:
+        if snapshot_numbers(storage):
+            raise
+        _replace(storage, spec)
+        committed = newest_snapshot(storage)
+        if committed is not None:
+            put_back(storage, committed.spec)
+            raise
+
+
+def put_back(storage: Storage, spec: IndexSpec) -> None:
+    """Make the file hold the spec of the newest snapshot, where it is missing, damaged or another's."""
+    with suppress(DamagedMetadata):
+        if read_spec(storage).is_like(spec):
+            return
+    probe(storage)
+    _replace(storage, spec)
+
+
+def _replace(storage: Storage, spec: IndexSpec) -> None:
+    storage.delete(SPEC_PATH)
+    create_spec(storage, spec)
