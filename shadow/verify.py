@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from btree import BTreeReader, DamagedIndexFile, bucket_of
 from btree.hashing import xxhash64
 from shadow.coverage import SourceRoot, diff, source_of
-from shadow.errors import DamagedMetadata, IndexNotFound
+from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
 from shadow.fetch import Fetcher, Located
 from shadow.filter_files import open_filter
 from shadow.index_files import pointer_of
@@ -18,7 +18,7 @@ from shadow.proof import FAILURES, FolderProof
 from shadow.readback import ReadBack
 from shadow.report import Fault, Report, fault_of
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry, read_segment, segment_path
-from shadow.snapshots import Snapshot, newest_snapshot, read_snapshot, snapshot_path
+from shadow.snapshots import Snapshot, newest_snapshot, read_snapshot, snapshot_numbers, snapshot_path
 from shadow.spec import IndexSpec
 from shadow.spec_file import SPEC_PATH, read_spec
 from shadow.storage import ReadStats, Storage
@@ -69,7 +69,17 @@ def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: in
     many of each index file are followed; with None all are compared with a scan of the source, too.
 
     Faults are reported, each with its place, and raised is only what leaves nothing to verify: IndexNotFound,
-    SnapshotNotFound, NewerFormat."""
+    SnapshotNotFound, NewerFormat. What a vacuum removes meanwhile, with the snapshot, is no fault: then the newest of
+    now is proved."""
+    while True:
+        report = _verify(storage, sample, snapshot)
+        if report.is_sound or report.snapshot is None or report.snapshot in snapshot_numbers(storage):
+            return report
+        if snapshot is not None:
+            raise SnapshotNotFound(f"{storage.root}: snapshot {snapshot} was vacuumed while it was verified")
+
+
+def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Report:
     report = Report(storage.root)
     view = _open(storage, snapshot, report)
     if view is None:

@@ -19,7 +19,7 @@ from shadow.publish import new_segment_id
 from shadow.report import Fault, Report, fault_of
 from shadow.segments import Segment, segment_path, write_segment
 from shadow.snapshots import commit, newest_snapshot, snapshot_path
-from shadow.storage import Storage, storage_at
+from shadow.storage import FileInfo, LocalStorage, OpenFile, ReadStats, Storage, storage_at
 from shadow.vacuum import vacuum
 from shadow.verify import verify
 from shadow.view import View, open_view
@@ -56,6 +56,21 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
 
 
+class VacuumedMeanwhile(LocalStorage):
+    """When the n-th file is opened, the index is compacted and its old snapshots are vacuumed."""
+
+    def __init__(self, root: str, at: int) -> None:
+        super().__init__(root)
+        self.left = at
+
+    def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> OpenFile:
+        self.left -= 1
+        if self.left == 0:
+            compact(storage_at(self.root))
+            vacuum(storage_at(self.root), grace_seconds=0)
+        return super().open(path, stats, known)
+
+
 def flip(path: Path, at: int) -> Path:
     data = bytearray(path.read_bytes())
     data[at] ^= 0x10
@@ -66,6 +81,17 @@ def flip(path: Path, at: int) -> Path:
 
 
 # -- no fault ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", range(1, 10, 2))
+def test_what_is_vacuumed_meanwhile_is_no_fault(lake: Lake, at: int) -> None:
+    report = verify(VacuumedMeanwhile(str(lake.index), at))
+    assert (report.faults, report.snapshot) == ([], 3)
+
+
+def test_a_snapshot_that_is_vacuumed_while_it_is_verified_is_said_to_be_gone(lake: Lake) -> None:
+    with pytest.raises(SnapshotNotFound, match="snapshot 2 was vacuumed while it was verified"):
+        verify(VacuumedMeanwhile(str(lake.index), 3), snapshot=2)
 
 
 @pytest.mark.parametrize("sample", [None, 0, 1, 4, 10_000])
