@@ -16,69 +16,6 @@ from shadow.storage import FileInfo, Storage
 
 SEGMENT_FOLDER = "_shadow/segments"
 
-_SCHEMA = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "SegmentItem",
-        "namespace": "gnomon",
-        "doc": "one file of a segment: either an index file or a source file",
-        "fields": [
-            {
-                "name": "index_file",
-                "type": [
-                    "null",
-                    {
-                        "type": "record",
-                        "name": "IndexFile",
-                        "fields": [
-                            {"name": "path", "type": "string"},
-                            {"name": "partition", "type": "string"},
-                            {"name": "bucket", "type": "int"},
-                            {"name": "entries", "type": "long"},
-                            {"name": "size", "type": "long"},
-                            {"name": "crc32", "type": "long"},
-                            {
-                                "name": "filter",
-                                "type": [
-                                    "null",
-                                    {
-                                        "type": "record",
-                                        "name": "KeyFilter",
-                                        "fields": [
-                                            {"name": "path", "type": "string"},
-                                            {"name": "size", "type": "long"},
-                                            {"name": "crc32", "type": "long"},
-                                        ],
-                                    },
-                                ],
-                            },
-                        ],
-                    },
-                ],
-            },
-            {
-                "name": "source_file",
-                "type": [
-                    "null",
-                    {
-                        "type": "record",
-                        "name": "SourceFile",
-                        "fields": [
-                            {"name": "path", "type": "string"},
-                            {"name": "partition", "type": "string"},
-                            {"name": "rows", "type": "long"},
-                            {"name": "size", "type": "long"},
-                            {"name": "mtime_ns", "type": "long"},
-                            {"name": "digest", "type": "string"},
-                            {"name": "etag", "type": "string"},
-                        ],
-                    },
-                ],
-            },
-        ],
-    }
-)
-
 
 @dataclass(frozen=True)
 class FilterEntry:
@@ -119,6 +56,36 @@ class SourceFileEntry:
     @property
     def info(self) -> FileInfo:
         return FileInfo(self.path, self.size, self.mtime_ns, self.etag)
+
+
+def _record(name: str, kind: type[Any], **nested: Any) -> dict[str, Any]:
+    """The Avro record of a dataclass: its fields are text, integers, or `nested`."""
+    types: dict[Any, str] = {str: "string", int: "long"}
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": item.name, "type": nested.get(item.name) or types[item.type]} for item in fields(kind)],
+    }
+
+
+_SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "SegmentItem",
+        "namespace": "gnomon",
+        "doc": "one file of a segment: either an index file or a source file",
+        "fields": [
+            {
+                "name": "index_file",
+                "type": [
+                    "null",
+                    _record("IndexFile", IndexFileEntry, filter=["null", _record("KeyFilter", FilterEntry)]),
+                ],
+            },
+            {"name": "source_file", "type": ["null", _record("SourceFile", SourceFileEntry)]},
+        ],
+    }
+)
 
 
 @dataclass(frozen=True)
