@@ -3,6 +3,7 @@
 import importlib
 import io
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from gnomon.failures import FAILED, INTERRUPTED, WRONG_USAGE, exit_code, one_line
+from shadow import UsageError
 
 # Command: the module that holds it as `app`, and its line in the help.
 COMMANDS = {
@@ -74,6 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     if debug:
         words.remove("--debug")
     try:
+        _check_folder()
         result = typer.main.get_command(app).main(words or ["--help"], prog_name="gnomon", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except typer.Exit as done:
@@ -97,6 +100,14 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments is None:
         sys.exit(code)
     return code
+
+
+def _check_folder() -> None:
+    """Relative paths, and Java, need a current folder."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder was removed; change to one that exists") from None
 
 
 if __name__ == "__main__":

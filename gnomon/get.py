@@ -37,7 +37,7 @@ def get(
         stats = FetchStats()
         try:
             rows = opened.fetch(parsed, names, conditions, stats)
-        except (ShadowError, BTreeError, SourceError) as error:
+        except (ShadowError, BTreeError, SourceError, OSError) as error:
             complain(one_line(error))
             code = exit_code(error)
             continue
@@ -61,6 +61,10 @@ def parse_where(conditions: list[str]) -> dict[str, str]:
     for column, equals, _ in pairs:
         if not equals:
             raise UsageError(f"--where: expected column=value, found {column!r}")
+    names = [column for column, _, _ in pairs]
+    twice = next((column for column in names if names.count(column) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--where: the column {twice} is named twice; ask for one value at a time")
     return {column: value for column, _, value in pairs}
 
 

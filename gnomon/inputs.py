@@ -8,6 +8,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from indexer.keys import column
 from indexer.tables import exact
 from shadow import SourceNotFound, UsageError
+from shadow.storage import is_local, storage_at
 
 CSV_ENDINGS, JSON_ENDINGS = (".csv", ".tsv"), (".json", ".jsonl", ".ndjson")
 NO_SUCH_TEXT = "\0"  # what stands for null in a CSV file: an empty field that is not quoted, and nothing else
@@ -16,9 +17,11 @@ PARTITION_TYPES = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 def local_path(path: str, what: str) -> str:
     """A path or file URL that must be there."""
-    plain = path.removeprefix("file://")
-    if not plain or not Path(plain).exists():
-        raise SourceNotFound(f"{path or '(empty)'}: no such file; expected {what}")
+    if not path:
+        raise SourceNotFound(f"(empty): no such file; expected {what}")
+    plain = storage_at(path).root
+    if not is_local(plain) or not Path(plain).exists():
+        raise SourceNotFound(f"{path}: no such file on this machine; expected {what}")
     return plain
 
 

@@ -11,6 +11,7 @@ from gnomon.output import megabytes, print_json, say
 from gnomon.spark import spark_session
 from indexer import load as load_rows
 from indexer.load import load_counters
+from indexer.tables import read_parquet
 from shadow import UsageError, open_index
 from shadow.coverage import check_apart, source_of
 from shadow.storage import is_local, storage_at
@@ -28,10 +29,11 @@ def load(
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
     """Write the source's rows for all keys of KEYS to OUT."""
-    if Path(out).exists():
-        raise UsageError(f"{out}: it is there already; name a folder that is not")
-    if not is_local(storage_at(out).root):
+    target = storage_at(out).root
+    if not is_local(target):
         raise UsageError(f"{out}: rows are written to local disks only; name a folder here")
+    if Path(target).exists():
+        raise UsageError(f"{out}: it is there already; name a folder that is not")
     spec = open_index(index).spec
     check_apart(source_of(spec), storage_at(out), "output")
     local_path(keys, "the keys as Parquet, CSV or JSON lines")
@@ -42,8 +44,8 @@ def load(
         rows = load_rows(
             spark, index, read_keys(spark, keys, [key.name for key in spec.keys]), names, counters=counters
         )
-        rows.write.parquet(out)
-        count = spark.read.schema(rows.schema).parquet(out).count()
+        rows.write.parquet(target)
+        count = read_parquet(spark, [target], rows.schema).count()
     result = {
         "rows": count,
         "seconds": round(time.perf_counter() - begin, 3),

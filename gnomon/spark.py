@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from indexer.session import local_session
 from shadow import ShadowError
 
 STDERR = 2
+THROWN = re.compile(r"\w(?:Exception|Error): ")
+JAVA_TOO_OLD = "UnsupportedClassVersionError"
 QUERY_LOG = "DataFrameQueryContextLogger"
 
 
@@ -39,10 +42,10 @@ def spark_session(master: str | None = None) -> Iterator[SparkSession]:
         except (PySparkRuntimeError, OSError) as error:
             chatter.seek(0)
             lines = [line for line in chatter.read().decode(errors="replace").splitlines() if line.strip()]
-            reason = lines[0] if lines else str(error)
-            raise NoSpark(
-                f"Spark did not start ({reason}); it needs Java 17, Debian: openjdk-17-jre-headless"
-            ) from None
+            said = [line for line in lines if THROWN.search(line)]
+            reason = (said or lines or [str(error)])[0].strip()
+            cure = "" if said and JAVA_TOO_OLD not in reason else "; it needs Java 17, Debian: openjdk-17-jre-headless"
+            raise NoSpark(f"Spark did not start ({reason}){cure}") from None
         finally:
             os.dup2(saved, STDERR)
             os.close(saved)

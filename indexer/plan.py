@@ -1,19 +1,19 @@
-"""What a build has to do: the source as it is now against the newest snapshot. Nothing is read but listings and the
-index's own metadata, and nothing is written."""
+"""What a build has to do: the source as it is now against the newest snapshot. Nothing is read but listings, the
+index's own metadata and, before a first build, that of a source file; nothing is written."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from indexer.files import detect_format
-from indexer.specs import Request, check_request
+from indexer.files import describe, detect_format
+from indexer.specs import Request, check_request, new_spec
 from shadow.adopt import adoptable, with_adopted
 from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root
-from shadow.errors import IndexNotFound, StorageError, UsageError
+from shadow.errors import IndexNotFound, StorageError, UnknownColumn, UsageError
 from shadow.segments import SourceFileEntry
 from shadow.spec_file import read_spec
-from shadow.storage import Storage, storage_at
+from shadow.storage import FileInfo, Storage, storage_at
 from shadow.view import View, newest_view
 from sources import FORMATS
 
@@ -57,6 +57,7 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
     partitions = root.partitions(files)
     format_name = format if format != "auto" else view.spec.format if view else detect_format(root, files)
     if view is None:
+        _check_new(root, request, format_name, partitions, files)
         return Plan(storage, root, view, format_name, partitions, {}, diff(files, ()))
     spec = replace(view.spec, source=root.location) if adopt else view.spec
     check_request(spec, request, root, format_name, partitions, storage.root)
@@ -64,6 +65,21 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
     return Plan(
         storage, root, view, format_name, partitions, adopted, diff(files, with_adopted(view.segments, adopted))
     )
+
+
+def _check_new(
+    root: SourceRoot, request: Request, format_name: str, partitions: tuple[str, ...], files: Sequence[FileInfo]
+) -> None:
+    """Refuse a first build whose columns are none of the source's, before Spark starts. Mostly one file tells."""
+    for some in (files[:1], files):
+        described = describe(root, format_name, bool(partitions), some, request.columns)
+        try:
+            new_spec(request, root, format_name, partitions, described)
+        except UnknownColumn:
+            if len(some) == len(files):
+                raise
+        else:
+            return
 
 
 def _check_folder(storage: Storage) -> None:

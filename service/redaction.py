@@ -1,4 +1,5 @@
-"""Error texts without the server's folders: a caller is told which file, never where the server keeps it."""
+"""Error texts without the server's folders and its stores' addresses: a caller is told which file, never where the
+server keeps it."""
 
 import re
 from collections.abc import Iterable
@@ -6,6 +7,8 @@ from collections.abc import Iterable
 # The folders of an absolute path or file URL; what follows the last slash stays. A URL of the web, or a path inside
 # a word, is left alone.
 _FOLDERS = re.compile(r"(?:file:/{1,3}|(?<![\w:/.%=&?-])/)(?:[^\s/'\"`,;:]+/)+")
+# Where a store was asked, as its client says it.
+_ADDRESSES = re.compile(r"https?://[^\s'\"`)\]]+")
 
 
 def redact(error: BaseException, roots: Iterable[tuple[str, str]]) -> str:
@@ -18,4 +21,4 @@ def redact(error: BaseException, roots: Iterable[tuple[str, str]]) -> str:
     path = getattr(error, "path", None)
     if isinstance(path, str) and path.startswith("/"):
         text = text.replace(path, path.rsplit("/", 1)[-1])
-    return _FOLDERS.sub("", text)
+    return _FOLDERS.sub("", _ADDRESSES.sub("(address)", text))

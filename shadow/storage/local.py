@@ -1,10 +1,12 @@
 """Local disk, our own few lines: object-store libraries neither sync nor stage under names that engines skip."""
 
+import errno
 import os
 import shutil
 import stat
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
@@ -14,10 +16,20 @@ from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import difference
 from shadow.storage.contract import STAGED, FileInfo, ReadStats, is_hidden
 
+CURES = {
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "free space there, or raise the quota",
+    errno.EROFS: "expected a file system that can be written to",
+    errno.EACCES: "expected a folder that this user may write to",
+    errno.EPERM: "expected a folder that this user may write to, on a file system with hard links",
+    errno.ENOTDIR: "a folder of the path is a file",
+    errno.ENAMETOOLONG: "expected a shorter name",
+}
+
 
 class LocalFile:
     """An open local file; reads do not move a position, so threads may share it. A file that takes its name later is
-    not seen."""
+    not seen. One that is written to in place, or cut, is: after each read its size and time are looked at again."""
 
     etag = ""
 
@@ -33,10 +45,19 @@ class LocalFile:
         self._stats = stats if stats is not None else ReadStats()
 
     def read_range(self, offset: int, length: int) -> bytes:
+        return self.read_ranges([(offset, length)])[0]
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        parts = [self._read(offset, length) for offset, length in ranges]
+        self._check()
+        return parts
+
+    def _read(self, offset: int, length: int) -> bytes:
         data = os.pread(self._fd, length, offset)
         while len(data) < length:
             more = os.pread(self._fd, length - len(data), offset + len(data))
             if not more:
+                self._check()
                 end = offset + len(data)
                 raise StorageError(f"{self.name}: expected {length} bytes at {offset}, the file ends at {end}")
             data += more
@@ -44,8 +65,12 @@ class LocalFile:
         self._stats.bytes += length
         return data
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        return [self.read_range(offset, length) for offset, length in ranges]
+    def _check(self) -> None:
+        """FileChanged where what was read may be of another state than what was read before."""
+        status = os.fstat(self._fd)
+        now = FileInfo(self.name, status.st_size, status.st_mtime_ns)
+        if how := difference(self, now):
+            raise FileChanged(self.name, how, now.size)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -83,26 +108,27 @@ class LocalStorage:
 
     def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
         target = self._root / path
-        self._make_folders(target.parent)
         staged = target.parent / f"{STAGED}{uuid.uuid4().hex}"
-        try:
-            with staged.open("xb") as file:
-                file.writelines(chunks)
-                file.flush()
-                os.fsync(file.fileno())
-            _link(staged, target)
-        finally:
-            staged.unlink(missing_ok=True)
-        _sync_folder(target.parent)
+        with _writing(target):
+            self._make_folders(target.parent)
+            try:
+                with staged.open("xb") as file:
+                    file.writelines(chunks)
+                    file.flush()
+                    os.fsync(file.fileno())
+                _link(staged, target)
+            finally:
+                staged.unlink(missing_ok=True)
+            _sync_folder(target.parent)
 
     def move_new(self, path: str, target: str) -> None:
         origin, goal = self._root / path, self._root / target
-        self._make_folders(goal.parent)
-        with origin.open("rb") as file:
+        with origin.open("rb") as file, _writing(goal):
+            self._make_folders(goal.parent)
             os.fsync(file.fileno())
-        _link(origin, goal)
-        origin.unlink()
-        _sync_folder(goal.parent)
+            _link(origin, goal)
+            origin.unlink()
+            _sync_folder(goal.parent)
 
     def _make_folders(self, folder: Path) -> None:
         missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
@@ -129,11 +155,13 @@ class LocalStorage:
                 yield info
 
     def delete(self, path: str) -> None:
-        (self._root / path).unlink(missing_ok=True)
+        with _writing(self._root / path):
+            (self._root / path).unlink(missing_ok=True)
 
     def delete_folder(self, path: str) -> None:
-        if (self._root / path).exists():
-            shutil.rmtree(self._root / path)
+        with _writing(self._root / path):
+            if (self._root / path).exists():
+                shutil.rmtree(self._root / path)
 
 
 def _info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
@@ -143,6 +171,16 @@ def _info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
     except FileNotFoundError:
         return None
     return FileInfo(path, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """What the operating system refuses, as one line that names the file and the cure."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise StorageError(f"{target}: {reason}; {CURES.get(error.errno or 0, 'see the disk')}") from error
 
 
 def _link(staged: Path, target: Path) -> None:

@@ -26,11 +26,18 @@ def storage_at(location: str) -> Storage:
     if location.startswith("file:/") and not colon:
         return LocalStorage(location.removeprefix("file:"))
     if not colon:
+        scheme, single, _ = location.partition(":/")
+        if single and ALIASES.get(scheme, scheme) in STORES:
+            raise UsageError(
+                f"{location}: expected {scheme}:// with two slashes; a folder of this name is ./{location}"
+            )
         return LocalStorage(location)
     if scheme == "file":
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost"):
             raise StorageError(f"{location}: a file URL names no host; expected file:///path")
+        if not slash:
+            raise UsageError(f"{location}: expected file:///path")
         return LocalStorage(slash + path)
     return _remote(location, ALIASES.get(scheme, scheme), rest)
 

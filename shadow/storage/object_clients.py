@@ -6,10 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from shadow.errors import StorageError
+from shadow.storage.redaction import without_secrets
 from shadow.storage.retries import Patience
 
 READERS = 16  # requests at a time, of one process
@@ -35,7 +37,10 @@ def connect(scheme: str, bucket: str, patience: Patience) -> Clients:
         store = _memory(bucket)
         return Clients(os.getpid(), store, store)
     _check_not_forked(f"{scheme}://{bucket}")
-    endpoint = next((os.environ[name] for name in ENDPOINTS[scheme] if os.environ.get(name)), "")
+    name, endpoint = next(((n, os.environ[n]) for n in ENDPOINTS[scheme] if os.environ.get(n)), ("", ""))
+    if endpoint and not (urlsplit(endpoint).scheme in ("http", "https") and urlsplit(endpoint).hostname):
+        found = without_secrets(endpoint)
+        raise StorageError(f"{scheme}://{bucket}: {name}: expected http://host:port or https://host, found {found!r}")
     options: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=patience.connect),
         "timeout": timedelta(seconds=patience.request),

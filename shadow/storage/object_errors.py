@@ -5,17 +5,16 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from obstore.exceptions import (
-    AlreadyExistsError,
     BaseError,
     InvalidPathError,
     NotSupportedError,
     PermissionDeniedError,
-    PreconditionError,
     UnauthenticatedError,
     UnknownConfigurationKeyError,
 )
 
 from shadow.errors import StorageError
+from shadow.storage.redaction import without_secrets
 from shadow.storage.retries import Passing
 
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not exist")
@@ -29,6 +28,8 @@ CREDENTIALS = {
     "gs": "set GOOGLE_SERVICE_ACCOUNT or GOOGLE_APPLICATION_CREDENTIALS",
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
+PANIC_MODULE = "pyo3_runtime"  # of what obstore's Rust raises where it gives up
+Meaning = tuple[type[Exception], ...]
 Result = TypeVar("Result")
 
 
@@ -36,12 +37,12 @@ class RangeRefused(Exception):
     """The object ends before the range."""
 
 
-def translated(where: str, call: Callable[[], Result]) -> Result:
-    """Make a call once, with obstore's errors as ours. FileNotFoundError, AlreadyExistsError, PreconditionError and
-    RangeRefused mean something to the caller; Passing may be tried again."""
+def translated(where: str, call: Callable[[], Result], meaning: Meaning = ()) -> Result:
+    """Make a call once, with obstore's errors as ours. FileNotFoundError, and those of `meaning` (AlreadyExistsError,
+    PreconditionError, RangeRefused), mean something to the caller; Passing may be tried again."""
     try:
         return call()
-    except (AlreadyExistsError, PreconditionError):
+    except meaning:
         raise
     except FileNotFoundError as error:
         if NO_BUCKET.search(str(error)):
@@ -52,7 +53,11 @@ def translated(where: str, call: Callable[[], Result]) -> Result:
     except (InvalidPathError, NotSupportedError, UnknownConfigurationKeyError, ValueError) as error:
         raise StorageError(f"{where}: a name or setting that the store cannot hold: {reason(error)}") from None
     except BaseError as error:
-        raise _other(where, error) from None
+        raise _other(where, error, meaning) from None
+    except BaseException as error:
+        if type(error).__module__ != PANIC_MODULE:
+            raise
+        raise StorageError(f"{where}: a setting that the store's client cannot take: {reason(error)}") from None
 
 
 def status(error: BaseException) -> int | None:
@@ -65,17 +70,17 @@ def reason(error: BaseException) -> str:
     """What an error of obstore says, on one line: without its XML, and without the tree of its causes."""
     text = str(error).partition("\n\nDebug source")[0]
     code = CODE.search(text)
-    words = " ".join(text.partition("<?xml")[0].split()).rstrip(" :")[:MOST_WORDS]
+    words = without_secrets(" ".join(text.partition("<?xml")[0].split()).rstrip(" :"))[:MOST_WORDS]
     return f"{words} {code[1]}" if code else words
 
 
-def _other(where: str, error: BaseError) -> Exception:
+def _other(where: str, error: BaseError, meaning: Meaning) -> Exception:
     text, found = str(error), status(error)
     if NO_BUCKET.search(text):
         return no_bucket(where)
     if re.search(BAD_NAME, text):
         return StorageError(f"{where}: an object there has a name that cannot be a path; rename it: {reason(error)}")
-    if found == 416 or "Wanted range starting at" in text:
+    if RangeRefused in meaning and (found == 416 or "Wanted range starting at" in text):
         return RangeRefused()
     if found in (401, 403):
         return _no_access(where, error)

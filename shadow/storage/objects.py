@@ -17,7 +17,7 @@ from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import ANY_TIME, difference
 from shadow.storage.contract import FileInfo, ReadStats, is_hidden
 from shadow.storage.object_clients import Clients, connect, readers
-from shadow.storage.object_errors import RangeRefused, no_bucket, reason, status, translated
+from shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, reason, status, translated
 from shadow.storage.ranges import Range
 from shadow.storage.remote_file import RemoteFile
 from shadow.storage.retries import Passing, Patience, retried
@@ -25,6 +25,7 @@ from shadow.storage.retries import Passing, Patience, retried
 OWNER = "gnomonput"  # metadata: which put wrote the object (Azure wants a name of letters)
 LARGEST_PUT = 5 << 30  # bytes: what S3 takes in one request; in parts it has no condition that obstore can set
 PAGE = 1000  # names
+FOLDER_MARK = "_$folder$"  # ends the name of an empty object by which older Hadoop programs mark a folder
 PATIENCE = Patience()
 Result = TypeVar("Result")
 
@@ -98,7 +99,7 @@ class ObjectStorage:
             return bytes(answer.bytes()), self._info(answer.meta, path)
 
         try:
-            return self._call(path, get)
+            return self._call(path, get, (PreconditionError, RangeRefused))
         except PreconditionError:
             raise FileChanged(known.name, "its etag differs") from None
         except RangeRefused:
@@ -111,7 +112,7 @@ class ObjectStorage:
         found = [self._info(item, self._path(item["path"])) for item in self._all(prefix)]
         shown = (i for i in found if hidden or not any(map(is_hidden, i.path[before:].split("/"))))
         for info in sorted(shown):
-            if info.size or self._is_object(info.path):
+            if info.size or not (info.path.endswith(FOLDER_MARK) or self._is_mark(info.path)):
                 yield info
 
     def _pages(self, prefix: str, least: int = PAGE) -> Iterator[Sequence[Any]]:
@@ -122,14 +123,14 @@ class ObjectStorage:
         """A listing that breaks off is begun again."""
         return self._call(prefix, lambda: [item for page in self._pages(prefix) for item in page])
 
-    def _is_object(self, path: str) -> bool:
-        """Whether an empty object has just this name: a listing shows the mark of a folder (`name/`) without its
+    def _is_mark(self, path: str) -> bool:
+        """Whether an empty object has another name: a listing shows the mark of a folder (`name/`) without its
         slash."""
         try:
             self._call(path, lambda: obstore.head(self._clients.reads, self._key(path)))
         except FileNotFoundError:
-            return False
-        return True
+            return True
+        return False
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -217,7 +218,7 @@ class ObjectStorage:
             self._made = connect(self._scheme, self._bucket, self._patience)
         return self._made
 
-    def _call(self, path: str, call: Callable[[], Result]) -> Result:
-        """Make a call that may be repeated, until it is answered."""
+    def _call(self, path: str, call: Callable[[], Result], meaning: Meaning = ()) -> Result:
+        """Make a call that may be repeated, until it is answered. Errors with a `meaning` come as they are."""
         where = f"{self.root}/{path}" if path else self.root
-        return retried(lambda: translated(where, call), self._patience)
+        return retried(lambda: translated(where, call, meaning), self._patience)

@@ -40,7 +40,8 @@ class HdfsFile(RemoteFile):
 
 
 class WebHdfsStorage:
-    """What lies below hdfs://namenode/path. The etag of a file is its number, which no other file ever has."""
+    """What lies below hdfs://namenode/path. The etag of a file is its number, which no other file ever has and a rename
+    keeps, and its time, which changes where the file is cut or appended to."""
 
     def __init__(self, root: str, patience: Patience = PATIENCE) -> None:
         self.root = root
@@ -162,4 +163,5 @@ class WebHdfsStorage:
     def _info(self, found: Any, path: str) -> FileInfo:
         if "fileId" not in found:
             raise StorageError(f"{self.root}: not a namenode's WebHDFS (a gateway?); {ADDRESS} names its HTTP address")
-        return FileInfo(path, found["length"], found["modificationTime"] * 1_000_000, str(found["fileId"]))
+        millis = found["modificationTime"]
+        return FileInfo(path, found["length"], millis * 1_000_000, f"{found['fileId']}-{millis}")

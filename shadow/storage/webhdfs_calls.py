@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from shadow.errors import AlreadyExists, StorageError
+from shadow.storage.redaction import without_secrets
 from shadow.storage.retries import Passing, Patience
 
 ADDRESS = "GNOMON_WEBHDFS"  # setting: the namenode's HTTP address
@@ -43,7 +44,9 @@ class WebHdfs:
         host = urlsplit(root).hostname
         address = os.environ.get(ADDRESS) or (f"http://{host}:{PORT}" if host else "")
         if urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).hostname:
-            raise StorageError(f"{root}: {ADDRESS}: expected http://namenode:{PORT}, found {address!r}")
+            raise StorageError(
+                f"{root}: {ADDRESS}: expected http://namenode:{PORT}, found {without_secrets(address)!r}"
+            )
         cluster = "/".join(root.split("/", 3)[:3])
         return cls(cluster, address, os.environ.get("HADOOP_USER_NAME") or getpass.getuser(), patience)
 
@@ -55,7 +58,9 @@ class WebHdfs:
         try:
             return json.loads(answer.body) if answer.body else {}
         except ValueError:
-            raise StorageError(f"{self._cluster}{place}: {self._address} does not speak WebHDFS; {ADDRESS}") from None
+            raise StorageError(
+                f"{self._cluster}{place}: {without_secrets(self._address)} does not speak WebHDFS; {ADDRESS}"
+            ) from None
 
     def fetch(self, place: str, offset: int, length: int) -> bytes:
         """A range of a file."""
@@ -117,4 +122,4 @@ class WebHdfs:
             return StorageError(f"{where}: the store refuses access: {message}; HADOOP_USER_NAME names the user")
         if answer.status >= 500:
             return Passing(f"{where}: the store fails: {message}")
-        return StorageError(f"{where}: the store refuses: {message}; {ADDRESS} is {self._address}")
+        return StorageError(f"{where}: the store refuses: {message}; {ADDRESS} is {without_secrets(self._address)}")

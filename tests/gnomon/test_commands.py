@@ -1,6 +1,7 @@
 """The command as its user meets it: what it prints, where, and its exit code."""
 
 import csv
+import errno
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
 from shadow import metadata, to_json
-from shadow.storage import storage_at
+from shadow.storage import LocalStorage, storage_at
 from tests.shadow.make_index import index_source, write_source
 
 
@@ -94,11 +96,16 @@ def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys:
         (("get", lake / "index", "k", "--columns", "nope"), 2, "no column nope; it has url, n, dt"),
         (("get", lake / "index", "k", "--where", "month=1"), 2, "month is not a partition column"),
         (("get", lake / "index", "k", "--where", "dt"), 2, "--where: expected column=value"),
+        (("get", lake / "index", "k", "--where", "dt=1", "--where", "dt=2"), 2, "the column dt is named twice"),
+        (("get", "s3:/bucket/index", "k"), 2, "expected s3://"),
         (("get", lake / "index", "k", "--snapshot", "7"), 3, "snapshot 7 is not there"),
         (("get", by_number, '{"n": "many", "url": "u"}'), 2, "key column n: expected bigint, found 'many'"),
         (("get", lake / "index"), 2, "Missing argument"),
         (("build", lake / "nowhere", lake / "x", "--key", "url"), 3, "nowhere: no such file or folder"),
         (("build", lake / "source", lake / "x"), 2, "Missing option '--key'"),
+        (("build", lake / "source", lake / "x", "--key", "no", "--dry-run"), 2, "the source has no column no"),
+        (("build", lake / "source", lake / "x", "--key", "dt", "--dry-run"), 2, "a key of partition columns alone"),
+        (("build", lake / "source", lake / "x", "--key", "url", "--include", "zz", "--dry-run"), 2, "no column zz"),
         (("inspect", lake / "nowhere"), 3, "not an index"),
         (("serve", lake / "nowhere"), 3, "not an index"),
         (("fetch", "x"), 2, "No such command 'fetch'"),
@@ -118,6 +125,31 @@ def test_a_stale_file_is_refused_and_the_other_keys_are_answered(
     assert (code, out) == (3, '{"n": 1}\n')
     assert "dt=2026-01-02/a.parquet: the file changed since it was indexed" in err
     assert "not found: nope" in err
+
+
+def test_a_file_that_cannot_be_read_costs_its_own_keys_only(
+    lake: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = LocalStorage.open
+
+    def refuse(self: LocalStorage, path: str, *rest: Any, **named: Any) -> object:
+        if path.endswith("dt=2026-01-02/a.parquet"):
+            raise PermissionError(errno.EACCES, "Permission denied", f"{self.root}/{path}")
+        return opened(self, path, *rest, **named)
+
+    monkeypatch.setattr(LocalStorage, "open", refuse)
+    code, out, err = run(capsys, "get", lake / "index", "http://é/80?a=b", "http://é/1?a=b", "--columns", "n")
+    assert (code, out) == (3, '{"n": 1}\n')
+    assert err == f"gnomon: {lake}/source/dt=2026-01-02/a.parquet: Permission denied\n"
+
+
+def test_a_current_folder_that_is_gone_is_said(lake: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    script = "import os, sys; os.rmdir(os.getcwd()); from gnomon.__main__ import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", script + "; sys.exit(0)", "get", str(lake / "index"), "k"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, cwd=tmp_path / "here", capture_output=True, text=True, check=False, env=environment)
+    assert done.stderr == "gnomon: the current folder was removed; change to one that exists\n"
 
 
 def test_inspect_shows_what_an_index_holds_and_misses(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,6 +185,12 @@ def test_build_load_and_dedup_from_the_command(
     assert (code, json.loads(out)["rows"]) == (0, 1)
     assert run(capsys, "load", tmp_path / "index", tmp_path / "keys.csv", tmp_path / "out")[0] == 2
     assert pq.read_table(tmp_path / "out").to_pylist() == [{"url": "http://é/3?a=b", "n": 3, "dt": "2026-01-01"}]
+    for odd in ("out[t]", "ou{t,x}", "o?t"):  # which, taken for patterns, name `out`
+        code, out, err = run(
+            capsys, "load", tmp_path / "index", f"file://{tmp_path}/keys.csv", f"file://{tmp_path}/{odd}", "--json"
+        )
+        assert (code, err, json.loads(out)["rows"]) == (0, "", 1)
+        assert len(list((tmp_path / odd).glob("*.parquet"))) >= 1
 
     batch = table(490, 510).append_column("dt", pa.array(["2026-01-02"] * 20))
     pq.write_table(batch, tmp_path / "batch.parquet")
@@ -223,7 +261,7 @@ def test_keys_files_are_read_to_the_last_key_or_refused(
         ((tmp_path / "n", tmp_path / "broken.jsonl", tmp_path / "o1"), 3, "Spark"),
         ((tmp_path / "n", tmp_path / "text.csv", tmp_path / "o2"), 2, "keys: key column n: expected bigint, found abc"),
         ((tmp_path / "n", tmp_path / "other.csv", tmp_path / "o3"), 2, "the key column n is missing; it has m"),
-        ((tmp_path / "n", tmp_path / "nowhere", tmp_path / "o4"), 3, "no such file; expected the keys"),
+        ((tmp_path / "n", tmp_path / "nowhere", tmp_path / "o4"), 3, "no such file on this machine; expected the keys"),
         ((tmp_path / "n", tmp_path / "text.csv", tmp_path / "source/o5"), 2, "the output would lie among the files"),
     ]
     for arguments, expected, says in cases:

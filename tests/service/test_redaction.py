@@ -24,7 +24,7 @@ ROOTS = (("/srv/lake", "the source"), ("/srv/lake/shadow", "the index"))
         ),
         (PermissionError(13, "Permission denied", "/srv/lake/p.parquet"), "Permission denied"),
         (FileNotFoundError(), "FileNotFoundError"),
-        (ShadowError("key https://example.com/a/b is fine"), "key https://example.com/a/b is fine"),
+        (ShadowError("p.parquet: GET http://me:pw@10.0.0.1:9000/lake/p failed"), "p.parquet: GET (address) failed"),
         (ShadowError("dt=1/country=de/p.parquet at byte 4"), "dt=1/country=de/p.parquet at byte 4"),
     ],
 )

@@ -16,6 +16,7 @@ from shadow import open_index
 from shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
 from shadow.index import Index
 from shadow.lookup import Wanted
+from shadow.storage.local import LocalFile
 from tests.shadow.make_index import index_source, write_source
 
 D = decimal.Decimal
@@ -276,3 +277,27 @@ def test_a_damaged_source_file_is_named(index: Index, tmp_path: Path) -> None:
     with pytest.raises(DamagedSource) as caught:
         index.fetch(5)
     assert (caught.value.path, caught.value.offset) == (str(path), len(data) - 4)
+
+
+def test_a_file_rewritten_in_place_while_it_is_read_gives_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key's page would be of the old bytes, the value's of the new ones."""
+    tables = [pa.table({"k": list(range(200)), "v": [f"{text}{i:03}" * 50 for i in range(200)]}) for text in "ab"]
+    index = opened(tmp_path, {"a.parquet": tables[0]}, ["k"])
+    write_source(tmp_path / "other", {"a.parquet": tables[1]})
+    path, rewritten = tmp_path / "lake/a.parquet", (tmp_path / "other/a.parquet").read_bytes()
+    assert len(rewritten) == path.stat().st_size
+    read = LocalFile._read
+
+    def read_and_rewrite(self: LocalFile, offset: int, length: int) -> bytes:
+        data = read(self, offset, length)
+        if self.name == str(path) and offset > 0:
+            with path.open("r+b") as file:
+                file.write(rewritten)
+        return data
+
+    assert index.fetch(7, ["v"]) == [{"v": "a007" * 50}]
+    monkeypatch.setattr(LocalFile, "_read", read_and_rewrite)
+    with pytest.raises(StalePointer, match=r"the file changed since it was indexed \(its time differs\)"):
+        index.fetch(7, ["v"])

@@ -1,8 +1,11 @@
 """HDFS keeps the contract of a store; and what is true of HDFS alone."""
 
+import time
+
 import pytest
 
-from shadow.errors import AlreadyExists, StorageError
+from shadow.errors import AlreadyExists, FileChanged, StorageError
+from shadow.fingerprint import difference
 from shadow.storage import Storage, storage_at
 from shadow.storage.retries import Passing, Patience
 from shadow.storage.webhdfs import WebHdfsStorage
@@ -54,6 +57,39 @@ def test_a_put_is_not_moved_into_a_folder_of_its_name(hdfs_root: str) -> None:
     with pytest.raises(AlreadyExists, match="name: the name is taken, by a folder"):
         storage.put_new("name", [b"y"])
     assert [info.path for info in storage.list(hidden=True)] == ["name/below"]
+
+
+def test_a_file_that_was_cut_and_appended_to_is_another_one(hdfs_root: str) -> None:
+    """Its number and its size are the same then."""
+    storage = storage_at(hdfs_root)
+    storage.put_new("f", [b"0123456789"])
+    [known] = storage.list()
+    place, hdfs = hdfs_root.removeprefix("hdfs://").partition("/")[2], WebHdfs.of(hdfs_root, Patience())
+    assert hdfs.json("POST", "TRUNCATE", f"/{place}/f", newlength="4") == {"boolean": False}
+    _append(hdfs, f"/{place}/f", b"abcdef")
+    [now] = storage.list()
+    assert (now.size, now.etag.partition("-")[0]) == (known.size, known.etag.partition("-")[0])
+    assert difference(known, now)
+    with storage.open("f", known=known) as file, pytest.raises(FileChanged):
+        file.read_range(0, 4)
+
+
+def _append(hdfs: WebHdfs, place: str, data: bytes) -> None:
+    """As soon as what was cut has been recovered, which takes the datanode a while."""
+    for _ in range(100):
+        answer = hdfs._ask("POST", "APPEND", place, {})
+        if answer.location:
+            answer = hdfs._send("POST", place, answer.location, data)
+        if answer.status == 200:
+            return
+        time.sleep(0.2)
+    raise AssertionError(answer.body)
+
+
+def test_an_address_is_shown_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNOMON_WEBHDFS", "ftp://admin:secret@namenode")
+    with pytest.raises(StorageError, match="found 'ftp://namenode'"):
+        storage_at("hdfs://lake/x")
 
 
 def test_a_namenode_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,12 @@
 """Local disk keeps the contract of a store; and what is true of it alone."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from shadow.errors import FileChanged, StorageError
 from shadow.storage import LocalStorage, Storage, storage_at
 from tests.shadow.storage.contract import SharedStorageContract
 
@@ -43,6 +45,44 @@ def test_a_listing_skips_what_is_no_file_and_follows_links(tmp_path: Path) -> No
     os.mkfifo(tmp_path / "pipe")
     found = [(info.path, info.size) for info in LocalStorage(str(tmp_path)).list()]
     assert found == [("file_link", 2), ("link/f", 2), ("real/f", 2)]
+
+
+@pytest.mark.parametrize("how", ["rewritten in place", "cut", "appended to"])
+def test_a_file_that_is_written_to_while_it_is_open_is_changed(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"old" * 100)
+    os.utime(path, ns=(1, 1))
+    with LocalStorage(str(tmp_path)).open("f") as file:
+        assert file.read_range(0, 3) == b"old"
+        with path.open("r+b") as writer:
+            if how == "cut":
+                writer.truncate(10)
+            else:
+                writer.seek(0, os.SEEK_END if how == "appended to" else os.SEEK_SET)
+                writer.write(b"new")
+        for ranges in ([(0, 3)], [(0, 3), (200, 3)]):
+            with pytest.raises(FileChanged, match=r"/f: the file changed \(") as caught:
+                file.read_ranges(ranges)
+            assert caught.value.size == path.stat().st_size
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
+def test_what_the_operating_system_refuses_is_one_line_with_path_and_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.put_new("there", [b"x"])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    for call in (lambda: storage.put_new("p/f", [b"x"]), lambda: storage.move_new("there", "p/f")):
+        with pytest.raises(StorageError, match=rf"^{tmp_path}/p/f: {os.strerror(code)}; \w+") as caught:
+            call()
+        assert "\n" not in str(caught.value)
+    monkeypatch.undo()
+    assert [info.path for info in storage.list(hidden=True)] == ["there"]
 
 
 def test_a_pipe_is_refused_not_waited_for(tmp_path: Path) -> None:

@@ -25,7 +25,20 @@ def test_a_url_is_taken_as_it_is(location: str, root: str) -> None:
 
 @pytest.mark.parametrize(
     "location",
-    ["file://host/x", "ftp://host/x", "s3://", "s3:///x", "s3://b/x//y", "hdfs://h/a/../b", "gs://b/./x", ""],
+    [
+        "file://host/x",
+        "ftp://host/x",
+        "s3://",
+        "s3:///x",
+        "s3://b/x//y",
+        "hdfs://h/a/../b",
+        "gs://b/./x",
+        "",
+        "s3:/x",
+        "s3a:/b/x",
+        "hdfs:/x",
+        "file://",
+    ],
 )
 def test_what_names_no_place_is_refused(location: str) -> None:
     with pytest.raises((StorageError, UsageError), match="expected") as caught:

@@ -126,6 +126,13 @@ def test_the_mark_of_a_folder_is_no_file(storage: ObjectStorage, monkeypatch: py
     assert [info.path for info in storage.list()] == ["empty", "p=1/f"]
 
 
+def test_the_mark_of_a_folder_by_older_programs_is_no_file(storage: ObjectStorage) -> None:
+    storage.put_new("p=1/f", [b"x"])
+    storage.put_new("p=1_$folder$", [b""])
+    storage.put_new("data_$folder$", [b"x"])
+    assert [info.path for info in storage.list()] == ["data_$folder$", "p=1/f"]
+
+
 def test_an_open_by_what_is_on_record_makes_no_call(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.put_new("f", [b"0123456789"])
     [known] = storage.list()
@@ -221,6 +228,7 @@ def test_a_busy_store_is_asked_again(settings: pytest.MonkeyPatch) -> None:
         ),
         (404, b"<?xml?><Error><Code>NoSuchBucket</Code></Error>", "the store has no such bucket", 1),
         (400, b"<?xml?><Error><Code>KeyTooLong</Code></Error>", "the store refuses: .*400.*KeyTooLong", 1),
+        (416, b"<?xml?><Error><Code>InvalidRange</Code></Error>", "the store refuses: .*416.*InvalidRange", 1),
         (503, b"<?xml?><Error><Code>SlowDown</Code></Error>", "does not answer.*SlowDown; gave up after 3 tries", 3),
     ],
 )
@@ -240,6 +248,41 @@ def test_a_refusal_is_one_line(
             calls[what]()
         assert "\n" not in str(caught.value)
         assert len(seen) == requests
+
+
+@pytest.mark.parametrize(("status", "message"), [(409, "the store does not answer"), (412, "the store refuses")])
+def test_what_means_something_to_a_put_is_a_refusal_of_a_read(
+    settings: pytest.MonkeyPatch, status: int, message: str
+) -> None:
+    with answering([(status, b"")]) as (url, _):
+        settings.setenv("AWS_ENDPOINT_URL", url)
+        storage = ObjectStorage("s3://bucket/p", QUICK)
+        calls = (lambda: storage.read("f"), lambda: storage.open("f"), lambda: list(storage.list("f")))
+        for call in calls:
+            with pytest.raises(StorageError, match=rf"^s3://bucket/p/f: {message}"):
+                call()
+
+
+@pytest.mark.parametrize("address", ["minio:9000", "127.0.0.1:9000", "http://", "ftp://me:secret@host"])
+def test_an_address_that_is_none_is_refused(settings: pytest.MonkeyPatch, address: str) -> None:
+    settings.setenv("AWS_ENDPOINT_URL", address)
+    with pytest.raises(StorageError, match="AWS_ENDPOINT_URL: expected http://host:port or https://host") as caught:
+        ObjectStorage("s3://bucket/p", QUICK).read("f")
+    assert "secret" not in str(caught.value)
+
+
+def test_an_address_is_shown_without_its_password(settings: pytest.MonkeyPatch) -> None:
+    settings.setenv("AWS_ENDPOINT_URL", "http://me:secret@127.0.0.1:1")
+    with pytest.raises(StorageError, match="does not answer") as caught:
+        ObjectStorage("s3://bucket/p", QUICK).read("f")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_panic_of_the_client_is_a_refusal(monkeypatch: pytest.MonkeyPatch, storage: ObjectStorage) -> None:
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+    monkeypatch.setattr(obstore, "get", lambda *_, **__: (_ for _ in ()).throw(panic("request valid: no scheme")))
+    with pytest.raises(StorageError, match="f: a setting that the store's client cannot take: request valid"):
+        storage.read("f")
 
 
 def test_a_store_that_is_not_there_or_says_nothing_is_given_up(settings: pytest.MonkeyPatch) -> None:
