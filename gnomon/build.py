@@ -57,7 +57,8 @@ def _show(planned: Plan, json: bool) -> None:
         print_json(planned.to_json())
         return
     found = planned.difference
-    if planned.view is not None and found.is_empty and not planned.adopted:
+    moved = planned.view is not None and planned.view.spec.source != planned.root.location
+    if planned.view is not None and found.is_empty and not planned.adopted and not moved:
         say(f"nothing to do: snapshot {planned.view.snapshot.number} covers {planned.root.location} as it is now")
         return
     for what, files in (("new", found.new), ("changed", found.changed)):
@@ -65,6 +66,8 @@ def _show(planned: Plan, json: bool) -> None:
             print(f"{what:8}  {info.path}  {megabytes(info.size)}")
     for path in found.vanished:
         print(f"vanished  {path}")
+    if moved:
+        print(f"moved     the source, to {planned.root.location}")
     for path in planned.adopted:
         print(f"adopted   {path}")
     size = megabytes(sum(info.size for info in found.to_index))

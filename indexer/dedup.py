@@ -8,6 +8,7 @@ guarded against.
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from indexer.stage import publish_staged, stage
 from indexer.tables import source_types, writes_micros
 from indexer.tasks import open_in_worker
 from shadow import Index, UsageError, open_index
+from shadow.errors import SnapshotNotFound
 from shadow.snapshots import read_snapshot, snapshot_numbers
 from shadow.spec import IndexSpec
 from shadow.storage import is_local, storage_at
@@ -94,7 +96,7 @@ def append_new(spark: SparkSession, index: str, batch: DataFrame, batch_id: str,
 
     def bring_up_to_date(batch_id: str | None = None) -> int:
         keys, include = [key.name for key in spec.keys], [column.name for column in spec.include]
-        return build(spark, spec.source, index, keys, include, spec.format, spec.buckets, batch_id).snapshot
+        return build(spark, spec.source, index, keys, include, spec.format, batch=batch_id).snapshot
 
     bring_up_to_date()
     opened = open_index(index)
@@ -160,5 +162,8 @@ def _folder_value(name: str, kind: DataType, index: Index) -> Column:
 def _snapshot_of(index: str, batch_id: str) -> int | None:
     """The snapshot that holds a batch; None where there is none."""
     storage = storage_at(index)
-    numbers = reversed(snapshot_numbers(storage))
-    return next((number for number in numbers if read_snapshot(storage, number).batch == batch_id), None)
+    for number in reversed(snapshot_numbers(storage)):
+        with suppress(SnapshotNotFound):  # vacuumed just now
+            if read_snapshot(storage, number).batch == batch_id:
+                return number
+    return None

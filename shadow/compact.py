@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 from shadow.errors import UsageError
 from shadow.probe import probe
-from shadow.publish import Changes, new_segment_id, publish
+from shadow.publish import Changes, made_for, new_segment_id, publish
 from shadow.rewrite import Rewritten, dead_folders, folders_of, rewrite
 from shadow.segments import Segment
 from shadow.snapshots import Snapshot
@@ -95,7 +95,8 @@ def _replace(
 ) -> CompactResult:
     probe(storage)
     segment_id = new_segment_id()
-    files = rewrite(storage, view.spec, replaced, buckets, segment_id)
+    with made_for(storage, view.snapshot):
+        files = rewrite(storage, view.spec, replaced, buckets, segment_id)
     dropped = sum(file.entries for segment in replaced for file in segment.index_files)
     dropped -= sum(file.entries for file in files.all)
     changes = Changes(

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shadow.publish import Changes, new_segment_id, publish
-from shadow.rebase import ConcurrentCommit, Current
+from shadow.publish import Changes, made_for, new_segment_id, publish
+from shadow.rebase import CommitLost, ConcurrentCommit, Current
 from shadow.rewrite import rewrite
 from shadow.segments import Segment
 from shadow.snapshots import Snapshot
@@ -40,7 +40,9 @@ def publish_build(
         chosen = to_fold(ours, before)
         if chosen:
             try:
-                return _publish_folded(storage, spec, parent, changes, [*chosen, ours], current)
+                return _publish_folded(storage, spec, view.snapshot, changes, [*chosen, ours], current)
+            except CommitLost:  # it named files of the new segment
+                raise
             except ConcurrentCommit:
                 pass
     snapshot = publish(storage, spec, parent, changes, segment_id, current)
@@ -66,15 +68,17 @@ def _rows(segment: Segment) -> int:
 def _publish_folded(
     storage: Storage,
     spec: IndexSpec,
-    parent: Snapshot | None,
+    parent: Snapshot,
     changes: Changes,
     segments: Sequence[Segment],
     current: Current | None,
 ) -> Published:
     segment_id = new_segment_id()
+    with made_for(storage, parent):
+        files = rewrite(storage, spec, segments, spec.buckets, segment_id)
     folded = replace(
         changes,
-        index_files=rewrite(storage, spec, segments, spec.buckets, segment_id).all,
+        index_files=files.all,
         source_files=[file for segment in segments for file in segment.live.values()],
         replaced=frozenset(segment.id for segment in segments[:-1]),
     )

@@ -32,3 +32,14 @@ def probe(storage: Storage) -> None:
             "honours the condition (If-None-Match)"
         )
     _probed.add(storage)
+
+
+def time_of_store(storage: Storage) -> float:
+    """Now, in seconds, by the clock that gives a store's files their times."""
+    path = f"{PROBE_FOLDER}/{secrets.token_hex(16)}"
+    storage.put_new(path, [b"now"])
+    try:
+        with storage.open(path) as file:
+            return file.mtime_ns / 1e9
+    finally:
+        storage.delete(path)

@@ -10,7 +10,8 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from shadow.coverage import check_apart, source_of
@@ -20,10 +21,12 @@ from shadow.probe import probe
 from shadow.rebase import (
     BuildFailed,
     Changes,
+    CommitLost,
     ConcurrentCommit,
     Current,
     State,
     check_changes,
+    check_kept,
     check_same_kind,
     columns_after,
     is_committed,
@@ -96,6 +99,7 @@ def publish(
             return now.snapshot
         check_same_kind(base, now, spec, storage.root)
         after = rebase(base, now, changes, ours, current)
+        check_kept(base, now, after, ours)
         if now.snapshot is not None and nothing_left(now, after, changes):
             return now.snapshot
         snapshot = _next(base, now, after, changes, spec, ref)
@@ -117,15 +121,24 @@ def wait(attempt: int) -> None:
 
 def _base_segments(storage: Storage, parent: Snapshot | None) -> tuple[Segment, ...]:
     """The segments of the snapshot that the build was made for."""
+    if parent is None:
+        return ()
+    with made_for(storage, parent):
+        return read_segments(storage, parent)
+
+
+@contextmanager
+def made_for(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
+    """While something is made for a snapshot: ConcurrentCommit where it misses what was vacuumed with the snapshot."""
     try:
-        return read_segments(storage, parent) if parent else ()
+        yield
     except DamagedMetadata:
-        if parent and parent.number not in snapshot_numbers(storage):
-            raise ConcurrentCommit(
-                f"{storage.root}: snapshot {parent.number} was vacuumed while this build, made for it, was running; "
-                "nothing was changed, run it again"
-            ) from None
-        raise
+        if snapshot.number in snapshot_numbers(storage):
+            raise
+        raise ConcurrentCommit(
+            f"{storage.root}: snapshot {snapshot.number} was vacuumed while work that was made for it was running; "
+            "nothing was changed, run it again"
+        ) from None
 
 
 def _write_segment(storage: Storage, ours: Segment) -> SegmentRef:
@@ -163,7 +176,8 @@ def _next(
 
 
 def put_snapshot(storage: Storage, snapshot: Snapshot) -> bool:
-    """Put the next number; whether it is ours then. A reply that was lost is settled by reading back."""
+    """Put the next number; whether it is ours then. A reply that was lost is settled by reading back. CommitLost
+    where it was put and does not count."""
     try:
         commit(storage, snapshot)
     except AlreadyExists:
@@ -179,7 +193,8 @@ def put_snapshot(storage: Storage, snapshot: Snapshot) -> bool:
             ) from error
         if not ours:
             raise
-    return _stands(storage, snapshot)
+    _check_stands(storage, snapshot)
+    return True
 
 
 def _is_ours(storage: Storage, snapshot: Snapshot) -> bool:
@@ -189,18 +204,26 @@ def _is_ours(storage: Storage, snapshot: Snapshot) -> bool:
         return False
 
 
-def _stands(storage: Storage, snapshot: Snapshot) -> bool:
-    """Whether a snapshot that was put came to be the newest. It did not, when others had committed its number and more
-    before, and vacuumed that number: then it is removed."""
+def _check_stands(storage: Storage, snapshot: Snapshot) -> None:
+    """CommitLost where a snapshot that was put is not the newest and the next one was not made from it: others had
+    committed its number and more before, and vacuumed that number. Then it is removed."""
     if snapshot_numbers(storage)[-1:] == [snapshot.number]:
-        return True
+        return
     try:
         if read_snapshot(storage, snapshot.number + 1).parent_id == snapshot.commit_id:
-            return True
-    except SnapshotNotFound:  # vacuumed, so that none can tell; what is committed is not committed twice
-        return False
+            return
+    except SnapshotNotFound:
+        # A vacuum removes the oldest first: were ours one that counted, it would be gone, too.
+        if snapshot.number not in snapshot_numbers(storage):
+            raise CommitLost(
+                f"{storage.root}: others committed and vacuumed meanwhile, so that it cannot be told whether snapshot "
+                f"{snapshot.number} counted; run it again, what is committed is not done twice"
+            ) from None
     storage.delete(snapshot_path(snapshot.number))
-    return False
+    raise CommitLost(
+        f"{storage.root}: others committed snapshot {snapshot.number} and more, and vacuumed it, while it was put; "
+        "nothing was changed, run it again"
+    )
 
 
 def _check_counts(spec: IndexSpec, changes: Changes) -> None:

@@ -28,6 +28,11 @@ class ConcurrentCommit(ShadowError):
     """What another commit did cannot be brought together with ours; nothing of ours is visible."""
 
 
+class CommitLost(ConcurrentCommit):
+    """Our snapshot was put and does not count. A vacuum may have seen it, and removed what it named as superseded, so
+    that nothing of it may be committed again."""
+
+
 @dataclass(frozen=True)
 class Changes:
     """What a commit adds and takes away: one new segment of these files, if any. `dead` holds all dead ordinals of the
@@ -77,7 +82,7 @@ def rebase(
 ) -> tuple[Segment, ...]:
     """The live segments when the changes that were made for `base` are committed on `now`.
 
-    `current` lists the source: it is asked where `now` covers a file of ours as it was at another time.
+    `current` lists the source: it is asked where others saw a file in another state than we did.
     ConcurrentCommit when the changes have to be made anew."""
     _check_replaced(now, changes)
     killed = _killed(base, changes)
@@ -86,16 +91,22 @@ def rebase(
     dead = {segment.id: set(segment.dead) for segment in (*now.segments, ours)}
     theirs: dict[str, tuple[str, int, SourceFileEntry]] = {}
     still: set[str] = set()  # what the replaced segments cover now
+    known = {segment.id for segment in base.segments}
     for segment in now.segments:
         for ordinal, file in _live(segment):
             if segment.id in changes.replaced:
                 still.add(file.path)
-            elif (file.path, _fingerprint(file)) in killed:
+            elif (file.path, _fingerprint(file)) in killed and not (
+                segment.id not in known and current is not None and in_source.holds(file)
+            ):
                 dead[segment.id].add(ordinal)
             else:
                 theirs[file.path] = (segment.id, ordinal, file)
+    found_gone = _covered(base) - _covered(now)  # others did
     for ordinal, file in _live(ours):
-        if file.path in moved and file.path not in still:  # it died meanwhile
+        died = file.path in moved and file.path not in still
+        vanished = file.path in found_gone and current is not None and not in_source.holds(file)
+        if died or vanished:
             dead[ours.id].add(ordinal)
         elif file.path in theirs:
             segment_id, their_ordinal, their = theirs[file.path]
@@ -106,6 +117,21 @@ def rebase(
     kept = [segment for segment in (*now.segments, ours) if segment.id not in changes.replaced]
     after = (replace(segment, dead=frozenset(dead[segment.id])) for segment in kept)
     return tuple(segment for segment in after if segment.live)
+
+
+def check_kept(base: State, now: State, after: Sequence[Segment], ours: Segment) -> None:
+    """ConcurrentCommit where our segment names an index file of one that it replaces which the newest snapshot does not
+    need any more (all that it covers is dead there): it may have been vacuumed."""
+    theirs = {file.path for segment in base.segments for file in segment.index_files}
+    needed = {file.path for segment in now.segments for file in segment.by_bucket.values()}
+    for segment in after:
+        if segment.id == ours.id:
+            for file in segment.by_bucket.values():
+                if file.path in theirs and file.path not in needed:
+                    raise ConcurrentCommit(
+                        f"{file.path}: not needed any more, since others found its source files gone meanwhile; "
+                        "nothing was changed, run it again"
+                    )
 
 
 def is_committed(now: State, commit_id: str) -> bool:
@@ -158,6 +184,11 @@ class _Source:
             self._files = {info.path: info for info in self._current()}
         found = self._files.get(file.path)
         return found is not None and not difference(file, found)
+
+
+def _covered(state: State) -> set[str]:
+    """The paths of the source files that count."""
+    return {path for segment in state.segments for path in segment.live}
 
 
 def _fingerprint(file: SourceFileEntry) -> Fingerprint:

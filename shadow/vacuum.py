@@ -7,19 +7,19 @@ A file that no snapshot ever named may be a build's that is about to commit. It 
 was written for a day, or for the grace where that is longer.
 """
 
-import datetime as dt
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
 from shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
 from shadow.filter_files import FILTER_FOLDER
-from shadow.probe import PROBE_FOLDER
+from shadow.probe import PROBE_FOLDER, time_of_store
 from shadow.segments import SEGMENT_FOLDER, IndexFileEntry, Segment, SegmentRef, read_segment, segment_path
-from shadow.snapshots import SNAPSHOT_NAME, Snapshot, read_snapshot, snapshot_numbers, snapshot_path
+from shadow.snapshots import SNAPSHOT_NAME, Snapshot, read_snapshot, snapshot_files, snapshot_numbers, snapshot_path
 from shadow.spec_file import read_spec
 from shadow.storage import FileInfo, Storage
 from shadow.storage.contract import STAGED
@@ -94,48 +94,65 @@ def vacuum(
     if not grace_seconds >= 0 or keep < 1:
         raise UsageError(f"expected a grace of 0 s or more and 1 snapshot or more, found {grace_seconds:g} and {keep}")
     read_spec(storage)
-    now = time.time()
-    files = list(storage.list(hidden=True))  # before the snapshots are read: what they name is known by then
-    snapshots = _snapshots(storage)
-    expired = _expired(snapshots, now - grace_seconds, keep)
-    kept = snapshots[len(expired) :]
-    needs = _Needs.of(storage, kept, expired)
-    young = now - max(grace_seconds, unnamed_seconds)
-    sizes = {info.path: info.size for info in files}
-    removed = [Removed(path, sizes.get(path, 0), SNAPSHOT) for path in (snapshot_path(one.number) for one in expired)]
-    removed += sorted(_unneeded(files, needs, young), key=lambda file: list(_NAMES).index(file.kind))
+    now = time.time() if dry_run else time_of_store(storage)
+    while True:
+        there = snapshot_numbers(storage)
+        try:
+            kept, removed = _plan(storage, now - grace_seconds, keep, now - max(grace_seconds, unnamed_seconds))
+            break
+        except (DamagedMetadata, SnapshotNotFound):
+            if there == snapshot_numbers(storage):
+                raise
+            # another vacuum removes what this one looks at: look again
     if not dry_run:
         for file in removed:
             storage.delete(file.path)
         _remove_filter_folders(storage, removed)
-    return VacuumResult(dry_run, tuple(one.number for one in kept), tuple(removed))
+    return VacuumResult(dry_run, tuple(kept), tuple(removed))
 
 
-def _snapshots(storage: Storage) -> list[Snapshot]:
-    """All snapshots, ascending; without those that another vacuum removes meanwhile."""
-    found = []
-    for number in snapshot_numbers(storage):
-        try:
-            found.append(read_snapshot(storage, number))
-        except SnapshotNotFound:
-            continue
-    return found
+def _plan(storage: Storage, superseded: float, keep: int, young: float) -> tuple[list[int], list[Removed]]:
+    """The numbers of the snapshots that stay, and what goes, in order."""
+    files = list(storage.list(hidden=True))  # before the snapshots are read: what they name is known by then
+    snapshots = snapshot_files(storage)
+    going = _expired(storage, snapshots, superseded, keep)
+    staying = [number for number in snapshots if number not in going]
+    kept = [read_snapshot(storage, number) for number in staying]
+    needs = _Needs.of(storage, kept, _readable(storage, going))
+    removed = [Removed(snapshots[number].path, snapshots[number].size, SNAPSHOT) for number in sorted(going)]
+    removed += sorted(_unneeded(files, needs, young), key=lambda file: list(_NAMES).index(file.kind))
+    return staying, removed
 
 
-def _expired(snapshots: Sequence[Snapshot], before: float, keep: int) -> list[Snapshot]:
-    """The snapshots that may go: of those but the newest `keep`, the ones superseded (the next one was committed)
-    before a time. None before one that stays, whatever the clocks of their builds said."""
-    pairs = list(pairwise(snapshots))[: max(len(snapshots) - keep, 0)]
-    return [one for one, _ in takewhile(lambda pair: _committed(pair[1]) <= before, pairs)]
+def _expired(storage: Storage, snapshots: Mapping[int, FileInfo], before: float, keep: int) -> set[int]:
+    """The numbers of the snapshots that may go: of those but the newest `keep`, the ones superseded before a time: by
+    the store's clock the next one was put then. None before one that stays. And those that never counted, whatever
+    their age: the next number was not made from them (their writers were too slow, and died)."""
+    numbers = list(snapshots)
+    pairs = list(pairwise(numbers))
+    old = takewhile(lambda pair: snapshots[pair[1]].mtime_ns / 1e9 <= before, pairs[: max(len(numbers) - keep, 0)])
+    stray = [place for place, (one, after) in enumerate(pairs) if not _follows(storage, one, after)]
+    return {one for one, _ in old} | set(numbers[: stray[-1] + 1] if stray else [])
 
 
-def _committed(snapshot: Snapshot) -> float:
+def _follows(storage: Storage, one: int, after: int) -> bool:
+    """Whether the second snapshot may have been made from the first: no other number proves that it was not, nor one
+    that cannot be read."""
+    if after != one + 1:
+        return True
     try:
-        return dt.datetime.fromisoformat(snapshot.committed_at).timestamp()
-    except ValueError:
-        raise DamagedMetadata(
-            f"snapshot {snapshot.number}: committed at {snapshot.committed_at!r}, expected a time; rebuild the index"
-        ) from None
+        return read_snapshot(storage, after).parent_id in (read_snapshot(storage, one).commit_id, None)
+    except DamagedMetadata:
+        return True
+
+
+def _readable(storage: Storage, numbers: Iterable[int]) -> list[Snapshot]:
+    """The snapshots that can be read; what the others alone name goes by its age."""
+    found = []
+    for number in sorted(numbers):
+        with suppress(DamagedMetadata):
+            found.append(read_snapshot(storage, number))
+    return found
 
 
 @dataclass(frozen=True)

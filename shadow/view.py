@@ -62,7 +62,11 @@ def open_view(storage: Storage, number: int | None = None) -> View:
         view = newest_view(storage)
     else:
         snapshot = read_snapshot(storage, number)
-        view = View(snapshot, read_segments(storage, snapshot))
+        try:
+            view = View(snapshot, read_segments(storage, snapshot))
+        except DamagedMetadata:
+            read_snapshot(storage, number)  # SnapshotNotFound where it was vacuumed meanwhile
+            raise
     if view is None:
         raise IndexNotFound(f"{storage.root}: no snapshot yet, its first build has not ended; run gnomon build again")
     check_spec(storage, spec, view.snapshot)

@@ -9,13 +9,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from btree.hashing import bucket_of
 from shadow import open_index
+from shadow.compact import compact
 from shadow.coverage import source_root
 from shadow.errors import AlreadyExists, DamagedMetadata, ShadowError, SpecMismatch, StorageError
 from shadow.publish import Changes, ConcurrentCommit, new_segment_id, publish
+from shadow.rebase import CommitLost
 from shadow.snapshots import Snapshot, newest_snapshot, snapshot_numbers, snapshot_path
 from shadow.spec_file import SPEC_PATH, create_spec
 from shadow.storage import LocalStorage, Storage, storage_at
+from shadow.vacuum import vacuum
+from shadow.verify import verify
 from shadow.view import open_view
 from tests.shadow.faults import Fault, FaultyStorage, Interrupted, T
 from tests.shadow.make_index import Build, index_source, write_source
@@ -130,7 +135,9 @@ def test_what_cannot_be_read_back_is_said_not_to_be_known_and_is_not_done_twice(
     assert index_source(lake, tmp_path / "index", ["k"]).number == 1
 
 
-def test_a_commit_below_snapshots_that_were_vacuumed_meanwhile_is_made_again_on_top(lake: Path, tmp_path: Path) -> None:
+def test_a_commit_below_snapshots_that_were_vacuumed_meanwhile_is_lost_and_said_to_be(
+    lake: Path, tmp_path: Path
+) -> None:
     """While the put of snapshot 2 is under way, others commit 2 and 3 and vacuum 2."""
     index_source(lake, tmp_path / "index", ["k"])
     write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
@@ -145,10 +152,113 @@ def test_a_commit_below_snapshots_that_were_vacuumed_meanwhile_is_made_again_on_
         (tmp_path / "b.parquet").rename(lake / "p=b/b.parquet")
 
     slow.storage = Interrupted(str(tmp_path / "index"), "_shadow/snapshots", others)
-    assert slow.commit().number == 4
+    with pytest.raises(CommitLost, match=r"others committed snapshot 2 and more, and vacuumed it.*run it again"):
+        slow.commit()
+    assert snapshot_numbers(slow.storage) == [1, 3]
+    assert index_source(lake, tmp_path / "index", ["k"]).number == 4
     index = open_index(str(tmp_path / "index"))
     assert [len(index.lookup(key)) for key in (1, 100, 200)] == [2, 1, 2]
-    assert snapshot_numbers(slow.storage) == [1, 3, 4]
+
+
+class SlowPut(LocalStorage):
+    """Others do something before its put of a snapshot, and something else right behind it."""
+
+    def __init__(self, root: Path, before: Callable[[], object], behind: Callable[[], object]) -> None:
+        super().__init__(str(root))
+        self._steps = [before, behind]
+
+    def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
+        steps, self._steps = (self._steps, []) if path.startswith("_shadow/snapshots") else ([], self._steps)
+        for step in steps[:1]:
+            step()
+        super().put_new(path, chunks)
+        for step in steps[1:]:
+            step()
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("vacuumed", [True, False])
+def test_what_a_vacuum_saw_superseded_is_not_committed_again(
+    lake: Path, tmp_path: Path, flat: bool, vacuumed: bool
+) -> None:
+    """Others commit 2 and 3 and vacuum 1 and 2 before a slow put of 2; another vacuum comes right behind it."""
+    place = tmp_path / "index"
+    index_source(lake, place, ["k"], flat=flat)
+    others = []
+    for name in "cd":
+        write_source(lake, {f"p=b/{name}.parquet": pa.table({"k": [200]})})
+        others.append(Build(lake, place, ["k"]))
+    write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
+    slow = Build(lake, place, ["k"])
+
+    def before() -> None:
+        for other in others:
+            other.commit()
+            vacuum(other.storage, grace_seconds=0)
+
+    def behind() -> None:
+        assert snapshot_numbers(storage_at(str(place))) == [2, 3]
+        if vacuumed:
+            vacuum(storage_at(str(place)), grace_seconds=0)
+
+    slow.storage = SlowPut(place, before, behind)
+    with pytest.raises(CommitLost, match="run it again"):
+        slow.commit()
+    assert snapshot_numbers(slow.storage) == [3]
+    assert index_source(lake, place, ["k"]).number == 4
+    assert verify(slow.storage, None).faults == []
+    assert [len(open_index(str(place)).lookup(key)) for key in (1, 100, 200)] == [2, 1, 2]
+
+
+def test_a_snapshot_that_never_counted_is_vacuumed_and_hinders_nothing(lake: Path, tmp_path: Path) -> None:
+    """Its writer was killed right behind the put."""
+    place = tmp_path / "index"
+    for name in "bc":
+        index_source(lake, place, ["k"])
+        write_source(lake, {f"p=b/{name}.parquet": pa.table({"k": [200]})})
+    slow, other = Build(lake, place, ["k"]), Build(lake, place, ["k"])
+    other.commit()
+    (place / snapshot_path(3)).rename(tmp_path / "theirs")
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    slow.storage = SlowPut(place, lambda: None, die)
+    with pytest.raises(KeyboardInterrupt):
+        slow.commit()
+    stray = (place / snapshot_path(3)).read_bytes()
+    (place / snapshot_path(3)).unlink()
+    (tmp_path / "theirs").rename(place / snapshot_path(3))
+    write_source(lake, {"p=b/d.parquet": pa.table({"k": [200]})})
+    index_source(lake, place, ["k"])
+    (place / snapshot_path(3)).write_bytes(stray)
+    assert vacuum(slow.storage).kept == (4,)
+    assert verify(slow.storage, None).faults == []
+
+
+def test_an_index_file_that_is_not_needed_any_more_is_not_named_again(tmp_path: Path) -> None:
+    """compact leaves a file as it is, which a vacuum removes, since a build found its source file gone."""
+    lake, place = tmp_path / "lake", tmp_path / "index"
+    buckets: dict[int, list[int]] = {0: [], 1: []}
+    for key in range(30):
+        buckets[bucket_of((key,), ("bigint",), 2)].append(key)
+    (gone, *_), (stays, elsewhere, *_) = buckets[0], buckets[1]
+    tables = {"p=b/gone.parquet": gone, "p=a/1.parquet": elsewhere, "p=b/stays.parquet": stays}
+    files = {path: pa.table({"k": pa.array([key], pa.int64())}) for path, key in tables.items()}
+    for some in (("p=b/gone.parquet", "p=a/1.parquet"), ("p=b/stays.parquet",)):
+        write_source(lake, {path: files[path] for path in some})
+        index_source(lake, place, ["k"], 2)
+
+    def others() -> None:
+        (lake / "p=b/gone.parquet").unlink()
+        index_source(lake, place, ["k"])
+        assert vacuum(storage_at(str(place)), grace_seconds=0).counts["index file"] == 1
+
+    with pytest.raises(ConcurrentCommit, match=r"not needed any more.*run it again"):
+        compact(Interrupted(str(place), "_shadow/snapshots", others))
+    compact(storage_at(str(place)))
+    assert verify(storage_at(str(place)), None).faults == []
+    assert [len(open_index(str(place)).lookup(key)) for key in (gone, stays, elsewhere)] == [0, 1, 1]
 
 
 def test_a_build_whose_snapshot_was_vacuumed_meanwhile_is_told_to_run_again(lake: Path, tmp_path: Path) -> None:
@@ -159,7 +269,7 @@ def test_a_build_whose_snapshot_was_vacuumed_meanwhile_is_told_to_run_again(lake
     with pytest.raises(DamagedMetadata, match="missing, though the snapshot names it"):
         build.commit()
     (tmp_path / "index" / snapshot_path(1)).unlink()
-    with pytest.raises(ConcurrentCommit, match="snapshot 1 was vacuumed while this build, made for it, was running"):
+    with pytest.raises(ConcurrentCommit, match="snapshot 1 was vacuumed while work that was made for it was running"):
         build.commit()
 
 

@@ -162,6 +162,26 @@ def test_what_died_in_a_replaced_segment_is_dead_in_the_new_one() -> None:
     assert [each.id for each in after] == ["u", "new"]
 
 
+def test_a_file_that_came_back_and_was_indexed_meanwhile_is_not_dead() -> None:
+    """The build listed the source while the file was moved away; two others saw it go and come back."""
+    base = state(segment("a", {"f": 1, "g": 1}))
+    slow = build("slow", base, {"g": 1, "h": 1})
+    back = state(segment("a", {"f": 1, "g": 1}, frozenset({0})), segment("b", {"f": 1}))
+    after = rebase(base, back, slow.changes, slow.ours, lambda: listing({"f": 1, "g": 1, "h": 1}))
+    assert covered(after) == {"f": 1, "g": 1, "h": 1}
+    after = rebase(base, back, slow.changes, slow.ours, lambda: listing({"g": 1, "h": 1}))
+    assert covered(after) == {"g": 1, "h": 1}
+
+
+def test_a_file_that_others_found_gone_is_not_covered_in_the_state_it_had_before() -> None:
+    base = state(segment("a", {"f": 1, "g": 1}))
+    slow = build("slow", base, {"f": 2, "g": 1})
+    gone = state(segment("a", {"f": 1, "g": 1}, frozenset({0})))
+    assert covered(rebase(base, gone, slow.changes, slow.ours, lambda: listing({"g": 1}))) == {"g": 1}
+    still = rebase(base, gone, slow.changes, slow.ours, lambda: listing({"f": 2, "g": 1}))
+    assert covered(still) == {"f": 2, "g": 1}
+
+
 def test_a_segment_that_others_replaced_is_not_replaced_again() -> None:
     one = compact("new", BASE, frozenset("s"))
     with pytest.raises(ConcurrentCommit, match="segment s was replaced or dropped by another commit meanwhile"):

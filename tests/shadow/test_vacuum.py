@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from shadow.segments import segment_path
 from shadow.snapshots import snapshot_numbers, snapshot_path
 from shadow.storage import LocalStorage, storage_at
 from shadow.vacuum import DAY, vacuum
+from shadow.verify import verify
 from shadow.view import open_view
 from tests.shadow.make_index import Build, index_source, write_source
 from tests.shadow.random_lake import RandomLake, answers, rows
@@ -98,7 +100,7 @@ def test_the_grace_counts_from_the_commit_that_superseded_a_snapshot(
     index_source(lake / "lake", lake / "index", ["k"])  # 3 is superseded in the year 2100
     monkeypatch.setattr("shadow.vacuum.time.time", lambda: start + 3600)
     assert vacuum(storage, grace_seconds=3700, dry_run=True).kept == (1, 2, 3, 4)
-    assert vacuum(storage, grace_seconds=3500, dry_run=True).kept == (3, 4)
+    assert vacuum(storage, grace_seconds=3500, dry_run=True).kept == (4,)  # its file's time counts, not what it says
     assert vacuum(storage, grace_seconds=3500, keep=3, dry_run=True).kept == (2, 3, 4)
     assert vacuum(storage, grace_seconds=3500, keep=9, dry_run=True).kept == (1, 2, 3, 4)
 
@@ -212,14 +214,49 @@ def test_nothing_is_touched_that_is_not_its_own(lake: Path) -> None:
 def test_metadata_that_cannot_be_read_stops_it_before_anything_is_removed(lake: Path) -> None:
     index, storage = lake / "index", storage_at(str(lake / "index"))
     segment = open_view(storage).segments[0].id
-    for path in (snapshot_path(3), snapshot_path(1), segment_path(segment)):
+    for path in (snapshot_path(3), snapshot_path(2), segment_path(segment)):
         data = (index / path).read_bytes()
         (index / path).write_bytes(data[:40] + b"!" + data[41:])
         before = files(index)
         with pytest.raises(DamagedMetadata, match=path):
-            vacuum(storage, grace_seconds=0)
+            vacuum(storage, grace_seconds=0, keep=2)
         assert files(index) == before
         (index / path).write_bytes(data)
+
+
+def test_a_snapshot_that_cannot_be_read_goes_when_its_time_has_come(lake: Path) -> None:
+    index, storage = lake / "index", storage_at(str(lake / "index"))
+    for path in (snapshot_path(1), snapshot_path(2)):
+        (index / path).write_bytes(b"damaged")
+    with pytest.raises(DamagedMetadata, match=snapshot_path(1)):
+        vacuum(storage)
+    assert vacuum(storage, grace_seconds=0, unnamed_seconds=0).kept == (3,)
+    assert files(index) == needed(index)
+
+
+def test_of_two_vacuums_at_once_the_slower_one_finishes(lake: Path) -> None:
+    """The other removes what this one is about to read."""
+    index = str(lake / "index")
+    for at in range(1, 9):
+        write_source(lake / "lake", {f"p=d/{at}.parquet": pa.table({"k": [at]})})
+        index_source(lake / "lake", lake / "index", ["k"])
+        other = lambda: vacuum(storage_at(index), grace_seconds=0)  # noqa: E731
+        assert vacuum(Meanwhile(index, at, other), keep=2).kept[-1] == 3 + at
+        assert verify(storage_at(index), None).faults == []
+
+
+class Meanwhile(LocalStorage):
+    """Before its n-th read of a file something else happens."""
+
+    def __init__(self, root: str, at: int, happens: Callable[[], object]) -> None:
+        super().__init__(root)
+        self.left, self.happens = at, happens
+
+    def read(self, path: str) -> bytes:
+        self.left -= 1
+        if self.left == 0:
+            self.happens()
+        return super().read(path)
 
 
 class Failing(LocalStorage):
