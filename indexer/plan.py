@@ -8,7 +8,7 @@ from typing import Any
 
 from indexer.files import describe, detect_format
 from indexer.specs import Request, check_request, new_spec
-from shadow.adopt import adoptable, with_adopted
+from shadow.adopt import Adoption, adoption
 from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root
 from shadow.errors import IndexNotFound, StorageError, UnknownColumn, UsageError
 from shadow.segments import SourceFileEntry
@@ -61,9 +61,9 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
         return Plan(storage, root, view, format_name, partitions, {}, diff(files, ()))
     spec = replace(view.spec, source=root.location) if adopt else view.spec
     check_request(spec, request, root, format_name, partitions, storage.root)
-    adopted = adoptable(root, view, files) if adopt else {}
+    found = adoption(root, view, files) if adopt else Adoption({}, frozenset())
     return Plan(
-        storage, root, view, format_name, partitions, adopted, diff(files, with_adopted(view.segments, adopted))
+        storage, root, view, format_name, partitions, found.adopted, diff(files, found.applied_to(view.segments))
     )
 
 

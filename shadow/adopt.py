@@ -1,12 +1,14 @@
 """A lake that was copied or moved: its files have other times, or another root, and are what was indexed all the same.
 
 A file is taken over when it lies at the same path below the root and its size and the digest of its own metadata are
-those on record. The commit writes the lists of the segments anew, with the fingerprints of now; no index file changes.
+those on record. At another root times and etags prove nothing (a copy may keep its times, HDFS numbers the files of
+each cluster from the same number): there each file's digest is compared. The commit writes the lists of the segments
+anew, with the fingerprints of now; no index file changes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shadow.coverage import SourceRoot
 from shadow.errors import StorageError
@@ -14,7 +16,14 @@ from shadow.fingerprint import difference
 from shadow.probe import probe
 from shadow.publish import ATTEMPTS, new_segment_id, put_snapshot, wait
 from shadow.rebase import ConcurrentCommit
-from shadow.segments import Segment, SegmentRef, SourceFileEntry, write_segment
+from shadow.segments import (
+    Segment,
+    SegmentRef,
+    SourceFileEntry,
+    read_segment,
+    rows_by_partition,
+    write_segment,
+)
 from shadow.snapshots import Snapshot, utc_now
 from shadow.storage import FileInfo, Storage
 from shadow.view import View, open_view
@@ -23,42 +32,63 @@ from sources import SourceError, open_source
 READERS = 16  # files whose metadata is read at a time
 
 
-def adoptable(root: SourceRoot, view: View, files: Iterable[FileInfo]) -> dict[str, SourceFileEntry]:
-    """By path, the covered files that are there with another fingerprint and the same content, as they are now."""
-    covered = view.covered
-    moved = [
+@dataclass(frozen=True)
+class Adoption:
+    """Of the files that a snapshot covers: those taken over, as they are now, where that is not as they are on record;
+    and the `strangers`, of another content, though size, time or etag are those on record."""
+
+    adopted: dict[str, SourceFileEntry]
+    strangers: frozenset[str]
+
+    def applied_to(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+        """The segments with the files taken over in the place of what they cover, and the strangers dead."""
+        return tuple(
+            replace(
+                segment,
+                source_files=tuple(
+                    file if ordinal in segment.dead else self.adopted.get(file.path, file)
+                    for ordinal, file in enumerate(segment.source_files)
+                ),
+                dead=segment.dead.union(
+                    ordinal for ordinal, file in enumerate(segment.source_files) if file.path in self.strangers
+                ),
+            )
+            for segment in segments
+        )
+
+
+def adoption(root: SourceRoot, view: View, files: Iterable[FileInfo]) -> Adoption:
+    """What of the files at `root` is what the snapshot covers. No row is read."""
+    covered, elsewhere = view.covered, root.location != view.spec.source
+    compared = [
         (covered[info.path], info)
         for info in files
-        if info.path in covered and info.size == covered[info.path].size and difference(covered[info.path], info)
+        if info.path in covered
+        and info.size == covered[info.path].size
+        and (elsewhere or difference(covered[info.path], info))
     ]
 
-    def one(entry: SourceFileEntry, info: FileInfo) -> SourceFileEntry | None:
+    def is_same(entry: SourceFileEntry, info: FileInfo) -> bool:
         try:
             with root.storage.open(info.path, known=info) as reader:
                 source = open_source(reader, view.spec.format)
         except (SourceError, StorageError, OSError):  # what cannot be read is for the build to say
-            return None
-        if (source.rows, source.digest) != (entry.rows, entry.digest):
-            return None
-        return replace(entry, mtime_ns=info.mtime_ns, etag=info.etag)
+            return False
+        return (source.rows, source.digest) == (entry.rows, entry.digest)
 
     with ThreadPoolExecutor(READERS) as pool:
-        found = pool.map(lambda pair: one(*pair), moved)
-    return {entry.path: entry for entry in found if entry is not None}
-
-
-def with_adopted(segments: Sequence[Segment], adopted: Mapping[str, SourceFileEntry]) -> tuple[Segment, ...]:
-    """The segments with these files in the place of what they cover."""
-    return tuple(
-        replace(
-            segment,
-            source_files=tuple(
-                file if ordinal in segment.dead else adopted.get(file.path, file)
-                for ordinal, file in enumerate(segment.source_files)
-            ),
-        )
-        for segment in segments
+        same = list(pool.map(lambda pair: is_same(*pair), compared))
+    now = {
+        entry.path: replace(entry, mtime_ns=info.mtime_ns, etag=info.etag)
+        for (entry, info), kept in zip(compared, same, strict=True)
+        if kept
+    }
+    strangers = (
+        entry.path
+        for (entry, info), kept in zip(compared, same, strict=True)
+        if not (kept or difference(entry, info))  # whose fingerprint differs the build finds changed
     )
+    return Adoption({path: file for path, file in now.items() if file != covered[path]}, frozenset(strangers))
 
 
 def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
@@ -68,34 +98,37 @@ def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
     for attempt in range(ATTEMPTS):
         wait(attempt)
         view = open_view(storage)
-        adopted = adoptable(root, view, root.list())
-        if not adopted and view.spec.source == root.location:
+        found = adoption(root, view, root.list())
+        if not found.adopted and view.spec.source == root.location:
             return view.snapshot, 0
         probe(storage)
-        snapshot = _next(storage, view, root, adopted)
+        snapshot = _next(storage, view, root, found)
         if put_snapshot(storage, snapshot):
-            return snapshot, len(adopted)
+            return snapshot, len(found.adopted)
     raise ConcurrentCommit(f"{storage.root}: others committed {ATTEMPTS} times meanwhile; run it again")
 
 
-def _next(storage: Storage, view: View, root: SourceRoot, adopted: Mapping[str, SourceFileEntry]) -> Snapshot:
-    """The snapshot in which the files are adopted; the lists of its segments are written."""
+def _next(storage: Storage, view: View, root: SourceRoot, found: Adoption) -> Snapshot:
+    """The snapshot in which the files are adopted; the lists of its segments are written and read back."""
     refs: list[SegmentRef] = []
-    after = with_adopted(view.segments, adopted)
+    after = found.applied_to(view.segments)
     for before, segment, ref in zip(view.segments, after, view.snapshot.segments, strict=True):
-        if segment == before:
-            refs.append(ref)
-        else:
-            refs.append(replace(write_segment(storage, replace(segment, id=new_segment_id())), dead=ref.dead))
+        if not segment.live:
+            continue
+        if segment.source_files != before.source_files:
+            ref = write_segment(storage, replace(segment, id=new_segment_id()))
+            read_segment(storage, ref)
+        refs.append(replace(ref, dead=tuple(sorted(segment.dead))))
     return replace(
         view.snapshot,
         number=view.snapshot.number + 1,
         operation="adopt",
         segments=tuple(refs),
+        partitions=rows_by_partition(after),
         spec=replace(view.spec, source=root.location),
         committed_at=utc_now(),
         batch=None,
         commit_id=new_segment_id(),
         parent_id=view.snapshot.commit_id,
-        counts={"adopted": len(adopted)},
+        counts={"adopted": len(found.adopted)},
     )

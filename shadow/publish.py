@@ -10,7 +10,7 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ from shadow.rebase import (
     nothing_left,
     rebase,
 )
-from shadow.segments import Segment, SegmentRef, read_segment, write_segment
+from shadow.segments import Segment, SegmentRef, read_segment, rows_by_partition, write_segment
 from shadow.snapshots import (
     Snapshot,
     commit,
@@ -151,20 +151,16 @@ def _write_segment(storage: Storage, ours: Segment) -> SegmentRef:
 
 
 def _next(
-    base: State, now: State, after: Iterable[Segment], changes: Changes, spec: IndexSpec, ours: SegmentRef
+    base: State, now: State, after: Sequence[Segment], changes: Changes, spec: IndexSpec, ours: SegmentRef
 ) -> Snapshot:
     """The snapshot of these live segments on top of the newest."""
     parent = now.snapshot
     refs = {ref.id: ref for ref in (*(parent.segments if parent else ()), ours)}
-    rows: Counter[str] = Counter()
-    for segment in after:
-        for file in segment.live.values():
-            rows[file.partition] += file.rows
     return Snapshot(
         number=(parent.number if parent else 0) + 1,
         operation=changes.operation,
         segments=tuple(replace(refs[segment.id], dead=tuple(sorted(segment.dead))) for segment in after),
-        partitions=dict(sorted(rows.items())),
+        partitions=rows_by_partition(after),
         columns=columns_after(base, now, changes),
         spec=replace(spec, buckets=changes.buckets or spec.buckets),
         committed_at=utc_now(),

@@ -4,6 +4,8 @@ exactly the source files they cover, with their fingerprints. Immutable."""
 import hashlib
 import io
 import zlib
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -128,6 +130,15 @@ class Segment:
     def partition_of(self) -> dict[str, str]:
         """The partition of each source file the entries may name, dead ones included."""
         return {file.path: file.partition for file in self.source_files}
+
+
+def rows_by_partition(segments: Iterable[Segment]) -> dict[str, int]:
+    """The rows that count, by partition, ordered; a partition whose files have none is there with 0."""
+    rows: Counter[str] = Counter()
+    for segment in segments:
+        for file in segment.live.values():
+            rows[file.partition] += file.rows
+    return dict(sorted(rows.items()))
 
 
 @dataclass(frozen=True)
