@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from shadow.adopt import adopt
 from shadow.coverage import SourceRoot
 from shadow.errors import ShadowError
 from shadow.index import Index
@@ -58,7 +59,8 @@ class ShadowMachine(RuleBasedStateMachine):
     def write_file(self, path: str, keys: list[int]) -> None:
         """A new file, or another one in its place."""
         out = io.BytesIO()
-        pq.write_table(table(path, tuple(keys)), out)
+        named = table(path, tuple(keys)).replace_schema_metadata({"keys": str(keys)})  # other keys, another digest
+        pq.write_table(named, out)
         self.lake.delete(path)
         self.lake.put_new(path, [out.getvalue()])
         with self.lake.open(path) as file:
@@ -120,6 +122,27 @@ class ShadowMachine(RuleBasedStateMachine):
         build.commit()
         self.commit(Begun(build, dict(self.source), dict(self.covered)))
         assert self.covered == self.source
+
+    @precondition(lambda self: self.history and self.source)
+    @rule(which=st.sets(st.sampled_from(PATHS)), fault=faults(30))
+    def restore(self, which: set[str], fault: tuple[Fault, int]) -> None:
+        """Files have other times, as in a lake that is restored. Those that hold what is covered are adopted, other
+        builds at work or not."""
+        for path in which & self.source.keys():
+            self.write_file(path, list(self.source[path][1]))
+        storage = FaultyStorage(self.index, *fault)
+        try:
+            adopt(storage, SourceRoot(self.lake))
+        except (ShadowError, OSError):
+            assert storage.has_failed
+        newest = newest_snapshot(self.index)
+        assert newest is not None
+        if newest.number not in self.history:
+            assert newest.operation == "adopt"
+            same = {path for path, (_, keys) in self.covered.items() if self.source.get(path, (0, None))[1] == keys}
+            assert newest.counts["adopted"] == sum(self.covered[path] != self.source[path] for path in same)
+            self.covered |= {path: self.source[path] for path in same}
+            self.history[newest.number] = self.expected()
 
     def newest_id(self) -> str | None:
         newest = newest_snapshot(self.index)
