@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 
 from indexer.session import local_session
 from tests.stores.hdfs import hdfs_cluster
-from tests.stores.s3 import BUCKET, s3_server
+from tests.stores.process import Store
+from tests.stores.s3 import s3_server
 
 
 @pytest.fixture(scope="session")
@@ -20,30 +21,36 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def s3_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """An S3 server for the whole run: the variables that lead to it."""
-    with s3_server(tmp_path_factory.mktemp("s3")) as settings:
-        yield settings
-
-
-@pytest.fixture
-def s3_root(s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """A place of the test's own on the S3 server, which the environment leads to."""
-    for name, value in s3_settings.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://{BUCKET}/{tmp_path.parent.name}/{tmp_path.name}"
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """An S3 server for the whole run."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as store:
+        yield store
 
 
 @pytest.fixture(scope="session")
-def hdfs_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A namenode and a datanode for the whole run: the variables that lead to them."""
-    with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as settings:
-        yield settings
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A namenode and a datanode for the whole run."""
+    with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as store:
+        yield store
 
 
 @pytest.fixture
-def hdfs_root(hdfs_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """A place of the test's own on HDFS, which the environment leads to."""
-    for name, value in hdfs_settings.items():
-        monkeypatch.setenv(name, value)
-    return f"hdfs://localhost/{tmp_path.parent.name}/{tmp_path.name}"
+def s3_root(s3: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    return s3.place(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def hdfs_root(hdfs: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    return hdfs.place(tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=["s3", "hdfs"])
+def remote_store(request: pytest.FixtureRequest) -> Store:
+    """Each kind of server in turn."""
+    store: Store = request.getfixturevalue(request.param)
+    return store
+
+
+@pytest.fixture
+def remote_root(remote_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    return remote_store.place(tmp_path, monkeypatch)

@@ -1,28 +1,27 @@
 """The jobs on stores that Spark is not asked to reach: source and index on S3, and on HDFS."""
 
-import io
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from indexer import append_new, build, load
 from shadow import StalePointer, UsageError, open_index
 from shadow.storage import Storage, storage_at
+from tests.shadow.make_index import write_source
+from tests.stores.process import Store
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=["s3", "hdfs"])
-def lake(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
+@pytest.fixture
+def lake(remote_store: Store, remote_root: str, spark: SparkSession) -> Iterator[str]:
     """A place on a store that Spark's Python workers find, too."""
-    root: str = request.getfixturevalue(f"{request.param}_root")
     environment = spark.sparkContext.environment
     before = dict(environment)
-    environment.update(request.getfixturevalue(f"{request.param}_settings"))
-    yield root
+    environment.update(remote_store.variables)
+    yield remote_root
     environment.clear()
     environment.update(before)
 
@@ -30,10 +29,7 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
 def put(storage: Storage, path: str, first: int, rows: int, **more: pa.Array) -> None:
     numbers = range(first, first + rows)
     table = pa.table({"url": [f"u{n}" for n in numbers], "user.id": pa.array(numbers, pa.int32()), **more})
-    out = io.BytesIO()
-    pq.write_table(table, out, row_group_size=100)
-    storage.delete(path)
-    storage.put_new(path, [out.getvalue()])
+    write_source(storage, {path: table}, row_group_size=100)
 
 
 def test_an_index_and_a_source_on_one_store(spark: SparkSession, lake: str) -> None:

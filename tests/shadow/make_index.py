@@ -1,5 +1,6 @@
 """A small source and its index, written through the write path of `shadow` without Spark."""
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,9 +24,15 @@ from shadow.view import newest_view
 from sources import SourceFile, open_source
 
 
-def write_source(root: Path, tables: Mapping[str, pa.Table], **options: object) -> None:
-    """Parquet files by path below the root."""
+def write_source(root: Path | Storage, tables: Mapping[str, pa.Table], **options: object) -> None:
+    """Parquet files by path below the root, in the place of what lies there."""
     for path, table in tables.items():
+        if not isinstance(root, Path):
+            out = io.BytesIO()
+            pq.write_table(table, out, **options)
+            root.delete(path)
+            root.put_new(path, [out.getvalue()])
+            continue
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, target, **options)

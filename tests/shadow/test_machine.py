@@ -1,10 +1,8 @@
 """Any history of a source, of builds at once and of builds that die: look-ups answer as a dict does, in the newest
 snapshot, in an index that stays open, and in every older one."""
 
-import io
 from dataclasses import dataclass
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,7 +15,7 @@ from shadow.index import Index
 from shadow.snapshots import newest_snapshot
 from shadow.view import open_view
 from tests.shadow.faults import NEVER, Fault, FaultyStorage
-from tests.shadow.make_index import Build
+from tests.shadow.make_index import Build, write_source
 from tests.shadow.memory_store import MemoryStorage
 from tests.shadow.operations import KEYS, Answers, answers, check_clean, look_up, look_up_in, table
 
@@ -58,11 +56,8 @@ class ShadowMachine(RuleBasedStateMachine):
     @rule(path=st.sampled_from(PATHS), keys=st.lists(st.sampled_from(KEYS), max_size=5))
     def write_file(self, path: str, keys: list[int]) -> None:
         """A new file, or another one in its place."""
-        out = io.BytesIO()
         named = table(path, tuple(keys)).replace_schema_metadata({"keys": str(keys)})  # other keys, another digest
-        pq.write_table(named, out)
-        self.lake.delete(path)
-        self.lake.put_new(path, [out.getvalue()])
+        write_source(self.lake, {path: named})
         with self.lake.open(path) as file:
             self.source[path] = (file.mtime_ns, tuple(keys))
 

@@ -1,7 +1,6 @@
 """An index and its source on an object store: read by what is on record, refused where that is another file by now."""
 
 import uuid
-from pathlib import Path
 from typing import Any
 
 import obstore
@@ -11,7 +10,7 @@ import pytest
 from shadow import FetchStats, IndexNotFound, SourceNotFound, StalePointer, UsageError, open_index
 from shadow.coverage import check_apart, source_root
 from shadow.errors import DamagedIndexFile, IndexFileGone
-from shadow.storage import Storage, storage_at
+from shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 
 TABLE = pa.table({"k": range(100), "text": [f"row {n}" for n in range(100)]})
@@ -22,18 +21,10 @@ def place() -> str:
     return f"memory://{uuid.uuid4().hex}/lake"
 
 
-def upload(folder: Path, storage: Storage) -> None:
-    for path in folder.rglob("*.*"):
-        name = path.relative_to(folder).as_posix()
-        storage.delete(name)
-        storage.put_new(name, [path.read_bytes()])
-
-
-def indexed(tmp_path: Path, place: str, key: str = "k", **tables: pa.Table) -> str:
+def indexed(place: str, key: str = "k", **tables: pa.Table) -> str:
     """The source in memory, and its index there; where the index is."""
     source, index = f"{place}/source", f"{place}/index"
-    write_source(tmp_path / "source", {f"{name}.parquet": table for name, table in (tables or {"f": TABLE}).items()})
-    upload(tmp_path / "source", storage_at(source))
+    write_source(storage_at(source), {f"{name}.parquet": table for name, table in (tables or {"f": TABLE}).items()})
     index_source(source_root(source), storage_at(index), [key])
     return index
 
@@ -52,8 +43,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-def test_a_fetch_asks_for_bytes_only(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    index = open_index(indexed(tmp_path, place))
+def test_a_fetch_asks_for_bytes_only(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = open_index(indexed(place))
     calls, stats = counted(monkeypatch), FetchStats()
     assert index.fetch(7, stats=stats) == [{"k": 7, "text": "row 7"}]
     assert set(calls) == {"get"}
@@ -61,8 +52,8 @@ def test_a_fetch_asks_for_bytes_only(tmp_path: Path, place: str, monkeypatch: py
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_a_changed_or_vanished_object_is_a_stale_pointer(tmp_path: Path, place: str, warm: bool) -> None:
-    index = open_index(indexed(tmp_path, place))
+def test_a_changed_or_vanished_object_is_a_stale_pointer(place: str, warm: bool) -> None:
+    index = open_index(indexed(place))
     if warm:
         assert index.fetch(7)
     source = storage_at(f"{place}/source")
@@ -76,10 +67,8 @@ def test_a_changed_or_vanished_object_is_a_stale_pointer(tmp_path: Path, place: 
         index.fetch(7)
 
 
-def test_an_object_rewritten_between_two_reads_is_a_stale_pointer(
-    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = open_index(indexed(tmp_path, place))
+def test_an_object_rewritten_between_two_reads_is_a_stale_pointer(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = open_index(indexed(place))
     source, real, done = storage_at(f"{place}/source"), obstore.get, []
 
     def get(store: Any, path: str, **options: Any) -> Any:
@@ -96,10 +85,10 @@ def test_an_object_rewritten_between_two_reads_is_a_stale_pointer(
         index.fetch(7)
 
 
-def test_a_change_is_seen_where_nothing_is_read(tmp_path: Path, place: str) -> None:
+def test_a_change_is_seen_where_nothing_is_read(place: str) -> None:
     """Rows of a file that lacks the key and all columns asked for."""
     other = pa.table({"other": [1, 2]})
-    index = open_index(indexed(tmp_path, place, a=TABLE, b=other))
+    index = open_index(indexed(place, a=TABLE, b=other))
     assert index.fetch(None, columns=["text"]) == [{"text": None}] * 2
     source = storage_at(f"{place}/source")
     source.delete("b.parquet")
@@ -107,8 +96,8 @@ def test_a_change_is_seen_where_nothing_is_read(tmp_path: Path, place: str) -> N
         index.fetch(None, columns=["text"])
 
 
-def test_an_index_file_of_another_size_or_gone_is_noticed(tmp_path: Path, place: str) -> None:
-    location = indexed(tmp_path, place)
+def test_an_index_file_of_another_size_or_gone_is_noticed(place: str) -> None:
+    location = indexed(place)
     storage = storage_at(location)
     files = {info.path: info.size for info in storage.list()}
     for path, size in files.items():

@@ -17,18 +17,20 @@ from pathlib import Path
 
 import pyspark
 
-from tests.stores.process import free_port, locked, server, unavailable
+from tests.stores.process import Store, free_port, locked, server, unavailable
 
 JUNIT = "org.junit.jupiter:junit-jupiter-api:5.11.4"  # the mini cluster's own code asserts with it
 OF_PYSPARK = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
 MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
+# Milliseconds until a writer asks again whether its block has been reported: it asks too early, and 400 is a long time.
+WAIT = "dfs.client.block.write.locateFollowingBlock.initial.delay.ms"
 FETCH_SECONDS = 300
 START_SECONDS = 120
 
 
 @contextmanager
-def hdfs_cluster(folder: Path) -> Iterator[dict[str, str]]:
-    """A cluster, formatted: the variables of the environment that lead to it. Skips where it cannot be had."""
+def hdfs_cluster(folder: Path) -> Iterator[Store]:
+    """A cluster, formatted. Skips where it cannot be had."""
     java = shutil.which("java")
     if java is None:
         unavailable("HDFS: there is no java; it runs the mini cluster")
@@ -39,11 +41,12 @@ def hdfs_cluster(folder: Path) -> Iterator[dict[str, str]]:
         unavailable(f"HDFS: the mini cluster cannot be downloaded: {error}")
     port = free_port()
     place = [f"-Dtest.build.data={folder}", f"-Dhdfs.minidfs.basedir={folder}"]
-    options = ["-format", "-httpport", str(port), "-D", "dfs.ls.limit=100"]
+    settings = ["-D", "dfs.ls.limit=100", "-D", f"{WAIT}=10"]
+    options = ["-format", "-httpport", str(port), *settings]
     command = [java, "-Xmx512m", *place, "-cp", f"{jars}/*:{spark_jars}/*", MAIN, *options]
     address = f"http://127.0.0.1:{port}"
     with server(command, folder / "log", lambda: _is_up(address), START_SECONDS):
-        yield {"GNOMON_WEBHDFS": address, "HADOOP_USER_NAME": getpass.getuser()}
+        yield Store("hdfs://localhost", {"GNOMON_WEBHDFS": address, "HADOOP_USER_NAME": getpass.getuser()})
 
 
 def _jars(spark_jars: Path) -> Path:

@@ -7,12 +7,27 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 CACHE = Path(os.environ.get("GNOMON_TEST_CACHE", "~/.cache/gnomon-tests")).expanduser()
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store that runs: its address, and the variables of the environment that lead to it."""
+
+    address: str
+    variables: dict[str, str]
+
+    def place(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        """A place of the test's own, named like its folder, which the environment leads to."""
+        for name, value in self.variables.items():
+            monkeypatch.setenv(name, value)
+        return f"{self.address}/{folder.parent.name}/{folder.name}"
 
 
 def unavailable(reason: str) -> NoReturn:

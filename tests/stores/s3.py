@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.stores.process import answers, free_port, locked, server
+from tests.stores.process import Store, answers, free_port, locked, server
 
 GATEWAY = "github.com/versity/versitygw/cmd/versitygw"
 VERSION = "v1.8.0"
@@ -19,18 +19,19 @@ KEY, SECRET = "gnomon", "gnomon-tests"
 
 
 @contextmanager
-def s3_server(folder: Path) -> Iterator[dict[str, str]]:
-    """A server with the bucket BUCKET: the variables of the environment that lead to it."""
+def s3_server(folder: Path) -> Iterator[Store]:
+    """A server with one bucket."""
     port = free_port()
     program = _gateway()
     start = _run_gateway(program, folder, port) if program else _run_moto(port)
     with start:
-        yield {
+        variables = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_REGION": "us-east-1",
         }
+        yield Store(f"s3://{BUCKET}", variables)
 
 
 def _gateway() -> Path | None:
