@@ -24,7 +24,7 @@ from shadow.index import Index
 from shadow.lookup import parse_key
 from shadow.snapshots import read_segments, read_snapshot, snapshot_numbers
 from shadow.spec_file import read_spec
-from shadow.storage import Storage
+from shadow.storage import Storage, storage_at
 from shadow.vacuum import vacuum
 from shadow.view import open_view
 from tests.shadow.make_index import index_source, write_source
@@ -80,11 +80,11 @@ OPERATIONS = {
 }
 
 
-def put_lake(root: Path, lake: Lake, before: Lake | None = None) -> None:
+def put_lake(root: Path | Storage, lake: Lake, before: Lake | None = None) -> None:
     """Make the source hold these files; those that are as before are not touched."""
     before = before or {}
     for path in before.keys() - lake.keys():
-        (root / path).unlink()
+        (storage_at(str(root)) if isinstance(root, Path) else root).delete(path)
     changed = {path: keys for path, keys in lake.items() if before.get(path) != keys}
     write_source(root, {path: table(path, keys) for path, keys in changed.items()})
 
