@@ -24,16 +24,21 @@ def build(
     flat: Annotated[bool | None, typer.Option("--flat", help="One set of buckets over all partitions.")] = None,
     master: Annotated[str | None, typer.Option(help="Spark master URL; by default this machine.")] = None,
     adopt: Annotated[bool, typer.Option("--adopt", help="SOURCE is a copy: take over files of equal content.")] = False,
+    anew: Annotated[bool, typer.Option("--anew", help="Index all files again: the cure of a damaged index.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be indexed; write nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
     """Index what the newest snapshot does not cover: new, changed and vanished files. Safe to run again."""
-    planned = plan(source, index, Request(key, include or [], buckets, flat), format, adopt)  # before Spark starts
+    planned = plan(
+        source, index, Request(key, include or [], buckets, flat), format, adopt, anew
+    )  # before Spark starts
     if dry_run:
         _show(planned, json)
         return
     with spark_session(master) as spark:
-        result = build_index(spark, source, index, key, include or [], format, buckets, flat=flat, adopt=adopt)
+        result = build_index(
+            spark, source, index, key, include or [], format, buckets, flat=flat, adopt=adopt, anew=anew
+        )
     if json:
         print_json(result.to_json())
         return

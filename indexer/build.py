@@ -12,6 +12,7 @@ from indexer.scan import scan
 from indexer.specs import Request, check_types, new_spec
 from indexer.write import write_index_files
 from shadow.adopt import adopt as adopt_source
+from shadow.anew import publish_anew
 from shadow.coverage import Diff, SourceRoot
 from shadow.fold import publish_build
 from shadow.probe import probe
@@ -59,19 +60,22 @@ def build(
     batch: str | None = None,
     flat: bool | None = None,
     adopt: bool = False,
+    anew: bool = False,
 ) -> BuildResult:
     """Index the files of `source` that the newest snapshot of `index` does not cover, and drop those that are gone.
 
     The snapshot is committed only when each partition has exactly as many entries as its files have rows, the
     files written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the
     dedup load that appended the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a
-    commit of its own (`shadow.adopt`). Errors: those of `shadow.errors`."""
+    commit of its own (`shadow.adopt`); `anew` indexes all files, whatever the index holds, which is the cure of a
+    damaged one (`shadow.anew`). Errors: those of `shadow.errors`."""
     request = Request(keys, include, buckets, flat)
-    planned = plan(source, index, request, format, adopt)
+    planned = plan(source, index, request, format, adopt, anew)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
     adopted = 0
     if adopt and planned.view is not None:
+        check_types(planned.view.spec, _described(planned, request))  # before anything is committed
         adopted = adopt_source(planned.storage, planned.root)[1]
         planned = plan(source, index, request, format)
     return replace(_update(spark, planned, request, batch), adopted_files=adopted)
@@ -82,8 +86,8 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
     storage, root, view, difference = planned.storage, planned.root, planned.view, planned.difference
     if view is not None and difference.is_empty and batch is None:
         return _result(view.snapshot, difference, [], [], view.spec, False, begin)
-    described = describe(root, planned.format, bool(planned.partitions), difference.to_index, request.columns)
-    spec = view.spec if view else new_spec(request, root, planned.format, planned.partitions, described)
+    described = _described(planned, request)
+    spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, described)
     check_types(spec, described)
     probe(storage)
 
@@ -105,8 +109,17 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
             "rows_indexed": sum(one.entry.rows for one in described),
         },
     )
-    snapshot, is_ours = publish_build(storage, spec, view, changes, segment, root.list)
+    if planned.newest is not None:
+        snapshot, is_ours = publish_anew(storage, spec, planned.newest, changes, segment), True
+    else:
+        snapshot, is_ours = publish_build(storage, spec, view, changes, segment, root.list)
     return _result(snapshot, difference, described, written, spec, is_ours, begin)
+
+
+def _described(planned: Plan, request: Request) -> list[Described]:
+    """The files to index, opened."""
+    files = planned.difference.to_index
+    return describe(planned.root, planned.format, bool(planned.partitions), files, request.columns)
 
 
 def _index(

@@ -9,9 +9,11 @@ from typing import Any
 from indexer.files import describe, detect_format
 from indexer.specs import Request, check_request, new_spec
 from shadow.adopt import Adoption, adoption
+from shadow.anew import newest_number, spec_on_record
 from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root
 from shadow.errors import IndexNotFound, StorageError, UnknownColumn, UsageError
 from shadow.segments import SourceFileEntry
+from shadow.spec import IndexSpec
 from shadow.spec_file import read_spec
 from shadow.storage import FileInfo, Storage, storage_at
 from shadow.view import View, newest_view
@@ -30,13 +32,15 @@ class Plan:
     partitions: tuple[str, ...]
     adopted: Mapping[str, SourceFileEntry]
     difference: Diff
+    spec: IndexSpec | None
+    newest: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """What `gnomon build --dry-run --json` prints."""
         return {
             "index": self.storage.root,
             "source": self.root.location,
-            "snapshot": self.view.snapshot.number if self.view else None,
+            "snapshot": self.view.snapshot.number if self.view else self.newest,
             "new": [{"path": info.path, "size": info.size} for info in self.difference.new],
             "changed": [{"path": info.path, "size": info.size} for info in self.difference.changed],
             "vanished": list(self.difference.vanished),
@@ -44,27 +48,31 @@ class Plan:
         }
 
 
-def plan(source: str, index: str, request: Request, format: str, adopt: bool = False) -> Plan:
+def plan(source: str, index: str, request: Request, format: str, adopt: bool = False, anew: bool = False) -> Plan:
     """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index. With `adopt`
-    the source may be a copy elsewhere, and files of it count as covered that hold what was indexed."""
+    the source may be a copy elsewhere, and files of it count as covered that hold what was indexed. With `anew` none
+    counts as covered, and nothing of the index need be readable."""
     if format not in ("auto", *FORMATS):
         raise UsageError(f"format: expected one of auto, {', '.join(FORMATS)}, found {format!r}")
     storage, root = storage_at(index), source_root(source)
     check_apart(root, storage)
     _check_folder(storage)
-    view = _open(storage)
+    if adopt and anew:
+        raise UsageError("--adopt takes over what is indexed, --anew indexes all files: expected one of them")
+    newest = newest_number(storage) if anew else 0
+    view = None if newest else _open(storage)
+    spec = view.spec if view else spec_on_record(storage) if newest else None
     files = root.list()
     partitions = root.partitions(files)
-    format_name = format if format != "auto" else view.spec.format if view else detect_format(root, files)
-    if view is None:
+    format_name = format if format != "auto" else spec.format if spec else detect_format(root, files)
+    if spec is None:
         _check_new(root, request, format_name, partitions, files)
-        return Plan(storage, root, view, format_name, partitions, {}, diff(files, ()))
-    spec = replace(view.spec, source=root.location) if adopt else view.spec
-    check_request(spec, request, root, format_name, partitions, storage.root)
-    found = adoption(root, view, files) if adopt else Adoption({}, frozenset())
-    return Plan(
-        storage, root, view, format_name, partitions, found.adopted, diff(files, found.applied_to(view.segments))
-    )
+    else:
+        there = replace(spec, source=root.location) if adopt else spec
+        check_request(there, request, root, format_name, partitions, storage.root)
+    found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
+    difference = diff(files, found.applied_to(view.segments) if view else ())
+    return Plan(storage, root, view, format_name, partitions, found.adopted, difference, spec, newest or None)
 
 
 def _check_new(

@@ -2,17 +2,22 @@
 
 A file is taken over when it lies at the same path below the root and its size and the digest of its own metadata are
 those on record. At another root times and etags prove nothing (a copy may keep its times, HDFS numbers the files of
-each cluster from the same number): there each file's digest is compared. The commit writes the lists of the segments
-anew, with the fingerprints of now; no index file changes.
+each cluster from the same number): there each file's digest is compared. A sample of pointers is followed, too, since
+files of other rows may have the same metadata. The commit writes the lists of the segments anew, with the fingerprints
+of now; no index file changes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from btree import BTreeReader
 from shadow.coverage import SourceRoot
-from shadow.errors import StorageError
+from shadow.errors import StorageError, UsageError
+from shadow.fetch import Fetcher, Located
 from shadow.fingerprint import difference
+from shadow.index_files import pointer_of
+from shadow.lookup import Hit
 from shadow.probe import probe
 from shadow.publish import ATTEMPTS, new_segment_id, put_snapshot, wait
 from shadow.rebase import ConcurrentCommit
@@ -25,11 +30,13 @@ from shadow.segments import (
     write_segment,
 )
 from shadow.snapshots import Snapshot, utc_now
-from shadow.storage import FileInfo, Storage
+from shadow.storage import FileInfo, ReadStats, Storage
 from shadow.view import View, open_view
 from sources import SourceError, open_source
 
 READERS = 16  # files whose metadata is read at a time
+SAMPLED_FILES, ENTRIES_PER_FILE = 64, 4  # index files, and entries of each, whose pointers are followed
+CACHE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,8 @@ class Adoption:
         )
 
 
-def adoption(root: SourceRoot, view: View, files: Iterable[FileInfo]) -> Adoption:
-    """What of the files at `root` is what the snapshot covers. No row is read."""
+def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileInfo]) -> Adoption:
+    """What of the files at `root` is what the snapshot covers. UsageError where nothing there is."""
     covered, elsewhere = view.covered, root.location != view.spec.source
     compared = [
         (covered[info.path], info)
@@ -83,12 +90,41 @@ def adoption(root: SourceRoot, view: View, files: Iterable[FileInfo]) -> Adoptio
         for (entry, info), kept in zip(compared, same, strict=True)
         if kept
     }
+    for path in _of_other_rows(index, root, view, now):
+        del now[path]
+    if elsewhere and covered and not now:
+        raise UsageError(
+            f"{root.location}: none of the {len(covered):,} files that the index covers is there; expected a copy of "
+            f"{view.spec.source}"
+        )
     strangers = (
         entry.path
-        for (entry, info), kept in zip(compared, same, strict=True)
-        if not (kept or difference(entry, info))  # whose fingerprint differs the build finds changed
+        for entry, info in compared
+        if entry.path not in now and not difference(entry, info)  # whose fingerprint differs the build finds changed
     )
     return Adoption({path: file for path, file in now.items() if file != covered[path]}, frozenset(strangers))
+
+
+def _of_other_rows(
+    index: Storage, root: SourceRoot, view: View, files: Mapping[str, SourceFileEntry]
+) -> Collection[str]:
+    """The files that a sample of pointers into them shows to hold other keys."""
+    if not files:
+        return ()
+    found: set[str] = set()
+    fetcher = Fetcher(root.storage, view.spec, CACHE_BYTES)
+    index_files = [(segment, file) for segment in view.segments for file in segment.by_bucket.values()]
+    for segment, index_file in index_files[:: -(-len(index_files) // SAMPLED_FILES) or 1]:
+        with index.open(index_file.path) as reader:
+            for key, value in BTreeReader(reader).sample(ENTRIES_PER_FILE):
+                pointer = pointer_of(value)
+                file = files.get(pointer.data_filename)
+                if file is not None and file.path in segment.live and file.path not in found:
+                    try:
+                        fetcher.table(file, [Located(Hit(pointer, file, ()), key)], [], ReadStats())
+                    except SourceError:
+                        found.add(file.path)
+    return found
 
 
 def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
@@ -98,7 +134,7 @@ def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
     for attempt in range(ATTEMPTS):
         wait(attempt)
         view = open_view(storage)
-        found = adoption(root, view, root.list())
+        found = adoption(storage, root, view, root.list())
         if not found.adopted and view.spec.source == root.location:
             return view.snapshot, 0
         probe(storage)

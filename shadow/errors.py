@@ -30,6 +30,9 @@ __all__ = [
 ]
 
 
+CURE = "restore it or run gnomon build --anew"  # of a file of the index
+
+
 class ShadowError(Exception):
     """Base of the errors of an index folder."""
 

@@ -16,7 +16,7 @@ from btree.hash_columns import plain_column, xxhash64_columns
 from btree.keys import Key
 from btree.reader import LookupStats
 from btree.schema import avro_type
-from shadow.errors import IndexFileGone
+from shadow.errors import CURE, IndexFileGone
 from shadow.filter_files import filter_path, write_filter
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.spec import IndexSpec
@@ -86,7 +86,7 @@ def read_index_file(storage: Storage, entry: IndexFileEntry) -> bytes:
     try:
         data = storage.read(entry.path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise IndexFileGone(f"{where}: missing, though the snapshot names it; rebuild the index") from None
+        raise IndexFileGone(f"{where}: missing, though the snapshot names it; {CURE}") from None
     if len(data) != entry.size:
         at = min(len(data), entry.size)
         raise DamagedIndexFile(f"expected {entry.size} bytes, found {len(data)}", where, at)

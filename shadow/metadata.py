@@ -4,7 +4,7 @@ import json
 import zlib
 from typing import Any
 
-from shadow.errors import DamagedMetadata
+from shadow.errors import CURE, DamagedMetadata
 from shadow.storage import Storage
 
 CHECKSUM = "crc32"  # of the content's canonical JSON: sorted keys, no spaces, UTF-8
@@ -28,7 +28,7 @@ def read(storage: Storage, path: str) -> dict[str, Any]:
     try:
         data = storage.read(path)
     except IsADirectoryError:
-        raise DamagedMetadata(f"{where}: a folder, expected a file; restore it or rebuild the index") from None
+        raise DamagedMetadata(f"{where}: a folder, expected a file; {CURE}") from None
     try:
         content = json.loads(data.decode("utf-8", "surrogatepass"))
     except ValueError as error:
@@ -48,4 +48,4 @@ def _offset(error: ValueError) -> int:
 
 
 def _damaged(where: str, offset: int, what: str) -> DamagedMetadata:
-    return DamagedMetadata(f"{where} at byte {offset}: {what}; restore the file or rebuild the index")
+    return DamagedMetadata(f"{where} at byte {offset}: {what}; {CURE}")

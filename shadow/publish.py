@@ -82,7 +82,7 @@ def publish(
     `current` lists the source: that decides who indexed a file last. BuildFailed when the entries are not exactly the
     rows of the source files, partition by partition; ConcurrentCommit when others changed what the build stands on;
     UnsafeStore where two builds could overwrite each other."""
-    _check_counts(spec, changes)
+    check_counts(spec, changes)
     base = State(parent, _base_segments(storage, parent))
     ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
     check_changes(base, changes, ours)
@@ -91,7 +91,7 @@ def publish(
     probe(storage)
     if parent is None:
         create_first_spec(storage, spec)
-    ref = _write_segment(storage, ours)
+    ref = write_list(storage, ours)
     for attempt in range(ATTEMPTS):
         wait(attempt)
         now = State(*read_newest(storage, {segment.id: segment for segment in base.segments}))
@@ -141,7 +141,7 @@ def made_for(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
         ) from None
 
 
-def _write_segment(storage: Storage, ours: Segment) -> SegmentRef:
+def write_list(storage: Storage, ours: Segment) -> SegmentRef:
     """Write the list of a segment and read it back; one without files is not written, it never comes to be live."""
     if not ours.source_files:
         return SegmentRef(ours.id, 0, 0)
@@ -222,7 +222,8 @@ def _check_stands(storage: Storage, snapshot: Snapshot) -> None:
     )
 
 
-def _check_counts(spec: IndexSpec, changes: Changes) -> None:
+def check_counts(spec: IndexSpec, changes: Changes) -> None:
+    """BuildFailed where the entries are not the rows of the source files, folder by folder."""
     rows: Counter[str] = Counter()
     entries: Counter[str] = Counter()
     for source in changes.source_files:

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 
 from btree.format import SYNC_BYTES
-from shadow.errors import AlreadyExists, DamagedMetadata
+from shadow.errors import CURE, AlreadyExists, DamagedMetadata
 from shadow.storage import FileInfo, Storage
 
 SEGMENT_FOLDER = "_shadow/segments"
@@ -179,14 +179,12 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
     try:
         data = storage.read(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise DamagedMetadata(
-            f"{where}: missing, though the snapshot names it; restore it or rebuild the index"
-        ) from None
+        raise DamagedMetadata(f"{where}: missing, though the snapshot names it; {CURE}") from None
     if len(data) != ref.size or zlib.crc32(data) != ref.crc32:
         at = min(len(data), ref.size) if len(data) != ref.size else 0
         raise DamagedMetadata(
             f"{where} at byte {at}: expected {ref.size} bytes with CRC {ref.crc32:08x}, found {len(data)} with "
-            f"{zlib.crc32(data):08x}; restore the file or rebuild the index"
+            f"{zlib.crc32(data):08x}; {CURE}"
         )
     items: list[dict[str, Any]] = list(fastavro.reader(io.BytesIO(data)))
     return Segment(

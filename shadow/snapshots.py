@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shadow import metadata
-from shadow.errors import DamagedMetadata, SnapshotNotFound
+from shadow.errors import CURE, DamagedMetadata, SnapshotNotFound
 from shadow.segments import Segment, SegmentRef, read_segment
 from shadow.spec import IndexSpec, parse_spec
 from shadow.storage import FileInfo, Storage
@@ -106,7 +106,7 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
             counts=content["counts"],
         )
     except (KeyError, TypeError) as error:
-        raise DamagedMetadata(f"{where} at byte 0: not a snapshot ({error!r}); restore or rebuild it") from None
+        raise DamagedMetadata(f"{where} at byte 0: not a snapshot ({error!r}); {CURE}") from None
 
 
 def newest_snapshot(storage: Storage) -> Snapshot | None:

@@ -8,7 +8,7 @@ from btree.format import LINK_FIELD
 from btree.hashing import HASH_NAME, SEED
 from btree.keys import is_key_type
 from btree.schema import AVRO_NAME, Column, EntrySchema
-from shadow.errors import DamagedMetadata, NewerFormat, SpecMismatch, UsageError
+from shadow.errors import CURE, DamagedMetadata, NewerFormat, SpecMismatch, UsageError
 from sources import POINTER_COLUMNS
 
 FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
@@ -127,14 +127,14 @@ def parse_spec(content: Any, where: str) -> IndexSpec:
     """The spec of what `to_json` gave. NewerFormat or DamagedMetadata, with `where` it stands, otherwise."""
     version = content.get("format_version") if isinstance(content, dict) else None
     if not isinstance(version, int) or content.get("format") != FORMAT_NAME:
-        raise DamagedMetadata(f"{where} at byte 0: expected the spec of an index; restore it or rebuild the index")
+        raise DamagedMetadata(f"{where} at byte 0: expected the spec of an index; {CURE}")
     if version > FORMAT_VERSION:
         raise NewerFormat(f"{where}: format version {version}, this program knows {FORMAT_VERSION}; upgrade it")
     try:
         spec = _spec(content)
         known = _is_known(spec, content)
     except (KeyError, TypeError, AttributeError) as error:
-        raise DamagedMetadata(f"{where} at byte 0: not a spec ({error!r}); rebuild the index") from None
+        raise DamagedMetadata(f"{where} at byte 0: not a spec ({error!r}); {CURE}") from None
     if not known:
         raise NewerFormat(f"{where}: a hash, a layout or a key type that this program does not know; upgrade it")
     return spec
@@ -171,7 +171,8 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
     differences = spec_differences(existing, wanted)
     if differences:
         shown = "; ".join(f"{name}: {old} in the index, {new} asked for" for name, old, new in differences)
-        raise SpecMismatch(f"{where}: another spec; {shown}; build to another folder")
+        copied = ", or say --adopt where SOURCE is a copy" if "source" in {name for name, _, _ in differences} else ""
+        raise SpecMismatch(f"{where}: another spec; {shown}; build to another folder{copied}")
 
 
 def check_columns(spec: IndexSpec) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shadow.errors import AlreadyExists, DamagedIndexFile, FileChanged, IndexFileGone
+from shadow.errors import CURE, AlreadyExists, DamagedIndexFile, FileChanged, IndexFileGone
 from shadow.fingerprint import ANY_TIME
 from shadow.storage import FileInfo, Storage
 
@@ -22,7 +22,7 @@ class StoredFile:
     """A file as `btree` wants it. Opened for each read: thousands may be cached, and one that was removed or replaced
     is noticed. `cure` is what to do when it is missing."""
 
-    def __init__(self, storage: Storage, path: str, size: int, cure: str = "rebuild the index") -> None:
+    def __init__(self, storage: Storage, path: str, size: int, cure: str = CURE) -> None:
         self._storage = storage
         self._path = path
         self._cure = cure

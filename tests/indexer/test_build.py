@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import importlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +90,35 @@ def test_a_lost_spec_is_an_error_until_the_next_build_puts_it_back(
         assert not build(spark, str(source), index, ["url"]).committed
         assert spec.read_bytes() == written
         assert open_index(index).view.snapshot.number == 1
+
+
+def test_a_damaged_index_is_built_anew_and_nothing_else_mends_it(
+    spark: SparkSession, source: Path, tmp_path: Path
+) -> None:
+    index = str(tmp_path / "index")
+    first = build(spark, str(source), index, ["url"], include=["n"])
+    for path in (tmp_path / "index").rglob("*.btree.avro"):
+        path.write_bytes(path.read_bytes()[:-1])
+    assert not build(spark, str(source), index, ["url"], include=["n"]).committed
+    with pytest.raises(shadow.DamagedIndexFile):
+        open_index(index).lookup("https://example.org/99/é?q=%20")
+    with pytest.raises(shadow.SpecMismatch):
+        build(spark, str(source), index, ["n"], anew=True)
+    result = build(spark, str(source), index, ["url"], include=["n"], anew=True)
+    assert (result.snapshot, result.rows, result.new_files) == (2, first.rows, first.new_files)
+    assert open_index(index).fetch("https://example.org/99/é?q=%20", ["n"]) == [{"n": 99}]
+
+
+def test_a_copy_whose_new_files_do_not_fit_is_not_taken_over(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    index = str(tmp_path / "index")
+    build(spark, str(source), index, ["url"])
+    shutil.copytree(source, tmp_path / "copy")
+    write(tmp_path / "copy", "dt=2026-02-01/new.parquet", pa.table({"url": [1, 2]}))
+    with pytest.raises(shadow.UsageError, match="column url is int64, elsewhere in the source it is string"):
+        build(spark, str(tmp_path / "copy"), index, ["url"], adopt=True)
+    assert open_index(index).view.snapshot.number == 1
+    with pytest.raises(shadow.SpecMismatch, match="or say --adopt where SOURCE is a copy"):
+        build(spark, str(tmp_path / "copy"), index, ["url"])
 
 
 def test_a_changed_file_is_indexed_anew_and_a_vanished_one_dropped(

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from btree.hashing import bucket_of
 from btree.keys import arrow_type, order_key, stored_values, type_of_arrow
+from shadow.anew import newest_number, publish_anew, spec_on_record
 from shadow.coverage import SourceRoot, diff, source_root
 from shadow.fold import publish_build
 from shadow.index_files import write_index_file
@@ -45,9 +46,10 @@ def index_source(
     buckets: int = 4,
     include: Sequence[str] = (),
     flat: bool = False,
+    anew: bool = False,
 ) -> Snapshot:
     """Build, or bring up to date, the index of a source; the newest snapshot."""
-    return Build(source, index, keys, buckets, include, flat).commit()
+    return Build(source, index, keys, buckets, include, flat, anew).commit()
 
 
 class Build:
@@ -61,10 +63,12 @@ class Build:
         buckets: int = 4,
         include: Sequence[str] = (),
         flat: bool = False,
+        anew: bool = False,
     ) -> None:
         root = self.root = source_root(str(source)) if isinstance(source, Path) else source
         self.storage = storage_at(str(index)) if isinstance(index, Path) else index
-        self.view = newest_view(self.storage)
+        self.newest = newest_number(self.storage) if anew else None
+        self.view = newest_view(self.storage) if self.newest is None else None
         probe(self.storage)
         if self.view is not None:
             put_back(self.storage, self.view.spec)
@@ -72,7 +76,8 @@ class Build:
         self.difference = diff(files, self.view.segments if self.view else ())
         partitions = root.partitions(files)
         opened = [(info, _metadata(root, info)) for info in self.difference.to_index]
-        self.spec = self.view.spec if self.view else _spec(root, partitions, opened, keys, buckets, include, flat)
+        known = self.view.spec if self.view else spec_on_record(self.storage) if self.newest else None
+        self.spec = known or _spec(root, partitions, opened, keys, buckets, include, flat)
         self.segment = new_segment_id()
         self.columns = dict(self.view.snapshot.columns) if self.view else {}
         self.covered: list[SourceFileEntry] = []
@@ -86,6 +91,8 @@ class Build:
         self.index_files = write_entries(self.storage, self.spec, self.segment, tables) if tables else []
 
     def commit(self) -> Snapshot:
+        if self.newest is not None:
+            return publish_anew(self.storage, self.spec, self.newest, self.changes, self.segment)
         return publish_build(self.storage, self.spec, self.view, self.changes, self.segment, self.root.list).snapshot
 
     @property

@@ -73,6 +73,7 @@ OPERATIONS = {
     "build of changes": Operation((FIRST,), SECOND, build),
     "build that finds files gone": Operation((FIRST, SECOND), {"p=a/1.parquet": SECOND["p=a/1.parquet"]}, build),
     "flat build that folds": Operation((FIRST,), SECOND, build_flat, prepared=build_flat),
+    "build anew": Operation((FIRST,), SECOND, lambda source, index: index_source(source, index, ["k"], anew=True)),
     "compact": Operation((FIRST, SECOND), SECOND, lambda _source, index: compact(index)),
     "re-shard": Operation((FIRST, SECOND), SECOND, lambda _source, index: rebuild(index, 3)),
     "adopt": Operation((FIRST, SECOND), SECOND, lambda source, index: adopt(index, source), copy=True),

@@ -10,7 +10,7 @@ import pytest
 from shadow import open_index
 from shadow.adopt import adopt
 from shadow.coverage import source_root
-from shadow.errors import StalePointer
+from shadow.errors import StalePointer, UsageError
 from shadow.snapshots import newest_snapshot, snapshot_numbers
 from shadow.storage import Storage, storage_at
 from shadow.verify import verify
@@ -130,3 +130,25 @@ def test_old_snapshots_are_of_the_old_place(lake: Path) -> None:
     newest = newest_snapshot(storage(lake))
     assert newest is not None
     assert newest.parent_id is not None
+
+
+def test_a_place_with_nothing_of_what_was_indexed_is_refused(lake: Path) -> None:
+    write_source(lake / "other", {"dt=1/a.parquet": pa.table({"k": ["x", "y"]}), "dt=1/c.parquet": table(0, 9)})
+    with pytest.raises(UsageError, match=rf"{lake}/other: none of the 3 files .* expected a copy of {lake}/lake"):
+        adopt(storage(lake), source_root(str(lake / "other")))
+    assert snapshot_numbers(storage(lake)) == [1, 2]
+
+
+def test_rows_that_the_files_own_metadata_does_not_tell_apart_are(tmp_path: Path) -> None:
+    """The same size, and the same footer: least and greatest value are the same."""
+    paths = []
+    for name, keys in (("lake", [1, 5, 9]), ("copy", [1, 6, 9])):
+        write_source(tmp_path / name, {"a.parquet": pa.table({"k": keys}), "b.parquet": table(20, 29)}, **PLAIN)
+        paths.append(tmp_path / name / "a.parquet")
+    footers = [path.read_bytes()[-200:] for path in paths]
+    assert footers[0] == footers[1]
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    assert adopt(storage(tmp_path), source_root(str(tmp_path / "copy")))[1] == 1
+    index_source(tmp_path / "copy", tmp_path / "index", ["k"])
+    assert found(tmp_path) == [1, 6, 9, *range(20, 29)]
+    assert verify(storage(tmp_path), None).faults == []
