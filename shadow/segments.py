@@ -3,6 +3,7 @@ exactly the source files they cover, with their fingerprints. Immutable."""
 
 import hashlib
 import io
+import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterable
@@ -11,12 +12,17 @@ from functools import cached_property
 from typing import Any
 
 import fastavro
+from fastavro.schema import SchemaParseException
 
 from btree.format import SYNC_BYTES
 from shadow.errors import CURE, AlreadyExists, DamagedMetadata
 from shadow.storage import FileInfo, Storage
 
 SEGMENT_FOLDER = "_shadow/segments"
+_UNREADABLE = (  # what reading raises of bytes that are no list
+    *(ValueError, LookupError, EOFError, TypeError, AttributeError, ArithmeticError),
+    *(SchemaParseException, struct.error, zlib.error),
+)
 
 
 @dataclass(frozen=True)
@@ -186,13 +192,16 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
             f"{where} at byte {at}: expected {ref.size} bytes with CRC {ref.crc32:08x}, found {len(data)} with "
             f"{zlib.crc32(data):08x}; {CURE}"
         )
-    items: list[dict[str, Any]] = list(fastavro.reader(io.BytesIO(data)))
-    return Segment(
-        ref.id,
-        tuple(_index_file(item["index_file"]) for item in items if item["index_file"]),
-        tuple(_entry(SourceFileEntry, item["source_file"]) for item in items if item["source_file"]),
-        frozenset(ref.dead),
-    )
+    try:
+        items: list[dict[str, Any]] = list(fastavro.reader(io.BytesIO(data)))
+        return Segment(
+            ref.id,
+            tuple(_index_file(item["index_file"]) for item in items if item["index_file"]),
+            tuple(_entry(SourceFileEntry, item["source_file"]) for item in items if item["source_file"]),
+            frozenset(ref.dead),
+        )
+    except _UNREADABLE as error:
+        raise DamagedMetadata(f"{where} at byte 0: not the list of a segment ({error!r}); rebuild the index") from None
 
 
 def _index_file(record: dict[str, Any]) -> IndexFileEntry:

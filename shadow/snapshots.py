@@ -4,6 +4,7 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import index
 from typing import Any
 
 from shadow import metadata
@@ -91,13 +92,13 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
         found = content.get("snapshot")
         raise DamagedMetadata(f"{where} at byte 0: expected snapshot {number}, found {found!r}; restore the file")
     try:
-        refs = (SegmentRef(s["id"], s["size"], s["crc32"], tuple(s["dead"])) for s in content["segments"])
+        refs = (SegmentRef(s["id"], s["size"], s["crc32"], tuple(map(index, s["dead"]))) for s in content["segments"])
         return Snapshot(
             number=number,
             operation=content["operation"],
             segments=tuple(refs),
-            partitions=content["partitions"],
-            columns=content["columns"],
+            partitions={name: index(rows) for name, rows in content["partitions"].items()},
+            columns={name: str(kind) for name, kind in content["columns"].items()},
             spec=parse_spec(content["spec"], where),
             committed_at=content["committed_at"],
             batch=content["batch"],
@@ -105,7 +106,7 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
             parent_id=content["parent_id"],
             counts=content["counts"],
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise DamagedMetadata(f"{where} at byte 0: not a snapshot ({error!r}); {CURE}") from None
 
 

@@ -1,7 +1,10 @@
 """The list of a segment is the one its snapshot names, byte for byte."""
 
+import io
+import zlib
 from pathlib import Path
 
+import fastavro
 import pytest
 
 from shadow.errors import AlreadyExists, DamagedMetadata
@@ -92,3 +95,17 @@ def test_a_missing_list_is_named(storage: Storage, tmp_path: Path) -> None:
     (tmp_path / segment_path("s")).unlink()
     with pytest.raises(DamagedMetadata, match=r"segments/s\.avro: missing, though the snapshot names it"):
         read_segment(storage, ref)
+
+
+def of_another_schema() -> bytes:
+    out = io.BytesIO()
+    schema = {"type": "record", "name": "R", "fields": [{"name": "index_file", "type": "string"}]}
+    fastavro.writer(out, schema, [{"index_file": "x"}])
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("data", [b"", b"Obj\x01", b"{}", b"Obj\x01 of no list", of_another_schema()])
+def test_bytes_that_are_no_list_are_damage_though_their_checksum_is_right(storage: Storage, data: bytes) -> None:
+    storage.put_new(segment_path("s"), [data])
+    with pytest.raises(DamagedMetadata, match=r"segments/s\.avro at byte 0: not the list of a segment"):
+        read_segment(storage, SegmentRef("s", len(data), zlib.crc32(data)))

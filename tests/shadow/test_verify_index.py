@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from btree import BTreeReader
 from btree.blocks import MemoryFile
+from shadow import metadata
 from shadow.compact import compact
 from shadow.errors import IndexNotFound, SnapshotNotFound
 from shadow.index_files import write_index_file
@@ -274,13 +276,20 @@ def rewritten(lake: Lake, table: pa.Table) -> Path:
     return path
 
 
-def relist(lake: Lake, segment: Segment, partitions: Mapping[str, int] | None = None) -> None:
-    """A snapshot that names another list for the first segment."""
+def relist(
+    lake: Lake,
+    segment: Segment,
+    partitions: Mapping[str, int] | None = None,
+    dead: tuple[int, ...] | None = None,
+    **others: Any,
+) -> str:
+    """A snapshot that names another list for the first segment; the path of that list."""
     view = lake.view
     ref = write_segment(lake.storage, replace(segment, id=new_segment_id()))
-    refs = (replace(ref, dead=view.snapshot.segments[0].dead), *view.snapshot.segments[1:])
-    changed = replace(view.snapshot, number=view.snapshot.number + 1, segments=refs)
+    refs = (replace(ref, dead=view.snapshot.segments[0].dead if dead is None else dead), *view.snapshot.segments[1:])
+    changed = replace(view.snapshot, number=view.snapshot.number + 1, segments=refs, **others)
     commit(lake.storage, replace(changed, partitions=dict(partitions)) if partitions else changed)
+    return f"{lake.index}/{segment_path(ref.id)}"
 
 
 def test_rows_that_do_not_hold_the_key_they_were_indexed_under_are_found(lake: Lake) -> None:
@@ -441,6 +450,20 @@ def test_a_spec_of_another_index_is_found(lake: Lake) -> None:
     (fault,) = lake.verify().faults
     assert (fault.path, fault.offset) == (str(path), 0)
     assert fault.what == "not the spec that snapshot 2 was built with"
+
+
+# -- planted with all checksums right ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"partitions": ["p=a"]}, {"partitions": {"p=a": "1"}}, {"columns": "k"}, {"segments": [{"id": "x"}]}]
+)
+def test_a_snapshot_of_another_form_is_one_fault(lake: Lake, wrong: dict[str, Any]) -> None:
+    content = {**lake.view.snapshot.to_json(), "snapshot": 3, **wrong}
+    lake.storage.put_new(snapshot_path(3), [metadata.encode(content)])
+    (fault,) = lake.verify().faults
+    assert (fault.path, fault.offset) == (f"{lake.index}/{snapshot_path(3)}", 0)
+    assert fault.what.startswith("not a snapshot")
 
 
 def test_a_source_that_is_gone_is_one_fault(lake: Lake) -> None:
