@@ -15,6 +15,7 @@ from btree.filters import FilterReader
 from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from btree.keys import Key, stored_values
 from btree.schema import avro_type
+from shadow.equal_keys import EqualKeys
 from shadow.errors import BTreeError, DamagedIndexFile, ShadowError, SourceError
 from shadow.filter_files import open_filter
 from shadow.index_files import covered_in, read_index_file
@@ -24,7 +25,7 @@ from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.spec import IndexSpec
 from shadow.storage import Storage
 from sources import POINTER_COLUMNS, Pointer
-from sources.pointer import FILENAME, OFFSET, SUB_OFFSET
+from sources.pointer import FILENAME, OFFSET, SIZE, SUB_OFFSET
 
 FAILURES = (OSError, ShadowError, BTreeError, SourceError, pa.ArrowException)
 
@@ -100,9 +101,11 @@ class FolderProof:
             raise unlike
 
     def _prove_entries(self, data: bytes, entry: IndexFileEntry, picks: npt.NDArray[np.int64]) -> int:
-        """Each entry is in its bucket, passes the filter, and points to a file of its segment; how many there are."""
+        """Each entry is in its bucket, passes the filter, points to a file of its segment, and lies behind those of its
+        key that lie before it in the source; how many there are."""
         filter_ = self._open_filter(entry)
-        seen = misplaced = denied = elsewhere = 0
+        equal_keys = EqualKeys()
+        seen = misplaced = denied = elsewhere = disordered = weightless = 0
         strangers: list[str] = []
         for batch in self._batches(data, entry):
             keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(self._spec.key_types)]
@@ -111,6 +114,10 @@ class FolderProof:
                 denied += self._denied(filter_, xxhash64_columns(keys))
             files = pc.fill_null(pc.index_in(batch.column(FILENAME), self._names), -1).to_numpy()
             elsewhere += self._in_other_partitions(batch, files)
+            disordered += equal_keys.disordered(
+                batch.columns[: len(keys)], [files, *(batch.column(name).to_numpy() for name in (OFFSET, SUB_OFFSET))]
+            )
+            weightless += int((batch.column(SIZE).to_numpy() < 1).sum())
             strangers += batch.column(FILENAME).filter(pa.array(files < 0)).unique().to_pylist()
             self._count(batch, files)
             self._sample(batch, files, picks[(picks >= seen) & (picks < seen + batch.num_rows)] - seen)
@@ -119,6 +126,10 @@ class FolderProof:
             self._fault(entry, f"{misplaced} of its entries are not of bucket {entry.bucket}")
         if elsewhere:
             self._fault(entry, f"{elsewhere} of its entries name another partition than that of their source file")
+        if disordered:
+            self._fault(entry, f"{disordered} of its entries do not lie behind the one of the same key before them")
+        if weightless:
+            self._fault(entry, f"{weightless} of its entries have a {SIZE} below 1")
         if denied and filter_ is not None:
             self._report.add(Fault(filter_.path, 0, f"denies {denied} keys of {entry.path}, its index file"))
         for name in dict.fromkeys(strangers):

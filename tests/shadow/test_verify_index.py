@@ -8,13 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from btree import BTreeReader
 from btree.blocks import MemoryFile
 from shadow import metadata
-from shadow.compact import compact
+from shadow.adopt import adopt
+from shadow.compact import compact, rebuild
+from shadow.coverage import source_root
+from shadow.equal_keys import EqualKeys
 from shadow.errors import IndexNotFound, SnapshotNotFound
 from shadow.index_files import write_index_file
 from shadow.publish import new_segment_id
@@ -134,6 +138,42 @@ def test_an_index_of_one_file_or_without_rows_has_no_fault(tmp_path: Path) -> No
     for name in ("one", "none"):
         index_source(tmp_path / f"{name}.parquet", tmp_path / name, ["k"])
         assert verify(storage_at(str(tmp_path / name)), None).faults == []
+
+
+def odd_lake(root: Path, flat: bool) -> Path:
+    """Composite keys, nulls and NaN among them; null and escaped partitions; empty files; a column whose type changed,
+    and one that only some files have; the file of the newest type is gone."""
+    keys = [None, 1.0, 1.0, float("nan"), float("nan"), 0.0, -0.0]
+    table = pa.table({"k": [*keys, *keys], "b": [*"xyxyxyx", *"xxxxxxx"], "n": pa.array(range(14), pa.int32())})
+    wider = table.set_column(2, "n", table["n"].cast(pa.int64())).append_column("more", table["b"])
+    parts = ("p=a/q=1%2F2", "p=__HIVE_DEFAULT_PARTITION__/q=x%20y", "p=b/q=__HIVE_DEFAULT_PARTITION__")
+    source, index = root / "lake", root / "index"
+    write_source(source, {f"{part}/{i}.parquet": table for part in parts for i in "201"})
+    index_source(source, index, ["k", "p", "b"], buckets=2, flat=flat)
+    write_source(source, {f"{parts[0]}/w.parquet": wider, f"{parts[0]}/e.parquet": table.slice(0, 0)})
+    write_source(source, {f"{parts[1]}/plain/0.parquet": table.drop_columns(["b"]), f"{parts[2]}/0.parquet": wider})
+    index_source(source, index, ["k", "p", "b"])
+    for path in (f"{parts[0]}/w.parquet", f"{parts[2]}/0.parquet"):
+        (source / path).unlink()
+    index_source(source, index, ["k", "p", "b"])
+    return index
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("sample", [4, None])
+def test_an_odd_lake_has_no_fault_whatever_is_done_with_its_index(
+    tmp_path: Path, flat: bool, sample: int | None
+) -> None:
+    storage = storage_at(str(odd_lake(tmp_path, flat)))
+    assert verify(storage, sample).faults == []
+    compact(storage)
+    assert verify(storage, sample).faults == []
+    rebuild(storage, 3)
+    assert verify(storage, sample).faults == []
+    (tmp_path / "lake").rename(tmp_path / "elsewhere")
+    adopt(storage, source_root(str(tmp_path / "elsewhere")))
+    report = verify(storage, sample)
+    assert (report.faults, report.not_covered) == ([], [])
 
 
 def test_what_is_not_covered_yet_is_said_and_is_no_fault(lake: Lake) -> None:
@@ -453,6 +493,53 @@ def test_a_spec_of_another_index_is_found(lake: Lake) -> None:
 
 
 # -- planted with all checksums right ----------------------------------------------------------------------------------
+
+both = pytest.mark.parametrize("sample", [4, None])
+
+
+@both
+def test_the_size_of_a_pointer_is_a_weight_of_one_or_more(lake: Lake, sample: int | None) -> None:
+    table = entries_of(lake, 1)
+    at = table.schema.get_field_index("data_size")
+    sizes = table["data_size"].to_pylist()
+    republished(lake, [table.set_column(at, "data_size", pa.array([size + 1000 for size in sizes], pa.int32()))], 1)
+    assert lake.verify(sample).is_sound
+    wrong = pa.array([0, -1, *sizes[2:]], pa.int32())
+    path = republished(lake, [table.set_column(at, "data_size", wrong)], 1)
+    assert lake.verify(sample).faults == [Fault(str(path), 0, "2 of its entries have a data_size below 1")]
+
+
+@both
+def test_equal_keys_in_another_order_are_found(lake: Lake, sample: int | None) -> None:
+    table = entries_of(lake, 1)
+    keys = table["k"].to_pylist()
+    first = next(i for i in range(len(keys)) if keys[i] == keys[i + 1])
+    path = republished(lake, [table.take([*range(first), first + 1, first, *range(first + 2, len(keys))])], 1)
+    what = "1 of its entries do not lie behind the one of the same key before them"
+    assert lake.verify(sample).faults == [Fault(str(path), 0, what)]
+
+
+def test_the_order_of_equal_keys_is_by_file_then_offset_then_sub_offset() -> None:
+    def disordered(keys: list[list[Any]], *places: tuple[int, int, int]) -> list[int]:
+        """In one batch, and in batches of one."""
+        columns = [pa.array(column) for column in keys]
+        numbers = [np.array(column) for column in zip(*places, strict=True)]
+        alone, in_pieces = EqualKeys(), EqualKeys()
+        pieces = [
+            in_pieces.disordered([column.slice(i, n) for column in columns], [column[i : i + n] for column in numbers])
+            for i in range(len(places))
+            for n in (1, 0)
+        ]
+        return [alone.disordered(columns, numbers), sum(pieces)]
+
+    assert disordered([[1, 1, 1, 1]], (0, 5, 0), (0, 5, 1), (0, 6, 0), (1, 0, 0)) == [0, 0]
+    assert disordered([[1, 1, 1]], (1, 0, 0), (0, 7, 0), (0, 7, 0)) == [2, 2]
+    assert disordered([[1, 1, 1]], (0, 6, 0), (0, 5, 1), (0, 5, 0)) == [2, 2]
+    assert disordered([[1, 2, 3]], (1, 0, 0), (0, 5, 0), (0, 4, 0)) == [0, 0]
+    assert disordered([[None, None, 1]], (0, 6, 0), (0, 5, 0), (0, 0, 0)) == [1, 1]
+    assert disordered([[float("nan")] * 2], (0, 6, 0), (0, 5, 0)) == [1, 1]
+    assert disordered([[None, 5], [5, None]], (0, 6, 0), (0, 5, 0)) == [0, 0]
+    assert disordered([[1, 1]], (0, 6, 0), (-1, 5, 0)) == [0, 0]  # a file that nobody knows
 
 
 @pytest.mark.parametrize(
