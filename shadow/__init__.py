@@ -22,8 +22,9 @@
 - `merge`        the entries that count of several index files, sorted, by bucket
 - `compact`      many segments into one; another number of buckets
 - `vacuum`       what no kept snapshot needs is removed
-- `verify`       pointers of a build followed before its commit; a whole snapshot proved: `proof` its index files
-                 (`equal_keys` their order), `readback` the rows they point to, `report` the faults
+- `verify`       pointers of a build followed before its commit; a whole snapshot proved: `list_checks` what it and its
+                 lists say, `proof` its index files (`equal_keys` their order), `readback` the rows they point to,
+                 `report` the faults
 - `plain_table`  what engines see of the folder
 - `history`      the snapshots that are kept
 

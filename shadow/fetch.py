@@ -82,10 +82,10 @@ class Fetcher:
         self._check_keys(table, wanted, reader.name)
         return table
 
-    def schema(self, file: SourceFileEntry) -> pa.Schema:
-        """The columns of a source file."""
+    def metadata(self, file: SourceFileEntry) -> SourceFile:
+        """What a source file says of itself."""
         with self._open(file, ReadStats()) as reader, self._source(file, reader) as source:
-            return source.schema
+            return source
 
     def scan(self, file: SourceFileEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows of a source file: those of the columns that it has, then offset, sub-offset and size."""

@@ -201,7 +201,7 @@ class Index:
         for file in reversed(state.view.covered.values()):
             if not wanted:
                 return
-            schema = state.fetcher.schema(file)
+            schema = state.fetcher.metadata(file).schema
             if wanted & set(schema.names):
                 wanted -= set(schema.names)
                 yield f"{state.source.storage.root}/{file.path}", schema

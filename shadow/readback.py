@@ -32,10 +32,13 @@ class ReadBack:
         self._fetcher = fetcher
         self._report = report
         self._columns = (*spec.stored_keys, *spec.include)
+        self.opened = 0
+        self.columns: dict[str, dict[str, str]] = {}  # of the opened files, by name: each type, and a file of it
 
     def run(self, proof: FolderProof, every: bool, stale: set[str]) -> None:
-        """Count the entries of each source file that counts; follow the pointers of the samples; with `every`, compare
-        all entries with a scan. Nothing is read of files known to be `stale`."""
+        """Count the entries of each source file that counts; open those that samples point to, or `every` one, and
+        follow the pointers of the samples; with `every`, compare all entries with a scan. Nothing is read of files
+        known to be `stale`."""
         for number, tally in enumerate(proof.tallies):
             if not tally.is_live:
                 continue
@@ -43,7 +46,7 @@ class ReadBack:
             if proof.is_whole and tally.entries != tally.file.rows:
                 found = f"its index files hold {tally.entries} entries of it"
                 self._report.add(Fault(self._where(tally.file), None, f"has {tally.file.rows} rows, {found}"))
-            if tally.file.path in stale:
+            if tally.file.path in stale or not (every or tally.sample) or not self._opens(tally.file):
                 continue
             try:
                 if every and proof.is_whole:
@@ -51,6 +54,22 @@ class ReadBack:
             except FAILURES as error:
                 self._report.add(fault_of(error, self._where(tally.file)))
             self._follow(tally)
+
+    def _opens(self, file: SourceFileEntry) -> bool:
+        """Whether a source file can be opened and is the one that was indexed. Its rows are compared with those listed,
+        its columns noted."""
+        try:
+            found = self._fetcher.metadata(file)
+            rows, schema = found.rows, found.schema
+        except FAILURES as error:
+            self._report.add(fault_of(error, self._where(file)))
+            return False
+        self.opened += 1
+        if rows != file.rows:
+            self._report.add(Fault(self._where(file), None, f"has {rows} rows, its segment lists it with {file.rows}"))
+        for field in schema:
+            self.columns.setdefault(field.name, {}).setdefault(str(field.type), file.path)
+        return True
 
     def _compare(self, proof: FolderProof, number: int, tally: Tally) -> None:
         total = 0

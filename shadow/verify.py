@@ -2,7 +2,6 @@
 
 Of a build before its commit, a sample; of a snapshot, all of its files, and each fault that is there."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from btree import BTreeReader, DamagedIndexFile, bucket_of
@@ -12,13 +11,14 @@ from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
 from shadow.fetch import Fetcher, Located
 from shadow.filter_files import open_filter
 from shadow.index_files import pointer_of
+from shadow.list_checks import check_columns, check_lists, check_snapshot
 from shadow.lookup import Hit
 from shadow.plain_table import plain_table
 from shadow.proof import FAILURES, FolderProof
 from shadow.readback import ReadBack
 from shadow.report import Fault, Report, fault_of
-from shadow.segments import IndexFileEntry, Segment, SourceFileEntry, read_segment, segment_path
-from shadow.snapshots import Snapshot, newest_snapshot, read_snapshot, snapshot_numbers, snapshot_path
+from shadow.segments import IndexFileEntry, SourceFileEntry, read_segment, segment_path
+from shadow.snapshots import newest_snapshot, read_snapshot, snapshot_numbers, snapshot_path
 from shadow.spec import IndexSpec
 from shadow.spec_file import SPEC_PATH, read_spec
 from shadow.storage import ReadStats, Storage
@@ -84,31 +84,47 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
     view = _open(storage, snapshot, report)
     if view is None:
         return report
-    _check_lists(storage, view, report)
-    root = source_of(view.spec)
-    stale = _check_coverage(root, view, report)
-    read_back = ReadBack(root.storage.root, view.spec, Fetcher(root.storage, view.spec, CACHE_BYTES), report)
+    check_snapshot(storage, view, report)
+    check_lists(storage, view, report)
+    root = _source_of(storage, view, report)
+    stale = _check_coverage(root, view, report) if root else set(view.covered)
+    source = root.storage if root else storage  # of which then nothing is read
+    read_back = ReadBack(
+        root.storage.root if root else view.spec.source, view.spec, Fetcher(source, view.spec, CACHE_BYTES), report
+    )
     for segment in view.segments:
         for folder in sorted({view.spec.folder_of(file.partition) for file in segment.live.values()}):
             proof = FolderProof(storage, view.spec, segment, folder, report)
             proof.run(ENTRIES_PER_FILE if sample is None else sample)
             read_back.run(proof, sample is None, stale)
+    check_columns(storage, view.snapshot, read_back.columns, _is_all(view, read_back.opened), report)
     report.plain_table = plain_table(storage, view)
     return report
 
 
+def _is_all(view: View, opened: int) -> bool:
+    """Whether so many opened files are all that were ever indexed: each snapshot added a segment, and lost no file."""
+    refs = view.snapshot.segments
+    return len(view.segments) == view.snapshot.number and not any(r.dead for r in refs) and opened == len(view.covered)
+
+
 def _open(storage: Storage, number: int | None, report: Report) -> View | None:
     """The snapshot, with those of its segments that can be read; None, and a fault, where it cannot be read itself."""
+    spec = found = None
     try:
         spec = read_spec(storage)
+    except DamagedMetadata as error:  # each snapshot holds it, too
+        report.add(fault_of(error, storage.root))
+    try:
         found = newest_snapshot(storage) if number is None else read_snapshot(storage, number)
     except DamagedMetadata as error:
         report.add(fault_of(error, storage.root))
-        return None
     if found is None:
+        if not report.is_sound:
+            return None
         raise IndexNotFound(f"{storage.root}: no snapshot yet, its first build has not ended; run gnomon build again")
     report.snapshot = found.number
-    if not spec.is_like(found.spec):
+    if spec is not None and not spec.is_like(found.spec):
         report.add(Fault(f"{storage.root}/{SPEC_PATH}", 0, f"not the spec that snapshot {found.number} was built with"))
     segments = []
     for ref in found.segments:
@@ -119,31 +135,12 @@ def _open(storage: Storage, number: int | None, report: Report) -> View | None:
     return View(found, tuple(segments))
 
 
-def _check_lists(storage: Storage, view: View, report: Report) -> None:
-    """The segments' lists fit together, and the snapshot's rows are theirs."""
-    covering: dict[str, Segment] = {}
-    rows: Counter[str] = Counter()
-    for segment in view.segments:
-        where = f"{storage.root}/{segment_path(segment.id)}"
-        for file in segment.live.values():
-            rows[file.partition] += file.rows
-            other = covering.setdefault(file.path, segment)
-            if other is not segment:
-                report.add(Fault(where, 0, f"covers {file.path}, which segment {other.id} covers, too"))
-        places = Counter((file.partition, file.bucket) for file in segment.index_files)
-        for (partition, bucket), count in places.items():
-            if count > 1:
-                report.add(Fault(where, 0, f"has {count} index files of bucket {bucket} of {partition or 'the index'}"))
-    if len(view.segments) == len(view.snapshot.segments):
-        _check_rows(storage, view.snapshot, rows, report)
-
-
-def _check_rows(storage: Storage, snapshot: Snapshot, rows: Mapping[str, int], report: Report) -> None:
-    for partition in sorted({*rows, *snapshot.partitions}):
-        said, found = snapshot.partitions.get(partition), rows.get(partition)
-        if said != found:
-            what = f"says {said} rows of {partition or 'the source'}, its segments cover {found}"
-            report.add(Fault(f"{storage.root}/{snapshot_path(snapshot.number)}", 0, what))
+def _source_of(storage: Storage, view: View, report: Report) -> SourceRoot | None:
+    try:
+        return source_of(view.spec)
+    except FAILURES as error:
+        report.add(fault_of(error, f"{storage.root}/{snapshot_path(view.snapshot.number)}"))
+        return None
 
 
 def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
@@ -153,7 +150,8 @@ def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
     except FAILURES as error:
         report.add(fault_of(error, root.location))
         return set(view.covered)
-    report.not_covered = [info.path for info in difference.new]
+    if len(view.segments) == len(view.snapshot.segments):  # else nobody knows
+        report.not_covered = [info.path for info in difference.new]
     for info in difference.changed:
         report.add(Fault(f"{root.storage.root}/{info.path}", None, "changed since it was indexed"))
     for path in difference.vanished:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from btree import BTreeReader
 from btree.blocks import MemoryFile
-from shadow import metadata
+from shadow import metadata, open_index
 from shadow.adopt import adopt
 from shadow.compact import compact, rebuild
 from shadow.coverage import source_root
@@ -23,8 +24,8 @@ from shadow.errors import IndexNotFound, SnapshotNotFound
 from shadow.index_files import write_index_file
 from shadow.publish import new_segment_id
 from shadow.report import Fault, Report, fault_of
-from shadow.segments import Segment, segment_path, write_segment
-from shadow.snapshots import commit, newest_snapshot, snapshot_path
+from shadow.segments import IndexFileEntry, Segment, SegmentRef, segment_path, write_segment
+from shadow.snapshots import commit, newest_snapshot, read_snapshot, snapshot_path
 from shadow.storage import FileInfo, LocalStorage, OpenFile, ReadStats, Storage, storage_at
 from shadow.vacuum import vacuum
 from shadow.verify import verify
@@ -174,6 +175,21 @@ def test_an_odd_lake_has_no_fault_whatever_is_done_with_its_index(
     adopt(storage, source_root(str(tmp_path / "elsewhere")))
     report = verify(storage, sample)
     assert (report.faults, report.not_covered) == ([], [])
+
+
+@pytest.mark.parametrize("sample", [4, None])
+def test_a_column_of_several_types_is_no_fault(tmp_path: Path, sample: int | None) -> None:
+    kinds = {"a": pa.int32(), "b": pa.int64(), "c": pa.list_(pa.int8()), "d": pa.timestamp("us", "Europe/Berlin")}
+    for name, kind in kinds.items():
+        table = pa.table({"k": pa.array([1], pa.int64()), "n": pa.array([None], kind)})
+        write_source(tmp_path / "lake", {f"{name}.parquet": table})
+        index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+        assert verify(storage_at(str(tmp_path / "index")), sample).faults == []
+    for name in reversed(kinds):
+        (tmp_path / "lake" / f"{name}.parquet").rename(tmp_path / "lake" / f"_{name}")
+        if name != "a":
+            index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+            assert verify(storage_at(str(tmp_path / "index")), sample).faults == []
 
 
 def test_what_is_not_covered_yet_is_said_and_is_no_fault(lake: Lake) -> None:
@@ -497,6 +513,39 @@ def test_a_spec_of_another_index_is_found(lake: Lake) -> None:
 both = pytest.mark.parametrize("sample", [4, None])
 
 
+def newest(lake: Lake) -> str:
+    return f"{lake.index}/{snapshot_path(lake.view.snapshot.number)}"
+
+
+@both
+def test_partitions_exchanged_in_a_list_are_found(lake: Lake, sample: int | None) -> None:
+    other = {"p=a": "p=b", "p=b": "p=a"}
+    segment, alone = lake.view.segments
+    index_files = tuple(replace(file, partition=other[file.partition]) for file in segment.index_files)
+    source_files = tuple(replace(file, partition=other[file.partition]) for file in segment.source_files)
+    exchanged = replace(segment, index_files=index_files, source_files=source_files)
+    rows = {p: sum(f.rows for s in (exchanged, alone) for f in s.live.values() if f.partition == p) for p in other}
+    where = relist(lake, exchanged, rows)
+    index = open_index(str(lake.index))
+    assert {pointer.data_filename for pointer in index.lookup(60, where={"p": "a"})} == {"p=b/1.parquet"}  # it matters
+    faults = lake.verify(sample).faults
+    assert {fault.path for fault in faults} == {where}
+    assert {"lists 2 source files of p=a as of p=b, the first is p=a/1.parquet"} <= {fault.what for fault in faults}
+
+
+@both
+def test_a_partition_that_a_source_does_not_have_is_found(tmp_path: Path, sample: int | None) -> None:
+    write_source(tmp_path / "lake", {"one.parquet": pa.table({"k": [1]})})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"], flat=True)
+    storage = storage_at(str(tmp_path / "index"))
+    view = open_view(storage)
+    listed = tuple(replace(file, partition="p=a") for file in view.segments[0].source_files)
+    ref = write_segment(storage, replace(view.segments[0], id=new_segment_id(), source_files=listed))
+    commit(storage, replace(view.snapshot, number=2, segments=(ref,), partitions={"p=a": 1}))
+    what = "lists 1 source files of no partition as of p=a, the first is one.parquet"
+    assert verify(storage, sample).faults == [Fault(f"{storage.root}/{segment_path(ref.id)}", 0, what)]
+
+
 @both
 def test_the_size_of_a_pointer_is_a_weight_of_one_or_more(lake: Lake, sample: int | None) -> None:
     table = entries_of(lake, 1)
@@ -507,6 +556,79 @@ def test_the_size_of_a_pointer_is_a_weight_of_one_or_more(lake: Lake, sample: in
     wrong = pa.array([0, -1, *sizes[2:]], pa.int32())
     path = republished(lake, [table.set_column(at, "data_size", wrong)], 1)
     assert lake.verify(sample).faults == [Fault(str(path), 0, "2 of its entries have a data_size below 1")]
+
+
+@both
+@pytest.mark.parametrize("planted", [(3, 99), (-1, 3), (3, 3), (3, 0), (0, 3, 2)])
+def test_dead_files_that_a_segment_does_not_list_are_found(
+    lake: Lake, sample: int | None, planted: tuple[int, ...]
+) -> None:
+    (segment, other), rows = lake.view.segments, dict(lake.view.snapshot.partitions)
+    assert segment.dead == {3}
+    for file in (replace(segment, dead=frozenset(planted)).live.keys() ^ segment.live.keys()) - other.live.keys():
+        rows[segment.live[file].partition] -= segment.live[file].rows
+    relist(lake, segment, rows, planted)
+    (fault,) = lake.verify(sample).faults
+    ref = lake.view.snapshot.segments[0]
+    what = f"the dead source files {list(planted)} of segment {ref.id} are not of the 4 that it lists, ascending and"
+    assert fault == Fault(newest(lake), 0, f"{what} each once")
+
+
+def misnamed(file: IndexFileEntry) -> dict[str, IndexFileEntry]:
+    return {
+        "where it covers no source file": replace(file, path=file.path.replace("p=a", "p=zz"), partition="p=zz"),
+        f"names {file.path} for bucket 7 of 3 in p=a": replace(file, bucket=7),
+        f"names {file.path} for bucket -1 of 3 in p=a": replace(file, bucket=-1),
+    }
+
+
+@both
+@pytest.mark.parametrize("number", range(3))
+def test_an_index_file_at_a_place_that_its_segment_does_not_have_is_found(
+    lake: Lake, sample: int | None, number: int
+) -> None:
+    segment = lake.view.segments[0]
+    says, planted = list(misnamed(segment.by_bucket["p=a", 1]).items())[number]
+    where = relist(lake, replace(segment, index_files=(*segment.index_files, planted)))
+    assert [says in fault.what for fault in lake.verify(sample).faults if fault.path == where] == [True]
+
+
+@both
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"k": "int64"}, r"does not know the column n \(int64\) that p=./..parquet has"),
+        ({"k": "string", "n": "int64"}, "says that the column k is string, p=./..parquet has it as int64"),
+        ({"k": "int64", "n": "timestamp[us, tz=UTC]"}, r"says that the column n is timestamp\[us, tz=UTC\], .+"),
+    ],
+)
+def test_columns_that_are_not_those_of_the_source_are_found(
+    lake: Lake, sample: int | None, columns: dict[str, str], says: str
+) -> None:
+    relist(lake, lake.view.segments[0], columns=columns)
+    (fault,) = lake.verify(sample).faults
+    assert (fault.path, fault.offset) == (newest(lake), 0)
+    assert re.fullmatch(says, fault.what)
+
+
+def test_columns_are_exactly_those_of_the_source_as_long_as_no_file_is_gone(tmp_path: Path) -> None:
+    write_source(tmp_path / "lake", {"a.parquet": pa.table({"k": [1], "other": ["x"], "deep": [[1]]})})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    storage = storage_at(str(tmp_path / "index"))
+    first = open_view(storage).snapshot
+    storage.delete(snapshot_path(1))
+    deep = "list<item: int64>"  # whose name is another in other versions of Arrow
+    commit(storage, replace(first, columns={"k": "int64", "other": "double", "deep": deep, "never": "int8"}))
+    assert [fault.what for fault in verify(storage, None).faults] == [
+        "says that the column other is double, a.parquet has it as string",
+        "knows a column never that no source file has",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "2026-01-01T00:00:00", "2026-13-01T00:00:00Z"])
+def test_a_commit_at_no_time_is_found(lake: Lake, text: str) -> None:
+    relist(lake, lake.view.segments[0], committed_at=text)
+    assert lake.verify().faults == [Fault(newest(lake), 0, f"committed at {text!r}, expected a time")]
 
 
 @both
@@ -540,6 +662,55 @@ def test_the_order_of_equal_keys_is_by_file_then_offset_then_sub_offset() -> Non
     assert disordered([[float("nan")] * 2], (0, 6, 0), (0, 5, 0)) == [1, 1]
     assert disordered([[None, 5], [5, None]], (0, 6, 0), (0, 5, 0)) == [0, 0]
     assert disordered([[1, 1]], (0, 6, 0), (-1, 5, 0)) == [0, 0]  # a file that nobody knows
+
+
+@both
+@pytest.mark.parametrize("change", [-1, 1])
+def test_an_entry_missing_or_doubled_with_the_rows_adjusted_is_found(
+    lake: Lake, sample: int | None, change: int
+) -> None:
+    table = entries_of(lake, 1)
+    path = f"{lake.source}/{table['data_filename'][5].as_py()}"
+    rows = [*range(5), *([5] * (1 + change)), *range(6, len(table))]
+    republished(lake, [table.take(rows)], 1)
+    segment, partitions = lake.view.segments[0], dict(lake.view.snapshot.partitions)
+    adjusted = tuple(
+        replace(file, rows=file.rows + change) if path.endswith(file.path) else file for file in segment.source_files
+    )
+    relist(lake, replace(segment, source_files=adjusted), partitions | {"p=a": partitions["p=a"] + change})
+    (there,) = {file.rows for file in segment.source_files if path.endswith(file.path)}
+    assert (
+        Fault(path, None, f"has {there} rows, its segment lists it with {there + change}") in lake.verify(sample).faults
+    )
+
+
+@both
+def test_faults_of_the_snapshot_and_its_lists_do_not_hide_others(lake: Lake, sample: int | None) -> None:
+    planted = {
+        str(flip(index_file(lake, 0), 300)),
+        str(removed(lake.source / "p=b/1.parquet")),
+        str(flip(metadata_file(lake, "spec"), 30)),
+    }
+    snapshot = read_snapshot(lake.storage, 2)
+    garbage = b"Obj\x01 of no list"
+    lake.storage.put_new(segment_path("garbage"), [garbage])
+    ref = SegmentRef("garbage", len(garbage), zlib.crc32(garbage))
+    planted.add(f"{lake.index}/{segment_path('garbage')}")
+    first, *others = snapshot.segments
+    refs = (replace(first, dead=(*first.dead, 50)), *others, ref)
+    commit(lake.storage, replace(snapshot, number=3, segments=refs))
+    planted.add(f"{lake.index}/{snapshot_path(3)}")
+    report = lake.verify(sample)
+    assert {fault.path for fault in report.faults} == planted
+    assert report.not_covered == []
+
+
+def test_a_source_at_a_place_that_cannot_be_does_not_hide_other_faults(lake: Lake) -> None:
+    spec = replace(lake.view.spec, source="nowhere://lake")
+    relist(lake, lake.view.segments[0], spec=spec)
+    path = flip(index_file(lake), 300)
+    faults = lake.verify(None).faults
+    assert {fault.path for fault in faults} == {"nowhere://lake", str(path)}
 
 
 @pytest.mark.parametrize(
