@@ -201,7 +201,7 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
             frozenset(ref.dead),
         )
     except _UNREADABLE as error:
-        raise DamagedMetadata(f"{where} at byte 0: not the list of a segment ({error!r}); rebuild the index") from None
+        raise DamagedMetadata(f"{where} at byte 0: not the list of a segment ({error!r}); {CURE}") from None
 
 
 def _index_file(record: dict[str, Any]) -> IndexFileEntry:
