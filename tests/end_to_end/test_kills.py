@@ -45,6 +45,7 @@ POINTS = {
     "first build": (BUILD, [Point(PROBE), *WRITTEN, Point(FILTER, 3), Point(SPEC)]),
     "build of changes": (BUILD, WRITTEN),
     "flat build that folds": ([*BUILD, "--flat"], [Point(INDEX_FILE, 3), Point(LIST)]),
+    "build anew": ([*BUILD, "--anew"], [Point(INDEX_FILE), Point(LIST), Point(SNAPSHOT)]),
     "adopt": ([*BUILD, "--adopt"], [Point(PROBE), Point(LIST), Point(LIST, 2), Point(SNAPSHOT)]),
     "compact": (["compact", "INDEX"], WRITTEN),
     "re-shard": (["rebuild", "INDEX", "--buckets", "3"], [*WRITTEN, Point(INDEX_FILE, 6), Point(FILTER, 5)]),

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -290,7 +291,7 @@ def test_a_commit_that_always_comes_second_gives_up_after_a_while(
     write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
     build = Build(lake, tmp_path / "index", ["k"])
     waits: list[float] = []
-    monkeypatch.setattr("shadow.publish.time.sleep", waits.append)
+    monkeypatch.setattr("shadow.publish.time", SimpleNamespace(sleep=waits.append))  # other threads sleep, too
 
     class Slow(LocalStorage):
         def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
