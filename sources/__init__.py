@@ -5,24 +5,30 @@ registry   format name to opener: `open_source`, `detect`
 pointer    the pointer and its column names; docs/pointers.md says what it means in each format
 errors     the three ways a data file fails
 ranges     reads through any reader; `range_file` dresses one as a file
-parquet    the formats, a module or folder each
+parquet    the formats, a module or folder each; text: CSV and JSON lines
+ddl        Spark's DDL, in which a schema is given; `text_values` and `json_values` read values by one, `json_infer`
+           makes one of JSON rows
 """
 
-from sources.contract import RangeReader, SourceFile
-from sources.errors import DamagedSource, SourceError, StalePointer, UnsupportedFormat
+from sources.contract import Options, RangeReader, SourceFile, Split
+from sources.errors import DamagedSource, OptionError, SourceError, StalePointer, UnsupportedFormat
 from sources.pointer import POINTER_COLUMNS, Pointer
-from sources.registry import FORMATS, detect, open_source
+from sources.registry import FORMATS, check_options, detect, open_source
 
 __all__ = [
     "FORMATS",
     "POINTER_COLUMNS",
     "DamagedSource",
+    "OptionError",
+    "Options",
     "Pointer",
     "RangeReader",
     "SourceError",
     "SourceFile",
+    "Split",
     "StalePointer",
     "UnsupportedFormat",
+    "check_options",
     "detect",
     "open_source",
 ]

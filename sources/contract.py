@@ -5,10 +5,13 @@
 meaning (docs/pointers.md) belongs to that format alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
+
+Options = Mapping[str, str]  # how a file is to be read where its bytes do not say: a CSV file's delimiter
+Split = tuple[int, int]  # a range of bytes, from and to: the rows that begin in it
 
 
 class RangeReader(Protocol):
@@ -33,8 +36,12 @@ class SourceFile(Protocol):
     cached `SourceFile` costs memory only (`cache_bytes`) and a changed file is noticed where it is opened."""
 
     @property
-    def rows(self) -> int:
-        """Rows in the file, from its own metadata."""
+    def rows(self) -> int | None:
+        """Rows in the file, from its own metadata; None where only a scan can tell (Avro, SequenceFile, text)."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Mean bytes of a row in the file, at least 1: from its metadata, or from its first rows."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -42,7 +49,8 @@ class SourceFile(Protocol):
 
     @property
     def digest(self) -> str:
-        """Hex digest of the file's own metadata (Parquet: the footer): equal for a byte-identical copy."""
+        """Hex digest of the file's own metadata (Parquet: the footer; text has none: its first and last 64 KB): equal
+        for a byte-identical copy."""
 
     @property
     def cache_bytes(self) -> int:
@@ -51,9 +59,13 @@ class SourceFile(Protocol):
     def scan_bytes(self, columns: Sequence[str]) -> int:
         """Bytes of the file that a scan of these columns reads (a column it does not have counts nothing)."""
 
-    def scan(self, reader: RangeReader, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All rows in file order: the columns asked for, then `data_offset` int64, `data_sub_offset` int32,
-        `data_size` int32."""
+    def splits(self, target: int) -> list[Split]:
+        """The file in ranges of about `target` bytes that can be scanned apart: each row begins in exactly one of them.
+        The whole file where it cannot be split."""
+
+    def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows (of a split: those that begin in it) in file order: the columns asked for, then `data_offset` int64,
+        `data_sub_offset` int32, `data_size` int32."""
 
     def fetch(self, reader: RangeReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
         """The rows at `(data_offset, data_sub_offset)`, one for each pointer and in the order given

@@ -19,5 +19,9 @@ class UnsupportedFormat(SourceError):
     """The bytes may be sound, but hold something this reader does not know."""
 
 
+class OptionError(ValueError):
+    """An option that the format does not know, or a value that it does not take."""
+
+
 class StalePointer(SourceError):
     """The file is not the one that was indexed: it changed, vanished, or holds another row at the pointer."""

@@ -1,36 +1,93 @@
-"""Format name to the function that opens it. A new format is one line in `FORMATS`."""
+"""Format name to what opens it. A new format is one line in `FORMATS`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from sources.contract import RangeReader, SourceFile
-from sources.errors import DamagedSource, UnsupportedFormat
+import pyarrow as pa
+
+from sources.avro import open_avro
+from sources.avro.container import MAGIC as AVRO_MAGIC
+from sources.contract import Options, RangeReader, SourceFile
+from sources.errors import DamagedSource, OptionError, UnsupportedFormat
+from sources.json_infer import merge_schemas
+from sources.orc import open_orc
+from sources.orc.tail import MAGIC as ORC_MAGIC
 from sources.parquet import open_parquet
 from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC
 from sources.ranges import name_of, size_of
+from sources.sequence import OPTIONS as SEQUENCE_OPTIONS
+from sources.sequence import open_sequence
+from sources.sequence.header import MAGIC as SEQUENCE_MAGIC
+from sources.text import CSV_OPTIONS, JSON_OPTIONS, infer_csv, infer_jsonl, merge_csv, open_csv, open_jsonl
 
-FORMATS: dict[str, Callable[[RangeReader], SourceFile]] = {
-    "parquet": open_parquet,
+
+@dataclass(frozen=True)
+class Format:
+    """`magic` are the first bytes of its files, `endings` those of their names where the bytes do not speak.
+    `options` are those that it knows, each with a word on it. `infer`, of formats whose files do not say what columns
+    they have, gives them from a file's rows; `merge` those of several files. They stand in the option `schema`."""
+
+    open: Callable[[RangeReader, Options], SourceFile]
+    magic: bytes = b""
+    endings: tuple[str, ...] = ()
+    options: Mapping[str, str] | None = None
+    infer: Callable[[RangeReader, Options], pa.Schema] | None = None
+    merge: Callable[[Sequence[pa.Schema]], pa.Schema] | None = None
+
+
+PACKED = ("", ".gz", ".bz2", ".zst")  # text may be compressed: it is refused, or not, when it is opened
+FORMATS: dict[str, Format] = {
+    "parquet": Format(open_parquet, MAGIC),
+    "avro": Format(open_avro, AVRO_MAGIC),
+    "orc": Format(open_orc, ORC_MAGIC),
+    "sequence": Format(open_sequence, SEQUENCE_MAGIC, options=SEQUENCE_OPTIONS),
+    "csv": Format(
+        open_csv,
+        endings=tuple(f"{ending}{packed}" for ending in (".csv", ".tsv") for packed in PACKED),
+        options=CSV_OPTIONS,
+        infer=infer_csv,
+        merge=merge_csv,
+    ),
+    "jsonl": Format(
+        open_jsonl,
+        endings=tuple(f"{ending}{packed}" for ending in (".json", ".jsonl", ".ndjson") for packed in PACKED),
+        options=JSON_OPTIONS,
+        infer=infer_jsonl,
+        merge=merge_schemas,
+    ),
 }
 
 
-def open_source(reader: RangeReader, format: str) -> SourceFile:
+def open_source(reader: RangeReader, format: str, options: Options | None = None) -> SourceFile:
     """The file, its metadata read. `format` is a name in `FORMATS`; `detect` finds it by the bytes."""
-    opener = FORMATS.get(format)
-    if opener is None:
+    found = FORMATS.get(format)
+    if found is None:
         raise UnsupportedFormat(f"no format {format!r}; supported: {', '.join(FORMATS)}", name_of(reader))
-    return opener(reader)
+    return found.open(reader, options or {})
+
+
+def check_options(format: str, options: Options) -> None:
+    """Refuse (OptionError) options that a format does not know."""
+    known = FORMATS[format].options or {}
+    for name in options:
+        if name not in known:
+            there = f"it has {', '.join(known)}" if known else "it has none"
+            raise OptionError(f"option {name}: format {format} has no such option; {there}")
 
 
 def detect(reader: RangeReader) -> str:
-    """The name of the format the file's first and last bytes speak of."""
+    """The name of the format the file's first and last bytes, or its name, speak of."""
     path, size = name_of(reader), size_of(reader)
-    if size >= 2 * len(MAGIC):
-        head = reader.read_range(0, len(MAGIC))
-        end = reader.read_range(size - len(MAGIC), len(MAGIC))
-        if end == ENCRYPTED_MAGIC:
-            raise UnsupportedFormat("a Parquet file whose footer is encrypted, and no keys are known", path)
-        if head == end == MAGIC:
-            return "parquet"
-        if head == MAGIC:
-            raise DamagedSource("begins as a Parquet file, does not end as one: cut short? restore it", path, size)
+    head = reader.read_range(0, min(size, len(MAGIC)))
+    end = reader.read_range(size - len(head), len(head))
+    if end == ENCRYPTED_MAGIC and size >= 2 * len(MAGIC):
+        raise UnsupportedFormat("a Parquet file whose footer is encrypted, and no keys are known", path)
+    if head == MAGIC and (end != MAGIC or size < 2 * len(MAGIC)):
+        raise DamagedSource("begins as a Parquet file, does not end as one: cut short? restore it", path, size)
+    for name, format in FORMATS.items():
+        if format.magic and head.startswith(format.magic):
+            return name
+    for name, format in FORMATS.items():
+        if path.lower().endswith(format.endings) and format.endings:
+            return name
     raise UnsupportedFormat(f"the bytes are of no supported format; supported: {', '.join(FORMATS)}", path)

@@ -1,12 +1,15 @@
 """Parquet, at page level: one row costs one page a column.
 
-reader       the `SourceFile`: opens, plans and runs a fetch, scans
+reader       the `SourceFile`: opens, runs a fetch, scans; `plan` says what a fetch reads
 footer       the footer, parsed by ourselves; `schema` its tree of columns, `thrift` its bytes
-pages        where the pages lie; `page_header` what is checked of one
-reads        what a fetch reads and decodes; `wrap` the file in memory that pyarrow decodes
+pages        where the pages lie; `recorded` the same as bytes to keep; `page_header` what is checked of a page
+pick         few rows of a page: `unpack` its bytes, `hybrid` its levels and indices, `values`, `dictionaries`;
+             `picked` and `pieces` make Arrow arrays of them; `bare` has pyarrow decode without the file's schema
+reads        many rows of a page, or whole row groups; `wrap` the file in memory that pyarrow decodes
 arrow_types  the Arrow schema and the footer templates; `scan` the rows of one row group
 """
 
 from sources.parquet.reader import ParquetFile, open_parquet
+from sources.parquet.recorded import DamagedMaps
 
-__all__ = ["ParquetFile", "open_parquet"]
+__all__ = ["DamagedMaps", "ParquetFile", "open_parquet"]

@@ -7,31 +7,35 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sources.parquet.footer import Footer
+from sources.parquet.footer import OLD_CALENDAR, Footer
 from sources.parquet.schema import Column, stored_fields
 from sources.parquet.wrap import Template
 
-PHYSICAL_TYPE = b"PARQUET:physical_type"  # in the metadata of a field that is stored as INT96
+PHYSICAL_TYPE, INT96_TYPE = b"PARQUET:physical_type", b"INT96"  # in the metadata of a field that is stored so
 INT96 = 3  # physical type of a leaf
+CHOICES = 32  # of columns, whose templates are kept
 NOT_A_TYPE = (pa.ArrowException, OSError, ValueError)
 
 
 class ArrowTypes:
-    """`schema` has a field for each column of the footer; a refused one has the type null. `refusals` is by the
-    ordinal of the column."""
+    """`schema` has a field for each column of the footer; a refused one has the type null. Its metadata has
+    OLD_CALENDAR where the file says so of its days. `refusals` is by the ordinal of the column."""
 
     def __init__(self, footer: Footer) -> None:
         self._footer = footer
         self._fields = stored_fields(footer.arrow_schema, len(footer.columns))
-        self._single: dict[int, Template] = {}
+        self._templates: dict[tuple[int, ...], Template] = {}
         self.refusals: dict[int, str] = {}
         for column in footer.columns:
             if not column.leaves:
                 self.refusals[column.ordinal] = "it has no leaves"
+            elif any(b"\0" in name for leaf in column.leaves for name in leaf.path):
+                self.refusals[column.ordinal] = "its name, or that of a part of it, holds a NUL, where pyarrow cuts it"
             elif column.padded_decimal:
                 self.refusals[column.ordinal] = "it holds a decimal in more bytes than pyarrow reads"
         self.schema = pa.schema(
-            [self._instant(field, column) for field, column in zip(self._schema(), footer.columns, strict=True)]
+            [self._instant(field, column) for field, column in zip(self._schema(), footer.columns, strict=True)],
+            {OLD_CALENDAR: b""} if footer.old_calendar else None,
         )
 
     @staticmethod
@@ -39,20 +43,21 @@ class ArrowTypes:
         """INT96 is an instant, as Spark, which writes it, reads it; pyarrow gives it no time zone."""
         if column.flat and column.leaves[0].kind == INT96 and field.type == pa.timestamp("us"):
             known = field.metadata or {}
-            return field.with_type(pa.timestamp("us", "UTC")).with_metadata({**known, PHYSICAL_TYPE: b"INT96"})
+            return field.with_type(pa.timestamp("us", "UTC")).with_metadata({**known, PHYSICAL_TYPE: INT96_TYPE})
         return field
 
     @property
     def cache_bytes(self) -> int:
-        return 500 * len(self._footer.columns) + sum(made.cache_bytes for made in list(self._single.values()))
+        return 500 * len(self._footer.columns) + sum(made.cache_bytes for made in list(self._templates.values()))
 
     def template(self, columns: Sequence[Column]) -> Template:
-        """Kept for single columns, which is what fetches use."""
-        if len(columns) != 1:
-            return Template(self._footer, columns, self._fields)
-        made = self._single.get(columns[0].ordinal)
+        """Kept, as long as there are few choices beside single columns."""
+        key = tuple([column.ordinal for column in columns])
+        made = self._templates.get(key)
         if made is None:
-            made = self._single[columns[0].ordinal] = Template(self._footer, columns, self._fields)
+            if len(self._templates) >= len(self._footer.columns) + CHOICES:
+                self._templates.clear()
+            made = self._templates[key] = Template(self._footer, columns, self._fields)
         return made
 
     def _schema(self) -> pa.Schema:

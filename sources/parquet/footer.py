@@ -10,19 +10,26 @@ from typing import NamedTuple
 
 from sources.errors import DamagedSource, UnsupportedFormat
 from sources.parquet.schema import ARROW_SCHEMA, Column, columns_of, read_elements
-from sources.parquet.thrift import BINARY, Decoder, ThriftError
+from sources.parquet.thrift import BINARY, LIST, Decoder, ThriftError
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
+# Encodings of pages out of which single values can be taken: PLAIN, PLAIN_DICTIONARY, RLE (of levels and booleans),
+# BIT_PACKED (of levels, where there are none), RLE_DICTIONARY.
+PICKABLE = {0, 2, 3, 4, 8}
 CODECS = {0: "UNCOMPRESSED", 1: "SNAPPY", 2: "GZIP", 4: "BROTLI", 5: "LZ4", 6: "ZSTD", 7: "LZ4_RAW"}
 
 LEGACY_WRITER = re.compile(rb"parquet-mr version 1\.(?:[01]\.|2\.[0-8](?!\d))")
 LEGACY_SLACK = 100  # bytes: more than a dictionary page's header takes
 
+# Key-values of Spark's: its days before 1582-10-15 are of the Julian calendar where OLD_CALENDAR stands, or before 3.0.
+OLD_CALENDAR, SPARK_VERSION = b"org.apache.spark.legacyDateTime", b"org.apache.spark.version"
+NEW_CALENDAR_SINCE = b"3.0.0"
+
 
 class Chunk(NamedTuple):
     """One leaf column in one row group. Zero stands for an offset that is not there. `refusal` says why the
-    chunk cannot be read, if so."""
+    chunk cannot be read, if so; `pickable`, whether single values can be taken out of its pages (`values`)."""
 
     kind: int
     codec: int
@@ -34,6 +41,7 @@ class Chunk(NamedTuple):
     index_offset: int
     index_length: int
     refusal: str | None
+    pickable: bool = True
 
     @property
     def start(self) -> int:
@@ -56,6 +64,7 @@ class Footer:
     rows: int
     arrow_schema: bytes | None
     created_by: bytes
+    old_calendar: bool
 
     @property
     def cache_bytes(self) -> int:
@@ -66,13 +75,16 @@ class Footer:
 
 
 class ChunkPlace(NamedTuple):
-    """A chunk, with what an error message about it has to say."""
+    """A chunk, with what an error message about it has to say. `repeated`: a row of it may be many values, or none;
+    `nested`: it is that, or part of a struct."""
 
     path: str
     column: str
     row_group: int
     rows: int
     chunk: Chunk
+    repeated: bool = False
+    nested: bool = False
 
     def damaged(self, message: str, offset: int | None = None) -> DamagedSource:
         where = self.chunk.start if offset is None else offset
@@ -93,7 +105,8 @@ class ChunkPlace(NamedTuple):
 def parse_footer(data: bytes) -> Footer:
     """The footer in its thrift bytes; `ThriftError` where they do not make one."""
     decoder = Decoder(data)
-    version, elements, created_by, arrow_schema = 1, None, b"", None
+    version, elements, created_by = 1, None, b""
+    key_values: dict[bytes, bytes] = {}
     groups: list[tuple[int, tuple[Chunk, ...]]] = []
     for field_id, wire in decoder.fields():
         if field_id == 1:
@@ -103,7 +116,7 @@ def parse_footer(data: bytes) -> Footer:
         elif field_id == 4:
             groups = [_row_group(decoder) for _ in range(decoder.structs(wire))]
         elif field_id == 5:
-            arrow_schema = _arrow_schema(decoder, wire)
+            key_values = _key_values(decoder, wire)
         elif field_id == 6:
             created_by = decoder.text(wire)
         else:
@@ -118,7 +131,9 @@ def parse_footer(data: bytes) -> Footer:
             raise ThriftError(f"row group {ordinal} has {len(chunks)} column chunks, the schema {leaves} leaves")
         row_groups.append(RowGroup(first_row, rows, chunks))
         first_row += rows
-    return Footer(version, columns, tuple(row_groups), first_row, arrow_schema, created_by)
+    arrow_schema = key_values.get(ARROW_SCHEMA)
+    old_calendar = OLD_CALENDAR in key_values or key_values.get(SPARK_VERSION, NEW_CALENDAR_SINCE) < NEW_CALENDAR_SINCE
+    return Footer(version, columns, tuple(row_groups), first_row, arrow_schema, created_by, old_calendar)
 
 
 def legacy_slack(footer: Footer) -> int:
@@ -142,13 +157,15 @@ def _row_group(decoder: Decoder) -> tuple[int, tuple[Chunk, ...]]:
 def _chunk(decoder: Decoder) -> Chunk:
     numbers: dict[int, int] = {}
     index_offset = index_length = 0
-    refusal = None
+    refusal, pickable = None, True
     for field_id, wire in decoder.fields():
         if field_id == 3:
             decoder.expect_struct(wire)
             for meta_id, meta_wire in decoder.fields():
                 if meta_id in (1, 4, 5, 6, 7, 9, 11):
                     numbers[meta_id] = decoder.number(meta_wire)
+                elif meta_id == 2 and meta_wire == LIST:
+                    pickable = _pickable(decoder)
                 else:
                     decoder.skip(meta_wire)
         elif field_id == 4:
@@ -177,13 +194,22 @@ def _chunk(decoder: Decoder) -> Chunk:
         index_offset=index_offset,
         index_length=index_length,
         refusal=refusal,
+        pickable=pickable,
     )
 
 
-def _arrow_schema(decoder: Decoder, wire: int) -> bytes | None:
-    found = None
+def _pickable(decoder: Decoder) -> bool:
+    """Whether a list of encodings, which is here, holds none but `PICKABLE`."""
+    wire, count = decoder.list_header()
+    return not {decoder.number(wire) for _ in range(count)} - PICKABLE
+
+
+def _key_values(decoder: Decoder, wire: int) -> dict[bytes, bytes]:
+    """Those that say how the file is to be read."""
+    found = {}
     for _ in range(decoder.structs(wire)):
         entry = decoder.struct()
-        if entry.get(1) == ARROW_SCHEMA and isinstance(entry.get(2), bytes):
-            found = entry[2]
+        key, value = entry.get(1), entry.get(2)
+        if key in (ARROW_SCHEMA, OLD_CALENDAR, SPARK_VERSION) and isinstance(value, bytes):
+            found[key] = value
     return found

@@ -5,9 +5,11 @@ from typing import NamedTuple
 from isal import isal_zlib
 
 from sources.parquet.footer import CODECS, ChunkPlace
-from sources.parquet.thrift import Decoder, ThriftError
+from sources.parquet.thrift import FALSE, I8, I64, TRUE, Decoder, ThriftError
 
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)
+HEADER_FIELDS = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}  # of PageHeader: the header of that type of page
+PLAIN, RLE = 0, 3
 DICTIONARY_ENCODINGS = (2, 8)  # PLAIN_DICTIONARY, RLE_DICTIONARY
 
 # How far a page may claim to grow. Beyond it a claim is an attack or damage: pyarrow allocates what is claimed.
@@ -17,7 +19,10 @@ VALUES_LIMIT = 1 << 26  # values a page: the largest row group any known writer 
 
 
 class PageHeader(NamedTuple):
-    """`length` is of the header itself; the page's `compressed` bytes follow it. `checksum` None: not written."""
+    """`length` is of the header itself; the page's `compressed` bytes follow it. `checksum` None: not written.
+
+    Data pages of version 1 say how their levels are encoded; those of version 2 how many `rows` they hold, how many
+    bytes of levels stand before the values, and whether the values are compressed."""
 
     kind: int
     length: int
@@ -26,10 +31,20 @@ class PageHeader(NamedTuple):
     checksum: int | None
     values: int
     encoding: int
+    definition_encoding: int = RLE
+    repetition_encoding: int = RLE
+    rows: int = -1
+    definition_bytes: int = 0
+    repetition_bytes: int = 0
+    values_compressed: bool = True
 
     @property
     def is_data(self) -> bool:
         return self.kind in (DATA, DATA_V2)
+
+    @property
+    def is_v2(self) -> bool:
+        return self.kind == DATA_V2
 
     @property
     def in_dictionary(self) -> bool:
@@ -42,7 +57,7 @@ def read_header(data: bytes, position: int = 0) -> PageHeader:
     decoder = Decoder(data, position)
     kind = compressed = uncompressed = -1
     checksum = None
-    values, encoding = -1, -1
+    headers: dict[int, dict[int, int]] = {}
     for field_id, wire in decoder.fields():
         if field_id == 1:
             kind = decoder.number(wire)
@@ -54,25 +69,30 @@ def read_header(data: bytes, position: int = 0) -> PageHeader:
             checksum = decoder.number(wire) & 0xFFFFFFFF
         elif field_id in (5, 7, 8):
             decoder.expect_struct(wire)
-            values, encoding = _counts(decoder, encoding_field=4 if field_id == 8 else 2)
+            headers[field_id] = _numbers(decoder)
         else:
             decoder.skip(wire)
     if kind < 0 or compressed < 0 or uncompressed < 0:
         raise ThriftError("its type or a size is missing or negative")
-    return PageHeader(kind, decoder.position - position, compressed, uncompressed, checksum, values, encoding)
+    own = headers.get(HEADER_FIELDS.get(kind, 0), {})
+    head = (kind, decoder.position - position, compressed, uncompressed, checksum, own.get(1, -1))
+    if kind == DATA_V2:
+        levels = (own.get(3, -1), own.get(5, -1), own.get(6, -1))
+        return PageHeader(*head, own.get(4, -1), RLE, RLE, *levels, own.get(7) != FALSE)
+    return PageHeader(*head, own.get(2, -1), own.get(3, -1), own.get(4, -1))
 
 
-def _counts(decoder: Decoder, encoding_field: int) -> tuple[int, int]:
-    """`(number of values, encoding)` of a data or dictionary page's own header."""
-    values = encoding = -1
+def _numbers(decoder: Decoder) -> dict[int, int]:
+    """The numbers of a data or dictionary page's own header, by field; of a boolean its wire type."""
+    numbers: dict[int, int] = {}
     for field_id, wire in decoder.fields():
-        if field_id == 1:
-            values = decoder.number(wire)
-        elif field_id == encoding_field:
-            encoding = decoder.number(wire)
+        if I8 <= wire <= I64:
+            numbers[field_id] = decoder.number(wire)
+        elif wire in (TRUE, FALSE):
+            numbers[field_id] = wire
         else:
             decoder.skip(wire)
-    return values, encoding
+    return numbers
 
 
 def check_sizes(header: PageHeader, place: ChunkPlace, offset: int) -> None:
@@ -99,8 +119,8 @@ def check_page(page: bytes, place: ChunkPlace, offset: int, rows: int | None) ->
     if rows is None:
         if header.kind != DICTIONARY:
             raise place.damaged(f"page of type {header.kind} where the dictionary belongs", offset)
-    elif not header.is_data or header.values != rows:
-        found = f"page of type {header.kind} with {header.values} values"
+    elif not header.is_data or (_rows(header, place) not in (rows, None)):
+        found = f"page of type {header.kind} with {_rows(header, place)} values"
         raise place.damaged(f"{found} where the page map says {rows} rows", offset)
     check_sizes(header, place, offset)
     if header.checksum is not None:
@@ -108,3 +128,10 @@ def check_page(page: bytes, place: ChunkPlace, offset: int, rows: int | None) ->
         if actual != header.checksum:
             raise place.damaged(f"page checksum is {actual:08x}, the header says {header.checksum:08x}", offset)
     return header
+
+
+def _rows(header: PageHeader, place: ChunkPlace) -> int | None:
+    """The rows of a data page; None where its header cannot tell (version 1, repeated)."""
+    if not place.repeated:
+        return header.values
+    return header.rows if header.kind == DATA_V2 else None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sources.errors import DamagedSource
 from sources.parquet.footer import ChunkPlace
 from sources.parquet.page_header import DICTIONARY, check_sizes, read_header
 from sources.parquet.thrift import CutShort, Decoder, ThriftError
@@ -42,11 +43,21 @@ class PageMap:
         """The page of each row; a page without rows is never one."""
         return np.searchsorted(self.first_rows, rows, side="right") - 1
 
+    def rows_by_page(self, rows: NDArray[np.int64]) -> tuple[list[int], list[list[int]]]:
+        """`(pages, the rows of each)`: of rising `rows`, counted from the first of their page."""
+        if len(rows) == 1:
+            page = int(self.first_rows.searchsorted(rows[0], side="right")) - 1
+            return [page], [[int(rows[0] - self.first_rows[page])]]
+        page_of = self.pages_of(rows)
+        chosen, starts = np.unique(page_of, return_index=True)
+        shares = np.split(rows - self.first_rows[page_of], starts[1:])
+        return chosen.tolist(), [share.tolist() for share in shares]
 
-def map_pages(reader: PlainReader, places: Sequence[ChunkPlace], size: int, slack: int) -> list[PageMap]:
+
+def map_pages(reader: PlainReader, places: Sequence[ChunkPlace], size: int, slack: int) -> list[PageMap | None]:
     """A map for each chunk: one call for all OffsetIndexes, then the headers of the chunks that have none or
-    one that contradicts itself. The places are checked against the file's `size` already; `slack` is
-    `legacy_slack`."""
+    one that contradicts itself. None where only the levels in the pages tell which rows they hold. The places are
+    checked against the file's `size` already; `slack` is `legacy_slack`."""
     maps: list[PageMap | None] = [None] * len(places)
     indexed = [i for i, place in enumerate(places) if _has_index(place, size)]
     ranges = [(places[i].chunk.index_offset, places[i].chunk.index_length) for i in indexed]
@@ -112,7 +123,9 @@ def _has_index(place: ChunkPlace, size: int) -> bool:
 
 
 class _Walk:
-    """From page header to page header through one chunk, until its rows are all accounted for."""
+    """From page header to page header through one chunk, until its rows are all accounted for. Of a repeated chunk only
+    pages of version 2 say how many rows they hold. What cannot be true of a nested one ends the walk without a map,
+    for pyarrow can decode the chunk as a whole."""
 
     def __init__(self, place: ChunkPlace, end: int) -> None:
         self._place = place
@@ -123,19 +136,28 @@ class _Walk:
         self._dictionary: Range | None = None
         self._pages: list[tuple[int, int, int, bool]] = []  # offset, length, first row, dictionary needed
         self._empty = 0
+        self._unmappable = False
 
     @property
     def done(self) -> bool:
-        return self._rows >= self._place.rows
+        return self._unmappable or self._rows >= self._place.rows
 
     def window(self) -> Range:
-        if self._position >= self._end:
-            message = f"pages of {self._rows} rows, the row group has {self._place.rows}"
-            raise self._place.damaged(message, self._position)
         return self._position, min(self._reach, self._end - self._position)
 
     def feed(self, data: bytes) -> None:
         """The bytes of `window`: takes every header that lies in them whole. Moves on, or widens the window."""
+        try:
+            self._take(data)
+            if not self.done and self._position >= self._end:
+                message = f"pages of {self._rows} rows, the row group has {self._place.rows}"
+                raise self._place.damaged(message, self._position)
+        except DamagedSource:
+            if not self._place.nested:
+                raise
+            self._unmappable = True
+
+    def _take(self, data: bytes) -> None:
         start = self._position
         while not self.done and self._position - start < len(data):
             try:
@@ -160,7 +182,10 @@ class _Walk:
         if header.kind == DICTIONARY:
             self._dictionary = (offset, length)
         elif header.is_data:
-            self._data_page(offset, length, header.values, header.in_dictionary)
+            self._unmappable = self._place.repeated and not header.is_v2
+            rows = header.rows if self._place.repeated else header.values
+            if not self._unmappable:
+                self._data_page(offset, length, rows, header.in_dictionary)
         self._position += length
         return length
 
@@ -172,7 +197,9 @@ class _Walk:
         self._pages.append((offset, length, self._rows, needs_dictionary))
         self._rows += rows
 
-    def result(self) -> PageMap:
+    def result(self) -> PageMap | None:
+        if self._unmappable:
+            return None
         table = np.array(self._pages, dtype=np.int64).reshape(-1, 4)
         first_rows = np.append(table[:, 2], self._rows)
         return PageMap(

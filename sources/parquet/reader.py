@@ -1,31 +1,36 @@
 """A Parquet file as a `SourceFile`: the pointer of a row is its ordinal in the file (docs/pointers.md)."""
 
 import hashlib
-import threading
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from sources.arrow_numbers import int64s
+from sources.contract import Options, Split
 from sources.errors import DamagedSource, StalePointer, UnsupportedFormat
 from sources.parquet.arrow_types import ArrowTypes
-from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, ChunkPlace, Footer, legacy_slack, parse_footer
-from sources.parquet.pages import PageMap, map_pages
-from sources.parquet.reads import GroupRead, PageRead, Read, Rows, split_pages
+from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, parse_footer
+from sources.parquet.pick import PickRead
+from sources.parquet.pieces import Pieces
+from sources.parquet.plan import Layout, together
+from sources.parquet.reads import Rows
+from sources.parquet.recorded import Recorded
 from sources.parquet.scan import scan_group
 from sources.parquet.schema import Column
 from sources.parquet.thrift import ThriftError
-from sources.ranges import HeldRange, PlainReader, name_of, read_ranges, size_of
+from sources.parquet.values import Unpickable
+from sources.ranges import PlainReader, name_of, read_ranges, size_of
+from sources.splits import even_splits
 
 FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
 ENDING = 8  # bytes: footer length, magic
-TOGETHER = 64 << 20  # bytes asked for, and held, at once in a fetch of many rows
 INT32_MAX = (1 << 31) - 1
 
 
-def open_parquet(reader: PlainReader) -> "ParquetFile":
-    """Reads the footer: one read where it lies in the last 64 KB, else two."""
+def open_parquet(reader: PlainReader, _options: Options | None = None, maps: bytes | None = None) -> "ParquetFile":
+    """Reads the footer: one read where it lies in the last 64 KB, else two. `maps`: what `ParquetFile.export_maps` gave
+    for this file; `DamagedMaps` where that is not what it was."""
     path, size = name_of(reader), size_of(reader)
     if size < len(MAGIC) + ENDING:
         raise DamagedSource(f"{size} bytes are too few for a Parquet file", path, 0)
@@ -46,7 +51,9 @@ def open_parquet(reader: PlainReader) -> "ParquetFile":
     except ThriftError as error:
         raise DamagedSource(f"the footer cannot be read: {error}", path, start) from error
     digest = hashlib.blake2b(body, digest_size=16).hexdigest()
-    return ParquetFile(footer, types, size, digest, _index_in(tail, size - len(tail), start, footer))
+    held = _index_in(tail, size - len(tail), start, footer)
+    layout = Layout(footer, types, size, held, Recorded(maps, digest) if maps is not None else None)
+    return ParquetFile(footer, types, size, digest, layout)
 
 
 def _index_in(tail: bytes, tail_start: int, footer_start: int, footer: Footer) -> tuple[int, bytes]:
@@ -58,23 +65,17 @@ def _index_in(tail: bytes, tail_start: int, footer_start: int, footer: Footer) -
 
 
 class ParquetFile:
-    """One Parquet file, its footer read. Safe to share between threads: page maps are added, never changed."""
+    """One Parquet file, its footer read. Safe to share between threads."""
 
-    def __init__(self, footer: Footer, types: ArrowTypes, size: int, digest: str, held: tuple[int, bytes]) -> None:
-        """`held`: `(offset, bytes)` of page index that came with the footer."""
+    def __init__(self, footer: Footer, types: ArrowTypes, size: int, digest: str, layout: Layout) -> None:
         self._footer = footer
         self._types = types
         self._size = size
         self._digest = digest
-        self._held = held
-        self._slack = legacy_slack(footer)
-        self._first_rows = np.array([group.first_row for group in footer.row_groups], dtype=np.int64)
+        self._layout = layout
         self._by_name: dict[str, Column] = {}
         for column in footer.columns:  # of columns that share a name the first is the one a name means
             self._by_name.setdefault(column.name, column)
-        self._maps: dict[tuple[int, int], PageMap] = {}
-        self._map_bytes = 0
-        self._lock = threading.Lock()
 
     @property
     def rows(self) -> int:
@@ -91,10 +92,10 @@ class ParquetFile:
 
     @property
     def cache_bytes(self) -> int:
-        return self._footer.cache_bytes + self._types.cache_bytes + self._map_bytes + len(self._held[1])
+        return self._footer.cache_bytes + self._types.cache_bytes + self._layout.cache_bytes
 
     @property
-    def mean_row_bytes(self) -> int:
+    def row_bytes(self) -> int:
         """Compressed bytes a row, at least 1: what `scan` gives as `data_size`."""
         total = sum(max(chunk.compressed, 0) for group in self._footer.row_groups for chunk in group.chunks)
         return min(max(total // max(self.rows, 1), 1), INT32_MAX)
@@ -103,17 +104,27 @@ class ParquetFile:
         leaves = [leaf.ordinal for name in columns if name in self._by_name for leaf in self._by_name[name].leaves]
         return sum(max(group.chunks[leaf].compressed, 0) for group in self._footer.row_groups for leaf in leaves)
 
-    def scan(self, reader: PlainReader, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def splits(self, target: int) -> list[Split]:
+        return even_splits(self._size, target)
+
+    def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+        """Of a split, the row groups whose first byte lies in it."""
         path = name_of(reader)
         asked = self._columns(columns, path)
-        size = self.mean_row_bytes
+        size = self.row_bytes
+        begin, end = split or (0, self._size)
         for ordinal, group in enumerate(self._footer.row_groups):
-            if not group.rows:
+            if not group.rows or not begin <= self._begin(ordinal) < end:
                 continue
-            places = [self._places(path, ordinal, column) for column in asked]
+            places = [self._layout.places(path, ordinal, column) for column in asked]
             flat = [place for each in places for place in each]
             for batch in scan_group(reader, group, self._types.template(asked), flat, size):
                 yield self._as_declared(batch, asked)
+
+    def _begin(self, ordinal: int) -> int:
+        """Where a row group begins, for splits: some byte of the file, the same each time."""
+        first = min((chunk.start for chunk in self._footer.row_groups[ordinal].chunks), default=0)
+        return min(max(first, 0), self._size - 1)
 
     def _as_declared(self, batch: pa.RecordBatch, asked: Sequence[Column]) -> pa.RecordBatch:
         """The batch with the types of `schema` (INT96 as an instant)."""
@@ -128,20 +139,40 @@ class ParquetFile:
         path = name_of(reader)
         asked = self._columns(columns, path)
         rows, back = np.unique(self._ordinals(pointers, path), return_inverse=True)
-        pieces: list[list[pa.Array]] = [[] for _ in asked]
-        for reads in _together(self._plan(reader, path, asked, rows)):
+        if not asked:
+            return pa.Table.from_struct_array(pa.array([{}] * len(back), pa.struct([])))
+        distinct = list(dict.fromkeys(asked))
+        found = dict(zip(distinct, self._arrays(reader, path, distinct, rows), strict=True))
+        fields = [self._types.schema.field(column.ordinal) for column in asked]
+        table = pa.Table.from_arrays([found[column] for column in asked], schema=pa.schema(fields))
+        in_order = len(back) == len(rows) and bool((back[1:] > back[:-1]).all())
+        return table if in_order else table.take(int64s(back))
+
+    def _arrays(self, reader: PlainReader, path: str, asked: Sequence[Column], rows: Rows) -> list[pa.ChunkedArray]:
+        """The values of `rows`, which rise, in each column."""
+        pieces = Pieces(self._types, asked)
+        for reads in together(self._layout.plan(reader, path, asked, rows)):
             parts = read_ranges(reader, [span for read in reads for span in read.ranges])
             for read in reads:
                 count = len(read.ranges)
-                pieces[read.column].extend(read.rows(parts[:count]).chunks)
+                if isinstance(read, PickRead):
+                    self._pick(reader, read, parts[:count], pieces)
+                else:
+                    pieces.add_decoded(read.column, read.rows(parts[:count]))
                 del parts[:count]
-        fields = [self._types.schema.field(column.ordinal) for column in asked]
-        arrays = [pa.chunked_array(piece, field.type) for piece, field in zip(pieces, fields, strict=True)]
-        if not arrays:
-            return pa.Table.from_struct_array(pa.array([{}] * len(back), pa.struct([])))
-        table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-        in_order = len(back) == len(rows) and bool((back[1:] > back[:-1]).all())
-        return table if in_order else table.take(int64s(back))
+        return pieces.arrays(path)
+
+    def _pick(self, reader: PlainReader, read: PickRead, parts: Sequence[bytes], pieces: Pieces) -> None:
+        """Where the pages are not what their chunk says of them, they are read once more and decoded whole."""
+        try:
+            pieces.add_picked(read, read.pick(parts))
+        except Unpickable:
+            for whole in self._layout.whole(read.column, read.of, read.places, read.wanted):
+                pieces.add_decoded(read.column, whole.rows(read_ranges(reader, whole.ranges)))
+
+    def export_maps(self, reader: PlainReader) -> bytes:
+        """The page maps of the whole file, for `open_parquet`: what `--page-maps` records."""
+        return self._layout.export(reader, name_of(reader), self._digest)
 
     def _columns(self, names: Sequence[str], path: str) -> list[Column]:
         asked = []
@@ -161,69 +192,3 @@ class ParquetFile:
                 message = f"no row at pointer ({row}, {sub_offset}), the file has {self.rows}: index it again"
                 raise StalePointer(message, path)
         return np.array([row for row, _ in pointers], dtype=np.int64)
-
-    def _places(self, path: str, ordinal: int, column: Column) -> list[ChunkPlace]:
-        """The column's chunks in a row group, checked against the file."""
-        group = self._footer.row_groups[ordinal]
-        places = []
-        for leaf in column.leaves:
-            place = ChunkPlace(path, column.name, ordinal, group.rows, group.chunks[leaf.ordinal])
-            place.check(self._size, leaf.kind)
-            places.append(place)
-        return places
-
-    def _plan(self, reader: PlainReader, path: str, asked: Sequence[Column], rows: Rows) -> list[Read]:
-        """The reads that give `rows`, by row group and then by column."""
-        if not len(rows):
-            return []
-        group_of = np.searchsorted(self._first_rows, rows, side="right") - 1
-        shares = []
-        groups, starts = np.unique(group_of, return_index=True)
-        for ordinal, share in zip(groups.tolist(), np.split(rows, starts[1:]), strict=True):
-            local = share - self._first_rows[ordinal]
-            for position, column in enumerate(asked):
-                shares.append((position, column, ordinal, self._places(path, ordinal, column), local))
-        self._map(reader, [(column, places[0]) for _, column, _, places, _ in shares if column.flat])
-        reads: list[Read] = []
-        for position, column, ordinal, places, local in shares:
-            template = self._types.template([column])
-            if column.flat:
-                kind = self._types.schema.field(column.ordinal).type
-                pages = self._maps[ordinal, column.leaves[0].ordinal]
-                for chosen, share in split_pages(pages, local, TOGETHER):
-                    reads.append(PageRead(position, places[0], template, kind, pages, chosen, share))
-            else:
-                slack = min(self._slack, *(self._size - p.chunk.start - p.chunk.compressed for p in places))
-                reads.append(GroupRead(position, places, template, slack, local))
-        return reads
-
-    def _map(self, reader: PlainReader, chunks: Sequence[tuple[Column, ChunkPlace]]) -> None:
-        """Page maps of the flat chunks that have none yet, with one round of reads."""
-        missing = {
-            (place.row_group, column.leaves[0].ordinal): place
-            for column, place in chunks
-            if (place.row_group, column.leaves[0].ordinal) not in self._maps
-        }
-        if not missing:
-            return
-        made = map_pages(HeldRange(reader, *self._held), list(missing.values()), self._size, self._slack)
-        with self._lock:
-            for key, pages in zip(missing, made, strict=True):
-                if key not in self._maps:
-                    self._maps[key] = pages
-                    self._map_bytes += pages.cache_bytes
-
-
-def _together(reads: Sequence[Read]) -> Iterator[list[Read]]:
-    """The reads in batches of about `TOGETHER` bytes, a read never split."""
-    batch: list[Read] = []
-    size = 0
-    for read in reads:
-        length = sum(length for _, length in read.ranges)
-        if batch and size + length > TOGETHER:
-            yield batch
-            batch, size = [], 0
-        batch.append(read)
-        size += length
-    if batch:
-        yield batch

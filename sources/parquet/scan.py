@@ -10,13 +10,12 @@ from sources.arrow_numbers import int32s, int64s
 from sources.errors import DamagedSource, UnsupportedFormat
 from sources.parquet.footer import ChunkPlace, RowGroup
 from sources.parquet.wrap import Template, WrittenChunk, open_with_pyarrow
-from sources.pointer import OFFSET, SIZE, SUB_OFFSET
+from sources.pointer_columns import with_pointers
 from sources.range_file import RangeFile
 from sources.ranges import PlainReader
 
 BATCH = 64 << 10  # rows
 BUFFER = 4 << 20  # bytes of each column held at a time
-POINTER_FIELDS = (pa.field(OFFSET, pa.int64()), pa.field(SUB_OFFSET, pa.int32()), pa.field(SIZE, pa.int32()))
 
 
 def scan_group(
@@ -27,13 +26,12 @@ def scan_group(
     for batch in _batches(reader, group, template, places):
         first = group.first_row + seen
         seen += batch.num_rows
-        arrays = [
-            *batch.columns,
+        yield with_pointers(
+            batch,
             int64s(np.arange(first, first + batch.num_rows, dtype=np.int64)),
             int32s(np.zeros(batch.num_rows, dtype=np.int32)),
             int32s(np.full(batch.num_rows, row_bytes, dtype=np.int32)),
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, *POINTER_FIELDS]))
+        )
     if seen != group.rows:
         raise places[0].damaged(f"{seen} rows were read, the row group has {group.rows}")
 

@@ -13,9 +13,10 @@ import pyarrow as pa
 from sources.parquet import thrift
 from sources.parquet.thrift import Decoder, ThriftError
 
-REPEATED = 2  # FieldRepetitionType
+OPTIONAL, REPEATED = 1, 2  # FieldRepetitionType; what is not given is required
 DEPTH_LIMIT = 1000  # levels; pyarrow refuses columns deeper than 100
-FIXED_BYTES = 7  # physical type FIXED_LEN_BYTE_ARRAY
+BOOLEAN, BINARY, FIXED_BYTES = 0, 6, 7  # physical types (Type in parquet.thrift)
+WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8}  # bytes of a value of INT32, INT64, INT96, FLOAT, DOUBLE
 DECIMAL = 5  # ConvertedType
 DECIMAL128_DIGITS, DECIMAL128_BYTES = 38, 16
 ARROW_SCHEMA = b"ARROW:schema"
@@ -23,10 +24,12 @@ VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 class Element(NamedTuple):
-    """One node of the tree, in depth-first order. `kind` is the physical type of a leaf, None for a group."""
+    """One node of the tree, in depth-first order. `kind` is the physical type of a leaf, None for a group; `width` the
+    length in bytes of a fixed one."""
 
     name: str
     kind: int | None
+    width: int
     repetition: int
     children: int
     padded_decimal: bool
@@ -34,11 +37,15 @@ class Element(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A column of values: one chunk of it is in each row group."""
+    """A column of values: one chunk of it is in each row group. `width`: bytes of a value of a fixed length, else 0.
+    `repetitions` and `definitions`: the highest levels (parquet-format, Nested Encoding)."""
 
     ordinal: int
     kind: int
     path: tuple[bytes, ...]
+    width: int
+    repetitions: int
+    definitions: int
 
 
 class Column(NamedTuple):
@@ -70,6 +77,7 @@ def read_elements(decoder: Decoder, wire: int) -> list[Element]:
             Element(
                 name=name.decode("utf-8", "replace"),
                 kind=None if kind < 0 else kind,
+                width=width,
                 repetition=repetition,
                 children=children,
                 padded_decimal=kind == FIXED_BYTES
@@ -103,6 +111,7 @@ def _leaves_below(elements: Sequence[Element], start: int, first_leaf: int) -> t
     """`(position after the subtree at start, its leaves)`, without recursion."""
     leaves: list[Leaf] = []
     path: list[bytes] = []
+    levels = [(0, 0)]  # the highest repetition and definition level, per level of groups
     open_groups: list[int] = []  # children still to come, per level
     position = start
     while True:
@@ -112,20 +121,26 @@ def _leaves_below(elements: Sequence[Element], start: int, first_leaf: int) -> t
         position += 1
         if element.kind is not None and element.children > 0:
             raise ThriftError(f"schema element {element.name!r} is a leaf and has children")
+        repetitions = levels[-1][0] + (element.repetition == REPEATED)
+        definitions = levels[-1][1] + (element.repetition in (OPTIONAL, REPEATED))
         if element.kind is None and element.children > 0:
             if len(path) >= DEPTH_LIMIT:
                 raise ThriftError(f"the schema is nested deeper than {DEPTH_LIMIT} levels")
             path.append(element.name.encode())
+            levels.append((repetitions, definitions))
             open_groups.append(element.children)
             continue
         if element.kind is not None:
-            leaves.append(Leaf(first_leaf + len(leaves), element.kind, (*path, element.name.encode())))
+            width = element.width if element.kind == FIXED_BYTES else WIDTHS.get(element.kind, 0)
+            full_path = (*path, element.name.encode())
+            leaves.append(Leaf(first_leaf + len(leaves), element.kind, full_path, width, repetitions, definitions))
         while open_groups:
             open_groups[-1] -= 1
             if open_groups[-1]:
                 break
             open_groups.pop()
             path.pop()
+            levels.pop()
         if not open_groups:
             return position, tuple(leaves)
 

@@ -31,8 +31,8 @@ class Decoder:
 
     __slots__ = ("data", "position")
 
-    def __init__(self, data: bytes, position: int = 0) -> None:
-        self.data = data
+    def __init__(self, data: bytes | memoryview, position: int = 0) -> None:
+        self.data: bytes = data  # type: ignore[assignment]  # of a memoryview only numbers are read
         self.position = position
 
     def varint(self) -> int:
@@ -230,7 +230,12 @@ def _length(data: bytes, position: int) -> tuple[int, int]:
     return decoder.varint(), decoder.position
 
 
+ONE_BYTE = [bytes([value]) for value in range(0x80)]
+
+
 def varint(value: int) -> bytes:
+    if value < 0x80:
+        return ONE_BYTE[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

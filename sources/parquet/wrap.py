@@ -73,7 +73,7 @@ class Template:
         self,
         rows: int,
         chunks: Sequence[WrittenChunk],
-        parts: Sequence[bytes],
+        parts: Sequence[bytes | memoryview],
         *,
         as_dictionary: bool = False,
         verify: bool = True,
@@ -105,7 +105,7 @@ def open_with_pyarrow(
     )
 
 
-def _joined(pieces: Sequence[bytes]) -> pa.Buffer:
+def _joined(pieces: Sequence[bytes | memoryview]) -> pa.Buffer:
     """One buffer of Arrow's own pool, which keeps the memory of the fetch before: a fresh megabyte from the
     system costs more in page faults than the decoding of what is put in it."""
     buffer = pa.allocate_buffer(sum(map(len, pieces)))
@@ -130,14 +130,19 @@ def _leaf_head(leaf: Leaf) -> bytes:
 
 
 def _chunk(head: bytes, chunk: WrittenChunk) -> bytes:
-    fields = [
-        (4, I32, thrift.integer(chunk.codec)),
-        (5, I64, thrift.integer(chunk.values)),
-        (6, I64, thrift.integer(chunk.uncompressed)),
-        (7, I64, thrift.integer(chunk.compressed)),
-        (9, I64, thrift.integer(chunk.data_start)),
-    ]
-    if chunk.start < chunk.data_start:
-        fields.append((11, I64, thrift.integer(chunk.start)))
-    meta = head + thrift.open_struct(fields, after=3) + b"\0"
-    return thrift.struct([(2, I64, thrift.integer(0)), (3, STRUCT, meta)])
+    """ColumnChunk and ColumnMetaData in the compact protocol: a byte for each field id and type, then the number."""
+    number = thrift.integer
+    lead = b"\x26" + number(chunk.start) if chunk.start < chunk.data_start else b""
+    return b"".join(
+        (
+            b"\x26\x00\x1c",
+            head,
+            b"\x15" + number(chunk.codec),
+            b"\x16" + number(chunk.values),
+            b"\x16" + number(chunk.uncompressed),
+            b"\x16" + number(chunk.compressed),
+            b"\x26" + number(chunk.data_start),
+            lead,
+            b"\x00\x00",
+        )
+    )

@@ -3,10 +3,14 @@
 import datetime as dt
 import decimal
 import io
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tests.sources.corpora import ROOT, files_of
 
 ROWS = 300
 
@@ -68,3 +72,24 @@ def typed_table(rows: int = 40) -> pa.Table:
         "null": pa.nulls(rows),
     }
     return pa.table(columns)
+
+
+FUZZED: tuple[dict[str, Any], ...] = (
+    {},
+    {"write_page_index": True, "compression": "zstd"},
+    {"data_page_version": "2.0", "compression": "gzip"},
+    {"data_page_version": "2.0", "write_page_index": True, "use_dictionary": False, "compression": "none"},
+    {"write_page_index": True, "dictionary_pagesize_limit": 64, "compression": "lz4"},
+    {"use_dictionary": False, "compression": "brotli", "row_group_size": 10},
+)
+FUZZED_BYTES = 20_000  # a corpora file beyond it is not tried: most changes would hit its data
+
+
+@cache
+def seeds() -> list[tuple[bytes, Mapping[str, str]]]:
+    """Sound files for the fuzzer: ours, and the small ones of the corpora where they are present."""
+    tables = (flat_table(40), nested_table(40), typed_table())
+    files = [written(table, **options) for table in tables for options in FUZZED]
+    foreign = [ROOT / entry.values[0]["file"] for entry in files_of("parquet", "good")]
+    files += [path.read_bytes() for path in foreign if path.stat().st_size < FUZZED_BYTES]
+    return [(data, {}) for data in files]

@@ -115,6 +115,15 @@ def test_names_with_dots_and_other_scripts_are_columns_like_any_other() -> None:
     assert source.fetch(reader, [(1, 0)], source.schema.names).to_pylist() == table.to_pylist()[1:]
 
 
+def test_a_name_that_holds_a_nul_is_refused_for_its_column_alone() -> None:
+    reader = BytesReader(written(pa.table({"a\0b": [1], "c": [{"x\0": 1}], "d": [2]})), "lake/nul")
+    source = open_source(reader, "parquet")
+    assert source.fetch(reader, [(0, 0)], ["d"]).to_pylist() == [{"d": 2}]
+    for name in ("a\0b", "c"):
+        with pytest.raises(UnsupportedFormat, match="holds a NUL"):
+            source.fetch(reader, [(0, 0)], [name])
+
+
 def test_a_column_may_be_asked_for_twice_and_none_at_all() -> None:
     reader = BytesReader(written(flat_table()))
     source = open_source(reader, "parquet")

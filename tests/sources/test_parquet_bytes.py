@@ -1,4 +1,4 @@
-"""What one row costs: counted bytes and rounds on one row group of 128 MB."""
+"""What one row costs: counted bytes and rounds, flat columns on one row group of 128 MB."""
 
 from pathlib import Path
 
@@ -8,9 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sources import open_source
+from sources.parquet import open_parquet
 from tests.sources.readers import FileReader
 
 ROWS = 4 << 20
+NESTED_ROWS = 200_000
 MEGABYTE = 1 << 20
 
 
@@ -79,3 +81,79 @@ def test_the_cache_holds_maps_and_not_pages(big: Path) -> None:
     for row in range(0, ROWS, ROWS // 20):
         source.fetch(reader, [(row, 0)], source.schema.names)
     assert source.cache_bytes < 64 << 10
+
+
+@pytest.fixture(scope="session", params=["v1 page index", "v2", "v2 page index"])
+def nested(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A list of 5 numbers and a struct of a number and a text, pages of about 64 KB, all in one row group of 14 MB."""
+    dice = np.random.default_rng(2)
+    numbers = pa.array(dice.integers(0, 1 << 62, 5 * NESTED_ROWS))
+    offsets = pa.array(np.arange(0, 5 * NESTED_ROWS + 1, 5, dtype=np.int32))
+    text = pa.array([f"text {i}" for i in range(NESTED_ROWS)])
+    struct = pa.StructArray.from_arrays([numbers.slice(0, NESTED_ROWS), text], ["number", "text"])
+    path = tmp_path_factory.mktemp("nested") / "nested.parquet"
+    pq.write_table(
+        pa.table({"list": pa.ListArray.from_arrays(offsets, numbers), "struct": struct}),
+        path,
+        row_group_size=NESTED_ROWS,
+        data_page_size=64 << 10,
+        use_dictionary=False,
+        compression="none",
+        data_page_version="2.0" if "v2" in request.param else "1.0",
+        write_page_index="page index" in request.param,
+    )
+    return path
+
+
+def test_one_row_of_nested_columns_reads_a_page_a_leaf_in_one_round(nested: Path) -> None:
+    reader = FileReader(nested)
+    source = open_source(reader, "parquet")
+    source.fetch(reader, [(0, 0)], source.schema.names)
+    reader.forget()
+    found = source.fetch(reader, [(123_456, 0)], source.schema.names)
+    assert found["struct"].to_pylist()[0]["text"] == "text 123456"
+    assert len(found["list"].to_pylist()[0]) == 5
+    assert (reader.rounds, len(reader.reads)) == (1, 3)
+    assert reader.bytes_read < 3 * (80 << 10)
+
+
+def test_many_rows_of_a_nested_column_read_its_row_group_once(nested: Path) -> None:
+    reader = FileReader(nested)
+    source = open_source(reader, "parquet")
+    source.fetch(reader, [(0, 0)], ["list"])
+    reader.forget()
+    rows = range(0, NESTED_ROWS, 100)
+    assert source.fetch(reader, [(row, 0) for row in rows], ["list"]).num_rows == len(rows)
+    assert (reader.rounds, len(reader.reads)) == (1, 1)
+
+
+@pytest.fixture(scope="module")
+def lookup(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A column of few long texts, of which a page is small and the dictionary 800 KB."""
+    texts = pa.array([f"{i:4}" * 2000 for i in range(100)])
+    indices = pa.array(np.random.default_rng(3).integers(0, 100, 100_000))
+    path = tmp_path_factory.mktemp("lookup") / "lookup.parquet"
+    pq.write_table(pa.table({"text": texts.take(indices)}), path, row_group_size=100_000, compression="none")
+    return path
+
+
+def test_a_dictionary_is_read_once_for_all_fetches_from_its_row_group(lookup: Path) -> None:
+    reader = FileReader(lookup)
+    source = open_source(reader, "parquet")
+    source.fetch(reader, [(0, 0)], ["text"])
+    assert reader.bytes_read > 800_000
+    for row in (99_999, 50_000, 1):
+        reader.forget()
+        source.fetch(reader, [(row, 0)], ["text"])
+        assert len(reader.reads) == 1
+        assert reader.bytes_read < 32 << 10
+
+
+def test_recorded_maps_spare_the_walk_through_page_headers(big: Path) -> None:
+    reader = FileReader(big)
+    maps = open_parquet(reader).export_maps(reader)
+    assert len(maps) < 4 << 10
+    reader.forget()
+    source = open_parquet(reader, maps=maps)
+    source.fetch(reader, [(3_141_592, 0)], source.schema.names)
+    assert reader.rounds == 2  # the footer; the pages

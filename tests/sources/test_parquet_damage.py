@@ -2,6 +2,7 @@
 
 import random
 
+import pyarrow as pa
 import pytest
 
 from sources import DamagedSource, SourceError, open_source
@@ -45,6 +46,19 @@ def test_a_wrong_checksum_is_told_with_column_row_group_and_offset() -> None:
     chunk = places_of(CHECKED)[0].chunk
     with pytest.raises(DamagedSource, match=r"column 'id' in row group 0: page checksum is .*, the header says"):
         fetched(flipped(CHECKED, chunk.start + chunk.compressed - 1))
+
+
+@pytest.mark.parametrize("row", [0, 100, 298, 299])
+def test_a_wrong_length_is_noticed_in_the_row_it_is_of(row: int) -> None:
+    texts = [f"{i:04}" * 5 for i in range(ROWS)]
+    options = {"use_dictionary": False, "compression": "none", "write_statistics": False}
+    data = written(pa.table({"text": texts}), row_group_size=ROWS, data_page_size=1 << 20, **options)
+    at = data.index(texts[row].encode()) - 4
+    for length in (19, 21, 16, 0, 1 << 30):
+        reader = BytesReader(data[:at] + length.to_bytes(4, "little") + data[at + 4 :], "lake/damaged")
+        source = open_source(reader, "parquet")
+        with pytest.raises(DamagedSource, match="lake/damaged at byte 4: column 'text' in row group 0: cannot be deco"):
+            source.fetch(reader, [(row, 0)], ["text"])
 
 
 def test_scan_verifies_checksums_too() -> None:

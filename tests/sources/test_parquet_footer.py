@@ -63,7 +63,7 @@ def test_cache_bytes_are_of_the_order_of_what_the_footer_holds() -> None:
     ],
 )
 def test_only_writers_that_forgot_a_header_in_a_chunks_length_get_slack(created_by: bytes, slack: int) -> None:
-    assert legacy_slack(Footer(1, (), (), 0, None, created_by)) == slack
+    assert legacy_slack(Footer(1, (), (), 0, None, created_by, False)) == slack
 
 
 def test_a_footer_cut_or_empty_is_refused() -> None:

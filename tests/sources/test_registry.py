@@ -24,7 +24,7 @@ def test_parquet_is_told_by_both_its_ends() -> None:
     assert detect(BytesReader(PARQUET)) == "parquet"
 
 
-@pytest.mark.parametrize("data", [b"", b"PAR1", b"id,name\n1,a\n", PARQUET[1:]])
+@pytest.mark.parametrize("data", [b"", b"PAR", b"id,name\n1,a\n", PARQUET[1:]])
 def test_other_bytes_are_of_no_supported_format(data: bytes) -> None:
     with pytest.raises(UnsupportedFormat, match=r"lake/x: the bytes are of no supported format; supported: parquet"):
         detect(BytesReader(data, "lake/x"))
@@ -33,6 +33,8 @@ def test_other_bytes_are_of_no_supported_format(data: bytes) -> None:
 def test_a_file_that_was_cut_is_said_to_be_one() -> None:
     with pytest.raises(DamagedSource, match=r"lake/x at byte .*: begins as a Parquet file, does not end as one"):
         detect(BytesReader(PARQUET[:-1], "lake/x"))
+    with pytest.raises(DamagedSource, match="lake/x at byte 4: begins as a Parquet file, does not end as one"):
+        detect(BytesReader(b"PAR1", "lake/x"))
 
 
 def test_an_encrypted_parquet_footer_is_said_to_be_one() -> None:

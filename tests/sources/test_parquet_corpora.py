@@ -1,13 +1,7 @@
-"""Parquet files that other people's writers made, row by row. They are not part of the repository: the tests
-are skipped where the folder beside it is absent."""
+"""Parquet files that other people's writers made, row by row."""
 
-import csv
-import gzip
-import importlib.util
 import json
 import re
-import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,54 +11,23 @@ import pytest
 from sources import SourceError, open_source
 from sources.contract import SourceFile
 from sources.pointer import OFFSET
+from tests.sources.corpora import canonical, expected_of, files_of, load_canon, needs_corpora, reader_of
 from tests.sources.readers import BytesReader
 
-ROOT = Path(__file__).parents[2].parent / "shared" / "corpora"
-INVENTORY = ROOT / "INVENTORY_OPEN.tsv"
 SINGLES = 12  # rows of each file that are also fetched alone
 
-pytestmark = pytest.mark.skipif(not INVENTORY.exists(), reason=f"no corpora of foreign files at {ROOT}")
-
-
-def files_of(*classes: str) -> list[Any]:
-    if not INVENTORY.exists():
-        return []
-    with INVENTORY.open(newline="") as lines:
-        found = [
-            entry
-            for entry in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-            if entry["format"] == "parquet" and entry["class"] in classes
-        ]
-    return [pytest.param(entry, id=entry["file"]) for entry in found]
+pytestmark = needs_corpora
 
 
 @pytest.fixture(scope="module")
 def canon() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("corpora_canon", ROOT / "canon.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def reader_of(entry: dict[str, str]) -> BytesReader:
-    return BytesReader((ROOT / entry["file"]).read_bytes(), entry["file"])
+    return load_canon()
 
 
 def expected_rows(entry: dict[str, str]) -> list[tuple[int, dict[str, Any]]]:
     """`(ordinal, row)` as listed; of columns that share a name the first, which is what the name means to us."""
-    if not entry["expected_file"]:
-        return []
-    with gzip.open(ROOT / "expected" / entry["expected_file"], "rt") as lines:
-        listed = [json.loads(line) for line in lines]
-    return [(each["i"], dict(reversed(each["row"].get("$pairs", [*each["row"].items()])))) for each in listed]
-
-
-def canonical(table: pa.Table, canon: ModuleType) -> list[dict[str, Any]]:
-    columns = [canon.canon_array(column) for column in table.columns]
-    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    listed = expected_of(entry)
+    return [(one.ordinal, dict(reversed(one.row.get("$pairs", [*one.row.items()])))) for one in listed]
 
 
 def names_of(source: SourceFile) -> list[str]:
@@ -82,7 +45,7 @@ def cut_to_microseconds(row: dict[str, Any]) -> dict[str, Any]:
     return cut
 
 
-@pytest.mark.parametrize("entry", files_of("good"))
+@pytest.mark.parametrize("entry", files_of("parquet", "good"))
 def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon: ModuleType) -> None:
     reader = reader_of(entry)
     source = open_source(reader, "parquet")
@@ -98,7 +61,7 @@ def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon
         assert canon.same(row, alone), f"row {ordinal}"
 
 
-@pytest.mark.parametrize("entry", files_of("good"))
+@pytest.mark.parametrize("entry", files_of("parquet", "good"))
 def test_scan_of_a_good_file_gives_the_listed_rows_at_their_ordinals(entry: dict[str, str], canon: ModuleType) -> None:
     reader = reader_of(entry)
     source = open_source(reader, "parquet")
@@ -115,7 +78,7 @@ def test_scan_of_a_good_file_gives_the_listed_rows_at_their_ordinals(entry: dict
     assert seen == source.rows
 
 
-@pytest.mark.parametrize("entry", files_of("bad", "bad-partial", "encrypted", "unreadable"))
+@pytest.mark.parametrize("entry", files_of("parquet", "bad", "bad-partial", "encrypted", "unreadable"))
 def test_a_file_that_cannot_be_read_gives_an_error_that_names_it(entry: dict[str, str]) -> None:
     reader = reader_of(entry)
     with pytest.raises(SourceError) as caught:
@@ -123,7 +86,7 @@ def test_a_file_that_cannot_be_read_gives_an_error_that_names_it(entry: dict[str
     assert caught.value.path == entry["file"]
 
 
-@pytest.mark.parametrize("entry", files_of("disputed", "other-reader"))
+@pytest.mark.parametrize("entry", files_of("parquet", "disputed", "other-reader"))
 def test_a_file_readers_disagree_on_gives_the_listed_rows_or_an_error(entry: dict[str, str], canon: ModuleType) -> None:
     reader = reader_of(entry)
     expected = expected_rows(entry)

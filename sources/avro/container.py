@@ -1,0 +1,208 @@
+"""An object container file: its header, its blocks, and where in it blocks begin (Avro 1.12, "Object Container Files").
+
+header   magic, metadata (a map of bytes), sync marker
+block    count of records, length of the payload, payload, sync marker
+"""
+
+from dataclasses import dataclass
+
+from sources.avro.failures import Beyond, Malformed
+from sources.avro.varint import signed
+from sources.errors import DamagedSource, UnsupportedFormat
+from sources.ranges import PlainReader, name_of, size_of
+
+MAGIC = b"Obj\x01"
+SYNC_BYTES = 16
+HEAD_BYTES = 20  # of a block at most: two numbers
+HEADER_LIMIT = 16 << 20  # bytes
+BLOCK_LIMIT = 1 << 30  # bytes of a block, as it lies in the file and unpacked
+MOST_ROWS = (1 << 31) - 1  # of a block: what an ordinal in it can be
+LONG_READ = 4 << 20  # bytes
+SEARCHED = 64 << 10  # bytes at a time, at least, in a search beyond what long reads hold
+LOOK_BACK = 1 << 20  # bytes before a split in which its first block is looked for
+
+
+@dataclass(frozen=True)
+class Header:
+    """`end` is where the first block begins."""
+
+    metadata: dict[str, bytes]
+    sync: bytes
+    end: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """`payload` is its position in the file, `end` that of the next block."""
+
+    offset: int
+    rows: int
+    payload: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        return self.payload + self.length + SYNC_BYTES
+
+    @property
+    def row_bytes(self) -> int:
+        """Its bytes a row, at least 1."""
+        return min(max((self.end - self.offset) // max(self.rows, 1), 1), MOST_ROWS)
+
+
+def parse_header(head: bytes) -> Header:
+    """IndexError where more bytes are needed; Malformed."""
+    metadata: dict[str, bytes] = {}
+    position = len(MAGIC)
+    while True:
+        count, position = signed(head, position)
+        if count == 0:
+            break
+        if count < 0:
+            _, position = signed(head, position)  # the bytes they take
+        for _ in range(abs(count)):
+            key, position = _sized(head, position)
+            value, position = _sized(head, position)
+            metadata[key.decode("utf-8", "replace")] = value
+    end = position + SYNC_BYTES
+    if end > len(head):
+        raise IndexError
+    return Header(metadata, head[position:end], end)
+
+
+def _sized(head: bytes, position: int) -> tuple[bytes, int]:
+    size, position = signed(head, position)
+    if size < 0:
+        raise Malformed("a length below 0")
+    if size > HEADER_LIMIT:
+        raise Beyond(f"a header of more than {HEADER_LIMIT} bytes")
+    if position + size > len(head):
+        raise IndexError
+    return head[position : position + size], position + size
+
+
+def parse_block(head: bytes, offset: int, file_bytes: int) -> Block:
+    """The block at `offset`, of which the first bytes are given. Malformed where it cannot lie in the file."""
+    try:
+        rows, position = signed(head, 0)
+        length, position = signed(head, position)
+    except IndexError:
+        raise Malformed("the file ends within the head of a block") from None
+    if not 0 <= rows <= MOST_ROWS:
+        raise Malformed(f"a block of {rows} rows")
+    block = Block(offset, rows, offset + position, length)
+    if length < 0 or block.end > file_bytes:
+        raise Malformed(f"a block of {length} bytes, the file ends at {file_bytes}")
+    if length > BLOCK_LIMIT:
+        raise Beyond(f"a block of {length} bytes, more than {BLOCK_LIMIT}")
+    return block
+
+
+class LongReads:
+    """The bytes of a file, mostly forward, in long reads: up to `end`, as far as not asked for beyond."""
+
+    def __init__(self, reader: PlainReader, end: int) -> None:
+        self.path = name_of(reader)
+        self.size = size_of(reader)
+        self.end = end
+        self._reader = reader
+        self._start = 0
+        self._held = b""
+
+    def hold(self, offset: int, length: int) -> None:
+        """Read what of these bytes, which must lie in the file, is not held yet."""
+        at = offset - self._start
+        if at >= 0 and at + length <= len(self._held):
+            return
+        rest = self._held[at:] if 0 <= at < len(self._held) else b""
+        ahead = max(min(LONG_READ, self.end - offset), length)
+        begin = offset + len(rest)
+        self._held = rest + self._reader.read_range(begin, min(offset + ahead, self.size) - begin)
+        self._start = offset
+
+    def get(self, offset: int, length: int) -> bytes:
+        """`length` bytes, which must lie in the file."""
+        self.hold(offset, length)
+        return self._held[offset - self._start : offset - self._start + length]
+
+    def onward(self, offset: int) -> bytes:
+        """What a long read gives from there on, at least as much as a search takes at a time."""
+        self.hold(offset, min(SEARCHED, self.size - offset))
+        return self._held[offset - self._start :]
+
+    def peek(self, offset: int, length: int) -> bytes:
+        """The same, without a long read, or leaving what is held."""
+        at = offset - self._start
+        if at >= 0 and at + length <= len(self._held):
+            return self._held[at : at + length]
+        return self._reader.read_range(offset, length)
+
+
+def block_at(reads: LongReads, offset: int) -> Block:
+    """The head of the block there. DamagedSource, UnsupportedFormat."""
+    try:
+        return parse_block(reads.get(offset, min(HEAD_BYTES, reads.size - offset)), offset, reads.size)
+    except Malformed as error:
+        raise DamagedSource(str(error), reads.path, offset) from error
+    except Beyond as error:
+        raise UnsupportedFormat(str(error), reads.path, offset) from error
+
+
+def payload_of(reads: LongReads, block: Block, sync: bytes) -> bytes:
+    """What the block holds, packed; the sync marker behind it is checked."""
+    reads.hold(block.payload, block.length + SYNC_BYTES)
+    check_sync(reads.get(block.end - SYNC_BYTES, SYNC_BYTES), sync, block, reads.path)
+    return reads.get(block.payload, block.length)
+
+
+def check_sync(found: bytes, sync: bytes, block: Block, path: str) -> None:
+    if found != sync:
+        message = f"expected the sync marker {sync.hex()} after the block at byte {block.offset}, found {found.hex()}"
+        raise DamagedSource(message, path, block.end - SYNC_BYTES)
+
+
+def _sound_block(reads: LongReads, offset: int, sync: bytes) -> Block | None:
+    """The block there, if its head can be one and a sync marker stands behind it."""
+    try:
+        block = parse_block(reads.get(offset, min(HEAD_BYTES, reads.size - offset)), offset, reads.size)
+    except (Malformed, Beyond):
+        return None
+    return block if reads.peek(block.end - SYNC_BYTES, SYNC_BYTES) == sync else None
+
+
+def first_block(reads: LongReads, header: Header, begin: int) -> int:
+    """Where the first block begins at or behind `begin`, where that is in the split; else some place behind the split.
+
+    The bytes of a sync marker may stand in a row, too, and what follows them there may even look like a block. So the
+    search starts well before `begin`, or at the header: from the first sync marker on, blocks are followed one by one
+    to `begin`. Where that leads nowhere it is tried from the next one on.
+    """
+    if begin <= header.end:
+        return header.end
+    position = max(begin - LOOK_BACK, header.end) - SYNC_BYTES
+    while (found := _find(reads, header.sync, position)) is not None:
+        offset = found + SYNC_BYTES
+        while offset < begin and (block := _sound_block(reads, offset, header.sync)) is not None:
+            offset = block.end
+        if offset >= begin and (offset == reads.size or _sound_block(reads, offset, header.sync)):
+            return offset
+        position = offset - SYNC_BYTES + 1
+    return reads.size
+
+
+def _find(reads: LongReads, sync: bytes, position: int) -> int | None:
+    """The first place of the sync marker at or behind `position`; none where that is behind the split."""
+    while position + SYNC_BYTES <= min(reads.end, reads.size):
+        piece = reads.onward(position)
+        at = piece.find(sync)
+        if at >= 0:
+            return position + at
+        position += max(len(piece) - SYNC_BYTES + 1, 1)
+    return None
+
+
+def check_block(reads: LongReads, offset: int, sync: bytes) -> None:
+    """That a sound block begins there: a split's scan asks it of the first block of the next split, because a search
+    takes a block that is damaged for bytes of a row. DamagedSource, UnsupportedFormat."""
+    block = block_at(reads, offset)
+    check_sync(reads.peek(block.end - SYNC_BYTES, SYNC_BYTES), sync, block, reads.path)

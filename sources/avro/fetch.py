@@ -1,0 +1,165 @@
+"""Rows by their pointers: the blocks that hold them, read in one round where their lengths are known or guessed right,
+in two where not."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from sources.arrow_numbers import int64s
+from sources.avro.container import HEAD_BYTES, SYNC_BYTES, Block, Header, check_sync, parse_block
+from sources.avro.decoder import Batch, Decoder
+from sources.avro.records import at_block, check_end, unpack_records
+from sources.errors import StalePointer
+from sources.ranges import PlainReader, name_of, read_ranges, size_of
+
+SHORTEST_GUESS = 64 << 10  # bytes read of a block whose length is not known: Java's writer begins a new one there
+LONGEST_GUESS = 1 << 20
+TOGETHER = 64 << 20  # bytes asked for, and held, at once
+KEPT_LENGTHS = 1 << 16
+LENGTH_BYTES = 150  # of memory that one takes
+
+Pointers = Sequence[tuple[int, int]]
+Item = TypeVar("Item")
+
+
+class BlockLengths:
+    """What is known of the lengths of a file's blocks, in bytes. Safe to share: lengths are added, never changed."""
+
+    def __init__(self, first: Block | None) -> None:
+        self._longest = first.end - first.offset if first else 0
+        self._known: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def cache_bytes(self) -> int:
+        return LENGTH_BYTES * len(self._known)
+
+    def of(self, offset: int) -> int:
+        """The length of the block there, or a guess."""
+        guess = min(max(self._longest + self._longest // 8, SHORTEST_GUESS), LONGEST_GUESS)
+        return self._known.get(offset, guess)
+
+    def learn(self, block: Block) -> None:
+        length = block.end - block.offset
+        with self._lock:
+            self._longest = max(self._longest, length)
+            if len(self._known) < KEPT_LENGTHS:
+                self._known[block.offset] = length
+
+
+def fetch_rows(
+    reader: PlainReader,
+    header: Header,
+    codec: str,
+    least: int,
+    decoder: Decoder,
+    lengths: BlockLengths,
+    pointers: Pointers,
+) -> pa.Table:
+    """The rows at the pointers, in their order. `least`: bytes of the shortest row."""
+    path = name_of(reader)
+    wanted = sorted(set(pointers))
+    for offset, row in wanted:
+        if not header.end <= offset < size_of(reader) or row < 0:
+            raise StalePointer(f"no row at pointer ({offset}, {row}): index the file again", path)
+    rows_of = {offset: [row for _, row in group] for offset, group in groupby(wanted, lambda pointer: pointer[0])}
+    made: list[pa.RecordBatch] = []
+    batch, first = Batch(decoder), header.end
+    for block, payload in _blocks(reader, header, lengths, list(rows_of)):
+        if batch.bytes >= TOGETHER:
+            made.append(_made(batch, decoder, path, first))
+            batch, first = Batch(decoder), block.offset
+        records = unpack_records(codec, block, payload, least, path)
+        _read(batch, block, records, rows_of[block.offset], path)
+    made.append(_made(batch, decoder, path, first))
+    if not decoder.columns:
+        return pa.Table.from_struct_array(pa.Array.from_buffers(pa.struct([]), len(pointers), [None]))
+    table = pa.Table.from_batches(made)
+    if wanted == list(pointers):
+        return table
+    places = {pointer: place for place, pointer in enumerate(wanted)}
+    return table.take(int64s(np.array([places[pointer] for pointer in pointers], dtype=np.int64)))
+
+
+def _made(batch: Batch, decoder: Decoder, path: str, offset: int) -> pa.RecordBatch:
+    with at_block(path, offset):
+        return pa.RecordBatch.from_arrays(batch.arrays(), schema=decoder.schema)
+
+
+def _read(batch: Batch, block: Block, records: bytes, rows: Sequence[int], path: str) -> None:
+    """Read these rows of a block, ascending, and pass over those between."""
+    if rows[-1] >= block.rows:
+        message = f"no row {rows[-1]} in the block, which has {block.rows}: index the file again"
+        raise StalePointer(message, path, block.offset)
+    position = reached = 0
+    with at_block(path, block.offset):
+        for row in rows:
+            position = batch.skip(records, position, row - reached)
+            position, _ = batch.read(records, position, 1)
+            reached = row + 1
+    if reached == block.rows:
+        check_end(block, records, position, path)
+
+
+def _blocks(
+    reader: PlainReader, header: Header, lengths: BlockLengths, offsets: Sequence[int]
+) -> Iterator[tuple[Block, bytes]]:
+    """The blocks at these ascending offsets, with their payloads."""
+    path, size = name_of(reader), size_of(reader)
+    ends = [*offsets, size][1:]
+    # Read of a block: not beyond the next one, and the sync marker before it, which tells a pointer that is none.
+    spans = [
+        (at - SYNC_BYTES, SYNC_BYTES + min(lengths.of(at), end - at)) for at, end in zip(offsets, ends, strict=True)
+    ]
+    for asked in _together(spans, lambda span: span[1]):
+        heads = read_ranges(reader, asked)
+        pieces = [
+            _piece(head, begin + SYNC_BYTES, header, size, path) for (begin, _), head in zip(asked, heads, strict=True)
+        ]
+        for share in _together(pieces, lambda piece: piece.missing):
+            short = [(piece.block.end - piece.missing, piece.missing) for piece in share if piece.missing]
+            rests = iter(read_ranges(reader, short))
+            for piece in share:
+                block, body = piece.block, piece.body + (next(rests) if piece.missing else b"")
+                check_sync(body[block.end - SYNC_BYTES - block.offset :][:SYNC_BYTES], header.sync, block, path)
+                lengths.learn(block)
+                yield block, body[block.payload - block.offset : block.payload - block.offset + block.length]
+
+
+class _Piece(NamedTuple):
+    """A block, and its first bytes, or all of them and more."""
+
+    block: Block
+    body: bytes
+
+    @property
+    def missing(self) -> int:
+        """Bytes of the block that are to be read yet."""
+        return max(self.block.end - self.block.offset - len(self.body), 0)
+
+
+def _piece(head: bytes, offset: int, header: Header, size: int, path: str) -> _Piece:
+    """`head`: a sync marker, and what stands behind it."""
+    if head[:SYNC_BYTES] != header.sync:
+        raise StalePointer("no block begins there: index the file again", path, offset)
+    body = head[SYNC_BYTES:]
+    with at_block(path, offset):
+        return _Piece(parse_block(body[:HEAD_BYTES], offset, size), body)
+
+
+def _together(items: Sequence[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """The items in batches of about `TOGETHER` bytes."""
+    batch: list[Item] = []
+    held = 0
+    for item in items:
+        if batch and held + size(item) > TOGETHER:
+            yield batch
+            batch, held = [], 0
+        batch.append(item)
+        held += size(item)
+    if batch:
+        yield batch

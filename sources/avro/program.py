@@ -1,0 +1,77 @@
+"""Python source of a decoder, line by line: the text that `decoder.py` compiles for a schema and some columns.
+
+Only numbers of ours go into the text, never a name or a value of the file. Of the names in it, `b` is the bytes, `p`
+the position in them, `v` the number just read; `a3` appends to list 3; the rest are the arguments of `make`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+INDENT = "    "
+ARGUMENTS = "lists, constants, longer, length, wrong, budget"  # of `make`
+
+
+class Program:
+    """The functions of a decoder. `lists` are the numbers of those that it appends to, `constants` what it uses."""
+
+    def __init__(self) -> None:
+        self.lists: set[int] = set()
+        self.constants: list[object] = []
+        self._done: list[str] = []
+        self._open: list[list[str]] = []  # lines of a function, below those of the functions it was begun within
+        self._indents: list[int] = []
+        self._functions = 0
+
+    def line(self, text: str) -> None:
+        self._open[-1].append(INDENT * self._indents[-1] + text)
+
+    def append(self, number: int, value: str) -> None:
+        """Append to a list."""
+        self.lists.add(number)
+        self.line(f"a{number}({value})")
+
+    def constant(self, value: object) -> str:
+        """What the text calls an object of ours."""
+        self.constants.append(value)
+        return f"k{len(self.constants) - 1}"
+
+    def number(self) -> None:
+        """Read a number into `v`, as it is written (zigzag)."""
+        self.line("v = b[p]; p += 1")
+        self.line("if v > 127: v, p = longer(b, p, v)")
+
+    def skip_number(self) -> None:
+        self.line("while b[p] > 127: p += 1")
+        self.line("p += 1")
+
+    def length(self) -> None:
+        """Read the length of a string into `v`, as it is written: twice as large."""
+        self.line("v = b[p]; p += 1")
+        self.line("if v & 129: v, p = length(b, p, v)")
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """What stands below a line that ends in a colon."""
+        self.line(head)
+        self._indents[-1] += 1
+        self.line("pass")  # there may be nothing to do for a value without bytes
+        yield
+        self._indents[-1] -= 1
+
+    @contextmanager
+    def function(self, arguments: str) -> Iterator[str]:
+        """A function of its own, beside the one it is begun within; its name."""
+        name = f"f{self._functions}"
+        self._functions += 1
+        self._open.append([])
+        self._indents.append(1)
+        with self.block(f"def {name}({arguments}):"):
+            yield name
+        self._done += self._open.pop()
+        self._indents.pop()
+
+    def text(self, answer: str) -> str:
+        """The whole program: a function `make` of ARGUMENTS that returns `answer`, names of functions."""
+        head = [f"def make({ARGUMENTS}):", f"{INDENT}run = budget.run"]
+        head += [f"{INDENT}a{number} = lists[{number}].append" for number in sorted(self.lists)]
+        head += [f"{INDENT}k{i} = constants[{i}]" for i in range(len(self.constants))]
+        return "\n".join([*head, *self._done, f"{INDENT}return {answer}", ""])

@@ -1,0 +1,133 @@
+"""An Avro object container file as a `SourceFile`: a row's pointer is its block's position and its ordinal there
+(docs/pointers.md)."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from sources.avro.codecs import UNPACKERS
+from sources.avro.container import HEAD_BYTES, HEADER_LIMIT, MAGIC, SYNC_BYTES, Block, Header, parse_block, parse_header
+from sources.avro.decoder import RowSchema, row_schema
+from sources.avro.failures import Beyond, Malformed
+from sources.avro.fetch import BlockLengths, fetch_rows
+from sources.avro.scan import scan_rows
+from sources.contract import Options, Split
+from sources.errors import DamagedSource, UnsupportedFormat
+from sources.ranges import PlainReader, name_of, read_ranges, size_of
+from sources.splits import even_splits
+
+FIRST_READ = 64 << 10  # bytes
+DIGEST_TAIL = 1 << 10  # bytes at the end that count for the digest: a writer may be told its sync marker
+SCHEMA_GROWTH = 30  # times a schema's text is what it takes in memory, about
+CODEC_KEY, SCHEMA_KEY = "avro.codec", "avro.schema"
+
+
+def open_avro(reader: PlainReader, _options: Options | None = None) -> "AvroFile":
+    """Reads the header, and the last bytes for the digest: one round of reads where it lies in the first 64 KB."""
+    path, size = name_of(reader), size_of(reader)
+    if size < len(MAGIC) + SYNC_BYTES:
+        raise DamagedSource(f"{size} bytes are too few for an Avro file", path, 0)
+    tail_bytes = min(size, DIGEST_TAIL)
+    head, tail = read_ranges(reader, [(0, min(size, FIRST_READ)), (size - tail_bytes, tail_bytes)])
+    if not head.startswith(MAGIC):
+        _refuse_magic(head[: len(MAGIC)], path)
+    try:
+        header = _header(reader, head, size)
+        codec = header.metadata.get(CODEC_KEY, b"null").decode("utf-8", "replace")
+        if codec not in UNPACKERS:
+            raise Beyond(f"codec {codec[:80]!r}, not one of {', '.join(UNPACKERS)}")
+        if SCHEMA_KEY not in header.metadata:
+            raise Malformed(f"the header has no {SCHEMA_KEY}")
+        schema = row_schema(header.metadata[SCHEMA_KEY])
+    except Malformed as error:
+        raise DamagedSource(f"the header cannot be read: {error}", path, 0) from error
+    except Beyond as error:
+        raise UnsupportedFormat(str(error), path, 0) from error
+    digest = hashlib.blake2b(repr((sorted(header.metadata.items()), header.sync, size)).encode(), digest_size=16)
+    digest.update(tail)
+    first = _first_block(head[header.end : header.end + HEAD_BYTES], header.end, size)
+    return AvroFile(header, codec, schema, size, digest.hexdigest(), first)
+
+
+def _refuse_magic(found: bytes, path: str) -> None:
+    if found[:3] == MAGIC[:3]:
+        raise UnsupportedFormat(f"an Avro file of version {found[3]}, not 1", path, 3)
+    raise DamagedSource(f"begins with {found!r}, an Avro file with {MAGIC!r}", path, 0)
+
+
+def _header(reader: PlainReader, head: bytes, size: int) -> Header:
+    """Reads on, in steps that grow, while the header is longer than what was read."""
+    most = min(size, HEADER_LIMIT)
+    while True:
+        try:
+            return parse_header(head[:most])
+        except IndexError:
+            if len(head) >= most:
+                if most < size:
+                    raise Beyond(f"a header of more than {most} bytes") from None
+                raise Malformed("the file ends within it") from None
+        more = min(8 * len(head), most) - len(head)
+        head += reader.read_range(len(head), more)
+
+
+def _first_block(head: bytes, offset: int, size: int) -> Block | None:
+    """What came of the first block with the header; a guess needs no more."""
+    try:
+        return parse_block(head, offset, size) if head else None
+    except (Malformed, Beyond):
+        return None
+
+
+class AvroFile:
+    """One Avro file, its header read. Safe to share between threads."""
+
+    rows = None  # the header does not say
+
+    def __init__(
+        self, header: Header, codec: str, schema: RowSchema, size: int, digest: str, first: Block | None
+    ) -> None:
+        """`first`: the block behind the header, where there is one."""
+        self._header = header
+        self._codec = codec
+        self._schema = schema
+        self._size = size
+        self._digest = digest
+        self._row_bytes = first.row_bytes if first else 1
+        self._lengths = BlockLengths(first)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in the first block."""
+        return self._row_bytes
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema.arrow
+
+    @property
+    def digest(self) -> str:
+        """Of the header, whose sync marker is random as a rule, and of the last KB."""
+        return self._digest
+
+    @property
+    def cache_bytes(self) -> int:
+        metadata = sum(len(key) + len(value) for key, value in self._header.metadata.items())
+        return metadata + SCHEMA_GROWTH * self._schema.text_bytes + self._lengths.cache_bytes
+
+    def scan_bytes(self, columns: Sequence[str]) -> int:
+        """The whole file: rows lie one behind the other."""
+        return self._size
+
+    def splits(self, target: int) -> list[Split]:
+        return even_splits(self._size, target)
+
+    def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+        """Of a split, the rows of the blocks that begin in it."""
+        decoder = self._schema.decoder(columns)
+        within = split or (0, self._size)
+        yield from scan_rows(reader, self._header, self._codec, self._schema.least, decoder, within)
+
+    def fetch(self, reader: PlainReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+        decoder = self._schema.decoder(columns)
+        return fetch_rows(reader, self._header, self._codec, self._schema.least, decoder, self._lengths, pointers)

@@ -1,0 +1,99 @@
+"""All rows of a file, or of a part of it, each with its pointer."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from sources.arrow_numbers import int32s, int64s
+from sources.avro.container import Block, Header, LongReads, block_at, check_block, first_block, payload_of
+from sources.avro.decoder import Batch, Decoder
+from sources.avro.records import at_block, check_end, unpack_records
+from sources.contract import Split
+from sources.errors import SourceError
+from sources.pointer_columns import with_pointers
+from sources.ranges import PlainReader
+
+BATCH_ROWS = 64 << 10
+BATCH_BYTES = 4 << 20  # of records: on their way to Arrow, as Python objects, they may take 40 times as much
+
+
+def scan_rows(
+    reader: PlainReader, header: Header, codec: str, least: int, decoder: Decoder, split: Split
+) -> Iterator[pa.RecordBatch]:
+    """`least`: bytes of the shortest row."""
+    reads = LongReads(reader, split[1])
+    most = min(BATCH_ROWS, decoder.most_rows)
+    pending = _Pending(decoder, reads.path)
+    blocks = _blocks(reads, header, codec, least, split)
+    while True:
+        try:
+            found = next(blocks, None)
+        except SourceError:
+            if pending.rows:  # of whole blocks, before the damage
+                yield pending.taken()
+            raise
+        if found is None:
+            break
+        block, records = found
+        position = row = 0
+        while row < block.rows:
+            position, row = pending.read(block, records, position, row, most)
+            if pending.rows >= most or pending.record_bytes >= BATCH_BYTES:
+                yield pending.taken()
+                pending = _Pending(decoder, reads.path)
+        check_end(block, records, position, reads.path)
+    if pending.rows:
+        yield pending.taken()
+
+
+def _blocks(reads: LongReads, header: Header, codec: str, least: int, split: Split) -> Iterator[tuple[Block, bytes]]:
+    """The blocks that begin in the split, with their records. The one behind them is looked at, too."""
+    begin, end = split
+    offset = first_block(reads, header, begin)
+    if offset >= end:
+        return
+    while offset < min(end, reads.size):
+        block = block_at(reads, offset)
+        payload = payload_of(reads, block, header.sync)
+        yield block, unpack_records(codec, block, payload, least, reads.path)
+        offset = block.end
+    if offset < reads.size:
+        check_block(reads, offset, header.sync)
+
+
+class _Pending:
+    """Rows that are to be a batch, and where they are from."""
+
+    def __init__(self, decoder: Decoder, path: str) -> None:
+        self._decoder = decoder
+        self._path = path
+        self._batch = Batch(decoder)
+        self._parts: list[tuple[Block, int, int]] = []  # block, first row, rows
+
+    @property
+    def rows(self) -> int:
+        return self._batch.rows
+
+    @property
+    def record_bytes(self) -> int:
+        return self._batch.bytes
+
+    def read(self, block: Block, records: bytes, position: int, row: int, most: int) -> tuple[int, int]:
+        """Read on in a block, until it ends or the batch is full: the position, and the row, that are next."""
+        stop = position + BATCH_BYTES - self.record_bytes
+        with at_block(self._path, block.offset):
+            position, done = self._batch.read(records, position, min(block.rows - row, most - self.rows), stop)
+        self._parts.append((block, row, done))
+        return position, row + done
+
+    def taken(self) -> pa.RecordBatch:
+        """The rows, with their pointers."""
+        with at_block(self._path, self._parts[0][0].offset):
+            arrays = self._batch.arrays()
+        counts = [rows for _, _, rows in self._parts]
+        offsets = np.repeat(np.array([block.offset for block, _, _ in self._parts], dtype=np.int64), counts)
+        sizes = np.repeat(np.array([block.row_bytes for block, _, _ in self._parts], dtype=np.int32), counts)
+        ordinals = np.concatenate([np.arange(row, row + rows, dtype=np.int32) for _, row, rows in self._parts])
+        columns = pa.RecordBatch.from_arrays(arrays, schema=self._decoder.schema)
+        return with_pointers(columns, int64s(offsets), int32s(ordinals), int32s(sizes))

@@ -1,0 +1,184 @@
+"""The schema in a file's header, as a graph of its types (Avro 1.12, "Schema Declaration", "Logical Types").
+
+Read as leniently as the bytes of the rows allow: names, symbols of enums and defaults are not judged, and a logical
+type that is not valid, or not known, counts as the type below it (as the specification has it).
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from sources.avro.failures import Beyond, Malformed
+
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+RECORDS = ("record", "error")
+MOST_NESTED = 200  # types one within the other, as they are declared
+DECIMAL_DIGITS = 76  # the most that Arrow has a type for
+LOGICAL = {  # what may be annotated with it; decimal has rules of its own
+    "date": ("int",),
+    "time-millis": ("int",),
+    "time-micros": ("long",),
+    "timestamp-millis": ("long",),
+    "timestamp-micros": ("long",),
+    "timestamp-nanos": ("long",),
+    "local-timestamp-millis": ("long",),
+    "local-timestamp-micros": ("long",),
+    "local-timestamp-nanos": ("long",),
+    "uuid": ("string", "fixed"),
+    "decimal": ("bytes", "fixed"),
+}
+UUID_BYTES = 16
+
+
+@dataclass(eq=False)
+class Leaf:
+    """A type without types in it. `kind` is a primitive's name, "fixed" or "enum"; `name` is what a union calls it."""
+
+    kind: str
+    name: str
+    size: int = 0  # bytes, of a fixed
+    symbols: tuple[str, ...] = ()
+    logical: str = ""
+    precision: int = 0
+    scale: int = 0
+
+
+@dataclass(eq=False)
+class Record:
+    name: str
+    fields: list[tuple[str, "Node"]] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Array:
+    items: "Node"
+    name: str = "array"
+
+
+@dataclass(eq=False)
+class Map:
+    values: "Node"
+    name: str = "map"
+
+
+@dataclass(eq=False)
+class Union:
+    branches: list["Node"]
+    name: str = "union"
+
+
+Node = Leaf | Record | Array | Map | Union
+
+
+def parse_schema(text: bytes) -> Node:
+    """The type of a row. A record that holds itself is a cycle in the graph."""
+    try:
+        declared = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"not JSON ({error})") from error
+    return _Names().node(declared, "", 0)
+
+
+class _Names:
+    """The named types seen so far, by full name."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Node] = {}
+
+    def node(self, declared: Any, namespace: str, depth: int) -> Node:
+        if depth > MOST_NESTED:
+            raise Beyond(f"types nested more than {MOST_NESTED} deep")
+        if isinstance(declared, str):
+            return self._named(declared, namespace)
+        if isinstance(declared, list):
+            if not declared:
+                raise Malformed("a union of no types")
+            return Union([self.node(branch, namespace, depth + 1) for branch in declared])
+        if not isinstance(declared, dict):
+            raise Malformed(f"{declared!r} is no type")
+        kind = declared.get("type")
+        if not isinstance(kind, str):
+            return self.node(kind, namespace, depth + 1)
+        if kind == "array":
+            return Array(self.node(declared.get("items"), namespace, depth + 1))
+        if kind == "map":
+            return Map(self.node(declared.get("values"), namespace, depth + 1))
+        if kind in RECORDS:
+            return self._record(declared, namespace, depth)
+        if kind == "enum":
+            return self._keep(declared, namespace, Leaf("enum", "", symbols=_symbols(declared)))[0]
+        if kind == "fixed":
+            size = declared.get("size")
+            if not _is_count(size):
+                raise Malformed(f"a fixed of size {size!r}")
+            return self._keep(declared, namespace, _annotated(Leaf("fixed", "", size=size), declared))[0]
+        if kind in PRIMITIVES:
+            return _annotated(Leaf(kind, kind), declared)
+        return self._named(kind, namespace)
+
+    def _named(self, name: str, namespace: str) -> Node:
+        if name in PRIMITIVES:
+            return Leaf(name, name)
+        for full in (f"{namespace}.{name}", name) if namespace and "." not in name else (name,):
+            if full in self._known:
+                return self._known[full]
+        raise Malformed(f"unknown type {name[:80]!r}")
+
+    def _keep(self, declared: dict[str, Any], namespace: str, node: Leaf | Record) -> tuple[Node, str]:
+        """Make a named type known; also the namespace within it."""
+        name, space = declared.get("name"), declared.get("namespace")
+        if not _is_text(name):
+            raise Malformed(f"a type without a name: {str(declared)[:80]}")
+        if "." in name:
+            space = name.rpartition(".")[0]
+        elif not isinstance(space, str):
+            space = namespace
+        node.name = name if "." in name or not space else f"{space}.{name}"
+        self._known[node.name] = node
+        return node, space
+
+    def _record(self, declared: dict[str, Any], namespace: str, depth: int) -> Node:
+        record = Record("")
+        _, space = self._keep(declared, namespace, record)
+        fields = declared.get("fields")
+        if not isinstance(fields, list):
+            raise Malformed(f"record {record.name} without fields")
+        for one in fields:
+            name = one.get("name") if isinstance(one, dict) else None
+            if not _is_text(name):
+                raise Malformed(f"record {record.name}: a field without a name")
+            # Some writers annotate the field in place of its type, which no reader takes for an annotation.
+            record.fields.append((name, self.node(one.get("type"), space, depth + 1)))
+        return record
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+
+
+def _symbols(declared: dict[str, Any]) -> tuple[str, ...]:
+    symbols = declared.get("symbols")
+    if not isinstance(symbols, list) or not all(map(_is_text, symbols)):
+        raise Malformed(f"an enum without symbols: {str(declared)[:80]}")
+    return tuple(symbols)
+
+
+def _annotated(leaf: Leaf, declared: dict[str, Any]) -> Leaf:
+    """The leaf with its logical type, where that is valid."""
+    logical = declared.get("logicalType")
+    if not isinstance(logical, str) or leaf.kind not in LOGICAL.get(logical, ()):
+        return leaf
+    if logical == "uuid" and leaf.kind == "fixed" and leaf.size != UUID_BYTES:
+        return leaf
+    if logical == "decimal":
+        precision, scale = declared.get("precision"), declared.get("scale", 0)
+        if not (_is_count(precision) and _is_count(scale) and max(scale, 1) <= precision <= DECIMAL_DIGITS):
+            return leaf
+        leaf.precision, leaf.scale = precision, scale
+    leaf.logical = logical
+    return leaf
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    """JSON can hold half of a surrogate pair, which is no text."""
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)

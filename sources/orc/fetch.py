@@ -1,0 +1,134 @@
+"""Some rows of some stripes: the bytes of their groups of rows, read together and decoded up to the last row wanted."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sources.arrow_numbers import int64s
+from sources.orc.bitpack import Ints
+from sources.orc.column import StripeStreams, TooMuch
+from sources.orc.columns import make_column
+from sources.orc.errors import naming
+from sources.orc.load import groups_of
+from sources.orc.schema import Type
+from sources.orc.stripe import StripeMeta, ranges_of, seekable
+from sources.orc.tail import Footer
+from sources.ranges import PlainReader, read_ranges
+
+TOGETHER = 64 << 20  # bytes asked for, and held, at once
+NEAR = 2  # groups of rows: no farther on, the rows between are passed over
+GAP_ROWS = 1024  # rows between two wanted ones that are decoded along with them
+GAP_BYTES = 64 << 10  # likewise
+PIECE = 64 << 10  # bytes read where a run goes on in the chunk after those that were read beforehand
+
+
+class Share(NamedTuple):
+    """Rows of one column that are read in one go. `slot`: the column's place in those asked for. `rows`: ordinals in
+    the stripe, rising, none before `group`. `ranges`: `(column, kind, begin, end)` in the streams."""
+
+    ordinal: int
+    meta: StripeMeta
+    slot: int
+    name: str
+    tree: Type
+    group: int
+    rows: Ints
+    ranges: list[tuple[int, int, int, int]]
+
+    @property
+    def size(self) -> int:
+        return sum(end - begin for _, _, begin, end in self.ranges)
+
+
+def plan(
+    footer: Footer, ordinal: int, meta: StripeMeta, asked: Sequence[tuple[str, Type]], rows: Ints
+) -> Iterator[Share]:
+    """The shares that give `rows` of a stripe, by column and then by row."""
+    groups = groups_of(footer.stripes[ordinal], footer)
+    for slot, (name, tree) in enumerate(asked):
+        with naming(f"column {name!r} in stripe {ordinal}", footer.stripes[ordinal].offset):
+            if groups > 1 and seekable(tree, meta, footer):
+                group_of = rows // footer.stride
+                for part in np.split(rows, np.flatnonzero(np.diff(group_of) > NEAR) + 1):
+                    first, last = int(part[0]) // footer.stride, int(part[-1]) // footer.stride
+                    ranges = list(ranges_of(tree, meta, footer, first, last, groups))
+                    yield Share(ordinal, meta, slot, name, tree, first, part, ranges)
+            else:
+                yield Share(ordinal, meta, slot, name, tree, 0, rows, list(ranges_of(tree, meta, footer, 0, 0, 1)))
+
+
+def read_shares(
+    reader: PlainReader, footer: Footer, shares: Sequence[Share], row_bytes: int
+) -> Iterator[tuple[int, pa.Array]]:
+    """`(slot, rows)` of each share; reads of about `TOGETHER` bytes a round."""
+    gap = min(GAP_ROWS, GAP_BYTES // row_bytes)
+    for batch in _together(shares):
+        opened: dict[int, StripeStreams] = {}
+        wanted: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
+        for share in batch:
+            opened.setdefault(share.ordinal, StripeStreams(reader, share.meta, footer, PIECE, forward=False))
+            for column, kind, begin, end in share.ranges:
+                if begin < end:
+                    wanted[share.ordinal, column, kind].append((begin, end))
+        held = []
+        for (ordinal, column, kind), spans in wanted.items():
+            stream = opened[ordinal].stream(column, kind)
+            held += [(stream, begin, end) for begin, end in _merged(spans)]
+        parts = read_ranges(reader, [(stream.offset + begin, end - begin) for stream, begin, end in held])
+        for (stream, begin, _), part in zip(held, parts, strict=True):
+            stream.hold(begin, part)
+        for share in batch:
+            place = footer.stripes[share.ordinal]
+            with naming(f"column {share.name!r} in stripe {share.ordinal}", place.offset):
+                yield share.slot, _rows(opened[share.ordinal], share, footer.stride, gap)
+
+
+def _rows(streams: StripeStreams, share: Share, stride: int, gap: int) -> pa.Array:
+    """The rows of a share; each alone where together they take too much."""
+    try:
+        return _pieces(streams, share, stride, gap)
+    except TooMuch:
+        return _pieces(streams, share, stride, -1)
+
+
+def _pieces(streams: StripeStreams, share: Share, stride: int, gap: int) -> pa.Array:
+    """The rows of a share, those between two that are `gap` at most decoded along. A `gap` of -1: each row alone."""
+    column = make_column(streams, share.tree, share.group)
+    position = share.group * stride
+    pieces = []
+    for part in np.split(share.rows, np.flatnonzero(np.diff(share.rows) > gap + 1) + 1):
+        first, last = int(part[0]), int(part[-1])
+        column.skip(first - position)
+        position = last + 1
+        streams.limited = last > first
+        values = column.read(position - first)
+        pieces.append(values if len(part) == len(values) else values.take(int64s(part - first)))
+    return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans, rising, those that meet as one."""
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _together(shares: Sequence[Share]) -> Iterator[list[Share]]:
+    """The shares in batches of about `TOGETHER` bytes, a share never split."""
+    batch: list[Share] = []
+    size = 0
+    for share in shares:
+        if batch and size + share.size > TOGETHER:
+            yield batch
+            batch, size = [], 0
+        batch.append(share)
+        size += share.size
+    if batch:
+        yield batch

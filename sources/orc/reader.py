@@ -1,0 +1,190 @@
+"""An ORC file as a `SourceFile`: the pointer of a row is its ordinal in the file (docs/pointers.md)."""
+
+import hashlib
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+
+from sources.arrow_numbers import int32s, int64s
+from sources.contract import Options, Split
+from sources.errors import DamagedSource, StalePointer, UnsupportedFormat
+from sources.orc.bitpack import Ints
+from sources.orc.errors import Damage, OrcError
+from sources.orc.fetch import Share, plan, read_shares
+from sources.orc.load import load_stripes
+from sources.orc.scan import scan_stripe
+from sources.orc.schema import Type, arrow_field
+from sources.orc.stripe import StripeMeta
+from sources.orc.tail import MAGIC, Footer, parse_footer, parse_postscript
+from sources.pointer_columns import with_pointers
+from sources.ranges import PlainReader, name_of, size_of
+from sources.splits import even_splits
+
+FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
+INT32_MAX = (1 << 31) - 1
+
+
+def open_orc(reader: PlainReader, _options: Options | None = None) -> "OrcFile":
+    """Reads postscript and footer: one read where they lie in the last 64 KB, else two."""
+    path, size = name_of(reader), size_of(reader)
+    if size <= len(MAGIC) + 1:
+        raise DamagedSource(f"{size} bytes are too few for an ORC file", path, 0)
+    tail = reader.read_range(max(size - FIRST_READ, 0), min(size, FIRST_READ))
+    length = tail[-1]
+    if length + 1 + len(MAGIC) > size:
+        raise DamagedSource(f"claims a postscript of {length} bytes, the file has {size}", path, size - 1)
+    with _reading(path, size - 1 - length, "the postscript cannot be read"):
+        postscript = parse_postscript(tail[-1 - length : -1])
+    start = size - 1 - length - postscript.footer_length
+    if start < len(MAGIC):
+        message = f"claims a footer of {postscript.footer_length} bytes, the file has {size}"
+        raise DamagedSource(message, path, size - 1 - length)
+    body = tail[start - size :] if size - start <= len(tail) else reader.read_range(start, size - start)
+    with _reading(path, start, "the footer cannot be read"):
+        footer = parse_footer(body[: postscript.footer_length], postscript, start)
+    return OrcFile(footer, size, hashlib.blake2b(body, digest_size=16).hexdigest())
+
+
+class OrcFile:
+    """One ORC file, its footer read. Safe to share between threads: what is learnt of stripes is added, never
+    changed."""
+
+    def __init__(self, footer: Footer, size: int, digest: str) -> None:
+        self._footer = footer
+        self._size = size
+        self._digest = digest
+        self._first_rows = np.array([stripe.first_row for stripe in footer.stripes], dtype=np.int64)
+        self._by_name: dict[str, Type] = {}
+        for name, tree in footer.columns:  # of columns that share a name the first is the one a name means
+            self._by_name.setdefault(name, tree)
+        self._schema = pa.schema([arrow_field(name, tree) for name, tree in footer.columns])
+        self._stripes: dict[int, StripeMeta] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def rows(self) -> int:
+        return self._footer.rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def digest(self) -> str:
+        """Of footer and postscript."""
+        return self._digest
+
+    @property
+    def cache_bytes(self) -> int:
+        footer = 2000 + 1000 * self._footer.types + 300 * len(self._footer.stripes)
+        return footer + sum(stripe.cache_bytes for stripe in list(self._stripes.values()))
+
+    @property
+    def row_bytes(self) -> int:
+        """Packed bytes a row, at least 1: what `scan` gives as `data_size`."""
+        total = sum(stripe.data_length for stripe in self._footer.stripes)
+        return min(max(total // max(self.rows, 1), 1), INT32_MAX)
+
+    def scan_bytes(self, columns: Sequence[str]) -> int:
+        """From the footer's statistics; where it does not tell, as if all columns were alike."""
+        asked = [self._by_name[name] for name in columns if name in self._by_name]
+        by_column = self._footer.disk_bytes
+        if sum(by_column):
+            return sum(sum(by_column[t.column : t.column + sum(1 for _ in t.tree())]) for t in asked)
+        total = sum(stripe.data_length for stripe in self._footer.stripes)
+        return total * len(asked) // max(len(self._by_name), 1)
+
+    def splits(self, target: int) -> list[Split]:
+        return even_splits(self._size, target)
+
+    def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+        """Of a split, the stripes whose first byte lies in it."""
+        path = name_of(reader)
+        asked = self._columns(columns, path)
+        schema = pa.schema([arrow_field(name, tree) for name, tree in asked])
+        begin, end = split or (0, self._size)
+        for ordinal, stripe in enumerate(self._footer.stripes):
+            if not stripe.rows or not begin <= stripe.offset < end:
+                continue
+            seen = 0
+            with _reading(path, stripe.offset, f"stripe {ordinal}"):
+                metas = load_stripes(reader, self._footer, {}, [ordinal], asked)
+                for arrays, rows in scan_stripe(reader, self._footer, stripe, metas[ordinal], asked):
+                    yield self._batch(arrays, schema, stripe.first_row + seen, rows)
+                    seen += rows
+
+    def _batch(self, arrays: Sequence[pa.Array], schema: pa.Schema, first: int, rows: int) -> pa.RecordBatch:
+        if arrays:
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        else:
+            batch = pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        return with_pointers(
+            batch,
+            int64s(np.arange(first, first + rows, dtype=np.int64)),
+            int32s(np.zeros(rows, dtype=np.int32)),
+            int32s(np.full(rows, self.row_bytes, dtype=np.int32)),
+        )
+
+    def fetch(self, reader: PlainReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+        path = name_of(reader)
+        asked = self._columns(columns, path)
+        rows, back = np.unique(self._ordinals(pointers, path), return_inverse=True)
+        if not asked:
+            return pa.Table.from_struct_array(pa.array([{}] * len(back), pa.struct([])))
+        pieces: list[list[pa.Array]] = [[] for _ in asked]
+        for slot, piece in self._fetched(reader, path, asked, rows):
+            pieces[slot].append(piece)
+        schema = pa.schema([arrow_field(name, tree) for name, tree in asked])
+        arrays = [pa.chunked_array(piece, field.type) for piece, field in zip(pieces, schema, strict=True)]
+        table = pa.Table.from_arrays(arrays, schema=schema)
+        in_order = len(back) == len(rows) and bool((back[1:] > back[:-1]).all())
+        return table if in_order else table.take(int64s(back))
+
+    def _fetched(
+        self, reader: PlainReader, path: str, asked: Sequence[tuple[str, Type]], rows: Ints
+    ) -> Iterator[tuple[int, pa.Array]]:
+        """`(place in the columns asked for, some rows of it)`, the rows of each column rising."""
+        ordinals, starts = np.unique(np.searchsorted(self._first_rows, rows, side="right") - 1, return_index=True)
+        parts = np.split(rows, starts[1:]) if len(rows) else []
+        with self._lock:
+            known = {ordinal: self._stripes[ordinal] for ordinal in ordinals.tolist() if ordinal in self._stripes}
+        first = self._footer.stripes[int(ordinals[0])].offset if len(rows) else 0
+        with _reading(path, first):
+            metas = load_stripes(reader, self._footer, known, ordinals.tolist(), asked)
+            with self._lock:
+                self._stripes.update(metas)
+            shares: list[Share] = []
+            for ordinal, part in zip(ordinals.tolist(), parts, strict=True):
+                local = part - self._footer.stripes[ordinal].first_row
+                shares += plan(self._footer, ordinal, metas[ordinal], asked, local)
+            yield from read_shares(reader, self._footer, shares, self.row_bytes)
+
+    def _columns(self, names: Sequence[str], path: str) -> list[tuple[str, Type]]:
+        for name in names:
+            if name not in self._by_name:
+                raise KeyError(f"{path}: no column {name!r}; it has {', '.join(self._by_name)}")
+            refusal = self._by_name[name].refusal
+            if refusal is not None:
+                raise UnsupportedFormat(f"column {name!r}: {refusal}", path)
+        return [(name, self._by_name[name]) for name in names]
+
+    def _ordinals(self, pointers: Sequence[tuple[int, int]], path: str) -> Ints:
+        for row, sub_offset in pointers:
+            if not 0 <= row < self.rows or sub_offset != 0:
+                message = f"no row at pointer ({row}, {sub_offset}), the file has {self.rows}: index it again"
+                raise StalePointer(message, path)
+        return np.array([row for row, _ in pointers], dtype=np.int64)
+
+
+@contextmanager
+def _reading(path: str, offset: int, what: str | None = None) -> Iterator[None]:
+    """Errors of the file's bytes, with what was read and where it lies."""
+    try:
+        yield
+    except OrcError as error:
+        kind = DamagedSource if isinstance(error, Damage) else UnsupportedFormat
+        message = str(error) if what is None else f"{what}: {error}"
+        raise kind(message, path, offset if error.offset is None else error.offset) from error

@@ -1,0 +1,78 @@
+"""The rows of one stripe from the first on, in batches."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from sources.orc.column import Column, StripeStreams, TooMuch
+from sources.orc.columns import make_column
+from sources.orc.errors import Damage, naming
+from sources.orc.load import groups_of
+from sources.orc.schema import Type
+from sources.orc.stripe import StripeMeta, ranges_of, seekable
+from sources.orc.tail import Footer, StripePlace
+from sources.ranges import PlainReader, read_ranges
+
+BATCH = 64 << 10  # rows
+BATCH_BYTES = 16 << 20  # what a batch is aimed at
+GROWTH = 4  # bytes in memory for one in the file: a guess, for the first batch
+BUFFERS = 64 << 20  # bytes of all streams held at a time
+PIECES = (256 << 10, 4 << 20)  # bytes of one stream: least, most
+
+
+def scan_stripe(
+    reader: PlainReader, footer: Footer, stripe: StripePlace, meta: StripeMeta, asked: Sequence[tuple[str, Type]]
+) -> Iterator[tuple[list[pa.Array], int]]:
+    """`(columns, rows)` of each batch. Where the row index begins a group, what it says is compared with what was read:
+    a fetch goes by it."""
+    groups = groups_of(stripe, footer)
+    checked = [groups > 1 and seekable(tree, meta, footer) for _, tree in asked]
+    streams, columns = _open(reader, footer, meta, asked, stripe)
+    size, row = min(max(BATCH_BYTES // (GROWTH * max(stripe.data_length // stripe.rows, 1)), 1), BATCH), 0
+    while row < stripe.rows:
+        count = min(size, stripe.rows - row)
+        if any(checked):
+            count = min(count, footer.stride - row % footer.stride)
+        streams.limited = count > 1
+        try:
+            arrays = []
+            for (name, _), column in zip(asked, columns, strict=True):
+                with naming(f"column {name!r}", stripe.offset):
+                    arrays.append(column.read(count))
+        except TooMuch:
+            size = max(count // 8, 1)
+            streams, columns = _open(reader, footer, meta, asked, stripe)
+            for column in columns:
+                column.skip(row)
+            continue
+        row += count
+        if any(checked) and row % footer.stride == 0 and row < stripe.rows:
+            for (name, _), column, check in zip(asked, columns, checked, strict=True):
+                if check and not column.check(row // footer.stride):
+                    message = f"column {name!r}: the row index says that row {row} of the stripe is elsewhere"
+                    raise Damage(message, stripe.offset)
+        held = sum(array.nbytes for array in arrays)
+        size = min(max(BATCH_BYTES * count // max(held, 1), 1), BATCH)
+        yield arrays, count
+
+
+def _open(
+    reader: PlainReader, footer: Footer, meta: StripeMeta, asked: Sequence[tuple[str, Type]], stripe: StripePlace
+) -> tuple[StripeStreams, list[Column]]:
+    """The columns, at the first row. The beginnings of all streams are read in one round."""
+    found: set[tuple[int, int]] = set()
+    for name, tree in asked:
+        with naming(f"column {name!r}", stripe.offset):
+            found |= {(column, kind) for column, kind, _, _ in ranges_of(tree, meta, footer, 0, 0, 1)}
+    least, most = PIECES
+    piece = min(max(BUFFERS // max(len(found), 1), least), most)
+    streams = StripeStreams(reader, meta, footer, piece, forward=True)
+    opened = [streams.stream(column, kind) for column, kind in sorted(found)]
+    parts = read_ranges(reader, [(each.offset, min(each.length, piece)) for each in opened if each.length])
+    for each, part in zip((each for each in opened if each.length), parts, strict=True):
+        each.hold(0, part)
+    columns = []
+    for name, tree in asked:
+        with naming(f"column {name!r}", stripe.offset):
+            columns.append(make_column(streams, tree, 0, tracked=True))
+    return streams, columns

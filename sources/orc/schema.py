@@ -1,0 +1,166 @@
+"""ORC's tree of types, and the Arrow types its columns come in."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sources.orc.errors import Damage, Unknown
+from sources.orc.protobuf import fields, message, number, numbers, text
+
+BOOLEAN, BYTE, SHORT, INT, LONG, FLOAT, DOUBLE, STRING, BINARY, TIMESTAMP = range(10)
+LIST, MAP, STRUCT, UNION, DECIMAL, DATE, VARCHAR, CHAR, INSTANT, GEOMETRY, GEOGRAPHY = range(10, 21)
+
+PLAIN: dict[int, pa.DataType] = {
+    BOOLEAN: pa.bool_(),
+    BYTE: pa.int8(),
+    SHORT: pa.int16(),
+    INT: pa.int32(),
+    LONG: pa.int64(),
+    FLOAT: pa.float32(),
+    DOUBLE: pa.float64(),
+    STRING: pa.string(),
+    VARCHAR: pa.string(),
+    CHAR: pa.string(),
+    BINARY: pa.binary(),
+    GEOMETRY: pa.binary(),
+    GEOGRAPHY: pa.binary(),
+    DATE: pa.date32(),
+}
+CHILDREN = {LIST: 1, MAP: 2}  # of kinds that have a fixed number of them
+DEEPEST = 150  # levels of nesting: each takes some of Python's stack
+MOST_BRANCHES = 127  # of a union: Arrow's type codes are of 7 bits
+MOST_DIGITS = 38  # of a decimal
+HIVE_11_DECIMAL = (38, 6)  # precision and scale where the type has none, as pyarrow has them
+
+
+class RawType(NamedTuple):
+    """A type as the footer has it; `subtypes` are ordinals."""
+
+    kind: int
+    subtypes: tuple[int, ...]
+    names: tuple[str, ...]
+    precision: int
+    scale: int
+    attributes: Mapping[str, str]
+
+
+class Type(NamedTuple):
+    """A type and those below it. `column` is its number in preorder: what streams, encodings and statistics go by.
+    `arrow` is null, and `refusal` says why, where it cannot be read."""
+
+    column: int
+    kind: int
+    children: tuple["Type", ...]
+    arrow: pa.DataType
+    scale: int
+    attributes: Mapping[str, str]
+    refusal: str | None = None
+
+    def tree(self) -> Iterator["Type"]:
+        """This type and all below it, in preorder."""
+        yield self
+        for child in self.children:
+            yield from child.tree()
+
+
+def read_type(data: bytes) -> RawType:
+    """A `Type` message."""
+    kind = precision = scale = 0
+    subtypes: list[int] = []
+    names: list[str] = []
+    attributes = {}
+    for field, value in fields(data):
+        if field == 1:
+            kind = number(value)
+        elif field == 2:
+            subtypes += numbers(value)
+        elif field == 3:
+            names.append(text(value))
+        elif field == 5:
+            precision = number(value)
+        elif field == 6:
+            scale = number(value)
+        elif field == 7:
+            pair = dict(fields(message(value)))
+            attributes[text(pair.get(1, b""))] = text(pair.get(2, b""))
+    return RawType(kind, tuple(subtypes), tuple(names), precision, scale, attributes)
+
+
+def columns_of(types: Sequence[RawType], wide: frozenset[int]) -> list[tuple[str, Type]]:
+    """The fields of the root struct. `wide`: columns of timestamps that nanoseconds in 64 bits do not reach."""
+    if not types:
+        raise Damage("no types")
+    root = types[0]
+    if root.kind != STRUCT:
+        raise Unknown(f"the root is of type kind {root.kind}, only structs are read")
+    _check(root)
+    found, follows = [], 1
+    for name, ordinal in zip(root.names, root.subtypes, strict=True):
+        tree = _tree(types, ordinal, follows, wide, 1)
+        follows = ordinal + sum(1 for _ in tree.tree())
+        found.append((name, tree))
+    if follows != len(types):
+        raise Damage(f"{len(types)} types, the tree has {follows}")
+    return found
+
+
+def arrow_field(name: str, tree: Type) -> pa.Field:
+    """The column in Arrow, the type's attributes (Iceberg's ids) as its metadata."""
+    return pa.field(name, tree.arrow, metadata=dict(tree.attributes) or None)
+
+
+def _check(raw: RawType) -> None:
+    if raw.kind == STRUCT and len(raw.names) != len(raw.subtypes):
+        raise Damage(f"a struct of {len(raw.subtypes)} fields with {len(raw.names)} names")
+    if raw.kind in CHILDREN and len(raw.subtypes) != CHILDREN[raw.kind]:
+        raise Damage(f"a type of kind {raw.kind} with {len(raw.subtypes)} children")
+    if raw.kind in PLAIN and raw.subtypes:
+        raise Damage(f"a type of kind {raw.kind} with children")
+
+
+def _tree(types: Sequence[RawType], ordinal: int, expected: int, wide: frozenset[int], depth: int) -> Type:
+    """Types stand in preorder: each child begins where the one before it ended."""
+    if ordinal != expected or ordinal >= len(types):
+        raise Damage(f"type {ordinal} stands where type {expected} of {len(types)} belongs")
+    if depth > DEEPEST:
+        raise Unknown(f"nested deeper than {DEEPEST}")
+    raw = types[ordinal]
+    _check(raw)
+    children, follows = [], ordinal + 1
+    for subtype in raw.subtypes:
+        child = _tree(types, subtype, follows, wide, depth + 1)
+        follows += sum(1 for _ in child.tree())
+        children.append(child)
+    refusal = next((child.refusal for child in children if child.refusal), None)
+    arrow, scale = pa.null(), 0
+    try:
+        if refusal is None:
+            arrow, scale = _arrow(raw, children, ordinal in wide)
+    except Unknown as error:
+        refusal = str(error)
+    return Type(ordinal, raw.kind, tuple(children), arrow, scale, raw.attributes, refusal)
+
+
+def _arrow(raw: RawType, children: Sequence[Type], wide: bool) -> tuple[pa.DataType, int]:
+    """`(Arrow type, decimal scale)`."""
+    if raw.kind in PLAIN:
+        return PLAIN[raw.kind], 0
+    if raw.kind in (TIMESTAMP, INSTANT):
+        return pa.timestamp("us" if wide else "ns", "UTC" if raw.kind == INSTANT else None), 0
+    if raw.kind == DECIMAL:
+        precision, scale = (raw.precision, raw.scale) if raw.precision else HIVE_11_DECIMAL
+        if precision > MOST_DIGITS or scale > precision:
+            raise Unknown(f"decimal({precision}, {scale}), {MOST_DIGITS} digits can be read")
+        return pa.decimal128(precision, scale), scale
+    if raw.kind == LIST:
+        return pa.list_(arrow_field("item", children[0])), 0
+    if raw.kind == MAP:
+        return pa.map_(children[0].arrow, children[1].arrow), 0
+    if raw.kind == STRUCT:
+        return pa.struct([arrow_field(name, child) for name, child in zip(raw.names, children, strict=True)]), 0
+    if raw.kind == UNION:
+        if not 0 < len(children) <= MOST_BRANCHES:
+            raise Unknown(f"a union of {len(children)} types, 1 to {MOST_BRANCHES} can be read")
+        return pa.dense_union([pa.field(f"_union_{i}", child.arrow) for i, child in enumerate(children)]), 0
+    raise Unknown(f"type kind {raw.kind} is not known")

@@ -1,0 +1,145 @@
+"""The bytes of one stream of a stripe: chunk by chunk as they lie in the file, and unpacked as they are read."""
+
+from bisect import bisect_right
+
+from sources.orc.codecs import HEADER, Codec
+from sources.orc.errors import Damage
+from sources.ranges import PlainReader
+
+PLAIN_PIECE = 64 << 10  # bytes of an unpacked stream given at a time
+
+
+class PackedStream:
+    """A stream in the file. Bytes that were read beforehand (`hold`) cost no read; others are read as they are wanted,
+    `piece` bytes at a time. Where `forward`, bytes before those read last are dropped."""
+
+    def __init__(self, reader: PlainReader, offset: int, length: int, codec: Codec, piece: int, forward: bool) -> None:
+        self.offset = offset
+        self.length = length
+        self._reader = reader
+        self._codec = codec
+        self._piece = piece
+        self._forward = forward
+        self._starts: list[int] = []
+        self._parts: list[bytes] = []
+        self._last: tuple[int, tuple[bytes, int]] = (-1, (b"", 0))  # the chunk unpacked last: neighbours share it
+
+    @property
+    def packed(self) -> bool:
+        return self._codec.packed
+
+    def hold(self, start: int, part: bytes) -> None:
+        """Bytes of the stream from `start` on. To be called in rising order."""
+        self._starts.append(start)
+        self._parts.append(part)
+
+    def chunk(self, at: int) -> tuple[bytes, int] | None:
+        """`(content, where the next chunk begins)` of the chunk that begins at `at`; None at the end."""
+        if at >= self.length:
+            if at == self.length:
+                return None
+            raise Damage(f"byte {at} of a stream of {self.length}")
+        if self._last[0] == at:
+            return self._last[1]
+        if not self.packed:
+            held = self._held(at)
+            content = held or self._read(at, min(PLAIN_PIECE, self.length - at))
+            found = content, at + len(content)
+        else:
+            if at + HEADER > self.length:
+                raise Damage("the stream ends in the header of a chunk")
+            header = self._read(at, HEADER)
+            after = at + HEADER + self._codec.chunk_length(header)
+            if after > self.length:
+                raise Damage(f"a chunk at byte {at} runs beyond the stream of {self.length}")
+            found = self._codec.unpack(header, self._read(at + HEADER, after - at - HEADER)), after
+        self._last = at, found
+        return found
+
+    def _read(self, at: int, length: int) -> bytes:
+        held = self._held(at)
+        if length <= len(held):
+            return held[:length]
+        fetched = self._reader.read_range(self.offset + at, min(max(length, self._piece), self.length - at))
+        if self._forward:
+            self._starts, self._parts = [], []
+        slot = bisect_right(self._starts, at)
+        self._starts.insert(slot, at)
+        self._parts.insert(slot, fetched)
+        return fetched[:length]
+
+    def _held(self, at: int) -> bytes:
+        """The bytes from `at` on that were read already."""
+        slot = bisect_right(self._starts, at) - 1
+        return self._parts[slot][at - self._starts[slot] :] if slot >= 0 else b""
+
+
+class ByteStream:
+    """The content of a stream from a position on. `data[position:]` is there already; `fill` gets more.
+
+    `coordinate` numbers the bytes of the content: what `tracked` streams compare the row index with."""
+
+    def __init__(self, stream: PackedStream, chunk: int = 0, offset: int = 0, tracked: bool = False) -> None:
+        """From byte `offset` of the content of the chunk at `chunk` (of a stream without chunks: from byte `chunk`)."""
+        self._stream = stream
+        self._next = chunk
+        self._chunks: dict[int, int] = {}  # coordinate of each chunk that was met, of a tracked stream
+        self.tracked = tracked
+        self._base = 0  # coordinate of data[0]
+        self.data = b""
+        self.position = 0
+        if offset:
+            self.fill()
+            if offset > len(self.data):
+                raise Damage(f"byte {offset} of a chunk of {len(self.data)}")
+            self.position = offset
+
+    @property
+    def coordinate(self) -> int:
+        return self._base + self.position
+
+    def coordinate_of(self, chunk: int, offset: int) -> int:
+        """The coordinate of a position in the row index; -1 where no chunk begins there."""
+        if not self._stream.packed:
+            return chunk
+        start = self._base + len(self.data) if chunk == self._next else self._chunks.get(chunk, -1)
+        return start + offset if start >= 0 else -1
+
+    def fill(self) -> bool:
+        """More bytes behind those that are left; False at the end."""
+        found = self._stream.chunk(self._next)
+        if found is None:
+            return False
+        if self.tracked:
+            self._chunks[self._next] = self._base + len(self.data)
+        content, self._next = found
+        self._base += self.position
+        self.data = self.data[self.position :] + content if self.position < len(self.data) else content
+        self.position = 0
+        return True
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes."""
+        end = self.position + count
+        if end <= len(self.data):
+            taken = self.data[self.position : end]
+            self.position = end
+            return taken
+        parts, missing = [], count
+        while missing:
+            part = self.data[self.position : self.position + missing]
+            parts.append(part)
+            self.position += len(part)
+            missing -= len(part)
+            if missing and not self.fill():
+                raise Damage(f"a stream ends {missing} bytes early")
+        return b"".join(parts)
+
+    def skip(self, count: int) -> None:
+        """Past the next `count` bytes."""
+        while count > len(self.data) - self.position:
+            count -= len(self.data) - self.position
+            self.position = len(self.data)
+            if not self.fill():
+                raise Damage(f"a stream ends {count} bytes early")
+        self.position += count

@@ -1,0 +1,105 @@
+"""Dates and timestamps: ORC's epochs, time zones and calendars."""
+
+import datetime as dt
+import re
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from sources.orc.bitpack import Ints
+from sources.orc.errors import Damage, Unknown
+
+EPOCH_2015 = 1_420_070_400  # seconds: what timestamps count from, in the writer's time zone
+DAY = 86_400  # seconds
+CYCLE = 146_097 * DAY  # seconds of 400 years
+FIRST_OF_PYTHON = -62_135_510_400  # 0001-01-02, and a day before the last, whatever the zone
+LAST_OF_PYTHON = 253_402_128_000
+FIRST_GREGORIAN = -141_427  # 1582-10-15, in days
+SECOND = 1_000_000_000  # nanoseconds
+SMALLEST_FRACTION = 999_999  # nanoseconds: above, writers rounded the seconds of instants before 1970 towards zero
+FURTHEST = {"ns": 9_223_372_035, "us": 9_223_372_036_853}  # seconds either way
+FIXED_OFFSET = re.compile(r"(?:GMT|UTC)([+-])(\d\d?):?(\d\d)?$")
+UNIVERSAL = ("", "UTC", "GMT", "Etc/UTC", "Z")  # an empty one: writers before 2014 did not say
+
+
+def rebased(days: Ints) -> Ints:
+    """Days whose dates before 1582-10-15 are of the Julian calendar, as days of the same dates in the Gregorian one."""
+    old = np.flatnonzero(days < FIRST_GREGORIAN)
+    if not len(old):
+        return days
+    # The Julian date of a day, counted from 1 March of the year 0 in leap cycles of 1461 days.
+    shifted = days[old] + 719_470
+    cycle, rest = np.divmod(shifted, 1461)
+    year_of_cycle = np.minimum(rest // 365, 3)
+    day_of_year = rest - 365 * year_of_cycle
+    year = 4 * cycle + year_of_cycle
+    out = days.copy()
+    out[old] = year * 365 + year // 4 - year // 100 + year // 400 + day_of_year - 719_468
+    return out
+
+
+def seconds_and_nanos(data: Ints, fractions: Ints) -> tuple[Ints, Ints]:
+    """`(seconds from 2015, nanoseconds)`: the lowest three bits of a fraction say how many zeros were taken off.
+    Of instants before 1970 pyarrow writes fractions below zero."""
+    zeros = fractions & 7
+    nanos = fractions >> 3
+    _check_fractions(nanos)
+    nanos = nanos * np.where(zeros, 10 ** (zeros + 1), 1)
+    _check_fractions(nanos)
+    return data, nanos
+
+
+def _check_fractions(nanos: Ints) -> None:
+    if len(nanos) and not -SECOND < int(nanos.min()) <= int(nanos.max()) < SECOND:
+        raise Damage("a fraction of a second or more")
+
+
+def ticks(seconds: Ints, nanos: Ints, zone: str, hybrid_calendar: bool, unit: str) -> Ints:
+    """Timestamps in `unit`, of the wall clock in the writer's `zone`. `seconds`: from 2015 there."""
+    furthest = FURTHEST[unit]
+    if len(seconds) and not -furthest < int(seconds.min()) <= int(seconds.max()) < furthest:
+        raise Unknown(f"a timestamp beyond what 64 bits hold in {unit}")
+    instants = seconds + (EPOCH_2015 - _offset(zone, EPOCH_2015))
+    instants = instants - ((instants < 0) & (nanos > SMALLEST_FRACTION))
+    clock = _wall_clock(instants, zone)
+    if hybrid_calendar and len(clock) and int(clock.min()) < FIRST_GREGORIAN * DAY:
+        days = clock // DAY
+        clock = clock + (rebased(days) - days) * DAY
+    if len(clock) and not -furthest <= int(clock.min()) <= int(clock.max()) <= furthest:
+        raise Unknown(f"a timestamp beyond what 64 bits hold in {unit}")
+    return clock * SECOND + nanos if unit == "ns" else clock * 1_000_000 + nanos // 1000
+
+
+def _offset(zone: str, instant: int) -> int:
+    """Seconds that the zone is ahead of UTC."""
+    return int(_wall_clock(np.array([instant], dtype=np.int64), zone)[0]) - instant
+
+
+def _wall_clock(instants: Ints, zone: str) -> Ints:
+    """What a clock in the zone shows, in seconds from 1970 on that clock."""
+    if zone in UNIVERSAL:
+        return instants
+    fixed = FIXED_OFFSET.match(zone)
+    if fixed is not None:
+        sign, hours, minutes = fixed.groups()
+        return instants + int(f"{sign}1") * (int(hours) * 3600 + int(minutes or 0) * 60)
+    days, day_of = np.unique(instants // DAY, return_inverse=True)
+    begins = np.array([_offset_at(zone, day * DAY) for day in days.tolist()], dtype=np.int64)
+    ends = np.array([_offset_at(zone, (day + 1) * DAY) for day in days.tolist()], dtype=np.int64)
+    offsets = begins[day_of]
+    for place in np.flatnonzero((begins != ends)[day_of]).tolist():  # on days when the clock is changed
+        offsets[place] = _offset_at(zone, int(instants[place]))
+    return instants + offsets
+
+
+@lru_cache(maxsize=1 << 16)
+def _offset_at(zone: str, instant: int) -> int:
+    """Seconds that the zone is ahead of UTC. pyarrow's own conversion knows no summer time after 2037."""
+    if instant > LAST_OF_PYTHON:  # the calendar repeats every 400 years
+        instant -= -(-(instant - LAST_OF_PYTHON) // CYCLE) * CYCLE
+    try:
+        found = dt.datetime.fromtimestamp(max(instant, FIRST_OF_PYTHON), ZoneInfo(zone)).utcoffset()
+    except (KeyError, ValueError, OSError) as error:
+        raise Unknown(f"the writer's time zone {zone!r} is not in this machine's database") from error
+    return 0 if found is None else found // dt.timedelta(seconds=1)

@@ -1,0 +1,79 @@
+"""Rows of files of compressed blocks, from their pointers. Each block is read and unpacked once.
+
+How long a block is, the lengths within it tell, one buffer after the other. So a guess is read at each block, all in
+one round, and in further rounds what is missing of the longer ones: nearly always one, as the values come last.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from sources.errors import StalePointer
+from sources.ranges import PlainReader, name_of, read_ranges, size_of
+from sources.sequence.blocks import KEY_LENGTHS, VALUE_LENGTHS, Block, Need, cells_of, lengths_of, measure
+from sources.sequence.layout import Layout
+from sources.sequence.record_fetch import TOGETHER, stale
+from sources.sequence.vints import Longs
+
+
+def fetch_blocks(
+    reader: PlainReader, layout: Layout, columns: Sequence[str], offsets: Longs, ordinals: Longs, guess: int
+) -> Iterator[tuple[Longs, list[pa.Array], int]]:
+    """`(ordinals of pointers, their columns, bytes of the block)`, each pointer once. Pointers rise and differ."""
+    path, size = name_of(reader), size_of(reader)
+    first = np.flatnonzero(np.append(True, offsets[1:] > offsets[:-1]))
+    ends = np.append(first[1:], len(offsets))
+    positions = offsets[first]
+    wrong = np.flatnonzero((positions < layout.header.end) | (positions > size - len(layout.header.marker)))
+    if len(wrong):
+        raise stale("the file's blocks do not reach there", path, positions[wrong[0]])
+    room = np.append(positions[1:], size) - positions  # up to the next block that is wanted
+    for ordinal, block, data in _blocks(reader, layout, positions.tolist(), np.minimum(room, guess).tolist(), guess):
+        rows = np.arange(first[ordinal], ends[ordinal], dtype=np.int64)
+        wanted, position = ordinals[rows], int(positions[ordinal])
+        if wanted[0] < 0 or wanted[-1] >= block.rows:
+            message = f"no row {wanted[0] if wanted[0] < 0 else wanted[-1]} in a block of {block.rows}"
+            raise StalePointer(f"{message}; was the file replaced?", path, position)
+        keys = values = None
+        if layout.wants_key(columns):
+            keys = cells_of(block, data, KEY_LENGTHS, position, layout, path).part(wanted)
+        else:
+            lengths_of(block, data, KEY_LENGTHS, position, layout, path)
+        if layout.wants_value(columns):
+            values = cells_of(block, data, VALUE_LENGTHS, position, layout, path).part(wanted)
+        yield rows, layout.arrays(columns, keys, values, path, offsets[rows]), block.length
+
+
+def _blocks(
+    reader: PlainReader, layout: Layout, positions: list[int], lengths: list[int], guess: int
+) -> Iterator[tuple[int, Block, bytes]]:
+    """`(ordinal, block, its bytes)`, in the order in which they are complete; `lengths` are read of each at first."""
+    path, size = name_of(reader), size_of(reader)
+    wanted = list(enumerate(lengths))  # ordinal of a block, and the bytes of it to have
+    held: dict[int, bytes] = {}
+    while wanted:
+        share, total = 0, 0
+        while share < len(wanted) and (not share or total + wanted[share][1] <= TOGETHER):
+            total += wanted[share][1]
+            share += 1
+        now, wanted = wanted[:share], wanted[share:]
+        kept = [held.pop(ordinal, b"") for ordinal, _ in now]
+        ranges = [(positions[i] + len(have), length - len(have)) for (i, length), have in zip(now, kept, strict=True)]
+        longer = []
+        for (ordinal, _), have, more in zip(now, kept, read_ranges(reader, ranges), strict=True):
+            data, position = have + more, positions[ordinal]
+            if not have and not data.startswith(layout.header.marker):
+                raise stale("no block begins there", path, position)
+            block = measure(data, 0, position, layout, path, size)
+            if isinstance(block, Block):
+                yield ordinal, block, data
+                continue
+            held[ordinal] = data
+            longer.append((ordinal, _next_read(block, position, size, guess)))
+        wanted = longer + wanted
+
+
+def _next_read(need: Need, position: int, size: int, guess: int) -> int:
+    """Bytes to have of a block of which more is needed: all of it where that is known."""
+    return need.length if need.whole else min(need.length + guess, size - position)

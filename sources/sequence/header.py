@@ -1,0 +1,137 @@
+"""The head of a SequenceFile (org.apache.hadoop.io.SequenceFile, "SequenceFile Formats").
+
+    SEQ, version byte        4 to 6
+    key class, value class   Text: a vint and so many bytes of UTF-8
+    compressed, in blocks    a byte each, 0 or 1
+    codec class              Text, if compressed and version >= 5; version 4 means DefaultCodec
+    metadata                 version 6: a count in four bytes, and so many pairs of Text
+    sync marker              16 bytes
+
+The marker comes again between records, behind an escape of four bytes FF.
+"""
+
+from dataclasses import dataclass
+
+from sources.errors import DamagedSource, UnsupportedFormat
+from sources.ranges import PlainReader, name_of, size_of
+from sources.sequence.vints import one_vint
+
+MAGIC = b"SEQ"
+FIRST_READ = 64 << 10  # bytes: nearly every header lies in them, and the first records
+LONGEST = 16 << 20  # bytes of a header
+SYNC = 16  # bytes
+ESCAPE = b"\xff\xff\xff\xff"
+OLDEST, CODEC_NAMED, WITH_METADATA, NEWEST = 4, 5, 6, 6
+DEFAULT_CODEC = "org.apache.hadoop.io.compress.DefaultCodec"
+RCFILE = "RCFile"
+
+
+@dataclass(frozen=True)
+class Header:
+    """`codec` is None where nothing is compressed; `in_blocks`: many records are compressed together. `end`: where the
+    first record, or the escape before it, begins."""
+
+    key_class: str
+    value_class: str
+    codec: str | None
+    in_blocks: bool
+    sync: bytes
+    end: int
+
+    @property
+    def marker(self) -> bytes:
+        """The sync marker as it stands between records: behind its escape."""
+        return ESCAPE + self.sync
+
+
+class _CutShort(Exception):
+    """More bytes are needed to read the header."""
+
+
+def read_header(reader: PlainReader) -> tuple[Header, bytes]:
+    """The header, and the first bytes of the file: it, and what came with it."""
+    path, size = name_of(reader), size_of(reader)
+    head = reader.read_range(0, min(size, FIRST_READ))
+    while True:
+        try:
+            return _Cursor(head, path).header(), head
+        except _CutShort:
+            if len(head) == size:
+                raise DamagedSource(f"ends within its header, after {size} bytes", path, size) from None
+            if len(head) >= LONGEST:
+                raise DamagedSource(f"claims a header of more than {LONGEST} bytes", path, 0) from None
+        head += reader.read_range(len(head), min(size, 8 * len(head), LONGEST) - len(head))
+
+
+class _Cursor:
+    def __init__(self, data: bytes, path: str) -> None:
+        self._data = data
+        self._path = path
+        self._at = 0
+
+    def header(self) -> Header:
+        magic = self._take(len(MAGIC) + 1)
+        if magic[:-1] != MAGIC:
+            if magic[:-1] == b"RCF":
+                raise self._rcfile()
+            raise DamagedSource(f"begins with {magic[:-1]!r}, a SequenceFile with {MAGIC!r}", self._path, 0)
+        version = magic[-1]
+        if not OLDEST <= version <= NEWEST:
+            message = f"a SequenceFile of version {version}; those of {OLDEST} to {NEWEST} can be read"
+            raise UnsupportedFormat(message, self._path, len(MAGIC))
+        key_class, value_class = self._name("key class"), self._name("value class")
+        if RCFILE in key_class:
+            raise self._rcfile()
+        compressed, in_blocks = self._flag(), self._flag()
+        if in_blocks and not compressed:
+            raise self._damaged("is in compressed blocks and not compressed")
+        codec = None
+        if compressed:
+            codec = self._name("codec class") if version >= CODEC_NAMED else DEFAULT_CODEC
+        if version >= WITH_METADATA:
+            self._skip_metadata()
+        sync = self._take(SYNC)
+        return Header(key_class, value_class, codec, in_blocks, sync, self._at)
+
+    def _rcfile(self) -> UnsupportedFormat:
+        return UnsupportedFormat("a Hive RCFile, no SequenceFile: its rows lie in columns", self._path)
+
+    def _damaged(self, what: str) -> DamagedSource:
+        return DamagedSource(f"the header {what}", self._path, self._at)
+
+    def _take(self, length: int) -> bytes:
+        if self._at + length > len(self._data):
+            raise _CutShort
+        self._at += length
+        return self._data[self._at - length : self._at]
+
+    def _text(self, what: str) -> bytes:
+        found = one_vint(self._data, self._at)
+        if found is None:
+            raise _CutShort
+        length, size = found
+        if not 0 <= length <= LONGEST:
+            raise self._damaged(f"claims a {what} of {length} bytes")
+        self._take(size)
+        return self._take(length)
+
+    def _name(self, what: str) -> str:
+        begin, name = self._at, self._text(what)
+        try:
+            return name.decode()
+        except UnicodeDecodeError:
+            raise DamagedSource(f"the header's {what} is not UTF-8: {name[:80]!r}", self._path, begin) from None
+
+    def _flag(self) -> bool:
+        flag = self._take(1)[0]
+        if flag > 1:
+            self._at -= 1
+            raise self._damaged(f"has a flag of {flag}, where 0 or 1 belongs")
+        return flag == 1
+
+    def _skip_metadata(self) -> None:
+        count = int.from_bytes(self._take(4), "big", signed=True)
+        if not 0 <= count <= LONGEST // 2:  # a pair takes two bytes at least
+            raise self._damaged(f"claims {count} pairs of metadata")
+        for _ in range(2 * count):
+            self._text("piece of metadata")

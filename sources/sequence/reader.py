@@ -1,0 +1,171 @@
+"""A SequenceFile as a `SourceFile`: the pointer of a row is its record, or its block and place there."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from sources.arrow_numbers import int64s
+from sources.contract import Options, Split
+from sources.errors import SourceError, StalePointer
+from sources.ranges import PlainReader, name_of, size_of
+from sources.sequence.block_fetch import fetch_blocks
+from sources.sequence.blocks import Block, measure, scan_blocks
+from sources.sequence.codecs import codec_named
+from sources.sequence.header import FIRST_READ, read_header
+from sources.sequence.layout import Layout
+from sources.sequence.record_fetch import fetch_records, stale
+from sources.sequence.records import scan_records, walk
+from sources.sequence.value_columns import value_columns
+from sources.sequence.vints import Longs
+from sources.sequence.window import Window
+from sources.splits import even_splits
+
+INT32_MAX = (1 << 31) - 1
+RECORD_GUESS = (8 << 10, 1 << 20)  # bytes read at a record: twice the mean, but at least and at most so many
+BLOCK_GUESS = (64 << 10, 4 << 20)  # bytes read at a block: as the longest one seen, but at least and at most so many
+UNSEEN_BLOCK = 256 << 10  # bytes read at a block of a file of which none has been seen whole
+FIXED_BYTES = 4 << 10  # of memory that an open file takes, beside its header
+
+
+def open_sequence(reader: PlainReader, options: Options | None = None) -> "SequenceFile":
+    """Reads the first 64 KB: header, and the first records for their mean length. `options`: `value_format`, `schema`,
+    `delimiter` (value_columns.py)."""
+    header, head = read_header(reader)
+    path = name_of(reader)
+    inflate = None if header.codec is None else codec_named(header.codec, path)
+    layout = Layout(header, inflate, value_columns(options or {}, header.value_class, path))
+    return SequenceFile(layout, size_of(reader), head, path)
+
+
+class SequenceFile:
+    """One SequenceFile, its header read. Safe to share between threads: a guess at lengths is all that ever changes."""
+
+    def __init__(self, layout: Layout, size: int, head: bytes, path: str) -> None:
+        self._layout = layout
+        self._size = size
+        self._digest = hashlib.blake2b(head[:FIRST_READ], digest_size=16).hexdigest()
+        self._row_bytes, self._guess = _sampled(layout, size, head, path)
+
+    @property
+    def rows(self) -> None:
+        """Only a scan can tell."""
+        return None
+
+    @property
+    def row_bytes(self) -> int:
+        """Mean bytes of the first records, or of those of the first block."""
+        return self._row_bytes
+
+    @property
+    def schema(self) -> pa.Schema:
+        """`key` and `value`, or `key` and the columns that values are parsed into."""
+        return self._layout.schema
+
+    @property
+    def digest(self) -> str:
+        """Of the first 64 KB: the sync marker in them differs from file to file."""
+        return self._digest
+
+    @property
+    def cache_bytes(self) -> int:
+        return FIXED_BYTES + self._layout.header.end
+
+    def scan_bytes(self, columns: Sequence[str]) -> int:
+        """All of the file, whatever is asked of it."""
+        return self._size if any(name in self.schema.names for name in columns) else 0
+
+    def splits(self, target: int) -> list[Split]:
+        return even_splits(self._size, target)
+
+    def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+        """Of a split, the blocks, or the runs of records behind a sync marker, that begin in it (Hadoop's rule)."""
+        self._check(columns, reader)
+        scan = scan_blocks if self._layout.header.in_blocks else scan_records
+        yield from scan(reader, self._layout, columns, split or (0, self._size))
+
+    def fetch(self, reader: PlainReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+        """Near records are read together, each block once; one round of reads, and a second for what is longer than
+        was to be thought. `StalePointer` where no record or block begins."""
+        self._check(columns, reader)
+        fields = pa.schema([self.schema.field(name) for name in columns])
+        if not len(pointers):
+            return fields.empty_table()
+        offsets, ordinals, back = _distinct(pointers, name_of(reader))
+        taken: list[Longs] = []
+        batches: list[pa.RecordBatch] = []
+        for rows, arrays in self._fetched(reader, columns, offsets, ordinals):
+            taken.append(rows)
+            batches.append(pa.RecordBatch.from_arrays(arrays, schema=fields))
+        if not len(columns):
+            return pa.Table.from_struct_array(pa.array([{}] * len(back), pa.struct([])))
+        place = np.empty(len(offsets), dtype=np.int64)
+        place[np.concatenate(taken)] = np.arange(len(offsets))
+        order = place[back]
+        table = pa.Table.from_batches(batches, fields)
+        in_order = len(order) == len(offsets) and bool((order[1:] > order[:-1]).all())
+        return table if in_order else table.take(int64s(order))
+
+    def _fetched(
+        self, reader: PlainReader, columns: Sequence[str], offsets: Longs, ordinals: Longs
+    ) -> Iterator[tuple[Longs, list[pa.Array]]]:
+        if not self._layout.header.in_blocks:
+            if ordinals.any():
+                bad = np.flatnonzero(ordinals)[0]
+                message = f"{ordinals[bad]} as second number of a pointer; here each record stands alone"
+                raise stale(message, name_of(reader), offsets[bad])
+            yield from fetch_records(reader, self._layout, columns, offsets, self._guess)
+            return
+        for rows, arrays, length in fetch_blocks(reader, self._layout, columns, offsets, ordinals, self._guess):
+            self._guess = max(self._guess, min(length, BLOCK_GUESS[1]))
+            yield rows, arrays
+
+    def _check(self, columns: Sequence[str], reader: PlainReader) -> None:
+        for name in columns:
+            if name not in self.schema.names:
+                raise KeyError(f"{name_of(reader)}: no column {name!r}; it has {', '.join(self.schema.names)}")
+
+
+def _distinct(pointers: Sequence[tuple[int, int]], path: str) -> tuple[Longs, Longs, Longs]:
+    """Offsets and second numbers of the pointers, sorted, each once; and for each pointer given its ordinal there."""
+    try:
+        pairs = np.array(pointers, dtype=np.int64).reshape(-1, 2)
+    except OverflowError:
+        raise StalePointer("a pointer beyond 64 bits", path) from None
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    sorted_pairs = pairs[order]
+    fresh = np.append(True, (sorted_pairs[1:] != sorted_pairs[:-1]).any(axis=1))
+    back = np.empty(len(pairs), dtype=np.int64)
+    back[order] = np.cumsum(fresh) - 1
+    return sorted_pairs[fresh, 0], sorted_pairs[fresh, 1], back
+
+
+def _sampled(layout: Layout, size: int, head: bytes, path: str) -> tuple[int, int]:
+    """Mean bytes of a row, and bytes to read at a pointer, from the head of the file. Damage in it is for scan and
+    fetch to tell, behind the rows before it."""
+    header = layout.header
+    try:
+        if header.in_blocks:
+            return _sampled_block(layout, size, head, path)
+        window = Window(path, size, 0, size, head)
+        walked = walk(window, header.end, header.sync)
+    except SourceError:
+        return 1, RECORD_GUESS[0]
+    rows = len(walked.starts)
+    mean = (walked.position - header.end) // rows if rows else walked.need
+    return min(max(mean, 1), INT32_MAX), _within(2 * mean, RECORD_GUESS)
+
+
+def _sampled_block(layout: Layout, size: int, head: bytes, path: str) -> tuple[int, int]:
+    end = layout.header.end
+    if end == size:
+        return 1, BLOCK_GUESS[0]
+    block = measure(head, end, end, layout, path, size)
+    mean = min(max(block.length // max(block.rows, 1), 1), INT32_MAX)
+    known = isinstance(block, Block) or block.whole
+    return mean, _within(block.length, BLOCK_GUESS) if known else UNSEEN_BLOCK
+
+
+def _within(value: int, bounds: tuple[int, int]) -> int:
+    return min(max(value, bounds[0]), bounds[1])

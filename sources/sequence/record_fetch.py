@@ -1,0 +1,138 @@
+"""Rows of files whose records stand alone, from their pointers.
+
+How long a record is, only its first bytes tell. So a guess is read at each pointer, near ones together, all in one
+round; and the records that turn out longer, whole, in a second.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sources.errors import StalePointer, UnsupportedFormat
+from sources.ranges import PlainReader, name_of, read_ranges, size_of
+from sources.sequence.codecs import LARGEST
+from sources.sequence.layout import Layout
+from sources.sequence.records import HEAD, MARKER, UNPACK_HEAD, decoded
+from sources.sequence.vints import Longs
+from sources.sequence.writables import numbers_at
+
+TOGETHER = 64 << 20  # bytes asked for, and held, at once
+BEFORE = 128 << 10  # bytes read before a record whose own bytes prove nothing: Hadoop writes a marker every 100 KB
+
+
+def fetch_records(
+    reader: PlainReader, layout: Layout, columns: Sequence[str], offsets: Longs, guess: int
+) -> Iterator[tuple[Longs, list[pa.Array]]]:
+    """`(ordinals of offsets, their columns)`, each once. `offsets` rise and differ; `guess`: bytes."""
+    size = size_of(reader)
+    outside = np.flatnonzero((offsets < layout.header.end) | (offsets > size - HEAD))
+    if len(outside):
+        raise stale("the file's records do not reach there", name_of(reader), offsets[outside[0]])
+    begins = offsets if layout.tells_its_records else np.maximum(offsets - BEFORE, layout.header.end)
+    ends = np.minimum(offsets + guess, size)
+    rows = np.arange(len(offsets), dtype=np.int64)
+    for share in _shares(ends - np.maximum(begins, np.append(0, ends[:-1]))):
+        held = _Held(reader, begins[share], ends[share])
+        records, lengths = _records(held, layout, offsets[share])
+        stops = records + HEAD + lengths
+        whole = stops <= held.stops
+        yield from _rows(held, layout, columns, records, whole, rows[share])
+        cut = np.flatnonzero(~whole)
+        for part in _shares((stops - records)[cut]):
+            few = cut[part]
+            again = _Held(reader, begins[share][few], stops[few])
+            yield from _rows(again, layout, columns, records[few], np.full(len(few), True), rows[share][few])
+
+
+def stale(why: str, path: str, offset: int) -> StalePointer:
+    return StalePointer(f"no row begins here: {why}; was the file replaced?", path, int(offset))
+
+
+def _shares(sizes: Longs) -> Iterator[slice]:
+    """Runs of about `TOGETHER` bytes."""
+    if not len(sizes):
+        return
+    share = (np.cumsum(sizes) - sizes) // TOGETHER
+    cuts = [0, *(np.flatnonzero(np.diff(share)) + 1).tolist(), len(sizes)]
+    for begin, end in pairwise(cuts):
+        yield slice(begin, end)
+
+
+class _Held:
+    """Ranges of the file in memory, one behind the other, those joined that touch. For each range asked for: `begins`
+    and `stops`, what of the file is held around it; `shifts`, from a position in the file to that in `data`."""
+
+    def __init__(self, reader: PlainReader, begins: Longs, ends: Longs) -> None:
+        self.path = name_of(reader)
+        self.size = size_of(reader)
+        ends = np.maximum.accumulate(ends)  # what is no record may claim to reach beyond the next
+        first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
+        last = np.append(first[1:], len(begins)) - 1
+        lengths = ends[last] - begins[first]
+        parts = read_ranges(reader, list(zip(begins[first].tolist(), lengths.tolist(), strict=True)))
+        self.data = parts[0] if len(parts) == 1 else b"".join(parts)
+        counts = last - first + 1
+        self.begins = np.repeat(begins[first], counts)
+        self.stops = np.repeat(ends[last], counts)
+        self.shifts = np.repeat(np.cumsum(lengths) - lengths - begins[first], counts)
+
+
+def _records(held: _Held, layout: Layout, offsets: Longs) -> tuple[Longs, Longs]:
+    """Where in the file the records begin to which the pointers point, and the bytes of their keys and values."""
+    marked = np.flatnonzero(numbers_at(held.data, ">i4", offsets + held.shifts) == -1)
+    records = offsets.copy()
+    records[marked] += MARKER
+    _refuse(held, offsets, records > held.size - HEAD, "the file ends there")
+    sync = np.frombuffer(layout.header.sync, dtype=">i8")
+    for word, behind in zip(sync, (4, 12), strict=True):
+        there = numbers_at(held.data, ">i8", offsets[marked] + held.shifts[marked] + behind)
+        _refuse(held, offsets[marked], there != word, "another sync marker than the file's is there")
+    lengths = numbers_at(held.data, ">i4", records + held.shifts).astype(np.int64)
+    keys = numbers_at(held.data, ">i4", records + held.shifts + 4)
+    _refuse(held, offsets, (keys < 0) | (keys > lengths), "the lengths of key and record make none")
+    _refuse(held, offsets, records + HEAD + lengths > held.size, "the file has fewer bytes than it would take")
+    if lengths.max() > LARGEST - HEAD:
+        where = int(offsets[np.argmax(lengths)])
+        raise UnsupportedFormat(f"a record of {lengths.max()} bytes; the limit is {LARGEST}", held.path, where)
+    return records, lengths
+
+
+def _refuse(held: _Held, offsets: Longs, wrong: NDArray[np.bool_], why: str) -> None:
+    bad = np.flatnonzero(wrong)
+    if len(bad):
+        raise stale(why, held.path, offsets[bad[0]])
+
+
+def _rows(
+    held: _Held, layout: Layout, columns: Sequence[str], records: Longs, whole: NDArray[np.bool_], rows: Longs
+) -> Iterator[tuple[Longs, list[pa.Array]]]:
+    """Of the records that are `whole`."""
+    starts = (records + held.shifts)[whole]
+    if not layout.tells_its_records:
+        for begin, record, shift in np.stack([held.begins, records, held.shifts], axis=1)[whole].tolist():
+            if not _is_reached(held, layout, begin, record, shift):
+                raise stale("the records before it end elsewhere", held.path, record)
+    for part, _, arrays in decoded(layout, columns, held.data, starts, records[whole], held.path, check=True):
+        yield rows[whole][part], arrays
+
+
+def _is_reached(held: _Held, layout: Layout, begin: int, record: int, shift: int) -> bool:
+    """Whether the lengths of records lead to the one at `record` from the last marker before it, or from the head of
+    the file; true where what is held, from `begin` on, has neither."""
+    marker = layout.header.marker
+    at, goal = held.data.rfind(marker, begin + shift, record + shift), record + shift
+    if at >= 0:
+        at += len(marker)
+    elif begin == layout.header.end:
+        at = begin + shift
+    else:
+        return True
+    while at < goal:
+        length, _ = UNPACK_HEAD(held.data, at)
+        if length < 0:
+            return False
+        at += HEAD + length
+    return at == goal

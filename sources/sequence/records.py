@@ -1,0 +1,149 @@
+"""Files whose records stand alone, their values plain or compressed one by one.
+
+    record        four bytes: length of key and value; four bytes: length of the key; key; value
+    sync marker   now and then before a record: four bytes FF, the 16 bytes of the header
+
+All lengths have the highest byte first. The pointer of a row is where its record begins, or the marker before it.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sources.arrow_numbers import int32s, int64s
+from sources.contract import Split
+from sources.errors import DamagedSource, SourceError
+from sources.pointer_columns import with_pointers
+from sources.ranges import PlainReader, name_of, size_of
+from sources.sequence.header import ESCAPE, SYNC
+from sources.sequence.layout import BATCH_ROWS, Layout
+from sources.sequence.vints import Longs
+from sources.sequence.window import Window, first_run
+from sources.sequence.writables import Cells, numbers_at
+
+HEAD = 8  # bytes: the two lengths
+MARKER = len(ESCAPE) + SYNC
+NO_MARKER = "here must be the file's sync marker, and is not"
+INT32_MAX = (1 << 31) - 1
+UNPACK = struct.Struct(">i").unpack_from
+UNPACK_HEAD = struct.Struct(">ii").unpack_from
+
+
+class Walked(NamedTuple):
+    """The whole records of a window: `starts` within it; `marked`, the ordinals of those behind a sync marker.
+    `position`: in the file, behind the last of them. `need`: bytes from there that the next one takes, 0 where there
+    is none, the file or the split having ended. `failure`: what is wrong with the next one."""
+
+    starts: list[int]
+    marked: list[int]
+    position: int
+    need: int = 0
+    failure: SourceError | None = None
+
+
+def walk(window: Window, position: int, sync: bytes) -> Walked:
+    """From one record to the next, which only its length leads to."""
+    data, base = window.data, window.base
+    starts: list[int] = []
+    marked: list[int] = []
+    add, limit, length = starts.append, len(data) - 4, -1
+    at = done = position - base
+    while at <= limit:
+        (length,) = UNPACK(data, at)
+        if length < 0:
+            if length != -1:
+                below = DamagedSource(f"a record claims {length} bytes", window.path, base + at)
+                return Walked(starts, marked, base + done, failure=below)
+            if at + MARKER > len(data):
+                break
+            if data[at + 4 : at + MARKER] != sync:
+                other = DamagedSource(NO_MARKER, window.path, base + at)
+                return Walked(starts, marked, base + done, failure=other)
+            if base + at >= window.end:
+                return Walked(starts, marked, base + done)
+            marked.append(len(starts))
+            at += MARKER
+            if base + at == window.size:  # a marker is the last thing in the file
+                done = at
+            continue
+        after = at + HEAD + length
+        if after > len(data):
+            break
+        add(at)
+        at = done = after
+    if base + done == window.size:
+        return Walked(starts, marked, base + done)
+    if at > limit:
+        what, takes = "the length of a record", 4
+    elif length < 0:
+        what, takes = "a sync marker", MARKER
+    else:
+        what, takes = "a record", HEAD + length
+    failure = window.lacks(base + at, takes, what)
+    return Walked(starts, marked, base + done, at - done + takes, failure)
+
+
+def scan_records(reader: PlainReader, layout: Layout, columns: Sequence[str], split: Split) -> Iterator[pa.RecordBatch]:
+    position = first_run(reader, layout.header, split)
+    if position is None:
+        return
+    window = Window(name_of(reader), size_of(reader), position, split[1])
+    fields = pa.schema([layout.schema.field(name) for name in columns])
+    while True:
+        walked = walk(window, position, layout.header.sync)
+        starts = np.array(walked.starts, dtype=np.int64)
+        offsets = starts + window.base
+        marked = np.array(walked.marked, dtype=np.int64)
+        offsets[marked[marked < len(starts)]] -= MARKER
+        for rows, sizes, arrays in decoded(layout, columns, window.data, starts, offsets, window.path):
+            yield with_pointers(
+                pa.RecordBatch.from_arrays(arrays, schema=fields),
+                int64s(offsets[rows]),
+                int32s(np.zeros(len(sizes), dtype=np.int32)),
+                int32s(np.minimum(sizes, INT32_MAX).astype(np.int32)),
+            )
+        position = walked.position
+        if walked.failure is not None:
+            raise walked.failure
+        if not walked.need:
+            return
+        window.move(reader, position, walked.need)
+
+
+def decoded(
+    layout: Layout, columns: Sequence[str], data: bytes, starts: Longs, offsets: Longs, path: str, check: bool = False
+) -> Iterator[tuple[slice, Longs, list[pa.Array]]]:
+    """`(rows, bytes of each, columns)` of whole records, a batch at a time. `check`: look at keys and values even where
+    no one asks for them."""
+    lengths = numbers_at(data, ">i4", starts).astype(np.int64)
+    key_lengths = numbers_at(data, ">i4", starts + 4).astype(np.int64)
+    wrong = np.flatnonzero((key_lengths < 0) | (key_lengths > lengths))
+    sound = int(wrong[0]) if len(wrong) else len(starts)
+    keys = Cells(data, starts + HEAD, key_lengths)
+    values = Cells(data, starts + HEAD + key_lengths, lengths - key_lengths)
+    wants_key = check or layout.wants_key(columns)
+    wants_value = check or layout.wants_value(columns)
+    done = 0
+    while done < sound:
+        rows = slice(done, min(done + BATCH_ROWS, sound))
+        try:
+            plain = None
+            if wants_value:
+                plain = layout.plain(values.part(rows), path, offsets[rows])
+                rows = slice(done, done + len(plain.starts))
+            chosen = keys.part(rows) if wants_key else None
+            arrays = layout.arrays(columns, chosen, plain, path, offsets[rows])
+        except DamagedSource as error:  # of one row: those before it are given first
+            stop = done + int(np.searchsorted(offsets[rows], error.offset or 0))
+            if stop > done:
+                for few, sizes, arrays in decoded(layout, columns, data, starts[done:stop], offsets[done:stop], path):
+                    yield slice(done + few.start, done + few.stop), sizes, arrays
+            raise
+        yield rows, lengths[rows] + HEAD, arrays
+        done = rows.stop
+    if len(wrong):
+        message = f"a record of {lengths[sound]} bytes claims a key of {key_lengths[sound]}"
+        raise DamagedSource(message, path, int(offsets[sound]))

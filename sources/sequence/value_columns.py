@@ -1,0 +1,179 @@
+"""Values that are text, parsed into columns of their own: delimited as Hive's text serde writes them, or JSON.
+
+Delimited, as Hive has it: fields stand apart by the delimiter, U+0001 unless told; items of arrays, maps and structs by
+U+0002, a map's keys from their values by U+0003, one further at each level down. Backslash and N is null, and so is
+nothing at all where the type is not text. Missing fields are null, further ones are read over; nothing is escaped.
+A value that is not of its type is refused.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from sources.arrow_numbers import int32s, int64s
+from sources.contract import Options
+from sources.ddl import parse_ddl
+from sources.errors import OptionError, UnsupportedFormat
+from sources.json_values import JsonColumns
+from sources.sequence.vints import Longs
+from sources.sequence.writables import writable_of
+from sources.text_values import RefusedValue, from_text
+
+OPTIONS = {
+    "value_format": "delimited or json: parse the values, which are text, into columns",
+    "schema": "the columns of parsed values, as Spark's DDL: a bigint, b string",
+    "delimiter": "what stands between the fields of delimited values; U+0001 unless told",
+}
+HIVE_DELIMITER = "\x01"
+NULL = b"\\N"
+TEXTUAL = (types.is_string, types.is_binary)
+
+
+class ValueColumns(Protocol):
+    """How values become columns. `parse` raises RefusedValue, with the row, for a value that is not as it should be."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def parse(self, values: pa.Array, columns: Sequence[str]) -> list[pa.Array]: ...
+
+
+def value_columns(options: Options, value_class: str, path: str) -> ValueColumns | None:
+    """None where values stay as they are. OptionError for options that do not go together."""
+    format, ddl, delimiter = (options.get(name) for name in OPTIONS)
+    if format is None:
+        for name in ("schema", "delimiter"):
+            if options.get(name) is not None:
+                raise OptionError(f"option {name}: only of use with value_format")
+        return None
+    if format not in ("delimited", "json"):
+        raise OptionError(f"option value_format: {format!r}, where delimited or json is expected")
+    if ddl is None:
+        raise OptionError(f"option value_format: {format} needs the option schema, as in 'a bigint, b string'")
+    if not any(is_kind(writable_of(value_class).kind) for is_kind in TEXTUAL):
+        raise UnsupportedFormat(f"values of class {value_class} are no text to parse as {format}", path)
+    schema = parse_ddl(ddl)
+    if not len(schema):
+        raise OptionError("option schema: it names no column")
+    if format == "delimited":
+        if delimiter == "":
+            raise OptionError("option delimiter: it is empty")
+        return _Delimited(schema, HIVE_DELIMITER if delimiter is None else delimiter)
+    if delimiter is not None:
+        raise OptionError("option delimiter: JSON has none")
+    return _Json(schema)
+
+
+class _Json:
+    """Row by row, as JSON comes."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._made: dict[tuple[str, ...], JsonColumns] = {}
+
+    def parse(self, values: pa.Array, columns: Sequence[str]) -> list[pa.Array]:
+        texts = values.cast(pa.binary())
+        _utf8(texts)
+        key = tuple(columns)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = JsonColumns(self.schema, columns)
+        return list(made.read(texts.to_pylist()).columns)
+
+
+class _Delimited:
+    def __init__(self, schema: pa.Schema, delimiter: str) -> None:
+        self.schema = schema
+        self._delimiter = delimiter.encode()
+
+    def parse(self, values: pa.Array, columns: Sequence[str]) -> list[pa.Array]:
+        parts = _Parts(values.cast(pa.binary()), self._delimiter)
+        made = {name: self._column(parts, self.schema.get_field_index(name)) for name in dict.fromkeys(columns)}
+        return [made[name] for name in columns]
+
+    def _column(self, parts: "_Parts", ordinal: int) -> pa.Array:
+        field = self.schema.field(ordinal)
+        try:
+            return _converted(parts.item(ordinal), field.type, level=2)
+        except RefusedValue as error:
+            raise RefusedValue(error.index, f"field {field.name!r}: {error}") from None
+
+
+class _Parts:
+    """Texts cut at a separator. `offsets`: where the items of each begin in `items`; a null has none."""
+
+    def __init__(self, texts: pa.Array, separator: bytes, most: int | None = None) -> None:
+        lists = pc.split_pattern(texts, separator, max_splits=most)
+        self.items: pa.Array = lists.values
+        self.offsets: Longs = lists.offsets.to_numpy().astype(np.int64)
+
+    def item(self, ordinal: int) -> pa.Array:
+        """The item of that ordinal of each text, null where it has not so many."""
+        at = self.offsets[:-1] + ordinal
+        there = at < self.offsets[1:]
+        places = int64s(np.where(there, at, 0))
+        return self.items.take(pc.if_else(pa.array(there), places, None))
+
+    def of_text(self, index: int) -> int:
+        """The ordinal of the text that an item is part of."""
+        return int(np.searchsorted(self.offsets, index, "right")) - 1
+
+
+def _converted(texts: pa.Array, kind: pa.DataType, level: int) -> pa.Array:
+    """The texts, which are binary, in a type. `level`: the code point of the next separator."""
+    texts = pc.if_else(pc.equal(texts, NULL), None, texts)
+    if types.is_binary(kind):
+        return texts
+    if types.is_string(kind):
+        return texts.view(kind)
+    if types.is_nested(kind):
+        return _nested(texts, kind, level)
+    texts = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
+    _utf8(texts)
+    return from_text(texts.view(pa.string()), kind)
+
+
+def _nested(texts: pa.Array, kind: pa.DataType, level: int) -> pa.Array:
+    nulls = texts.is_null()
+    separator = bytes([level])
+    if types.is_struct(kind):
+        parts = _Parts(texts, separator)
+        fields = [_converted(parts.item(i), kind.field(i).type, level + 1) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=nulls)
+    parts = _Parts(pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts), separator)  # nothing: no items
+    offsets = int32s(parts.offsets.astype(np.int32))
+    if types.is_list(kind):
+        items = _within(parts, lambda: _converted(parts.items, kind.value_type, level + 1))
+        return pa.ListArray.from_arrays(offsets, items, type=kind, mask=nulls)
+    pairs = _Parts(parts.items, bytes([level + 1]), most=1)
+    keys = _within(parts, lambda: _converted(pairs.item(0), kind.key_type, level + 2))
+    if keys.null_count:
+        raise RefusedValue(parts.of_text(int(np.flatnonzero(keys.is_null())[0])), "a map has a null as key")
+    items = _within(parts, lambda: _converted(pairs.item(1), kind.item_type, level + 2))
+    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=nulls)
+
+
+def _within(parts: _Parts, convert: Callable[[], pa.Array]) -> pa.Array:
+    """What `convert` makes of the items; a refusal names the text that the item is part of."""
+    try:
+        return convert()
+    except RefusedValue as error:
+        raise RefusedValue(parts.of_text(error.index), str(error)) from None
+
+
+def _utf8(texts: pa.Array) -> None:
+    """RefusedValue for the first that is not UTF-8."""
+    try:
+        texts.cast(pa.string())
+    except pa.ArrowInvalid:
+        for index, text in enumerate(texts.to_pylist()):
+            try:
+                if text is not None:
+                    text.decode()
+            except UnicodeDecodeError as error:
+                raise RefusedValue(index, f"is not UTF-8: {error}") from None
+        raise

@@ -1,0 +1,165 @@
+"""Hadoop's value classes ("writables") as Arrow columns: all rows of a batch at once, from where they lie in a buffer.
+
+A class that is not known is a binary column of the bytes as they were written. Text is not checked to be UTF-8: some
+writers do not care, and whoever shows it (shadow/values.py) does.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sources.arrow_numbers import int32s, int64s
+from sources.sequence.vints import SIZES, Bytes, Longs, vints_at
+
+HADOOP = "org.apache.hadoop.io."
+CLASS = b"hadoop.class"  # key of a field's metadata
+
+
+class Cells(NamedTuple):
+    """Where a column's values lie in `data`: rising, without overlap, within it."""
+
+    data: bytes
+    starts: Longs
+    lengths: Longs
+
+    def part(self, rows: slice | Longs) -> "Cells":
+        return Cells(self.data, self.starts[rows], self.lengths[rows])
+
+
+class BadCell(Exception):
+    """The bytes of row `row` (of the cells handed over) are not a value of the class."""
+
+    def __init__(self, row: int, message: str) -> None:
+        self.row = row
+        super().__init__(message)
+
+
+class Writable(NamedTuple):
+    """`exact`: the bytes tell their own length, or have a fixed one of four or more, so that bytes from elsewhere
+    hardly pass for a value."""
+
+    kind: pa.DataType
+    decode: Callable[[Cells], pa.Array]
+    sized: bool = False
+    width: int = 0
+
+
+def writable_of(name: str) -> Writable:
+    return _WRITABLES.get(name, _RAW)
+
+
+def field_of(column: str, name: str) -> pa.Field:
+    return pa.field(column, writable_of(name).kind, metadata={CLASS: name})
+
+
+def numbers_at(data: bytes, kind: str, starts: Longs) -> NDArray[Any]:
+    """The numbers of a numpy type that begin at `starts`, whatever those are divisible by; in the machine's order."""
+    width = np.dtype(kind).itemsize
+    if len(data) < width:
+        return np.empty(0, dtype=kind)  # then there is no start either
+    everywhere: NDArray[Any] = np.ndarray(len(data) - width + 1, dtype=kind, buffer=data, strides=(1,))
+    picked = everywhere[starts]
+    return picked.astype(picked.dtype.newbyteorder("="))
+
+
+def pieces(kind: pa.DataType, cells: Cells) -> pa.Array:
+    """A column of strings or binaries: one copy, no Python object a row. The cells and the gaps between them are the
+    values of one array over the buffer as it is; every other one is taken."""
+    if not len(cells.starts):
+        return pa.array([], kind)
+    first = cells.starts[0]
+    bounds = np.empty(2 * len(cells.starts), dtype=np.int32)
+    bounds[0::2] = cells.starts - first
+    bounds[1::2] = cells.starts + cells.lengths - first
+    data = pa.py_buffer(cells.data).slice(int(first))
+    both = pa.Array.from_buffers(kind, len(bounds) - 1, [None, pa.py_buffer(bounds), data])
+    return both.take(int32s(np.arange(0, len(bounds), 2, dtype=np.int32)))
+
+
+def _refuse(cells: Cells, wrong: NDArray[np.bool_], what: str) -> None:
+    bad = np.flatnonzero(wrong)
+    if len(bad):
+        raise BadCell(int(bad[0]), f"{cells.lengths[bad[0]]} bytes, where {what}")
+
+
+def _fixed(kind: pa.DataType, code: str) -> Writable:
+    width = np.dtype(code).itemsize
+
+    def decode(cells: Cells) -> pa.Array:
+        _refuse(cells, cells.lengths != width, f"a value takes {width}")
+        values = numbers_at(cells.data, code, cells.starts)
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+    return Writable(kind, decode, width=width)
+
+
+def _boolean(cells: Cells) -> pa.Array:
+    _refuse(cells, cells.lengths != 1, "a value takes 1")
+    bits = np.packbits(_held(cells)[cells.starts] != 0, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(cells.starts), [None, pa.py_buffer(bits)])
+
+
+def _held(cells: Cells) -> Bytes:
+    return np.frombuffer(cells.data, dtype=np.uint8)
+
+
+def _vints(cells: Cells) -> Longs:
+    _refuse(cells, cells.lengths < 1, "a number takes 1 or more")
+    held = _held(cells)
+    sizes = SIZES[held[cells.starts]]
+    _refuse(cells, cells.lengths != sizes, "its first byte claims another length")
+    return vints_at(held, cells.starts)
+
+
+def _vint(cells: Cells) -> pa.Array:
+    values = _vints(cells)
+    narrow = values.astype(np.int32)
+    wrong = np.flatnonzero(narrow != values)
+    if len(wrong):
+        raise BadCell(int(wrong[0]), f"{values[wrong[0]]} is no number of 32 bits")
+    return int32s(narrow)
+
+
+def _text(cells: Cells) -> pa.Array:
+    _refuse(cells, cells.lengths < 1, "a text takes 1 or more")
+    held = _held(cells)
+    sizes = SIZES[held[cells.starts]].astype(np.int64)
+    _refuse(cells, cells.lengths < sizes, "the length alone takes more")
+    claimed = vints_at(held, cells.starts)
+    _refuse(cells, claimed != cells.lengths - sizes, "the text claims another length")
+    return pieces(pa.string(), Cells(cells.data, cells.starts + sizes, claimed))
+
+
+def _bytes(cells: Cells) -> pa.Array:
+    _refuse(cells, cells.lengths < 4, "the length alone takes 4")
+    claimed = numbers_at(cells.data, ">i4", cells.starts).astype(np.int64)
+    _refuse(cells, claimed != cells.lengths - 4, "the value claims another length")
+    return pieces(pa.binary(), Cells(cells.data, cells.starts + 4, claimed))
+
+
+def _null(cells: Cells) -> pa.Array:
+    _refuse(cells, cells.lengths != 0, "a null takes none")
+    return pa.nulls(len(cells.starts))
+
+
+_RAW = Writable(pa.binary(), lambda cells: pieces(pa.binary(), cells))
+_WRITABLES = {
+    HADOOP + name: writable
+    for name, writable in {
+        "Text": Writable(pa.string(), _text, sized=True),
+        "BytesWritable": Writable(pa.binary(), _bytes, sized=True),
+        "NullWritable": Writable(pa.null(), _null),
+        "BooleanWritable": Writable(pa.bool_(), _boolean),
+        "ByteWritable": _fixed(pa.int8(), "i1"),
+        "ShortWritable": _fixed(pa.int16(), ">i2"),
+        "IntWritable": _fixed(pa.int32(), ">i4"),
+        "LongWritable": _fixed(pa.int64(), ">i8"),
+        "FloatWritable": _fixed(pa.float32(), ">f4"),
+        "DoubleWritable": _fixed(pa.float64(), ">f8"),
+        "VIntWritable": Writable(pa.int32(), _vint),
+        "VLongWritable": Writable(pa.int64(), lambda cells: int64s(_vints(cells))),
+    }.items()
+}

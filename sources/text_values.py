@@ -1,0 +1,221 @@
+"""Values written as text, in the type a schema gives them: a column at once where Arrow reads the text as Spark does,
+else value by value.
+
+As Spark's CSV and JSON readers have them: dates `2020-1-31`, timestamps `2020-01-31[ T]23:59:59.5[Z|+01:00]`, in years
+of up to seven digits; a timestamp that is an instant and names no zone is in UTC; digits below a microsecond are cut.
+`NaN`, `Inf` and `Infinity` are numbers. A decimal with more digits behind the point than its type has is refused.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from decimal import Context, Decimal, Inexact, InvalidOperation
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+SPECIAL = {
+    "NaN": float("nan"),
+    **dict.fromkeys(("Inf", "+Inf", "Infinity", "+Infinity"), float("inf")),
+    **dict.fromkeys(("-Inf", "-Infinity"), float("-inf")),
+}
+BOOLEANS = {"true": True, "false": False}
+DAY = r"([+-]?[0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
+CLOCK = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,9}))?)?"
+ZONE = r"\s?(Z|UTC|GMT|[+-][0-9]{1,2}(?::[0-9]{2})?|[+-][0-9]{4})"
+DATE = re.compile(rf"\s*{DAY}(?:[ T].*)?)?)?\s*")
+TIMESTAMP = re.compile(rf"\s*{DAY}(?:[ T]{CLOCK}{ZONE}?)?)?)?\s*")
+TIME = re.compile(rf"\s*{CLOCK}\s*")
+# The spellings that Arrow's own conversion reads as we do; elsewhere it takes hexadecimal for a number and 1 for true,
+# loses decimals and, on exponents of eight digits, ends the process.
+DAY_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
+OFFSET = r"(0[0-9]|1[0-7]):[0-5][0-9]"
+ARROW_READS: tuple[tuple[Callable[[pa.DataType], bool], str, pa.DataType | None], ...] = (
+    (types.is_integer, r"^-?[0-9]{1,19}$", None),
+    (types.is_floating, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$", None),
+    (types.is_boolean, r"(?i)^(true|false)$", None),
+    (types.is_decimal, r"^[+-]?[0-9]{1,30}(\.[0-9]{0,30})?$", None),
+    (types.is_date32, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", None),
+    (types.is_timestamp, rf"^{DAY_TIME}$", pa.timestamp("us")),
+    (lambda kind: types.is_timestamp(kind) and kind.tz is not None, rf"^{DAY_TIME}(Z|[+-]{OFFSET})$", None),
+)
+EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
+EXPONENT_LIMIT = 100  # of a decimal's first or last digit: none of 38 digits goes beyond
+MICROS_A_DAY = 86_400_000_000
+
+
+class RefusedValue(ValueError):
+    """A value is not one of its type. `index` is its place in what was to be converted."""
+
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+def from_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column of strings in the type of its values; `RefusedValue` names the first that is not of it. Nulls stay."""
+    if types.is_string(kind):
+        return texts
+    if types.is_binary(kind):
+        return texts.cast(kind)
+    at_once = _at_once(texts, kind)
+    if at_once is not None:
+        return at_once
+    convert = converter(kind)
+    values = []
+    for index, text in enumerate(texts.to_pylist()):
+        try:
+            values.append(None if text is None else convert(text))
+        except ValueError as error:
+            raise RefusedValue(index, str(error)) from None
+    if types.is_date32(kind):
+        return pa.array(values, pa.int32()).view(kind)
+    return pa.array(values, pa.int64()).view(kind) if types.is_temporal(kind) else pa.array(values, kind)
+
+
+def converter(kind: pa.DataType) -> Callable[[str], object]:
+    """What turns one text into a value of the type (of a temporal type, the number Arrow stores), or raises
+    `ValueError`; `TypeError` for a type whose values are not written as text."""
+    if types.is_integer(kind):
+        return lambda text: _integer(text, kind)
+    if types.is_floating(kind):
+        return lambda text: _float(text, kind)
+    if types.is_boolean(kind):
+        return _boolean
+    if types.is_decimal(kind):
+        return lambda text: _decimal(text, kind)
+    if types.is_date32(kind):
+        return _date
+    if types.is_timestamp(kind):
+        return lambda text: _timestamp(text, kind.tz is not None)
+    if types.is_time(kind):
+        return _time
+    if types.is_null(kind):
+        return _nothing
+    raise TypeError(f"no value of type {kind} is written as text")
+
+
+def _at_once(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """The column by Arrow's own conversion, where all of it is written in a way that this reads as we do."""
+    for is_kind, pattern, between in ARROW_READS:
+        if is_kind(kind) and pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
+            try:
+                return texts.cast(between or kind).cast(kind)
+            except pa.ArrowInvalid:
+                return None
+    return None
+
+
+def _nothing(text: str) -> None:
+    raise ValueError(f"expected no value, found {shown(text)}")
+
+
+def _integer(text: str, kind: pa.DataType) -> int:
+    limit = 1 << (kind.bit_width - 1)
+    if INTEGER.fullmatch(text) and -limit <= int(text) < limit:
+        return int(text)
+    raise ValueError(f"expected an integer of {kind.bit_width} bits, found {shown(text)}")
+
+
+def _float(text: str, kind: pa.DataType) -> float:
+    text = text.strip()
+    if text == "-0":  # an integer has one zero
+        return 0.0
+    if NUMBER.fullmatch(text):  # by way of a double, a float would be rounded twice
+        return float(pa.scalar(text).cast(kind).as_py())
+    if text in SPECIAL:
+        return SPECIAL[text]
+    raise ValueError(f"expected a number, found {shown(text)}")
+
+
+def _boolean(text: str) -> bool:
+    found = BOOLEANS.get(text.lower())
+    if found is None:
+        raise ValueError(f"expected true or false, found {shown(text)}")
+    return found
+
+
+def _decimal(text: str, kind: pa.DataType) -> Decimal:
+    number = Decimal(text) if NUMBER.fullmatch(text) else None
+    if number is not None and (not number or abs(number.adjusted()) < EXPONENT_LIMIT):
+        try:
+            exact = number.quantize(Decimal(1).scaleb(-kind.scale), context=EXACT) if number else Decimal(0)
+        except (Inexact, InvalidOperation):
+            exact = None
+        if exact is not None and len(exact.as_tuple().digits) <= kind.precision:
+            return exact
+    raise ValueError(f"expected a decimal({kind.precision},{kind.scale}), found {shown(text)}")
+
+
+def _date(text: str) -> int:
+    match = DATE.fullmatch(text)
+    try:
+        if match is not None:
+            return _days(*match.groups())
+    except ValueError:
+        pass
+    raise ValueError(f"expected a date, found {shown(text)}")
+
+
+def _days(year: str, month: str | None, day: str | None) -> int:
+    """Days since 1970, proleptic Gregorian; `ValueError` where there is no such day, or not in 32 bits."""
+    numbers = int(year), int(month or 1), int(day or 1)
+    if 1 <= numbers[0] <= 9999:
+        return dt.date(*numbers).toordinal() - dt.date(1970, 1, 1).toordinal()
+    days = int(np.datetime64(f"{numbers[0]:05d}-{numbers[1]:02d}-{numbers[2]:02d}", "D").astype(np.int64))
+    if abs(days) >= 1 << 31:
+        raise ValueError
+    return days
+
+
+def _timestamp(text: str, instant: bool) -> int:
+    """Microseconds since 1970; an instant without a zone is in UTC, a local time with one is none."""
+    match = TIMESTAMP.fullmatch(text)
+    try:
+        if match is not None and (instant or match[8] is None):
+            micros = _days(*match.groups()[:3]) * MICROS_A_DAY
+            micros += _time_of_day(*match.groups()[3:7]) if match[4] else 0
+            micros -= _zone(match[8]) if match[8] else 0
+            if abs(micros) < 1 << 63:
+                return micros
+    except ValueError:
+        pass
+    what = "a timestamp" if instant else "a timestamp without a time zone"
+    raise ValueError(f"expected {what}, found {shown(text)}")
+
+
+def _time(text: str) -> int:
+    match = TIME.fullmatch(text)
+    try:
+        if match is not None:
+            return _time_of_day(*match.groups())
+    except ValueError:
+        pass
+    raise ValueError(f"expected a time of day, found {shown(text)}")
+
+
+def _time_of_day(hour: str, minute: str, second: str | None, fraction: str | None) -> int:
+    if int(hour) > 23 or int(minute) > 59 or int(second or 0) > 59:
+        raise ValueError
+    seconds = int(hour) * 3600 + int(minute) * 60 + int(second or 0)
+    return seconds * 1_000_000 + int((fraction or "0").ljust(6, "0")[:6])
+
+
+def _zone(text: str) -> int:
+    """Microseconds that the zone is ahead of UTC: at most 18 hours, as in Java."""
+    if text[0] not in "+-":
+        return 0
+    hours, _, minutes = text[1:].partition(":") if len(text) != 5 else (text[1:3], "", text[3:])
+    ahead = int(hours) * 60 + int(minutes or 0)
+    if int(minutes or 0) > 59 or ahead > 18 * 60:
+        raise ValueError
+    return ahead * 60_000_000 * (-1 if text[0] == "-" else 1)
+
+
+def shown(text: str) -> str:
+    """A value as error messages show it."""
+    return repr(text) if len(text) <= 60 else f"{text[:60]!r} and {len(text) - 60} characters more"

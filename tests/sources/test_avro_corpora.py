@@ -1,0 +1,110 @@
+"""Avro files that other people's writers made, row by row."""
+
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from shadow.values import python_values
+from sources import SourceError, open_source
+from sources.contract import SourceFile
+from tests.sources.corpora import expected_of, files_of, load_canon, needs_corpora, reader_of
+from tests.sources.readers import BytesReader
+from tests.sources.source_contract import pointers_of
+
+SINGLES = 12  # rows of each file that are also fetched alone
+
+pytestmark = needs_corpora
+
+
+@pytest.fixture(scope="module")
+def canon() -> ModuleType:
+    return load_canon()
+
+
+def rows_of(entry: dict[str, str], table: pa.Table, names: list[str], canon: ModuleType) -> list[Any]:
+    """The rows, canonical; those that are not records as the value alone."""
+    columns = [[canon.canon(value) for value in python_values(table[name])] for name in names]
+    if entry["nested"] == "not a record":
+        return columns[0]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def scanned(
+    entry: dict[str, str], reader: BytesReader, source: SourceFile, canon: ModuleType
+) -> tuple[list[tuple[tuple[int, int], Any]], SourceError | None]:
+    """Each row with its pointer, and what ended the scan."""
+    found: list[tuple[tuple[int, int], Any]] = []
+    names = source.schema.names
+    try:
+        for batch in source.scan(reader, names):
+            rows = rows_of(entry, pa.table(batch), names, canon)
+            found += zip(pointers_of([batch]), rows, strict=True)
+    except SourceError as error:
+        return found, error
+    return found, None
+
+
+@pytest.mark.parametrize("entry", files_of("avro", "good"))
+def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon: ModuleType) -> None:
+    reader = reader_of(entry)
+    source = open_source(reader, "avro")
+    found, error = scanned(entry, reader, source, canon)
+    assert error is None
+    assert len(found) == int(entry["rows"])
+    listed = expected_of(entry)
+    for one in listed:
+        assert found[one.ordinal][0] == (one.position, one.in_block), f"row {one.ordinal}"
+        assert canon.same(one.row, found[one.ordinal][1]), f"row {one.ordinal}"
+    asked = listed[::2] + listed[1::2]
+    names = source.schema.names
+    table = source.fetch(reader, [found[one.ordinal][0] for one in asked], names)
+    for one, row in zip(asked, rows_of(entry, table, names, canon), strict=True):
+        assert canon.same(one.row, row), f"row {one.ordinal}"
+    for one in listed[:: max(len(listed) // SINGLES, 1)]:
+        (row,) = rows_of(entry, source.fetch(reader, [found[one.ordinal][0]], names), names, canon)
+        assert canon.same(one.row, row), f"row {one.ordinal}"
+
+
+@pytest.mark.parametrize("entry", files_of("avro", "good"))
+def test_splits_of_a_good_file_give_each_pointer_once(entry: dict[str, str]) -> None:
+    reader = reader_of(entry)
+    source = open_source(reader, "avro")
+    whole = pointers_of(source.scan(reader, []))
+    for target in (reader.size // 9 + 1, reader.size // 2):
+        splits = source.splits(target)
+        assert [pointer for split in splits for pointer in pointers_of(source.scan(reader, [], split))] == whole
+
+
+@pytest.mark.parametrize("entry", files_of("avro", "bad", "bad-partial"))
+def test_a_damaged_file_gives_the_listed_rows_and_an_error_that_names_it(
+    entry: dict[str, str], canon: ModuleType
+) -> None:
+    reader = reader_of(entry)
+    source = open_source(reader, "avro")
+    found, error = scanned(entry, reader, source, canon)
+    assert error is not None
+    assert error.path == entry["file"]
+    listed = expected_of(entry)
+    assert len(found) == len(listed)
+    for one, (pointer, row) in zip(listed, found, strict=True):
+        assert pointer == (one.position, one.in_block)
+        assert canon.same(one.row, row)
+
+
+@pytest.mark.parametrize("entry", files_of("avro", "unreadable"))
+def test_a_file_of_another_version_is_refused_by_name(entry: dict[str, str]) -> None:
+    with pytest.raises(SourceError) as caught:
+        open_source(reader_of(entry), "avro")
+    assert caught.value.path == entry["file"]
+
+
+@pytest.mark.parametrize("entry", files_of("avro", "disputed", "other-reader"))
+def test_a_file_readers_disagree_on_gives_the_listed_rows(entry: dict[str, str], canon: ModuleType) -> None:
+    reader = reader_of(entry)
+    found, error = scanned(entry, reader, open_source(reader, "avro"), canon)
+    assert error is None or error.path == entry["file"]
+    listed = expected_of(entry)
+    assert len(found) == len(listed)
+    assert all(canon.same(one.row, row) for one, (_, row) in zip(listed, found, strict=True))
