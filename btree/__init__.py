@@ -2,6 +2,7 @@
 
 - `format`   every constant and byte rule of the file
 - `schema`   the Avro record schema of an entry
+- `mapping`  types of sources that Spark does not know as keys, and what each is stored as
 - `keys`     key types: from outside values to the stored form, and their order
 - `hashing`  Spark's hashes of a key, and its bucket
 - `hash_columns`  the same of whole columns

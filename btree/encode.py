@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from btree.errors import BTreeError
 from btree.format import NULL_LINK, encode_longs
-from btree.keys import DECIMAL_BYTES, arrow_type, type_of_arrow
+from btree.keys import DECIMAL_BYTES, key_array
 from btree.schema import Column, EntrySchema
 
 
@@ -47,14 +47,12 @@ def normalise(array: pa.Array | pa.ChunkedArray, column: Column, one_zero: bool 
     column that has none."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    if not _is_of_kind(array.type, column.type):
-        raise BTreeError(f"column {column.name} of type {column.type}: found values of Arrow type {array.type}")
-    try:
-        array = _cast(array, column)
-        if column.type == "string":
+    array = _cast(array, column)
+    if column.type == "string":
+        try:
             array.validate(full=True)  # Spark's text may hold any bytes
-    except pa.ArrowException as error:
-        raise BTreeError(f"column {column.name} of type {column.type}: {error}") from None
+        except pa.ArrowException as error:
+            raise BTreeError(f"column {column.name} of type string: {error}") from None
     if pa.types.is_floating(array.type):
         if one_zero:
             zero = pa.scalar(0.0, array.type)
@@ -65,29 +63,10 @@ def normalise(array: pa.Array | pa.ChunkedArray, column: Column, one_zero: bool 
     return array
 
 
-def _is_of_kind(arrow: pa.DataType, type_name: str) -> bool:
-    """Whether a safe cast to the column type keeps each value or refuses it. Between other kinds Arrow's cast would
-    cut, round or read text."""
-    if pa.types.is_dictionary(arrow):
-        arrow = arrow.value_type
-    target = arrow_type(type_name)
-    if pa.types.is_timestamp(arrow) and pa.types.is_timestamp(target):
-        return bool(arrow.tz) == bool(target.tz)
-    if pa.types.is_floating(arrow) and pa.types.is_floating(target):
-        return bool(arrow.bit_width <= target.bit_width)
-    kinds = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date)
-    return (
-        pa.types.is_null(arrow)
-        or type_of_arrow(arrow) == type_name
-        or any(is_kind(arrow) and is_kind(target) for is_kind in kinds)
-    )
-
-
 def _cast(array: pa.Array, column: Column) -> pa.Array:
-    target = arrow_type(column.type)
     if not pa.types.is_dictionary(array.type) or column.type != "string":
-        return array.cast(target)
-    words = array.dictionary.cast(target)
+        return key_array(array, column.type, column.name)
+    words = key_array(array.dictionary, column.type, column.name)
     if words.null_count:  # a null may stand among the words, too
         return words.take(array.indices)
     return pa.DictionaryArray.from_arrays(array.indices, words)

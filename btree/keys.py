@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from btree.errors import KeyTypeError
+from btree.errors import BTreeError, KeyTypeError
+from btree.mapping import MAPPED, mapped, source_type, value_type
 
 Stored = str | bool | int | float | bytes | None
 Key = tuple[Stored, ...]
@@ -273,18 +274,49 @@ def arrow_type(type_name: str) -> pa.DataType:
 
 
 def type_of_arrow(arrow: pa.DataType) -> str | None:
-    """The key type of an Arrow type, or None where there is none without loss."""
-    if pa.types.is_dictionary(arrow):
-        arrow = arrow.value_type
+    """The key type that a column of an Arrow type is stored as, or None where there is none without loss."""
+    name = source_type(arrow)
+    arrow = MAPPED[name] if name else value_type(arrow)
     if pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
         return "string"
-    if pa.types.is_large_binary(arrow) or pa.types.is_binary_view(arrow) or pa.types.is_fixed_size_binary(arrow):
+    if pa.types.is_large_binary(arrow) or pa.types.is_binary_view(arrow):
         return "binary"
-    if pa.types.is_decimal(arrow) and 0 <= arrow.scale <= arrow.precision <= 38:
+    if pa.types.is_date64(arrow):
+        return "date"
+    if pa.types.is_decimal(arrow) and 0 <= arrow.scale <= arrow.precision <= LONGEST_DECIMAL:
         return f"decimal({arrow.precision},{arrow.scale})"
-    if pa.types.is_timestamp(arrow) and arrow.unit != "ns":
+    if pa.types.is_timestamp(arrow):
         return "timestamp" if arrow.tz else "timestamp_ntz"
     return next((name for name, known in _ARROW_TYPES.items() if known == arrow), None)
+
+
+def key_array(array: pa.Array | pa.ChunkedArray, type_name: str, column: str) -> pa.Array:
+    """A column in the Arrow type of its key type, each value exactly. One of type null is so many nulls.
+
+    BTreeError, which names the column, where the values are of another kind than the type, or one does not fit it."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    target = arrow_type(type_name)
+    if array.type == target:
+        return array
+    is_mapped = type_of_arrow(array.type) == type_name
+    if not is_mapped and not _is_of_kind(value_type(array.type), target):
+        raise BTreeError(f"column {column} of type {type_name}: found values of Arrow type {array.type}")
+    try:
+        return (mapped(array) if is_mapped else array).cast(target)
+    except pa.ArrowException as error:
+        raise BTreeError(f"column {column} of type {type_name}: {error}") from None
+
+
+def _is_of_kind(arrow: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a safe cast keeps each value or refuses it. Between other kinds Arrow's cast would cut, round or read
+    text."""
+    if pa.types.is_timestamp(arrow) and pa.types.is_timestamp(target):
+        return bool(arrow.tz) == bool(target.tz)
+    if pa.types.is_floating(arrow) and pa.types.is_floating(target):
+        return bool(arrow.bit_width <= target.bit_width)
+    kinds = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date)
+    return pa.types.is_null(arrow) or any(is_kind(arrow) and is_kind(target) for is_kind in kinds)
 
 
 def stored_values(array: pa.Array, type_name: str) -> list[Stored]:

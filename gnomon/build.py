@@ -7,19 +7,24 @@ import typer
 from gnomon.output import megabytes, print_json, say
 from gnomon.spark import spark_session
 from indexer import build as build_index
-from indexer.plan import Plan, plan
+from indexer.plan import FORMAT_NAMES, Plan, plan
 from indexer.specs import Request
+from shadow import UsageError
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
 def build(
-    source: Annotated[str, typer.Argument(help="The source: the root of its Parquet files, or one file.")],
+    source: Annotated[str, typer.Argument(help="The source: the root of its data files, or one file.")],
     index: Annotated[str, typer.Argument(help="The index folder; made by the first build.")],
     key: Annotated[list[str], typer.Option(help="A key column; repeat for a composite key, in order.")],
     include: Annotated[list[str] | None, typer.Option(help="A column to keep in the index, too; repeatable.")] = None,
-    format: Annotated[str, typer.Option(help="Format of the source's files: auto or parquet.")] = "auto",
+    format: Annotated[str, typer.Option(help=f"Format of the source's files: {', '.join(FORMAT_NAMES)}.")] = "auto",
+    option: Annotated[
+        list[str] | None, typer.Option(help="How files are read: name=value, as delimiter=; of CSV; repeatable.")
+    ] = None,
+    schema: Annotated[str | None, typer.Option(help="Columns of text files: 'a bigint, b string'.")] = None,
     buckets: Annotated[int | None, typer.Option(help="Hash buckets; by default one for 500,000 rows.")] = None,
     flat: Annotated[bool | None, typer.Option("--flat", help="One set of buckets over all partitions.")] = None,
     master: Annotated[str | None, typer.Option(help="Spark master URL; by default this machine.")] = None,
@@ -29,15 +34,15 @@ def build(
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
     """Index what the newest snapshot does not cover: new, changed and vanished files. Safe to run again."""
-    planned = plan(
-        source, index, Request(key, include or [], buckets, flat), format, adopt, anew
-    )  # before Spark starts
+    options = parse_options(option or [], schema)
+    request = Request(key, include or [], buckets, flat, options)
+    planned = plan(source, index, request, format, adopt, anew)  # before Spark starts
     if dry_run:
         _show(planned, json)
         return
     with spark_session(master) as spark:
         result = build_index(
-            spark, source, index, key, include or [], format, buckets, flat=flat, adopt=adopt, anew=anew
+            spark, source, index, key, include or [], format, buckets, None, flat, adopt, anew, options
         )
     if json:
         print_json(result.to_json())
@@ -54,6 +59,15 @@ def build(
             f"read {megabytes(result.source_bytes_read)} of {megabytes(result.source_bytes)}, "
             f"wrote {megabytes(result.index_bytes)} in {result.index_files} index files"
         )
+
+
+def parse_options(pairs: list[str], schema: str | None) -> dict[str, str]:
+    """Options of a format given as name=value, and the columns, which are one of them."""
+    split = [pair.partition("=") for pair in pairs]
+    for name, equals, _ in split:
+        if not equals:
+            raise UsageError(f"--option: expected name=value, found {name!r}")
+    return {name: value for name, _, value in split} | ({"schema": schema} if schema is not None else {})
 
 
 def _show(planned: Plan, json: bool) -> None:

@@ -46,7 +46,7 @@ def digest_of(batch: str) -> str:
     """A name for a batch from the paths, sizes, modification times and footers of its files."""
     root = source_root(local_path(batch, "a batch of Parquet files"))
     digest = hashlib.blake2b(digest_size=8)
-    for one in describe(root, "parquet", False, root.list(), []):
+    for one in describe(root, "parquet", {}, False, root.list(), []):
         entry = one.entry
         digest.update(f"{entry.path}\0{entry.size}\0{entry.mtime_ns}\0{entry.digest}\0".encode())
     return digest.hexdigest()

@@ -3,6 +3,7 @@
 import re
 
 import shadow
+from shadow.errors import OptionError
 
 FOUND, NOT_FOUND, WRONG_USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -13,7 +14,7 @@ JAVA_CALL = re.compile(r"^An error occurred while calling \S+ ?: ")
 CAUSE = re.compile(r"^Caused by: [\w.$]*?(\w+: .+)$", re.MULTILINE)
 JAVA_STACK = re.compile(r"\s+at (?:org|java|scala|jdk)\.")
 OURS = ("btree.", "sources.", "shadow.", "indexer.")
-USAGE_ERRORS = (shadow.UsageError, shadow.KeyTypeError)
+USAGE_ERRORS = (shadow.UsageError, shadow.KeyTypeError, OptionError)
 
 
 def exit_code(error: BaseException) -> int:
@@ -31,7 +32,7 @@ def one_line(error: BaseException) -> str:
     if "Traceback (most recent call last)" in text:
         return _from_worker(text)
     first = " ".join(text.split("\n\n")[0].split()) if text else ""
-    if isinstance(error, (shadow.ShadowError, shadow.BTreeError, shadow.SourceError)):
+    if isinstance(error, (shadow.ShadowError, shadow.BTreeError, shadow.SourceError, OptionError)):
         return first
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"

@@ -10,6 +10,7 @@ from shadow import Index, ShadowError, open_index
 from shadow.coverage import Diff
 from shadow.partitions import partition_of
 from shadow.plain_table import plain_table
+from shadow.spec import KeyColumn
 from shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -45,8 +46,8 @@ def describe(index: Index) -> dict[str, Any]:
         "operation": view.snapshot.operation,
         "committed_at": view.snapshot.committed_at,
         "source": {"location": spec.source, "format": spec.format, "files": view.source_files},
-        "keys": [{"name": key.name, "type": key.type} for key in spec.keys],
-        "include": [{"name": column.name, "type": column.type} for column in spec.include],
+        "keys": list(map(_column, spec.keys)),
+        "include": list(map(_column, spec.include)),
         "rows": view.snapshot.rows,
         "segments": len(view.segments),
         "index_files": len(files),
@@ -63,6 +64,16 @@ def describe(index: Index) -> dict[str, Any]:
             "dead_entries": plain.dead_entries,
         },
     }
+
+
+def _column(column: KeyColumn) -> dict[str, str]:
+    mapped = {"source_type": column.source_type} if column.source_type else {}
+    return {"name": column.name, "type": column.type, **mapped}
+
+
+def _column_text(shown: dict[str, str]) -> str:
+    source_type = shown.get("source_type")
+    return f"{shown['name']} {source_type} ({shown['type']})" if source_type else f"{shown['name']} {shown['type']}"
 
 
 def skew(entries: list[int]) -> float:
@@ -116,7 +127,7 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         f"index      {facts['index']}",
         f"snapshot   {facts['snapshot']} ({facts['operation']}, {facts['committed_at']})",
         f"source     {source['location']} ({source['format']}, {source['files']:,} files)",
-        f"key        {', '.join(key['name'] + ' ' + key['type'] for key in facts['keys'])}",
+        f"key        {', '.join(map(_column_text, facts['keys']))}",
         f"rows       {facts['rows']:,}",
         f"size       {megabytes(facts['index_bytes'])} in {facts['index_files']:,} index files of {facts['segments']} "
         f"segments, {per_entry:.1f} bytes an entry",
@@ -126,7 +137,7 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         f"as table   {plain_text(facts['plain_table'])}",
     ]
     if facts["include"]:
-        lines.insert(4, f"included   {', '.join(c['name'] + ' ' + c['type'] for c in facts['include'])}")
+        lines.insert(4, f"included   {', '.join(map(_column_text, facts['include']))}")
     partitions = facts["coverage_by_partition"].items()
     lines += [f"partition  {name} {partition_text(counts)}" for name, counts in partitions if name]
     return lines

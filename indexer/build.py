@@ -1,12 +1,13 @@
 """Build: bring an index up to date with its source. The first build, the nightly one and the repair are the same."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from indexer.files import Described, check_unchanged, columns_of, describe
+from indexer.files import Described, check_unchanged, columns_of, describe, with_rows
+from indexer.infer import infer_schema
 from indexer.plan import Plan, plan
 from indexer.scan import scan
 from indexer.specs import Request, check_types, new_spec
@@ -61,6 +62,7 @@ def build(
     flat: bool | None = None,
     adopt: bool = False,
     anew: bool = False,
+    options: Mapping[str, str] | None = None,
 ) -> BuildResult:
     """Index the files of `source` that the newest snapshot of `index` does not cover, and drop those that are gone.
 
@@ -69,13 +71,13 @@ def build(
     dedup load that appended the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a
     commit of its own (`shadow.adopt`); `anew` indexes all files, whatever the index holds, which is the cure of a
     damaged one (`shadow.anew`). Errors: those of `shadow.errors`."""
-    request = Request(keys, include, buckets, flat)
+    request = Request(keys, include, buckets, flat, options or {})
     planned = plan(source, index, request, format, adopt, anew)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
     adopted = 0
     if adopt and planned.view is not None:
-        check_types(planned.view.spec, _described(planned, request))  # before anything is committed
+        check_types(planned.view.spec, _described(spark, planned, request)[0])  # before anything is committed
         adopted = adopt_source(planned.storage, planned.root)[1]
         planned = plan(source, index, request, format)
     return replace(_update(spark, planned, request, batch), adopted_files=adopted)
@@ -86,13 +88,14 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
     storage, root, view, difference = planned.storage, planned.root, planned.view, planned.difference
     if view is not None and difference.is_empty and batch is None:
         return _result(view.snapshot, difference, [], [], view.spec, False, begin)
-    described = _described(planned, request)
+    described, schema = _described(spark, planned, request)
     spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, described)
+    spec = replace(spec, schema=schema)
     check_types(spec, described)
     probe(storage)
 
     segment = new_segment_id()
-    written = _index(spark, storage, root, spec, segment, described)
+    written, described = _index(spark, storage, root, spec, segment, described)
     check_unchanged(root, described)
     verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
     changes = Changes(
@@ -116,10 +119,14 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
     return _result(snapshot, difference, described, written, spec, is_ours, begin)
 
 
-def _described(planned: Plan, request: Request) -> list[Described]:
-    """The files to index, opened."""
-    files = planned.difference.to_index
-    return describe(planned.root, planned.format, bool(planned.partitions), files, request.columns)
+def _described(spark: SparkSession, planned: Plan, request: Request) -> tuple[list[Described], str]:
+    """The files to index, opened; and the schema that was found for all files of a format whose files do not tell."""
+    files, options = planned.difference.to_index, dict(planned.options)
+    known = planned.spec.schema if planned.spec else ""
+    schema = infer_schema(spark, planned.root, planned.format, options, files, known)
+    options |= {"schema": schema} if schema else {}
+    partitions = bool(planned.partitions)
+    return describe(planned.root, planned.format, options, partitions, files, request.columns), schema
 
 
 def _index(
@@ -129,12 +136,15 @@ def _index(
     spec: IndexSpec,
     segment: str,
     described: Sequence[Described],
-) -> list[IndexFileEntry]:
-    with_rows = [one for one in described if one.entry.rows]
-    if not with_rows:
-        return []
-    entries = scan(spark, root.storage.root, spec, with_rows)
-    return write_index_files(entries, storage.root, spec, segment, with_rows)
+) -> tuple[list[IndexFileEntry], list[Described]]:
+    """The index files written, and the source files with their rows counted."""
+    empty = [one for one in described if one.is_counted and not one.entry.rows]
+    others = [one for one in described if not one.is_counted or one.entry.rows]
+    if not others:
+        return [], list(described)
+    entries = scan(spark, root.storage.root, spec, others)
+    written, rows = write_index_files(entries, storage.root, spec, segment, others)
+    return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: one.entry.path)
 
 
 def _result(

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, StringType
 
+from btree.mapping import is_count
 from btree.reader import LookupStats
 from indexer.build import build
 from indexer.keys import column, drop_keys, key_names, map_batches, to_buckets, wanted_keys, with_keys
@@ -91,8 +92,13 @@ def append_new(spark: SparkSession, index: str, batch: DataFrame, batch_id: str,
     spec = open_index(index).spec
     if spec.single_file:
         raise UsageError(f"{spec.source}: a source of one file cannot be appended to; dedup needs a folder")
+    if spec.format != "parquet":
+        raise UsageError(f"{spec.source}: this version appends Parquet files only, the source is {spec.format}")
     if not is_local(spec.source):
         raise UsageError(f"{spec.source}: this version appends to local disks only; name a source there")
+    for one in (*spec.stored_keys, *spec.include):
+        if is_count(one.source_type):
+            raise UsageError(f"{spec.source}: column {one.name} is {one.source_type}, which Spark does not write")
 
     def bring_up_to_date(batch_id: str | None = None) -> int:
         keys, include = [key.name for key in spec.keys], [column.name for column in spec.include]

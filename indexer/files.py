@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -11,22 +11,32 @@ from shadow.coverage import SourceRoot
 from shadow.errors import FileChanged, StalePointer
 from shadow.fingerprint import difference
 from shadow.partitions import partition_of
+from shadow.rebase import BuildFailed
 from shadow.segments import SourceFileEntry
 from shadow.storage import FileInfo, OpenFile, Storage
-from sources import detect, open_source
+from sources import Options, Split, detect, open_source
 
 READERS = 16  # files whose metadata is read at a time
+WANTED_SPLITS = 64  # of all files together, of which each is cut into at least one
+LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
 
 
 @dataclass(frozen=True)
 class Described:
-    """A source file to index: its entry for the segment, its columns, mean bytes a row, bytes that the scan of the
-    indexed columns reads."""
+    """A source file to index: its entry for the segment (with 0 rows where only the scan will tell: then `is_counted`
+    is false), its columns, mean bytes a row, bytes that the scan of the indexed columns reads, and the ranges of it
+    that tasks scan apart."""
 
     entry: SourceFileEntry
     schema: pa.Schema
     row_bytes: int
     scan_bytes: int
+    splits: Sequence[Split]
+    is_counted: bool = True
+
+    @property
+    def likely_rows(self) -> int:
+        return self.entry.rows if self.is_counted else self.entry.size // self.row_bytes
 
 
 def detect_format(root: SourceRoot, files: Sequence[FileInfo]) -> str:
@@ -36,19 +46,24 @@ def detect_format(root: SourceRoot, files: Sequence[FileInfo]) -> str:
 
 
 def describe(
-    root: SourceRoot, format_name: str, partitions: bool, files: Sequence[FileInfo], indexed: Sequence[str]
+    root: SourceRoot,
+    format_name: str,
+    options: Options,
+    partitions: bool,
+    files: Sequence[FileInfo],
+    indexed: Sequence[str],
 ) -> list[Described]:
     """Open each file and read its metadata. A damaged file, or one of another format, fails the build."""
+    target = min(max(sum(info.size for info in files) // WANTED_SPLITS, LEAST_SPLIT), LARGEST_SPLIT)
 
     def one(info: FileInfo) -> Described:
         with listed(root.storage, info) as reader:
-            source = open_source(reader, format_name)
+            source = open_source(reader, format_name, options)
             partition = partition_of(info.path) if partitions else ""
-            entry = SourceFileEntry(
-                info.path, partition, source.rows, info.size, info.mtime_ns, source.digest, info.etag
-            )
-            row_bytes = max(1, info.size // max(source.rows, 1))
-            return Described(entry, source.schema, row_bytes, source.scan_bytes(indexed))
+            rows = source.rows
+            entry = SourceFileEntry(info.path, partition, rows or 0, info.size, info.mtime_ns, source.digest, info.etag)
+            scanned = source.scan_bytes(indexed)
+            return Described(entry, source.schema, source.row_bytes, scanned, source.splits(target), rows is not None)
 
     with ThreadPoolExecutor(READERS) as pool:
         return list(pool.map(one, files))
@@ -63,6 +78,19 @@ def listed(storage: Storage, info: FileInfo) -> Iterator[OpenFile]:
     except (FileChanged, FileNotFoundError, NotADirectoryError) as error:
         what, where = "changed" if isinstance(error, FileChanged) else "vanished", f"{storage.root}/{info.path}"
         raise StalePointer(f"the file {what} while the source was listed; run the build again", where) from None
+
+
+def with_rows(described: Sequence[Described], rows: Mapping[int, int]) -> list[Described]:
+    """The files, those that could not tell their rows with what the scan counted, by ordinal. BuildFailed where it did
+    not count one."""
+    counted = []
+    for ordinal, one in enumerate(described):
+        if not one.is_counted:
+            if ordinal not in rows:
+                raise BuildFailed(f"{one.entry.path}: the scan did not count its rows; nothing was committed")
+            one = replace(one, entry=replace(one.entry, rows=rows[ordinal]), is_counted=True)
+        counted.append(one)
+    return counted
 
 
 def check_unchanged(root: SourceRoot, described: Sequence[Described]) -> None:

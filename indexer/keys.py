@@ -8,9 +8,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
 
 from btree.keys import INTEGER_BITS, decimal_type, stored_values
+from indexer.key_udfs import read_by_udf
 from shadow.errors import UsageError
 from shadow.lookup import Wanted
-from shadow.spec import IndexSpec
+from shadow.spec import IndexSpec, KeyColumn
 
 KEY_PREFIX = "__gnomon_key_"
 NUMBERS = {*INTEGER_BITS, "float", "double"}
@@ -38,7 +39,7 @@ def with_keys(frame: DataFrame, spec: IndexSpec, what: str, every_key_counts: bo
         raise UsageError(f"{what}: the key column {', '.join(missing)} is missing; it has {', '.join(frame.columns)}")
     kinds = {field.name: field.dataType for field in frame.schema}
     keys = [
-        _key(what, key.name, kinds[key.name], key.type, every_key_counts).alias(name)
+        _key(what, key, kinds[key.name], every_key_counts).alias(name)
         for key, name in zip(spec.keys, key_names(spec), strict=True)
     ]
     return frame.select("*", *keys)
@@ -54,24 +55,27 @@ def drop_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select([name for name in batch.schema.names if not name.startswith(KEY_PREFIX)])
 
 
-def _key(what: str, name: str, kind: DataType, wanted: str, every_key_counts: bool) -> Column:
-    given, found = column(name), kind.simpleString()
+def _key(what: str, key: KeyColumn, kind: DataType, every_key_counts: bool) -> Column:
+    given, found, name, wanted = column(key.name), kind.simpleString(), key.name, key.type
     if found == wanted:
         return given
-    if isinstance(kind, StringType):
-        read = _read_text(given, wanted)
-        return F.when(given.isNull() | read.isNotNull(), read).otherwise(_refuse(what, name, given, wanted))
+    by_udf, is_text = read_by_udf(given, kind, key), isinstance(kind, StringType)
+    if by_udf is not None or is_text:
+        read = _read_text(given, wanted) if by_udf is None else by_udf
+        refused = _refuse(what, key, given) if is_text or every_key_counts else F.lit(None)
+        return F.when(given.isNull() | read.isNotNull(), read).otherwise(refused.cast(wanted))
     if found == "timestamp" and wanted == "timestamp_ntz":
         return F.unix_micros(given)  # hashed alike; a cast would go through the session's time zone
     if isinstance(kind, NumericType) and (wanted in NUMBERS or decimal_type(wanted)):
         read = given.try_cast(wanted)
-        refused = _refuse(what, name, given, wanted) if every_key_counts else F.lit(None)
+        refused = _refuse(what, key, given) if every_key_counts else F.lit(None)
         return F.when(given.isNull() | (read.cast(kind) == given), read).otherwise(refused.cast(wanted))
     if wanted == "string" and isinstance(kind, DateType):  # a partition column, which Spark takes for a date
         return given.cast(wanted)
     if wanted == "string" and isinstance(kind, IntegralType):
         return given.cast(wanted)
-    raise UsageError(f"{what}: the key column {name} is {found}, the index's is {wanted}; cast it")
+    stored = f"{key.source_type}, stored as {wanted}" if key.source_type else wanted
+    raise UsageError(f"{what}: the key column {name} is {found}, the index's is {stored}; cast it")
 
 
 def _read_text(given: Column, wanted: str) -> Column:
@@ -83,8 +87,9 @@ def _read_text(given: Column, wanted: str) -> Column:
     return given.try_cast(wanted)
 
 
-def _refuse(what: str, name: str, given: Column, wanted: str) -> Column:
-    message = F.concat(F.lit(f"{what}: key column {name}: expected {wanted}, found "), given.cast("string"))
+def _refuse(what: str, key: KeyColumn, given: Column) -> Column:
+    expected = key.source_type or key.type
+    message = F.concat(F.lit(f"{what}: key column {key.name}: expected {expected}, found "), given.cast("string"))
     return F.raise_error(message)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from btree.reader import LookupStats
 from indexer.keys import column, drop_keys, map_batches, to_buckets, wanted_keys, with_keys
-from indexer.tables import arrow_schema, source_types
+from indexer.tables import arrow_schema, as_spark, source_types
 from indexer.tasks import open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.storage import ReadStats
@@ -142,10 +142,7 @@ def _fetch(
                 table = _read(index, piece, payload, stats)
                 counters.source_bytes.add(stats.bytes)
                 columns = [*rows.columns, *table.columns]
-                arrays = [
-                    (c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c).cast(field.type)
-                    for c, field in zip(columns, target, strict=True)
-                ]
+                arrays = [as_spark(c, field.type) for c, field in zip(columns, target, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=target)
 
     return fetch

@@ -17,7 +17,9 @@ from shadow.spec import IndexSpec
 from shadow.spec_file import read_spec
 from shadow.storage import FileInfo, Storage, storage_at
 from shadow.view import View, newest_view
-from sources import FORMATS
+from sources import FORMATS, check_options
+
+FORMAT_NAMES = ("auto", *FORMATS)
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Plan:
     partitions: tuple[str, ...]
     adopted: Mapping[str, SourceFileEntry]
     difference: Diff
+    options: Mapping[str, str]
     spec: IndexSpec | None
     newest: int | None = None
 
@@ -52,8 +55,8 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
     """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index. With `adopt`
     the source may be a copy elsewhere, and files of it count as covered that hold what was indexed. With `anew` none
     counts as covered, and nothing of the index need be readable."""
-    if format not in ("auto", *FORMATS):
-        raise UsageError(f"format: expected one of auto, {', '.join(FORMATS)}, found {format!r}")
+    if format not in FORMAT_NAMES:
+        raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {format!r}")
     storage, root = storage_at(index), source_root(source)
     check_apart(root, storage)
     _check_folder(storage)
@@ -65,6 +68,8 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
     files = root.list()
     partitions = root.partitions(files)
     format_name = format if format != "auto" else spec.format if spec else detect_format(root, files)
+    options = dict(request.options or (spec.options if spec else {}))
+    check_options(format_name, options)
     if spec is None:
         _check_new(root, request, format_name, partitions, files)
     else:
@@ -72,15 +77,18 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
         check_request(there, request, root, format_name, partitions, storage.root)
     found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
     difference = diff(files, found.applied_to(view.segments) if view else ())
-    return Plan(storage, root, view, format_name, partitions, found.adopted, difference, spec, newest or None)
+    return Plan(storage, root, view, format_name, partitions, found.adopted, difference, options, spec, newest or None)
 
 
 def _check_new(
     root: SourceRoot, request: Request, format_name: str, partitions: tuple[str, ...], files: Sequence[FileInfo]
 ) -> None:
-    """Refuse a first build whose columns are none of the source's, before Spark starts. Mostly one file tells."""
+    """Refuse a first build whose columns are none of the source's, before Spark starts. Mostly one file tells; where
+    columns are found in the rows, that is left to the build."""
+    if FORMATS[format_name].infer is not None and "schema" not in request.options:
+        return
     for some in (files[:1], files):
-        described = describe(root, format_name, bool(partitions), some, request.columns)
+        described = describe(root, format_name, request.options, bool(partitions), some, request.columns)
         try:
             new_spec(request, root, format_name, partitions, described)
         except UnknownColumn:

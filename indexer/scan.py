@@ -1,25 +1,31 @@
-"""Keys and row ordinals of source files: from Spark's own vectorised scan of the key columns, and, on stores that Spark
-is not taken to reach, from that of `sources` inside Arrow map tasks."""
+"""Keys and pointers of source files: of local Parquet files from Spark's own vectorised scan of the key columns; of
+other formats, on stores that Spark is not taken to reach, and of columns that it reads otherwise, from the scan of
+`sources` inside Arrow map tasks."""
 
 import heapq
 import unicodedata
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from btree.keys import arrow_type
+from btree.errors import BTreeError
+from btree.keys import arrow_type, key_array
+from indexer.alike import reads_alike
 from indexer.files import Described, listed
 from indexer.keys import column, quoted
 from indexer.tables import read_parquet
+from shadow.errors import UnsupportedFormat
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import FileInfo, Storage, is_local, storage_at
-from sources import open_source
-from sources.pointer import OFFSET
+from sources import Split, open_source
+from sources.pointer_columns import POINTER_FIELDS
 
 GROUP, FILE, ROW = "__gnomon_group", "__gnomon_file", "__gnomon_row"
+SUB, SIZE = "__gnomon_sub_offset", "__gnomon_size"
 FOLDER = "__gnomon_folder"
 URI_SAFE = "/;:@&=+$,-_.!~*'()"  # what java.net.URI leaves in a path
 MOST_TASKS = 10_000  # of a scan of our own
@@ -27,12 +33,15 @@ MOST_TASKS = 10_000  # of a scan of our own
 
 def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described]) -> DataFrame:
     """One row for each source row: stored key and included columns under their names in the index file, GROUP
-    (folder ordinal * buckets + bucket), FILE (ordinal in `described`) and ROW (ordinal in the file)."""
+    (folder ordinal * buckets + bucket), FILE (ordinal in `described`), and ROW, its `data_offset`. Of a scan by
+    `sources` also SUB and SIZE, the rest of the pointer; and a row for each range that was scanned, with the number of
+    its rows in ROW, in the group behind the last folder's."""
     names = [entry.name for entry in spec.entry_schema.columns][: len(spec.stored_keys) + len(spec.include)]
-    rows = (_by_spark if is_local(root) else _by_sources)(spark, root, spec, described, names)
+    in_spark = is_local(root) and spec.format == "parquet" and reads_alike(spec, described)
+    rows = (_by_spark if in_spark else _by_sources)(spark, root, spec, described, names)
     bucket = F.pmod(F.hash(*names[: len(spec.stored_keys)]), F.lit(spec.buckets))
     group = (F.col(FOLDER) * spec.buckets + bucket).cast("int").alias(GROUP)
-    return rows.select(*names, group, F.col(FILE), F.col(ROW))
+    return rows.select(*names, group, F.col(FILE), F.col(ROW), *([] if in_spark else [F.col(SUB), F.col(SIZE)]))
 
 
 def _by_spark(
@@ -60,44 +69,53 @@ def _by_sources(
 ) -> DataFrame:
     columns = [*spec.stored_keys, *spec.include]
     folders = _folder_ordinals(spec, described)
-    shares = _shares([one.scan_bytes for one in described], spark.sparkContext.defaultParallelism)
+    pieces = [(file, split) for file, one in enumerate(described) for split in one.splits]
+    weights = [described[file].scan_bytes // len(described[file].splits) for file, _ in pieces]
+    shares = _shares(weights, spark.sparkContext.defaultParallelism)
     files = [one.entry.info for one in described]
-    format_name = spec.format
+    behind = len(folders_of(spec, described))
+    tail = [FOLDER, FILE, ROW, SUB, SIZE]
 
     def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = storage_at(root)
         for batch in batches:
-            for ordinal in (file for share in batch.column(0).to_pylist() for file in shares[share]):
-                rows = _scan_file(storage, files[ordinal], format_name, columns)
-                for *values, offsets in rows:
-                    numbers = [pa.array([n] * len(offsets), pa.int32()) for n in (folders[ordinal], ordinal)]
-                    arrays = [*values, *numbers, offsets]
-                    yield pa.RecordBatch.from_arrays(arrays, names=[*names, FOLDER, FILE, ROW])
+            for file, split in (pieces[piece] for share in batch.column(0).to_pylist() for piece in shares[share]):
+                rows = 0
+                for *values, offsets, sub_offsets, sizes in _scan_file(storage, files[file], spec, columns, split):
+                    rows += len(offsets)
+                    numbers = [pa.array(np.full(len(offsets), n, np.int32)) for n in (folders[file], file)]
+                    arrays = [*values, *numbers, offsets, sub_offsets, sizes]
+                    yield pa.RecordBatch.from_arrays(arrays, names=[*names, *tail])
+                nulls = [pa.nulls(1, arrow_type(c.type)) for c in columns]
+                kinds = (pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int32())
+                count = [pa.array([n], kind) for n, kind in zip((behind, file, rows, 0, 0), kinds, strict=True)]
+                yield pa.RecordBatch.from_arrays([*nulls, *count], names=[*names, *tail])
 
     kinds = [f"{quoted(name)} {c.type}" for name, c in zip(names, columns, strict=True)]
-    schema = ", ".join([*kinds, f"{FOLDER} int", f"{FILE} int", f"{ROW} bigint"])
+    schema = ", ".join([*kinds, f"{FOLDER} int", f"{FILE} int", f"{ROW} bigint", f"{SUB} int", f"{SIZE} int"])
     return spark.range(0, len(shares), 1, len(shares)).mapInArrow(scanned, schema)
 
 
 def _scan_file(
-    storage: Storage, info: FileInfo, format_name: str, columns: Sequence[KeyColumn]
+    storage: Storage, info: FileInfo, spec: IndexSpec, columns: Sequence[KeyColumn], split: Split
 ) -> Iterator[list[pa.Array]]:
-    """The columns of a file in the types of the index, a batch at a time, and behind them the rows' ordinals. A column
-    that the file lacks is null."""
+    """The columns of a range of a file in the types of the index, a batch at a time, and behind them the numbers of the
+    rows' pointers. A column that the file lacks is null."""
     with listed(storage, info) as reader:
-        source = open_source(reader, format_name)
+        source = open_source(reader, spec.format, spec.read_options)
         there = [c.name for c in columns if c.name in source.schema.names]
-        for batch in source.scan(reader, there):
+        for batch in source.scan(reader, there, split):
             found = dict(zip(there, batch.columns, strict=False))  # the pointer's columns stand behind
-            yield [
-                *(
-                    found[c.name].cast(arrow_type(c.type))
+            try:
+                values = [
+                    key_array(found[c.name], c.type, c.name)
                     if c.name in found
                     else pa.nulls(batch.num_rows, arrow_type(c.type))
                     for c in columns
-                ),
-                batch.column(batch.schema.get_field_index(OFFSET)),
-            ]
+                ]
+            except BTreeError as error:
+                raise UnsupportedFormat(f"{error}; it cannot be indexed", reader.name) from None
+            yield [*values, *batch.columns[-len(POINTER_FIELDS) :]]
 
 
 def _shares(sizes: Sequence[int], cores: int) -> list[list[int]]:

@@ -1,13 +1,16 @@
 """From what a build was asked for to the spec of its index."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
 
 from btree.keys import is_key_type, type_of_arrow
+from btree.mapping import mean_the_same, source_type
 from indexer.files import Described
 from shadow.coverage import SourceRoot
 from shadow.errors import UnknownColumn, UsageError
-from shadow.spec import MOST_BUCKETS, IndexSpec, KeyColumn, check_columns, check_same
+from shadow.spec import MOST_BUCKETS, IndexSpec, KeyColumn, check_columns, check_same, ordered
 
 ENTRIES_PER_BUCKET = 500_000  # of the largest partition (flat: of all), when the bucket count is not given
 UNKNOWN_TYPE = "unknown"
@@ -17,12 +20,13 @@ RESERVED = ("_metadata", "__gnomon")
 @dataclass(frozen=True)
 class Request:
     """What a build was asked for; `buckets` None means: as many as there are, or as the rows ask for; `flat` None: as
-    the index is, or not."""
+    the index is, or not; no `options` of the format: those of the index, or none."""
 
     keys: Sequence[str]
     include: Sequence[str]
     buckets: int | None
     flat: bool | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -42,12 +46,14 @@ def new_spec(
     format_name: str,
     partitions: Sequence[str],
     described: Sequence[Described],
+    schema: str = "",
 ) -> IndexSpec:
-    """The spec of a first build: types from the source's files, buckets from their rows."""
+    """The spec of a first build: types from the source's files, buckets from their rows. `schema`: what was found of
+    columns that the files do not tell."""
     rows: dict[str, int] = {}
     for one in described:
         folder = "" if request.flat else one.entry.partition
-        rows[folder] = rows.get(folder, 0) + one.entry.rows
+        rows[folder] = rows.get(folder, 0) + one.likely_rows
     buckets = request.buckets or min(-(-max(rows.values(), default=1) // ENTRIES_PER_BUCKET) or 1, MOST_BUCKETS)
     reserved = [name for name in (*request.keys, *request.include) if name.startswith(RESERVED)]
     if reserved:
@@ -64,6 +70,8 @@ def new_spec(
         include=tuple(_column(name, described, ()) for name in request.include),
         buckets=buckets,
         flat=bool(request.flat),
+        options=ordered(request.options),
+        schema=schema,
     )
     check_columns(spec)
     return spec
@@ -84,36 +92,46 @@ def check_request(
         include=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.include),
         buckets=request.buckets or spec.buckets,
         flat=spec.flat if request.flat is None else request.flat,
+        options=ordered(request.options) if request.options else spec.options,
     )
     check_same(spec, wanted, where)
 
 
 def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
-    """Refuse files whose indexed columns have another type than the index; a column may be absent (null)."""
+    """Refuse files whose indexed columns are stored as another type than in the index, or, where that is a number of
+    units, have other units. A column may be absent, or of type null."""
     for column in (*spec.stored_keys, *spec.include):
         for one in described:
             alike = [n for n in one.schema.names if n != column.name and n.lower() == column.name.lower()]
             if alike:  # Spark would read it for the other
                 raise UsageError(f"{one.entry.path}: column {alike[0]} differs from {column.name} in case only")
-            if column.name in one.schema.names:
-                found = type_of_arrow(one.schema.field(column.name).type)
-                if found != column.type:
-                    raise UsageError(
-                        f"{one.entry.path}: column {column.name} is {one.schema.field(column.name).type}, "
-                        f"elsewhere in the source it is {column.type}"
-                    )
+            if column.name in one.schema.names and not _fits(one.schema.field(column.name).type, column):
+                raise UsageError(
+                    f"{one.entry.path}: column {column.name} is {one.schema.field(column.name).type}, "
+                    f"elsewhere in the source it is {column.source_type or column.type}"
+                )
+
+
+def _fits(arrow: pa.DataType, column: KeyColumn) -> bool:
+    same = type_of_arrow(arrow) == column.type and mean_the_same(source_type(arrow), column.source_type)
+    return same or pa.types.is_null(arrow)
 
 
 def _column(name: str, described: Sequence[Described], partitions: Sequence[str]) -> KeyColumn:
-    """A column with its type in the first file that has it."""
+    """A column with its type in the first file that has it, and values in it."""
     if name in partitions:
         return KeyColumn(name, "string", partition=True)
-    for one in described:
-        if name in one.schema.names:
-            arrow = one.schema.field(name).type
-            found = type_of_arrow(arrow)
-            if found is None or not is_key_type(found):
-                raise UsageError(f"{one.entry.path}: column {name} of type {arrow} cannot be stored in an index")
-            return KeyColumn(name, found)
+    there = [(one.entry.path, one.schema.field(name).type) for one in described if name in one.schema.names]
+    for path, arrow in there:
+        if pa.types.is_null(arrow):
+            continue
+        found = type_of_arrow(arrow)
+        if found is None or not is_key_type(found):
+            raise UsageError(f"{path}: column {name} of type {arrow} cannot be stored in an index")
+        return KeyColumn(name, found, source_type=source_type(arrow))
+    if there:
+        raise UnknownColumn(
+            f"column {name} has no type in any file: no values, or none that can be read; name another column"
+        )
     known = [*dict.fromkeys(n for one in described for n in one.schema.names), *partitions]
     raise UnknownColumn(f"the source has no column {name}; it has {', '.join(known)}")

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
+from btree.mapping import MAPPED, is_count, mapped, source_type
 from shadow import Index, UsageError
 from shadow.storage import is_local
 
@@ -17,8 +18,10 @@ PATTERN_SIGNS = re.compile(r"[\\*?\[\]{}]")
 
 def read_parquet(spark: SparkSession, paths: Sequence[str], schema: StructType | str | None = None) -> DataFrame:
     """Parquet files by their exact paths. Spark takes a path as a pattern, so its signs are escaped (its option not
-    to look for patterns reads each of several files twice when a folder above them is named like one)."""
-    reader = spark.read if schema is None else spark.read.schema(schema)
+    to look for patterns reads each of several files twice when a folder above them is named like one). Days are taken
+    as they stand, whatever the session says; those of a file that says it is of the old calendar Spark turns anyway."""
+    reader = spark.read.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED")
+    reader = reader if schema is None else reader.schema(schema)
     return reader.parquet(*map(exact, paths))
 
 
@@ -33,7 +36,8 @@ def source_types(spark: SparkSession, index: Index, names: Sequence[str]) -> Str
     found: dict[str, DataType] = {name: StringType() for name in index.spec.partitions}
     for path, schema in index.schemas(names):
         try:
-            in_spark = {f.name: f.dataType for f in read_parquet(spark, [path]).schema} if is_local(path) else {}
+            by_spark = is_local(path) and index.spec.format == "parquet"
+            in_spark = {f.name: f.dataType for f in read_parquet(spark, [path]).schema} if by_spark else {}
         except PySparkException:
             in_spark = {}
         for field in schema:
@@ -44,9 +48,23 @@ def source_types(spark: SparkSession, index: Index, names: Sequence[str]) -> Str
 
 def _from_arrow(field: pa.Field) -> DataType:
     try:
-        return from_arrow_type(field.type)
+        return from_arrow_type(_known(field.type))
     except PySparkException:
         raise UsageError(f"column {field.name} of type {field.type} has no Spark type; name other columns") from None
+
+
+def as_spark(array: pa.Array | pa.ChunkedArray, target: pa.DataType) -> pa.Array:
+    """A column of a source file in the Arrow type of its Spark type, each value exactly or an error."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    return (mapped(array) if _known(array.type) == target else array).cast(target)
+
+
+def _known(arrow: pa.DataType) -> pa.DataType:
+    """What a column of a type that Spark does not know is stored as in an index. But no number of units: files may
+    differ in them."""
+    name = source_type(arrow)
+    return arrow if name is None or is_count(name) else MAPPED[name]
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -1,5 +1,6 @@
 """Index files written inside Spark tasks: sorted Arrow batches in, one row for each file out."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F
 
 from btree.hashing import SEED, hash_int
 from indexer.files import Described
-from indexer.scan import FILE, GROUP, ROW, folders_of
+from indexer.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
 from shadow.partitions import partition_values
 from shadow.publish import write_index_file
 from shadow.segments import FilterEntry, IndexFileEntry
@@ -48,15 +49,16 @@ class WriteTask:
     folders: list[str]  # of the index files
     paths: list[str]  # of the source files
     partitions: list[str]  # by file
-    row_bytes: list[int]  # by file
+    row_bytes: list[int]  # by file, where the scan does not give them by row
 
 
 def write_index_files(
     entries: DataFrame, index: str, spec: IndexSpec, segment: str, described: Sequence[Described]
-) -> list[IndexFileEntry]:
-    """Shuffle the scanned entries to their index files, sort, write and read back; the files written."""
+) -> tuple[list[IndexFileEntry], dict[int, int]]:
+    """Shuffle the scanned entries to their index files, sort, write and read back: the files written, and the rows that
+    the scan counted, by ordinal of the file, where it does."""
     folders = folders_of(spec, described)
-    rows = sum(one.entry.rows for one in described)
+    rows = sum(one.likely_rows for one in described)
     task = WriteTask(
         index,
         spec,
@@ -70,13 +72,18 @@ def write_index_files(
     groups = len(folders) * spec.buckets
     tasks = min(groups, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)
     keys = [key.name for key in spec.entry_schema.keys]
+    order = [GROUP, *keys, FILE, ROW, *([SUB] if SUB in entries.columns else [])]
     written = (
         entries.repartition(tasks, _route(tasks))
-        .sortWithinPartitions(GROUP, *keys, FILE, ROW)
+        .sortWithinPartitions(*order)
         .mapInArrow(_writer(task), RESULT_DDL)
         .collect()
     )
-    return [_entry_of(row.asDict(recursive=True)) for row in written]
+    counts: Counter[int] = Counter()
+    for row in written:
+        if row.path is None:
+            counts[row.bucket] += row.entries
+    return [_entry_of(row.asDict(recursive=True)) for row in written if row.path is not None], dict(counts)
 
 
 def _entry_of(row: dict[str, Any]) -> IndexFileEntry:
@@ -103,6 +110,9 @@ def _writer(task: WriteTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
         done = []
         for group, pieces in groupby(_pieces(batches), key=lambda piece: piece[0]):
             folder, bucket = divmod(group, task.spec.buckets)
+            if folder == len(task.folders):
+                done += [count for _, piece in pieces for count in _counts(piece)]
+                continue
             entry = write_index_file(
                 storage,
                 task.spec,
@@ -115,6 +125,12 @@ def _writer(task: WriteTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
         yield pa.RecordBatch.from_pylist(done, RESULT)
 
     return write
+
+
+def _counts(piece: pa.RecordBatch) -> list[dict[str, Any]]:
+    """What the scan counted, as rows of RESULT without a path: a file's ordinal as the bucket, its rows as entries."""
+    pairs = zip(piece.column(FILE).to_pylist(), piece.column(ROW).to_pylist(), strict=True)
+    return [{"path": None, "bucket": file, "entries": rows} for file, rows in pairs]
 
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -137,7 +153,10 @@ def _entries(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
     texts = [pa.array([one[name] for one in values], pa.string()) for name in spec.stored_partitions]
     columns += [pa.DictionaryArray.from_arrays(files, text) for text in texts]
     path = pa.DictionaryArray.from_arrays(files, pa.array(task.paths, pa.string()))
-    size = pa.array(task.row_bytes, pa.int32()).take(files)
-    sub_offset = pa.array(np.zeros(len(files), np.int32))
+    if SUB in batch.schema.names:
+        sub_offset, size = batch.column(SUB), batch.column(SIZE)
+    else:
+        sub_offset = pa.array(np.zeros(len(files), np.int32))
+        size = pa.array(task.row_bytes, pa.int32()).take(files)
     arrays = [*columns, path, batch.column(ROW), sub_offset, size]
     return pa.RecordBatch.from_arrays(arrays, names=names)

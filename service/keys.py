@@ -1,15 +1,12 @@
 """Keys as requests give them and as answers show them."""
 
-import decimal
 from collections.abc import Mapping
 from typing import Any
 
 from service.errors import BadRequest
-from shadow.calendar import date_text, timestamp_text
+from shadow.key_forms import shown_key
 from shadow.lookup import parse_key
 from shadow.spec import IndexSpec
-
-_EXACT = decimal.Context(prec=80)  # beyond any decimal key
 
 
 def check_length(key: object, most_bytes: int) -> None:
@@ -29,7 +26,7 @@ def key_shown(key: object, spec: IndexSpec) -> dict[str, Any]:
     wanted = parse_key(key, spec)
     stored, partitions = iter(wanted.stored), dict(wanted.where)
     return {
-        column.name: partitions[column.name] if column.partition else _value(next(stored), column.type)
+        column.name: partitions[column.name] if column.partition else shown_key(next(stored), column)
         for column in spec.keys
     }
 
@@ -40,16 +37,3 @@ def key_given(key: object, spec: IndexSpec) -> object:
     if isinstance(key, Mapping) or len(values) != len(spec.keys):
         return key
     return {column.name: value for column, value in zip(spec.keys, values, strict=True)}
-
-
-def _value(stored: Any, type_name: str) -> Any:
-    if stored is None:
-        return None
-    if type_name == "date":
-        return date_text(stored)
-    if type_name in ("timestamp", "timestamp_ntz"):
-        return timestamp_text(stored, "us", type_name == "timestamp")
-    if type_name.startswith("decimal("):
-        scale = int(type_name[:-1].rpartition(",")[2])
-        return decimal.Decimal(stored).scaleb(-scale, _EXACT)
-    return stored

@@ -12,6 +12,7 @@
 - `stored_files` files that a snapshot names, put and read in ranges
 - `index_files`  index files, written and opened
 - `filter_files` key filters beside them, and when a look-up consults one
+- `key_forms`    keys as they are given and shown, where the source's type is not the index's
 - `lookup`       key to pointers
 - `fetch`        pointers to rows
 - `values`       values of a row in Python and JSON (`calendar`: dates Python cannot hold)

@@ -78,10 +78,10 @@ def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileI
     def is_same(entry: SourceFileEntry, info: FileInfo) -> bool:
         try:
             with root.storage.open(info.path, known=info) as reader:
-                source = open_source(reader, view.spec.format)
+                source = open_source(reader, view.spec.format, view.spec.read_options)
         except (SourceError, StorageError, OSError):  # what cannot be read is for the build to say
             return False
-        return (source.rows, source.digest) == (entry.rows, entry.digest)
+        return source.digest == entry.digest and source.rows in (None, entry.rows)
 
     with ThreadPoolExecutor(READERS) as pool:
         same = list(pool.map(lambda pair: is_same(*pair), compared))

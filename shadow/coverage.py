@@ -26,7 +26,7 @@ class SourceRoot:
             return [self._the_file(self.single_file)]
         files = list(self.storage.list())
         if not files:
-            raise SourceNotFound(f"{self.storage.root}: no data files there; expected Parquet files at or below it")
+            raise SourceNotFound(f"{self.storage.root}: no data files there; expected some at or below it")
         for info in files:
             if not info.path.isascii() and not _is_text(info.path):
                 raise SourceNotFound(f"{self.storage.root}: the file name {info.path!r} is not UTF-8; rename it")

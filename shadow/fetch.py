@@ -10,14 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from btree.keys import Key, Stored, stored_values
+from btree.errors import BTreeError
+from btree.keys import Key, Stored, key_array, stored_values
 from shadow.caches import ByteCache
 from shadow.errors import FileChanged, StalePointer
 from shadow.fingerprint import difference
 from shadow.lookup import Hit
 from shadow.partitions import partition_values
 from shadow.segments import SourceFileEntry
-from shadow.spec import IndexSpec
+from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import OpenFile, ReadStats, Storage
 from shadow.values import python_values
 from sources import SourceFile, open_source
@@ -116,7 +117,7 @@ class Fetcher:
     def _source(self, file: SourceFileEntry, reader: OpenFile) -> Iterator[SourceFile]:
         """The file, its metadata read. Metadata of another digest is of another file: size and time may be forged."""
         key = (*file.info, file.digest)
-        with self._sources.use(key, lambda: open_source(reader, self._spec.format)) as source:
+        with self._sources.use(key, lambda: open_source(reader, self._spec.format, self._spec.read_options)) as source:
             if source.digest != file.digest:
                 raise StalePointer(f"the file is not the one that was indexed; {TOUCH}", reader.name)
             yield source
@@ -125,7 +126,7 @@ class Fetcher:
         """Compare the keys of the rows that were read with the keys asked for, both in stored form."""
         for i, key in enumerate(self._spec.stored_keys):
             if key.name in table.column_names:
-                found = _stored(table.column(key.name), key.type, where)
+                found = _stored(table.column(key.name), key, where)
             else:
                 found = [None] * len(wanted)  # the file lacks the column: every row holds a null there
             for value, located in zip(found, wanted, strict=True):
@@ -150,8 +151,8 @@ class Fetcher:
         return pa.Table.from_arrays(arrays, names=list(columns))
 
 
-def _stored(column: pa.ChunkedArray, type_name: str, where: str) -> list[Stored]:
+def _stored(array: pa.ChunkedArray, key: KeyColumn, where: str) -> list[Stored]:
     try:
-        return stored_values(column, type_name)
-    except (pa.ArrowException, ValueError) as error:  # another type, or text that is not UTF-8
-        raise StalePointer(f"the key is not the {type_name} that was indexed ({error}); {REINDEX}", where) from None
+        return stored_values(key_array(array, key.type, key.name), key.type)
+    except (BTreeError, ValueError) as error:  # another type, or text that is not UTF-8
+        raise StalePointer(f"the key is not the {key.type} that was indexed ({error}); {REINDEX}", where) from None

@@ -13,12 +13,13 @@ import pyarrow as pa
 from btree import BTreeReader, DamagedIndexFile, bucket_of
 from btree.hash_columns import buckets_of, plain_keys, xxhash64_columns
 from btree.hashing import xxhash64
-from btree.keys import Key, to_stored
+from btree.keys import Key
 from btree.reader import LookupStats
 from shadow.caches import ByteCache
 from shadow.errors import UsageError
 from shadow.filter_files import KeyFilters
 from shadow.index_files import open_index_file, pointer_of
+from shadow.key_forms import read_key
 from shadow.partitions import as_partition_value, matches
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.spec import IndexSpec
@@ -48,7 +49,8 @@ class Wanted:
 def parse_key(key: object, spec: IndexSpec) -> Wanted:
     """A key as a caller gives it: the value of a one-column key; a tuple or list in key order; or a dict by name.
 
-    Values may be of the column's type or in text form. UsageError and KeyTypeError name what is wrong."""
+    Values may be of the column's type, in the index or in the source, or in text form. UsageError and KeyTypeError name
+    what is wrong."""
     names = [column.name for column in spec.keys]
     if isinstance(key, Mapping):
         if set(key) != set(names):
@@ -68,7 +70,7 @@ def parse_key(key: object, spec: IndexSpec) -> Wanted:
         if column.partition:
             where.append((column.name, as_partition_value(value)))
         else:
-            stored.append(to_stored(value, column.type, column.name))
+            stored.append(read_key(value, column))
     return Wanted(tuple(stored), tuple(where))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from btree.keys import arrow_type
+from btree.keys import arrow_type, key_array
 from shadow.fetch import Fetcher, Located
 from shadow.lookup import Hit
 from shadow.proof import FAILURES, HASHES, FolderProof, Hashes, Tally, row_hashes
@@ -65,7 +65,7 @@ class ReadBack:
             self._report.add(fault_of(error, self._where(file)))
             return False
         self.opened += 1
-        if rows != file.rows:
+        if rows is not None and rows != file.rows:
             self._report.add(Fault(self._where(file), None, f"has {rows} rows, its segment lists it with {file.rows}"))
         for field in schema:
             self.columns.setdefault(field.name, {}).setdefault(str(field.type), file.path)
@@ -96,7 +96,7 @@ class ReadBack:
         for batch in self._fetcher.scan(file, [column.name for column in self._columns]):
             there = batch.schema.names[:-POINTER_NUMBERS]
             arrays = [
-                batch.column(there.index(column.name))
+                key_array(batch.column(there.index(column.name)), column.type, column.name)
                 if column.name in there
                 else pa.nulls(batch.num_rows, arrow_type(column.type))
                 for column in self._columns

@@ -147,12 +147,12 @@ def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool
 
 def check_same_kind(base: State, now: State, spec: IndexSpec, where: str) -> None:
     """ConcurrentCommit when the newest snapshot is of another spec, or another number of buckets, than the index files
-    were written for."""
+    were written for: that of the base, or of a first build `spec`."""
     if now.snapshot is None:
         if base.snapshot is not None:
             raise ConcurrentCommit(f"{where}: all snapshots were removed meanwhile; nothing was changed, run it again")
         return
-    differences = spec_differences(spec, now.snapshot.spec)
+    differences = spec_differences(base.snapshot.spec if base.snapshot else spec, now.snapshot.spec)
     if differences:
         raise ConcurrentCommit(
             f"{where}: snapshot {now.snapshot.number} was committed meanwhile with another spec "

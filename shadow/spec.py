@@ -1,5 +1,6 @@
 """What an index is of: source, keys, included columns, buckets, hash."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from btree.format import LINK_FIELD
 from btree.hashing import HASH_NAME, SEED
 from btree.keys import is_key_type
+from btree.mapping import MAPPED
 from btree.schema import AVRO_NAME, Column, EntrySchema
 from shadow.errors import CURE, DamagedMetadata, NewerFormat, SpecMismatch, UsageError
 from sources import POINTER_COLUMNS
@@ -22,11 +24,13 @@ POINTER_SCHEMA = tuple(Column(n, t, nullable=False) for n, t in zip(POINTER_COLU
 @dataclass(frozen=True)
 class KeyColumn:
     """A key column: its name in the source, its type, and whether it is a partition column (then it is not stored
-    with the entries: it names the partition to look in)."""
+    with the entries: it names the partition to look in). `source_type` is the type in the source where it is mapped to
+    `type` (`btree.mapping`): that of the first file indexed, and the form in which keys are given and shown."""
 
     name: str
     type: str
     partition: bool = False
+    source_type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,10 @@ class IndexSpec:
 
     An index is laid out in the partition folders of its source, or `flat`: one set of buckets over all partitions,
     whose columns then stand in the entries, as text. So a look-up that names no partition costs the same however many
-    there are."""
+    there are.
+
+    `options` are those of the format that the user gave, ordered; `schema` is what was found of columns that the files
+    themselves do not tell, as DDL: it grows with the files."""
 
     source: str
     single_file: bool
@@ -45,6 +52,13 @@ class IndexSpec:
     include: tuple[KeyColumn, ...]
     buckets: int
     flat: bool = False
+    options: tuple[tuple[str, str], ...] = ()
+    schema: str = ""
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        """How the source's files are opened."""
+        return dict(self.options) | ({"schema": self.schema} if self.schema else {})
 
     def folder_of(self, partition: str) -> str:
         """The folder of the index files for a partition of the source."""
@@ -86,10 +100,13 @@ class IndexSpec:
         return EntrySchema(keys, included + partitions + POINTER_SCHEMA)
 
     def to_json(self) -> dict[str, Any]:
+        source: dict[str, Any] = {"location": self.source, "single_file": self.single_file, "format": self.format}
+        source |= {"options": dict(self.options)} if self.options else {}
+        source |= {"schema": self.schema} if self.schema else {}
         return {
             "format": FORMAT_NAME,
             "format_version": FORMAT_VERSION,
-            "source": {"location": self.source, "single_file": self.single_file, "format": self.format},
+            "source": source,
             "layout": FLAT if self.flat else PARTITIONED,
             "partitions": list(self.partitions),
             "keys": [_column_json(key, self.file_names) for key in self.keys],
@@ -99,8 +116,9 @@ class IndexSpec:
         }
 
     def is_like(self, other: "IndexSpec") -> bool:
-        """Whether the entries of both are the same; where the source lies and the number of buckets may differ."""
-        return replace(self, source=other.source, buckets=other.buckets) == other
+        """Whether the entries of both are the same; where the source lies, the number of buckets, and what columns were
+        found in its files, may differ."""
+        return replace(self, source=other.source, buckets=other.buckets, schema=other.schema) == other
 
 
 def _file_name(name: str, taken: set[str]) -> str:
@@ -115,12 +133,13 @@ def _file_name(name: str, taken: set[str]) -> str:
 
 def _column_json(column: KeyColumn, file_names: dict[str, str]) -> dict[str, Any]:
     out: dict[str, Any] = {"name": column.name, "type": column.type}
+    out |= {"source_type": column.source_type} if column.source_type else {}
     out |= {"partition": True} if column.partition else {}
     return out | ({"column": file_names[column.name]} if column.name in file_names else {})
 
 
 def _column(content: dict[str, Any]) -> KeyColumn:
-    return KeyColumn(content["name"], content["type"], content.get("partition", False))
+    return KeyColumn(content["name"], content["type"], content.get("partition", False), content.get("source_type"))
 
 
 def parse_spec(content: Any, where: str) -> IndexSpec:
@@ -151,12 +170,20 @@ def _spec(content: dict[str, Any]) -> IndexSpec:
         include=tuple(map(_column, content["include"])),
         buckets=content["buckets"],
         flat=content["layout"] == FLAT,
+        options=ordered(source.get("options", {})),
+        schema=source.get("schema", ""),
     )
+
+
+def ordered(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Options as a spec holds them."""
+    return tuple(sorted(options.items()))
 
 
 def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
     """Whether this program hashes, lays out and compares keys as the one that wrote the index."""
-    types_known = all(is_key_type(column.type) for column in (*spec.keys, *spec.include))
+    columns = (*spec.keys, *spec.include)
+    types_known = all(is_key_type(one.type) and one.source_type in (None, *MAPPED) for one in columns)
     return types_known and content["layout"] in (PARTITIONED, FLAT) and content["hash"] == HASH
 
 

@@ -2,7 +2,8 @@
 
 Python: as pyarrow gives them, but a map is a dict (pairs where its keys repeat, or cannot be keys of a dict);
 timestamps with a time zone are in UTC; dates and timestamps that Python cannot hold, or finer than microseconds, are
-ISO strings; a UUID is its 36 characters; a time is HH:MM:SS with its fraction; text that is not UTF-8 is bytes.
+ISO strings; a UUID is its 36 characters; a time is HH:MM:SS with its fraction; text that is not UTF-8 is bytes; JSON
+text is what it says.
 JSON: bytes in base64, decimals as strings, timestamps ISO 8601 (UTC with Z), NaN and the infinities as strings, a
 duration in microseconds with its unit, a map as an object, or as pairs where its keys are not strings.
 """
@@ -16,6 +17,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
@@ -48,10 +50,12 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _extension(array: pa.ExtensionArray) -> list[Any]:
-    """An extension type as the type it is stored in, but for UUIDs and booleans in a byte."""
+    """An extension type as the type it is stored in, but for UUIDs, JSON and booleans in a byte."""
     name = array.type.extension_name
     if name == "arrow.uuid":
         return [None if v is None else str(uuid.UUID(bytes=v)) for v in array.storage.to_pylist()]
+    if name == "arrow.json":
+        return [None if v is None else _parsed(v) for v in _text(array.storage)]
     if name == "arrow.bool8":
         return [None if v is None else v != 0 for v in array.storage.to_pylist()]
     return python_values(array.storage)
@@ -91,6 +95,13 @@ def _decoded(value: bytes | None) -> str | bytes | None:
         return value
 
 
+def _parsed(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # no JSON, or nested beyond what Python follows: as it stands
+        return text
+
+
 def _date(day: int) -> dt.date | str:
     if FIRST_DAY <= day <= LAST_DAY:
         return EPOCH.date() + dt.timedelta(days=day)
@@ -121,7 +132,8 @@ def _nested(array: pa.Array) -> list[Any]:
     valid = array.is_valid().to_pylist()
     if types.is_struct(kind):
         names = [kind.field(i).name for i in range(kind.num_fields)]
-        columns = [python_values(column) for column in array.flatten()]
+        # Not by `flatten`, which ends the process where a union lies in a record with nulls (Arrow's issue 14736).
+        columns = [python_values(array.field(i)) for i in range(kind.num_fields)]
         rows: list[Any] = list(zip(*columns, strict=True)) if columns else [()] * len(array)
         return [_record(names, row) if ok else None for ok, row in zip(valid, rows, strict=True)]
     if types.is_map(kind):
@@ -133,9 +145,21 @@ def _nested(array: pa.Array) -> list[Any]:
         pairs = list(zip(keys, items, strict=True))
         return [_mapping(pairs[ends[i] : ends[i + 1]]) if ok else None for i, ok in enumerate(valid)]
     if types.is_union(kind):
-        return [None if one.value is None else python_values(pa.array([one.value]))[0] for one in array]
+        return _union(array)
     # Lists: element by element, so that every layout (fixed size, views) is read by pyarrow's own rules.
     return [python_values(array[i].values) if ok else None for i, ok in enumerate(valid)]
+
+
+def _union(array: pa.UnionArray) -> list[Any]:
+    """The values alone. Its buffers are read because pyarrow's `type_codes` of a slice are those of the whole."""
+    if not len(array):
+        return []
+    kind, rows = array.type, slice(array.offset, array.offset + len(array))
+    children = {code: python_values(array.field(i)) for i, code in enumerate(kind.type_codes)}
+    codes = np.frombuffer(array.buffers()[1], np.int8)[rows].tolist()
+    dense = kind.mode == "dense"
+    places = np.frombuffer(array.buffers()[2], np.int32)[rows].tolist() if dense else range(len(array))
+    return [children[code][place] for code, place in zip(codes, places, strict=True)]
 
 
 def _record(names: list[str], row: tuple[Any, ...]) -> Any:

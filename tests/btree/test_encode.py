@@ -164,7 +164,7 @@ def test_an_arrow_type_of_the_same_kind_keeps_the_value(
         (pa.array([0], pa.timestamp("us", "UTC")), "timestamp_ntz"),
         (pa.array([0], pa.date32()), "timestamp_ntz"),
         (pa.array([0], pa.date32()), "int"),
-        (pa.array([0], pa.time64("us")), "bigint"),
+        (pa.array([0], pa.time64("us")), "int"),
         (pa.array(["007"]).dictionary_encode(), "int"),
     ],
     ids=lambda part: str(getattr(part, "type", part)),

@@ -204,11 +204,17 @@ ARROW = [
     (pa.timestamp("ms", "Europe/Paris"), "timestamp"),
     (pa.timestamp("s"), "timestamp_ntz"),
     (pa.decimal128(20, 0), "decimal(20,0)"),
-    (pa.uint8(), None),
-    (pa.timestamp("ns"), None),
-    (pa.time64("us"), None),
-    (pa.list_(pa.int32()), None),
+    (pa.run_end_encoded(pa.int32(), pa.date64()), "date"),
+    (pa.json_(), "string"),
+    (pa.dictionary(pa.int8(), pa.uuid()), "binary"),
+    (pa.decimal256(38, 2), "decimal(38,2)"),
+    (pa.decimal32(5, 2), "decimal(5,2)"),
+    (pa.decimal256(39, 2), None),
     (pa.decimal128(5, -2), None),
+    (pa.list_(pa.int32()), None),
+    (pa.duration("us"), None),
+    (pa.month_day_nano_interval(), None),
+    (pa.null(), None),
 ]
 
 

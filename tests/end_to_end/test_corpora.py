@@ -1,85 +1,129 @@
-"""Real Parquet files of many writers through `gnomon build` and `fetch`: every row, against rows other readers gave."""
+"""Real files of many writers through `gnomon build` and `fetch`: rows by key, against rows other readers gave."""
 
-import csv
-import gzip
-import importlib.util
-import json
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from indexer import build
-from shadow import open_index
+from shadow import UsageError, open_index
+from tests.sources.corpora import ROOT, expected_of, files_of, load_canon, needs_corpora
+from tests.sources.text_corpora import options_of, row_agrees
 
-CORPORA = Path(__file__).parents[3] / "shared/corpora"
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora of real files are not beside this checkout"),
-]
-MOST_BYTES, MOST_ROWS = 3_000_000, 2_000
-KEY_TYPES = ("string", "binary", "int8", "int16", "int32", "int64", "date32[day]", "bool")
+pytestmark = [pytest.mark.spark, needs_corpora]
 
-
-def canon_module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("canon", CORPORA / "canon.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+MOST_BYTES, MOST_ROWS = 3_000_000, 1_000  # of a file: of longer ones not all rows are listed
+FEW = 6  # files of a format, of different writers and codecs, that every run tries; the soak run tries all
+FORMATS = {"parquet": "parquet", "avro": "avro", "orc": "orc", "seq": "sequence", "csv": "csv", "json": "jsonl"}
+Entry = dict[str, str]
 
 
-def keyed_files() -> list[dict[str, str]]:
-    """Sound Parquet files that have a unique key column, one for each (writer, codec, page version, nesting, index)."""
-    chosen: dict[tuple[str, ...], dict[str, str]] = {}
-    with (CORPORA / "INVENTORY_OPEN.tsv").open(newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t"):
-            fits = row["format"] == "parquet" and row["class"] == "good" and key_column(row)
-            if fits and int(row["size"]) < MOST_BYTES and int(row["rows_read"]) < MOST_ROWS:
-                writer = row["created_by"].split(" (")[0][:24]
-                kind = (writer, row["compression"], row["page_version"], row["nested"], row["page_index"][:3])
-                chosen.setdefault(kind, row)
-    return list(chosen.values())
+@pytest.fixture(scope="module")
+def canon() -> ModuleType:
+    return load_canon()
 
 
-def expected_rows(row: dict[str, str]) -> Iterator[tuple[int, Any]]:
-    with gzip.open(CORPORA / "expected" / row["expected_file"], "rt") as lines:
-        for line in lines:
-            item = json.loads(line)
-            yield item["i"], item["row"]
+def keyed_files(listed_as: str, few: int | None) -> list[Entry]:
+    """Sound files that have a key column; of a few, one for each (writer, codec, nesting)."""
+    chosen: dict[tuple[str, ...], Entry] = {}
+    for param in files_of(listed_as, "good"):
+        entry: Entry = param.values[0]
+        is_read = "latin-1" not in entry["note"] or listed_as != "csv"  # refused, by name
+        is_small = int(entry["size"]) < MOST_BYTES and int(entry["rows_read"]) <= MOST_ROWS
+        if is_read and is_small and entry["expected_file"] and (entry["key_unique"] or entry["key_nonunique"]):
+            kind = (
+                entry["created_by"].split(" (")[0][:24],
+                entry["compression"],
+                entry["page_version"],
+                entry["nested"],
+            )
+            chosen.setdefault(kind if few else (entry["file"],), entry)
+    return list(chosen.values())[:few]
 
 
-def key_column(row: dict[str, str]) -> str:
-    """The first unique column of a type that Spark scans as it lies in the file."""
-    columns = (column.partition(":") for column in row["key_unique"].split(";"))
-    return next((name for name, _, kind in columns if kind in KEY_TYPES), "")
+def key_column(entry: Entry) -> str:
+    """The first column that its entry names as a key."""
+    column = (entry["key_unique"] or entry["key_nonunique"]).split(";")[0]
+    return column.split("(")[0].rpartition(":")[0] if column.startswith("#") else column.split(":")[0]
 
 
-def test_every_row_of_real_files_comes_back_by_its_key(spark: SparkSession, tmp_path: Path) -> None:
-    canon = canon_module()
-    rows, used = 0, []
-    for number, row in enumerate(keyed_files()):
-        source, location, name = CORPORA / row["file"], str(tmp_path / str(number)), key_column(row)
-        build(spark, str(source), location, [name], format="parquet", buckets=3)
-        wanted = [expected for _, expected in expected_rows(row)]
-        keys = [{name: as_text(expected[name])} for expected in wanted]
-        found = open_index(location).fetch_many(keys)
-        for expected, answer in zip(wanted, found, strict=True):
-            assert len(answer) == 1, (row["file"], expected[name])
-            assert canon.same(expected, canon.canon(answer[0])), (row["file"], expected, answer)
-        rows += len(wanted)
-        used.append(row)
-    writers = {row["created_by"].split(" ")[0] for row in used}
-    print(f"\n{len(used)} files of {len(writers)} writers: {rows} rows equal")
-    assert len(used) >= 30
-    assert {row["page_version"] for row in used} >= {"v1", "v2"}
-    assert len({row["compression"] for row in used}) >= 4
+def rows_and_key(listed_as: str, entry: Entry) -> tuple[list[Any], str, Callable[[Any], Any]]:
+    """The rows, the key column's name in answers, and how a row has its key."""
+    rows = [one.row for one in expected_of(entry) if one.row != []]
+    name = key_column(entry)
+    if listed_as == "csv":
+        place = int(name[1:]) if name.startswith("#") else rows[0].index(name)
+        return rows, f"_c{place}", lambda row: (row[place] or None) if place < len(row) else None
+    rows = [dict(reversed(row.get("$pairs", [*row.items()]))) for row in rows if isinstance(row, dict)]
+    return rows, name, lambda row: as_key(row.get(name))
 
 
-def as_text(value: Any) -> Any:
-    """A key in the form expected rows have it: bytes as base64."""
-    return value["$b"] if isinstance(value, dict) else value
+def check(spark: SparkSession, listed_as: str, entry: Entry, place: str, canon: ModuleType) -> int:
+    """Index a file, and fetch each listed row by its key; how many were equal. UsageError for a key of no such type."""
+    rows, name, key_of = rows_and_key(listed_as, entry)
+    options = options_of(entry) if listed_as in ("csv", "json") else {}
+    build(spark, str(ROOT / entry["file"]), place, [name], format=FORMATS[listed_as], buckets=3, options=options)
+    index = open_index(place)
+    found = index.fetch_many([{name: key_of(row)} for row in rows])
+    (_, schema), *_ = index.schemas(index.view.columns)
+    alike = Counter(repr(key_of(row)) for row in rows)
+    for row, answers in zip(rows, found, strict=True):
+        if (
+            listed_as == "csv" and key_of(row) is None
+        ):  # a quoted empty text is listed like an empty field, which is null
+            continue
+        assert len(answers) == alike[repr(key_of(row))], (entry["file"], name, key_of(row))
+        assert any(same(canon, row, one, schema, bool(options)) for one in answers), (entry["file"], row, answers[:3])
+    return len(rows)
+
+
+def same(canon: ModuleType, expected: Any, found: dict[str, Any], schema: pa.Schema, is_text: bool) -> bool:
+    """Whether the answer is the row; of a class unknown the bytes are compared."""
+    if is_text:
+        return row_agrees(expected, found, schema, canon)
+    plain = {k: {"$b": v["$b"]} if isinstance(v, dict) and "$w" in v else v for k, v in expected.items()}
+    return bool(canon.same(plain, canon.canon(found)))
+
+
+def as_key(value: Any) -> Any:
+    """A key in the form expected rows have it: bytes as base64, floats that are no numbers as text."""
+    if isinstance(value, dict):
+        return value.get("$b", value.get("$f", value))
+    return value
+
+
+@pytest.mark.parametrize("listed_as", FORMATS)
+def test_rows_of_real_files_come_back_by_their_keys(
+    spark: SparkSession, tmp_path: Path, canon: ModuleType, listed_as: str
+) -> None:
+    files = keyed_files(listed_as, FEW)
+    rows = sum(check(spark, listed_as, entry, str(tmp_path / str(i)), canon) for i, entry in enumerate(files))
+    assert len(files) >= 3
+    assert rows >= len(files)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("listed_as", FORMATS)
+def test_rows_of_all_real_files_come_back_by_their_keys(
+    spark: SparkSession, tmp_path: Path, canon: ModuleType, listed_as: str
+) -> None:
+    tried, rows, refused, wrong, begin = 0, 0, [], [], time.monotonic()
+    for entry in keyed_files(listed_as, None):
+        tried += 1
+        try:
+            rows += check(spark, listed_as, entry, str(tmp_path / str(tried)), canon)
+        except UsageError as error:
+            refused.append(f"{entry['file']}: {error}")
+        except Exception as error:  # noqa: BLE001  all that is wrong is told together
+            wrong.append(f"{entry['file']}: {type(error).__name__}: {error}"[:400])
+    seconds = (time.monotonic() - begin) / max(tried, 1)
+    print(f"\n{listed_as}: {tried} files, {rows} rows equal, {len(refused)} refused, {len(wrong)} wrong")
+    print(f"{seconds:.2f} s each")
+    print("\n".join([*refused, *wrong]))
+    assert not wrong

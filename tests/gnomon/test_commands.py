@@ -61,6 +61,24 @@ def test_get_says_what_is_covered_when_a_key_is_absent_and_prints_the_others(
     assert err == f"gnomon: not found: nope (snapshot 1 covers 100 rows in 2 files of {lake}/source)\n"
 
 
+def test_keys_are_given_and_inspected_in_their_type_in_the_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pa.table({"id": pa.array([bytes(16)], pa.uuid()), "at": pa.array([1], pa.timestamp("ns"))})
+    write_source(tmp_path / "source", {"a.parquet": rows})
+    index_source(tmp_path / "source", tmp_path / "index", ["id"], include=["at"])
+    code, out, _ = run(capsys, "get", tmp_path / "index", "00000000-0000-0000-0000-000000000000")
+    shown = {"id": "00000000-0000-0000-0000-000000000000", "at": "1970-01-01T00:00:00.000000001"}
+    assert (code, json.loads(out)) == (0, shown)
+    code, _, err = run(capsys, "get", tmp_path / "index", "00000000-0000-0000-0000-00000000000")
+    assert (code, "key column id: expected uuid (36 characters, or bytes)" in err) == (2, True)
+    facts = json.loads(run(capsys, "inspect", tmp_path / "index", "--json")[1])
+    assert facts["keys"] == [{"name": "id", "type": "binary", "source_type": "uuid"}]
+    _, out, _ = run(capsys, "inspect", tmp_path / "index")
+    assert "key        id uuid (binary)" in out
+    assert "included   at timestamp_ntz(ns) (bigint)" in out
+
+
 def test_get_narrows_to_a_partition_and_explains(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "get", lake / "index", "http://é/45?a=b", "--where", "dt=2026-01-02", "--explain")
     assert (code, json.loads(out)["dt"]) == (0, "2026-01-02")

@@ -73,6 +73,22 @@ def make_orders(folder: Path) -> Settings:
     return Settings(index=str(folder / "shadow"))
 
 
+def make_visits(folder: Path) -> Settings:
+    """Keyed by a UUID, a time of day, a moment in nanoseconds and an unsigned number."""
+    table = pa.table(
+        {
+            "id": pa.array([bytes(range(16))], pa.uuid()),
+            "time": pa.array([45_000_005], pa.time32("ms")),
+            "at": pa.array([1767270600_123456789], pa.timestamp("ns", "UTC")),
+            "n": pa.array([2**64 - 1], pa.uint64()),
+        }
+    )
+    write_source(folder / "lake", {"visits.parquet": table})
+    index_source(folder / "lake", folder / "shadow", ["id", "time", "at", "n"])
+    index_source(folder / "lake", folder / "by_id", ["id"])
+    return Settings(index=str(folder / "shadow"))
+
+
 def add_day(folder: Path, day: str, urls: list[str]) -> int:
     """A partition more, indexed; the new snapshot."""
     write_source(folder / "lake", {f"dt={day}/p.parquet": crawl_table(urls)})

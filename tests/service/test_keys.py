@@ -35,6 +35,30 @@ def test_a_key_is_shown_as_in_the_rows(type_name: str, given: object, shown: str
     assert to_json(key_shown([given], spec_of(type_name))) == f'{{"k": {shown}}}'
 
 
+@pytest.mark.parametrize(
+    ("source_type", "type_name", "given", "shown"),
+    [
+        ("uuid", "binary", "00112233445566778899AABBCCDDEEFF", '"00112233-4455-6677-8899-aabbccddeeff"'),
+        ("uuid", "binary", b"\x00\xff", '"AP8="'),
+        ("uint64", "decimal(20,0)", "18446744073709551615", "18446744073709551615"),
+        ("uint8", "smallint", "255", "255"),
+        ("time(ms)", "bigint", "12:30", '"12:30:00"'),
+        ("time(ns)", "bigint", 1, '"00:00:00.000000001"'),
+        ("timestamp(ns)", "bigint", "2026-01-02T03:04:05.123456789+01:00", '"2026-01-02T02:04:05.123456789Z"'),
+        ("timestamp_ntz(ns)", "bigint", "2026-01-02", '"2026-01-02T00:00:00"'),
+        ("half", "float", 0.1, "0.0999755859375"),
+        ("fixed", "binary", "AP8=", '"AP8="'),
+        ("uuid", "binary", None, "null"),
+    ],
+)
+def test_a_key_is_shown_in_the_form_of_its_type_in_the_source(
+    source_type: str, type_name: str, given: object, shown: str
+) -> None:
+    column = KeyColumn("k", type_name, source_type=source_type)
+    spec = IndexSpec("/lake", False, "parquet", (), (column,), (), 4)
+    assert to_json(key_shown([given], spec)) == f'{{"k": {shown}}}'
+
+
 def test_a_partition_column_of_a_key_is_shown_as_text() -> None:
     keys = (KeyColumn("id", "int"), KeyColumn("dt", "string", partition=True))
     spec = IndexSpec("/lake", False, "parquet", ("dt",), keys, (), 4)

@@ -1,10 +1,12 @@
 """service/routes.py: what each route promises when all is well."""
 
-from urllib.parse import quote
+from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.service.lake import ODD_KEYS, TWICE, Client, rows
+from service.settings import Settings
+from tests.service.lake import ODD_KEYS, TWICE, Client, make_visits, rows
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
@@ -65,6 +67,29 @@ def test_the_answer_has_key_count_rows_and_snapshot(crawl: Client) -> None:
 
 def test_an_integer_beyond_53_bits_keeps_every_digit(crawl: Client) -> None:
     assert f'"n": {2**60 + 5}' in crawl.get("/rows/a/b").text
+
+
+def test_keys_of_types_that_are_mapped_are_given_and_shown_as_in_the_rows(tmp_path: Path) -> None:
+    visits = Client(make_visits(tmp_path))
+    row = {
+        "id": "00010203-0405-0607-0809-0a0b0c0d0e0f",
+        "time": "12:30:00.005",
+        "at": "2026-01-01T12:30:00.123456789Z",
+        "n": 2**64 - 1,
+    }
+    answer = visits.get(f"/rows?{urlencode(row)}").json()
+    assert (answer["key"], answer["rows"]) == (row, [row])
+    [listed, absent, wrong] = visits.post(
+        {"keys": [list(row.values()), {**row, "time": 5}, {**row, "id": "x"}]}
+    ).json()["results"]
+    assert (listed["key"], listed["rows"]) == (row, [row])
+    assert (absent["key"]["time"], absent["count"]) == ("00:00:00.005", 0)
+    assert (wrong["error"]["column"], wrong["error"]["expected"]) == ("id", "uuid")
+    by_id = Client(Settings(index=str(tmp_path / "by_id")))
+    assert by_id.get(f"/rows/{row['id'].upper()}").json()["key"] == {"id": row["id"]}
+    other = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+    problem = by_id.get(f"/rows/{other.replace('-', '')}")
+    assert (problem.status_code, problem.json()["key"]) == (404, {"id": other})
 
 
 def test_count_is_of_all_matches_also_under_limit(crawl: Client) -> None:

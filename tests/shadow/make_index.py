@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from btree.hashing import bucket_of
-from btree.keys import arrow_type, order_key, stored_values, type_of_arrow
+from btree.keys import arrow_type, key_array, order_key, stored_values, type_of_arrow
+from btree.mapping import source_type
 from shadow.anew import newest_number, publish_anew, spec_on_record
 from shadow.coverage import SourceRoot, diff, source_root
 from shadow.fold import publish_build
@@ -118,12 +119,10 @@ def _spec(
     include: Sequence[str],
     flat: bool,
 ) -> IndexSpec:
-    types = {field.name: type_of_arrow(field.type) for _, data in reversed(opened) for field in data.schema}
-    columns = [
-        KeyColumn(name, "string", partition=True) if name in partitions else KeyColumn(name, str(types[name]))
-        for name in keys
-    ]
-    included = tuple(KeyColumn(name, str(types[name])) for name in include)
+    fields = [field for _, data in reversed(opened) for field in data.schema if not pa.types.is_null(field.type)]
+    known = {f.name: KeyColumn(f.name, str(type_of_arrow(f.type)), source_type=source_type(f.type)) for f in fields}
+    columns = [KeyColumn(name, "string", partition=True) if name in partitions else known[name] for name in keys]
+    included = tuple(known[name] for name in include)
     single = root.single_file is not None
     spec = IndexSpec(root.location, single, "parquet", partitions, tuple(columns), included, buckets, flat)
     check_columns(spec)
@@ -138,7 +137,7 @@ def _entries(root: SourceRoot, spec: IndexSpec, file: SourceFileEntry, data: Sou
         batches = list(data.scan(reader, there))
     rows = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in [*there, "a", "b", "c"]})
     arrays = [
-        rows.column(there.index(column.name)).cast(arrow_type(column.type))
+        key_array(rows.column(there.index(column.name)), column.type, column.name)
         if column.name in there
         else pa.nulls(len(rows), arrow_type(column.type))
         for column in columns

@@ -4,10 +4,14 @@ import datetime as dt
 import decimal
 import math
 import os
+import re
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -16,10 +20,13 @@ from shadow import open_index
 from shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
 from shadow.index import Index
 from shadow.lookup import Wanted
+from shadow.spec import KeyColumn
 from shadow.storage.local import LocalFile
 from tests.shadow.make_index import index_source, write_source
 
 D = decimal.Decimal
+ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
+NS = 1767270600_123456789
 NAN = float("nan")
 AT = dt.datetime(2026, 1, 1, 12, 30, 0, 123000)
 
@@ -61,6 +68,35 @@ KEYS: dict[str, tuple[pa.DataType, list[Any], Any, list[Any]]] = {
     "decimal_long": (pa.decimal128(38, 10), [D(10) ** 27, D("-0.0000000001"), None], D(1), ["1e27"]),
     "binary": (pa.binary(), [b"\xff\x00", b"", b"\x7f", None], b"x", ["/wA="]),
     "large_binary": (pa.large_binary(), [b"\xff", None], b"x", []),
+    "fixed": (pa.binary(2), [b"\xff\x00", b"ab", None], b"x", ["/wA="]),
+    "uint8": (pa.uint8(), [255, 0, None], 7, ["255"]),
+    "uint16": (pa.uint16(), [2**16 - 1, 0, None], 7, []),
+    "uint32": (pa.uint32(), [2**32 - 1, 0, None], 7, ["4294967295"]),
+    "uint64": (pa.uint64(), [2**64 - 1, 0, None], 7, ["18446744073709551615", D(2**64 - 1)]),
+    "half": (pa.float16(), [np.float16(0.1), np.float16(-0.0), np.float16(NAN), None], 1.0, [0.1, "0.1", "0.09997559"]),
+    "uuid": (
+        pa.uuid(),
+        [ID.bytes, bytes(16), None],
+        uuid.uuid4(),
+        [ID, str(ID), str(ID).upper(), ID.hex, "ABEiM0RVZneImaq7zN3u/w=="],
+    ),
+    "time_s": (pa.time32("s"), [dt.time(12, 30), dt.time(0), None], "12:31", ["12:30", "12:30:00.000", 45_000_000]),
+    "time_ms": (pa.time32("ms"), [dt.time(12, 30, 0, 5000), None], 5, ["12:30:00.005", 45000005]),
+    "time_us": (pa.time64("us"), [dt.time(0, 0, 0, 1), dt.time.max, None], "24:00:00", ["00:00:00.000001", 1]),
+    "time_ns": (pa.time64("ns"), [86399_999_999_999, 0, None], "12:30", ["23:59:59.999999999"]),
+    "timestamp_ns": (
+        pa.timestamp("ns", "Europe/Berlin"),
+        [NS, -1, -(2**63), 2**63 - 1, None],
+        "2026-01-01",
+        ["2026-01-01T12:30:00.123456789Z", "2026-01-01T13:30:00.123456789+01:00", pd.Timestamp(NS, tz="Asia/Tokyo")],
+    ),
+    "timestamp_ntz_ns": (
+        pa.timestamp("ns"),
+        [NS // 1000 * 1000, 1, None],
+        NS,
+        ["2026-01-01T12:30:00.123456", AT.replace(microsecond=123456), pd.Timestamp(NS // 1000 * 1000)],
+    ),
+    "decimal256": (pa.decimal256(38, 2), [D("-1.28"), D(10) ** 35, None], D(1), ["-1.280"]),
 }
 
 
@@ -76,6 +112,51 @@ def test_every_key_of_every_type_is_written_found_and_fetched(tmp_path: Path, ki
         assert [row["n"] for row in index.fetch(form)] == [0]
     assert index.fetch(absent) == []
     assert not index.contains(absent)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "message"),
+    [
+        ("uuid", "00112233-4455-6677-8899-aabbccddee", "expected uuid (36 characters, or bytes), found '00112233-"),
+        ("uuid", 5, "expected uuid"),
+        ("uint64", -1.5, "expected uint64, found -1.5"),
+        ("time_ms", "12:30:00.0005", "expected time(ms) (like 12:30:00.5, no finer than its unit), found '12:30:"),
+        ("time_us", "12:60", "expected time(us)"),
+        ("time_us", "24:00:01", "expected time(us)"),
+        ("time_us", "45000000", "expected time(us)"),
+        ("time_us", dt.time(1, tzinfo=dt.UTC), "expected time(us)"),
+        ("time_us", dt.datetime(2026, 1, 1), "expected time(us)"),
+        (
+            "timestamp_ns",
+            "2026-01-01T00:00:00.1234567891",
+            "expected timestamp(ns) (like 2026-01-01T00:00:00.123456789Z)",
+        ),
+        ("timestamp_ns", "2300-01-01", "expected timestamp(ns)"),
+        ("timestamp_ns", "1767270600123456789", "expected timestamp(ns)"),
+        ("timestamp_ntz_ns", "2026-01-01T00:00:00.123456789Z", "expected timestamp_ntz(ns) (like"),
+        ("half", "x", "expected half, found 'x'"),
+    ],
+)
+def test_a_key_that_is_not_of_the_sources_type_is_refused_with_that_type(
+    tmp_path: Path, kind: str, wrong: object, message: str
+) -> None:
+    index = opened(tmp_path, {"a.parquet": pa.table({"k": pa.array(KEYS[kind][1], KEYS[kind][0])})}, ["k"])
+    with pytest.raises(KeyTypeError, match=re.escape(f"key column k: {message}")):
+        index.fetch(wrong)
+
+
+def test_files_of_one_source_may_differ_in_the_type_that_a_key_is_mapped_from(tmp_path: Path) -> None:
+    tables = {
+        "a.parquet": pa.table({"k": pa.array([5, None], pa.uint32()), "h": pa.array([np.float16(0.1)] * 2)}),
+        "b.parquet": pa.table({"k": pa.array([-5, 5], pa.int64()), "h": pa.array([0.1, 2.0], pa.float32())}),
+        "c.parquet": pa.table({"k": pa.nulls(1), "h": pa.nulls(1)}),
+    }
+    index = opened(tmp_path, tables, ["k"], include=["h"])
+    assert index.spec.keys == (KeyColumn("k", "bigint", source_type="uint32"),)
+    assert [len(index.fetch(key)) for key in (5, -5, "5", None)] == [2, 1, 2, 2]
+    by_half = opened(tmp_path / "half", tables, ["h"])
+    exact = float(np.float32(0.1))
+    assert [[row["k"] for row in by_half.fetch(key)] for key in (0.1, exact, 2)] == [[5, None], [-5], [5]]
 
 
 def test_zeros_are_one_key_and_so_are_nans(tmp_path: Path) -> None:

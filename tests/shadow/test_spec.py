@@ -44,6 +44,16 @@ def test_a_spec_comes_back_as_written(storage: Storage) -> None:
     assert read_spec(storage) == SPEC
 
 
+def test_the_type_in_the_source_stands_in_the_spec_where_it_is_mapped(storage: Storage, tmp_path: Path) -> None:
+    column = KeyColumn("id", "binary", source_type="uuid")
+    spec = replace(SPEC, keys=(column,), include=(replace(SPEC.include[0], source_type="uint16"),))
+    create_spec(storage, spec)
+    assert read_spec(storage) == spec
+    assert spec.to_json()["keys"] == [{"name": "id", "type": "binary", "source_type": "uuid", "column": "id"}]
+    assert not any("source_type" in shown for shown in SPEC.to_json()["keys"])
+    assert not spec.is_like(replace(spec, keys=(KeyColumn("id", "binary"),)))
+
+
 def test_the_same_spec_may_be_there_already_and_another_may_not(storage: Storage) -> None:
     create_spec(storage, SPEC)
     create_spec(storage, SPEC)
@@ -95,6 +105,7 @@ def test_a_lost_spec_of_an_index_with_snapshots_is_damage_not_absence(storage: S
         lambda content: content["hash"].update(seed=43),
         lambda content: content.update(layout="spiral"),
         lambda content: content["keys"][0].update(type="geometry"),
+        lambda content: content["keys"][0].update(source_type="geometry"),
     ],
 )
 def test_a_newer_format_is_refused_before_a_key_is_looked_up(

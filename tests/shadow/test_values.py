@@ -53,7 +53,8 @@ PLAIN: list[tuple[pa.Array, Any, Any]] = [
     (pa.array([decimal.Decimal("1.5")], pa.decimal32(3, 1)), decimal.Decimal("1.5"), "1.5"),
     (pa.array([UUID.bytes], pa.uuid()), str(UUID), str(UUID)),
     (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([2], pa.int8())), True, True),
-    (pa.array(["{}"], pa.json_()), "{}", "{}"),
+    (pa.array(['{"a": [1, null]}'], pa.json_()), {"a": [1, None]}, {"a": [1, None]}),
+    (pa.array(["{"], pa.json_()), "{", "{"),
 ]
 
 TEMPORAL: list[tuple[pa.Array, Any, str]] = [
@@ -151,7 +152,24 @@ def test_lists_of_fixed_size_and_runs() -> None:
 def test_unions_give_the_value_that_is_there() -> None:
     children = [pa.array([1, 2]), pa.array([dt.date.max], pa.date32())]
     types, offsets = pa.array([0, 1, 0], pa.int8()), pa.array([0, 0, 1], pa.int32())
-    assert python_values(pa.UnionArray.from_dense(types, offsets, children)) == [1, dt.date.max, 2]
+    dense = pa.UnionArray.from_dense(types, offsets, children)
+    assert python_values(dense) == [1, dt.date.max, 2]
+    assert python_values(dense.slice(1)) == [dt.date.max, 2]
+    assert python_values(dense.slice(3)) == []
+    sparse = pa.UnionArray.from_sparse(types, [pa.array([1, None, 2]), pa.array(["", "x", ""])])
+    assert python_values(sparse) == [1, "x", 2]
+    assert python_values(sparse.slice(1)) == ["x", 2]
+
+
+def test_unions_within_records_that_may_be_null_give_their_values() -> None:
+    """pyarrow's own `flatten` would end the process."""
+    children = [pa.array([1, 2]), pa.array(["x"])]
+    inner = pa.UnionArray.from_dense(pa.array([0, 1, 0], pa.int8()), pa.array([0, 0, 1], pa.int32()), children)
+    records = pa.StructArray.from_arrays([inner], ["u"], mask=pa.array([False, True, False]))
+    assert python_values(records) == [{"u": 1}, None, {"u": 2}]
+    assert python_values(records.slice(1)) == [None, {"u": 2}]
+    outer = pa.UnionArray.from_dense(pa.array([0, 0], pa.int8()), pa.array([2, 0], pa.int32()), [records])
+    assert python_values(outer) == [{"u": 2}, {"u": 1}]
 
 
 def maps(key: pa.DataType, *values: list[tuple[Any, Any]] | None) -> pa.Array:

@@ -1,0 +1,113 @@
+"""Types of sources that Spark does not know as keys: each is stored as one it knows, and no value is lost."""
+
+import datetime as dt
+import decimal
+import uuid
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from btree import BTreeError
+from btree.keys import arrow_type, key_array, stored_values, type_of_arrow
+from btree.mapping import MAPPED, mean_the_same, source_type
+
+D = decimal.Decimal
+UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
+NOON = 12 * 3600
+# Arrow type, its name as a source type, the type it is stored as, values and their stored forms.
+RULES: list[tuple[pa.DataType, str | None, str, list[Any], list[Any]]] = [
+    (pa.uint8(), "uint8", "smallint", [0, 255], [0, 255]),
+    (pa.uint16(), "uint16", "int", [0, 2**16 - 1], [0, 2**16 - 1]),
+    (pa.uint32(), "uint32", "bigint", [0, 2**32 - 1], [0, 2**32 - 1]),
+    (pa.uint64(), "uint64", "decimal(20,0)", [0, 2**64 - 1], [0, 2**64 - 1]),
+    (pa.float16(), "half", "float", [np.float16(0.1), np.float16(-0.0)], [0.0999755859375, 0.0]),
+    (pa.binary(3), "fixed", "binary", [b"abc", b"\xff\x00\x7f"], [b"abc", b"\xff\x00\x7f"]),
+    (pa.uuid(), "uuid", "binary", [UUID.bytes, bytes(16)], [UUID.bytes, bytes(16)]),
+    (pa.time32("s"), "time(s)", "bigint", [NOON, 0], [NOON, 0]),
+    (pa.time32("ms"), "time(ms)", "bigint", [NOON * 1000 + 1, 0], [NOON * 1000 + 1, 0]),
+    (pa.time64("us"), "time(us)", "bigint", [NOON * 10**6 + 1, 0], [NOON * 10**6 + 1, 0]),
+    (pa.time64("ns"), "time(ns)", "bigint", [NOON * 10**9 + 1, 0], [NOON * 10**9 + 1, 0]),
+    (pa.timestamp("ns", "Asia/Tokyo"), "timestamp(ns)", "bigint", [-(2**63), 2**63 - 1], [-(2**63), 2**63 - 1]),
+    (pa.timestamp("ns"), "timestamp_ntz(ns)", "bigint", [-1, 10**18], [-1, 10**18]),
+    (pa.decimal256(38, 2), None, "decimal(38,2)", [D(10) ** 35, D("-0.01")], [10**37, -1]),
+    (pa.date64(), None, "date", [dt.date(1500, 1, 1), dt.date(1970, 1, 2)], [-171664, 1]),
+    (pa.string_view(), None, "string", ["é", ""], ["é", ""]),
+    (pa.binary_view(), None, "binary", [b"\xff", b""], [b"\xff", b""]),
+    (pa.large_string(), None, "string", ["é", ""], ["é", ""]),
+]
+
+
+def column_of(arrow: pa.DataType, values: list[Any]) -> pa.Array:
+    return pa.array([values[0], *values, None], arrow).slice(1)
+
+
+@pytest.mark.parametrize(("arrow", "name", "kind", "values", "stored"), RULES, ids=lambda part: str(part)[:30])
+def test_every_value_is_stored_exactly(
+    arrow: pa.DataType, name: str | None, kind: str, values: list[Any], stored: list[Any]
+) -> None:
+    assert (source_type(arrow), type_of_arrow(arrow)) == (name, kind)
+    column = column_of(arrow, values)
+    for array in (column, pa.chunked_array([column.slice(0, 1), column.slice(1)])):
+        found = key_array(array, kind, "k")
+        assert found.type == arrow_type(kind)
+        assert [repr(v) for v in stored_values(found, kind)] == [repr(v) for v in [*stored, None]]
+
+
+def test_each_mapped_type_has_a_rule_here() -> None:
+    assert {name for _, name, *_ in RULES if name} | {"bool8"} == set(MAPPED)
+
+
+def test_dictionaries_runs_and_extension_types_are_as_their_values() -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array([1, 0, None], pa.int8()), pa.array([7, None], pa.uint16()))
+    assert stored_values(key_array(words, "int", "k"), "int") == [None, 7, None]
+    runs = pc.run_end_encode(pa.array([NOON, NOON, None], pa.time32("s")))
+    assert stored_values(key_array(runs, "bigint", "k"), "bigint") == [NOON, NOON, None]
+    flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([2, 0, None], pa.int8()))
+    assert (source_type(flags.type), stored_values(key_array(flags, "boolean", "k"), "boolean")) == (
+        "bool8",
+        [True, False, None],
+    )
+    text = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}", None]))
+    assert stored_values(key_array(text, "string", "k"), "string") == ["{}", None]
+
+
+@pytest.mark.parametrize("kind", ["string", "binary", "boolean", "int", "float", "date", "timestamp", "decimal(20,0)"])
+def test_a_column_without_values_is_nulls_of_any_type(kind: str) -> None:
+    found = key_array(pa.nulls(2), kind, "k")
+    assert (found.type, found.to_pylist()) == (arrow_type(kind), [None, None])
+
+
+@pytest.mark.parametrize(
+    ("array", "kind"),
+    [
+        (pa.array([300], pa.uint16()), "tinyint"),
+        (pa.array([2**63], pa.uint64()), "bigint"),
+        (pa.array([1], pa.date64()), "date"),
+        (pa.array([2**62], pa.timestamp("s")), "timestamp_ntz"),
+        (pa.array([1], pa.timestamp("ns")), "timestamp_ntz"),
+        (pa.array([D(10) ** 60], pa.decimal256(76, 2)), "decimal(38,2)"),
+        (pa.array([D("1.5")], pa.decimal128(5, 2)), "decimal(20,0)"),
+        (pa.array([NOON], pa.time32("s")), "int"),
+        (pa.array([1], pa.timestamp("us")), "bigint"),
+        (pa.array([1], pa.timestamp("us")), "timestamp"),
+        (pa.array([0.1], pa.float64()), "float"),
+        (pa.array([1], pa.int64()), "string"),
+        (pa.array(["1"]), "bigint"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_refused_with_the_column(array: pa.Array, kind: str) -> None:
+    with pytest.raises(BTreeError, match=r"column my\.key of type "):
+        key_array(array, kind, "my.key")
+
+
+def test_numbers_of_units_are_of_one_column_in_the_same_unit_only() -> None:
+    assert mean_the_same("uint32", None)
+    assert mean_the_same("uuid", "fixed")
+    assert mean_the_same("time(us)", "time(us)")
+    for one, other in (("time(us)", "time(ns)"), ("timestamp(ns)", None), ("timestamp(ns)", "timestamp_ntz(ns)")):
+        assert not mean_the_same(one, other)
+        assert not mean_the_same(other, one)

@@ -1,0 +1,201 @@
+"""The jobs on sources of every format: build, nightly build, look-up, load; splits, rows that only the scan counts."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fastavro
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import indexer.files as files_module
+from indexer import append_new, build, load
+from shadow import SpecMismatch, StalePointer, UsageError, open_index
+from shadow.storage import storage_at
+from shadow.verify import verify
+from sources import FORMATS
+from tests.sources.sequence_files import written as sequence_file
+
+pytestmark = pytest.mark.spark
+
+Rows = list[tuple[int, str]]
+AVRO = {
+    "type": "record",
+    "name": "Row",
+    "fields": [{"name": "id", "type": "long"}, {"name": "text", "type": ["null", "string"]}],
+}
+
+
+def as_table(rows: Rows) -> pa.Table:
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+    return pa.table([[i for i, _ in rows], [text for _, text in rows]], schema=schema)
+
+
+def as_parquet(rows: Rows) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(as_table(rows), out, row_group_size=90)
+    return out.getvalue()
+
+
+def as_avro(rows: Rows) -> bytes:
+    out = io.BytesIO()
+    records = [{"id": i, "text": text} for i, text in rows]
+    fastavro.writer(out, AVRO, records, codec="deflate", sync_interval=1000)
+    return out.getvalue()
+
+
+def as_orc(rows: Rows) -> bytes:
+    out = io.BytesIO()
+    orc.write_table(as_table(rows), out, stripe_size=4096, batch_size=64)
+    return out.getvalue()
+
+
+def as_sequence(rows: Rows) -> bytes:
+    values = [(i, text) for i, text in rows]
+    return sequence_file(values, "LongWritable", "Text", "DefaultCodec", blocks=True, every=20)
+
+
+def as_csv(rows: Rows) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([("id", "text"), *rows])
+    return out.getvalue().encode()
+
+
+def as_jsonl(rows: Rows) -> bytes:
+    return "".join(json.dumps({"id": i, "text": text}, ensure_ascii=False) + "\n" for i, text in rows).encode()
+
+
+class Case(NamedTuple):
+    """How a format's files are written, and how they are read back: names of the columns of number and text, the type
+    of the number, options of the build."""
+
+    write: Callable[[Rows], bytes]
+    number: str = "id"
+    text: str = "text"
+    kind: type = int
+    options: Mapping[str, str] = {}
+
+
+CASES = {
+    "parquet": Case(as_parquet),
+    "avro": Case(as_avro),
+    "orc": Case(as_orc),
+    "sequence": Case(as_sequence, "key", "value"),
+    "csv": Case(as_csv, kind=str),
+    "jsonl": Case(as_jsonl),
+}
+
+
+def test_every_format_is_tried() -> None:
+    assert set(CASES) == set(FORMATS)
+
+
+@pytest.fixture(params=CASES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def case(name: str) -> Case:
+    return CASES[name]
+
+
+def rows_of(begin: int, end: int) -> Rows:
+    return [(i % 350, f'é line {i}\nof, "{begin}"' * (1 + i % 3)) for i in range(begin, end)]
+
+
+ENDINGS = {"csv": ".csv", "jsonl": ".jsonl"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path, name: str, case: Case) -> dict[str, Rows]:
+    """Three files in two partitions; some numbers are in several of them."""
+    lake = {"dt=2026-01-01/a": rows_of(0, 300), "dt=2026-01-01/b": rows_of(300, 310), "dt=a%2Fb/c": rows_of(310, 500)}
+    return {put(tmp_path / "source", path, rows, name, case): rows for path, rows in lake.items()}
+
+
+def put(source: Path, path: str, rows: Rows, name: str, case: Case) -> str:
+    target = source / f"{path}{ENDINGS.get(name, '')}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(case.write(rows))
+    return str(target.relative_to(source))
+
+
+def expected(lake: Mapping[str, Rows], case: Case, number: int) -> list[dict[str, Any]]:
+    days = {path: path.split("/")[0].removeprefix("dt=").replace("%2F", "/") for path in lake}
+    return [
+        {case.number: case.kind(i), case.text: text, "dt": days[path]}
+        for path, rows in lake.items()
+        for i, text in rows
+        if i == number
+    ]
+
+
+@pytest.mark.parametrize("split_bytes", [1 << 30, 900])
+def test_each_row_is_found_by_its_key_and_loaded_by_it(
+    spark: SparkSession,
+    tmp_path: Path,
+    lake: dict[str, Rows],
+    case: Case,
+    name: str,
+    split_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(files_module, "LEAST_SPLIT", split_bytes)
+    monkeypatch.setattr(files_module, "LARGEST_SPLIT", split_bytes)
+    source, place = str(tmp_path / "source"), str(tmp_path / "index")
+    result = build(spark, source, place, [case.number], buckets=2)
+    assert (result.rows, result.rows_indexed, result.new_files) == (500, 500, 3)
+    index = open_index(place)
+    assert index.spec.format == name
+    assert [file.rows for file in index.view.covered.values()] == [len(rows) for rows in lake.values()]
+    wanted = [*range(0, 351, 13), 349]
+    for number, rows in zip(wanted, index.fetch_many([str(n) for n in wanted]), strict=True):
+        assert rows == expected(lake, case, number), number
+    assert verify(storage_at(place), None).faults == []
+
+    keys = spark.createDataFrame([(n,) for n in wanted], f"`{case.number}` bigint")
+    loaded = load(spark, place, keys, columns=[case.text, "dt"]).collect()
+    found = sorted((int(row[case.number]), row[case.text], row["dt"]) for row in loaded)
+    assert found == sorted((n, row[case.text], row["dt"]) for n in wanted for row in expected(lake, case, n))
+
+
+def test_the_nightly_build_sees_what_changed_and_a_stale_file_is_refused(
+    spark: SparkSession, tmp_path: Path, lake: dict[str, Rows], case: Case, name: str
+) -> None:
+    source, place = str(tmp_path / "source"), str(tmp_path / "index")
+    build(spark, source, place, [case.text, case.number], flat=True)
+    assert not build(spark, source, place, [case.text, case.number]).committed
+    index = open_index(place)
+    first, *_, last = lake
+    key = {case.text: lake[last][0][1], case.number: case.kind(lake[last][0][0])}
+    assert len(index.fetch(key)) == 1
+    lake[first] = rows_of(0, 250)
+    put(tmp_path / "source", first.partition(".")[0], lake[first], name, case)
+    (tmp_path / "source" / last).unlink()
+    with pytest.raises(StalePointer, match="gone since it was indexed"):
+        index.fetch(key)
+    lake[put(tmp_path / "source", "dt=3/d", [], name, case)] = []
+    result = build(spark, source, place, [case.text, case.number])
+    assert (result.new_files, result.changed_files, result.vanished_files, result.rows) == (1, 1, 1, 260)
+    assert open_index(place).fetch(key) == []
+    assert verify(storage_at(place), None).faults == []
+    with pytest.raises(SpecMismatch, match="format"):
+        build(spark, source, place, [case.text, case.number], format="parquet" if name != "parquet" else "avro")
+
+
+def test_other_formats_than_parquet_are_not_appended_to(
+    spark: SparkSession, tmp_path: Path, lake: dict[str, Rows], case: Case, name: str
+) -> None:
+    if name == "parquet":
+        return
+    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), [case.number])
+    batch = spark.createDataFrame([("1", "x", "2026")], f"`{case.number}` string, `{case.text}` string, dt string")
+    with pytest.raises(UsageError, match=f"appends Parquet files only, the source is {name}"):
+        append_new(spark, str(tmp_path / "index"), batch, "b")
