@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from sources.parquet import thrift
 from sources.parquet.footer import MAGIC, Footer
-from sources.parquet.schema import Column, Leaf, arrow_metadata
+from sources.parquet.schema import FIXED_BYTES, Column, Leaf, arrow_metadata
 from sources.parquet.thrift import BINARY, I32, I64, LIST, STRUCT
 
 INT96_UNIT = "us"  # nanoseconds would wrap outside 1677..2262 (docs/pointers.md)
@@ -84,11 +84,19 @@ class Template:
         return open_with_pyarrow(data, dictionaries=self._names if as_dictionary else None, verify=verify)
 
     def schema(self) -> pa.Schema:
-        """The columns' Arrow fields, as pyarrow reads them; it has to see the same columns and leaves as we do."""
+        """The columns' Arrow fields, as pyarrow reads them; it has to see the same columns, leaves and levels as we
+        do: values that are picked are handed to it in those."""
         file = self.open(0, [], [])
         schema = file.schema_arrow.remove_metadata()
         if schema.names != self._names or len(file.schema) != len(self._leaves):
             raise pa.ArrowInvalid(f"the schema elements of {', '.join(self._names)} contradict themselves")
+        for i, leaf in enumerate(self._leaves):
+            theirs = file.schema.column(i)
+            levels = (theirs.max_repetition_level, theirs.max_definition_level)
+            if levels != (leaf.repetitions, leaf.definitions) or (
+                leaf.kind == FIXED_BYTES and theirs.length != leaf.width
+            ):
+                raise pa.ArrowInvalid(f"pyarrow reads the schema element of {theirs.path} as another one")
         return schema
 
 

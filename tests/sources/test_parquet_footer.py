@@ -6,9 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sources import UnsupportedFormat, open_source
 from sources.parquet.footer import LEGACY_SLACK, Footer, legacy_slack, parse_footer
 from sources.parquet.thrift import ThriftError
 from tests.sources.parquet_files import flat_table, nested_table, written
+from tests.sources.readers import BytesReader
 
 
 def footer_bytes(data: bytes) -> bytes:
@@ -79,3 +81,15 @@ def test_column_names_that_are_not_utf8_do_not_crash() -> None:
     data = written(pa.table({"name": [1]}), store_schema=False)
     footer = parse_footer(footer_bytes(data.replace(b"\x04name", b"\x04\xff\xfe\xfd\xfc")))
     assert footer.columns[0].name == "\ufffd" * 4
+
+
+def test_a_schema_element_that_pyarrow_reads_otherwise_is_refused_for_its_column_alone() -> None:
+    """The repetition, OPTIONAL, in a wire type that it does not have: thrift leaves the field out, REQUIRED is left."""
+    data = written(pa.table({"a": [1, 2], "b": [3, 4]}), store_schema=False)
+    optional = b"\x15\x04\x25\x02\x18\x01a"  # an element: INT64, OPTIONAL, its name
+    assert data.count(optional) == 1
+    reader = BytesReader(data.replace(optional, b"\x15\x04\x26\x02\x18\x01a"), "lake/a")
+    source = open_source(reader, "parquet")
+    assert source.fetch(reader, [(1, 0)], ["b"]).to_pylist() == [{"b": 4}]
+    with pytest.raises(UnsupportedFormat, match="as another one"):
+        source.fetch(reader, [(1, 0)], ["a"])
