@@ -30,21 +30,31 @@ def canon() -> ModuleType:
 
 
 def keyed_files(listed_as: str, few: int | None) -> list[Entry]:
-    """Sound files that have a key column; of a few, one for each (writer, codec, nesting)."""
+    """Sound files that have a key column; of a few, one for each (writer, codec, nesting); of JSON the first."""
     chosen: dict[tuple[str, ...], Entry] = {}
     for param in files_of(listed_as, "good"):
         entry: Entry = param.values[0]
-        is_read = "latin-1" not in entry["note"] or listed_as != "csv"  # refused, by name
-        is_small = int(entry["size"]) < MOST_BYTES and int(entry["rows_read"]) <= MOST_ROWS
-        if is_read and is_small and entry["expected_file"] and (entry["key_unique"] or entry["key_nonunique"]):
-            kind = (
-                entry["created_by"].split(" (")[0][:24],
-                entry["compression"],
-                entry["page_version"],
-                entry["nested"],
-            )
-            chosen.setdefault(kind if few else (entry["file"],), entry)
-    return list(chosen.values())[:few]
+        if is_keyed(entry) and has_columns(listed_as, entry):
+            kind: tuple[str, ...] = (entry["file"],)
+            if few and listed_as != "json":
+                writer = entry["created_by"].split(" (")[0][:24]
+                kind = (writer, entry["compression"], entry["page_version"], entry["nested"])
+            chosen.setdefault(kind, entry)
+            if len(chosen) == few:
+                break
+    return list(chosen.values())
+
+
+def is_keyed(entry: Entry) -> bool:
+    """Whether it has a key column, is not long, and is of an encoding that is read."""
+    is_small = int(entry["size"]) < MOST_BYTES and int(entry["rows_read"]) <= MOST_ROWS
+    has_key = bool(entry["expected_file"] and (entry["key_unique"] or entry["key_nonunique"]))
+    return is_small and has_key and not (entry["format"] == "csv" and "latin-1" in entry["note"])
+
+
+def has_columns(listed_as: str, entry: Entry) -> bool:
+    """Whether all rows are records: else they have one column, which is no key that is listed."""
+    return listed_as != "json" or all(isinstance(one.row, dict) for one in expected_of(entry))
 
 
 def key_column(entry: Entry) -> str:
@@ -60,7 +70,7 @@ def rows_and_key(listed_as: str, entry: Entry) -> tuple[list[Any], str, Callable
     if listed_as == "csv":
         place = int(name[1:]) if name.startswith("#") else rows[0].index(name)
         return rows, f"_c{place}", lambda row: (row[place] or None) if place < len(row) else None
-    rows = [dict(reversed(row.get("$pairs", [*row.items()]))) for row in rows if isinstance(row, dict)]
+    rows = [dict(reversed(row.get("$pairs", [*row.items()]))) for row in rows]
     return rows, name, lambda row: as_key(row.get(name))
 
 
