@@ -11,6 +11,7 @@ import binascii
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
+from types import GenericAlias
 from typing import Any, TypedDict
 
 import msgspec
@@ -197,10 +198,10 @@ def _fast_type(kind: pa.DataType) -> Any:
             return made | None
     if types.is_list(kind):
         item = _fast_type(kind.value_type)
-        return item and list[item] | None  # type: ignore[valid-type]
+        return item and GenericAlias(list, (item,)) | None
     if types.is_map(kind):
         item = _fast_type(kind.item_type)
-        return item and dict[str, item] | None  # type: ignore[valid-type]
+        return item and GenericAlias(dict, (str, item)) | None
     if types.is_struct(kind):
         members = {field.name: _fast_type(field.type) for field in kind}
         # msgspec 0.22 misses names that are not ASCII in such a type (its pull request 1126).

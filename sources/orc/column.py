@@ -1,5 +1,6 @@
 """What the columns of a stripe have in common: their streams, nulls, and where each group of rows begins."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -89,7 +90,7 @@ class StripeStreams:
         return self._dictionaries[column]
 
 
-class Column:
+class Column(ABC):
     """One column of a stripe, from a group of rows on. `read` and `skip` count what its parent has of it."""
 
     def __init__(self, streams: StripeStreams, tree: Type, group: int, tracked: bool, make: Make) -> None:
@@ -181,9 +182,9 @@ class Column:
         timestamp = self.tree.kind in (TIMESTAMP, INSTANT)
         return integers(newer, self.tree.kind in SIGNED or (timestamp and kind == DATA))
 
+    @abstractmethod
     def _dense(self, count: int) -> pa.Array:
         """The next `count` values that are not null."""
-        raise NotImplementedError
 
     def _pass(self, count: int) -> None:
         """Past the next `count` values that are not null, of `WINDOW` at most."""

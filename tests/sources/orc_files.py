@@ -15,6 +15,7 @@ from pyarrow import orc
 from sources.orc.protobuf import fields, message
 from sources.orc.tail import parse_footer, parse_postscript
 from tests.sources.corpora import files_of, reader_of
+from tests.sources.parquet_files import flat_table
 
 ROWS = 300
 FOREIGN_BYTES = 100_000  # of the foreign files that are mutated: larger ones take too long
@@ -40,19 +41,6 @@ def by_pyorc(schema: str, rows: list[tuple[Any, ...]], zone: str = "UTC", **opti
     with pyorc.Writer(buffer, schema, **settings) as writer:
         writer.writerows(rows)
     return buffer.getvalue()
-
-
-def flat_table(rows: int = ROWS) -> pa.Table:
-    return pa.table(
-        {
-            "id": pa.array(range(rows), pa.int64()),
-            "name": [None if i % 11 == 3 else f"name {i % 17}" for i in range(rows)],
-            "text": [f"{i}" * (i % 9) for i in range(rows)],
-            "score": [None if i % 5 == 0 else i / 3 for i in range(rows)],
-            "flag": [None if i % 7 == 0 else i % 2 == 0 for i in range(rows)],
-            "nothing": pa.array([None] * rows, pa.int32()),
-        }
-    )
 
 
 def nested_table(rows: int = ROWS) -> pa.Table:
