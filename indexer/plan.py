@@ -25,7 +25,10 @@ FORMAT_NAMES = ("auto", *FORMATS)
 @dataclass(frozen=True)
 class Plan:
     """The index as it is (no `view` before its first commit), the source's files as they are now, and how they differ
-    from what the index covers; those that are `adopted` do not."""
+    from what the index covers; those that are `adopted` do not. `options` say how the files are read; `spec` is what
+    the index is of, where that is known.
+
+    Of a build `anew` there is no view and all files are new; `newest` is the number of the snapshot that it follows."""
 
     storage: Storage
     root: SourceRoot
