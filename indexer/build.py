@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 from indexer.files import Described, check_unchanged, columns_of, describe, with_rows
 from indexer.infer import infer_schema
 from indexer.plan import Plan, plan
-from indexer.scan import scan
+from indexer.scan import is_for_spark, scan
 from indexer.specs import Request, check_types, new_spec
+from indexer.task_errors import SPARK_ERRORS, as_raised, is_unread
 from indexer.write import write_index_files
 from shadow.adopt import adopt as adopt_source
 from shadow.anew import publish_anew
@@ -76,11 +77,12 @@ def build(
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
     adopted = 0
-    if adopt and planned.view is not None:
-        check_types(planned.view.spec, _described(spark, planned, request)[0])  # before anything is committed
-        adopted = adopt_source(planned.storage, planned.root)[1]
-        planned = plan(source, index, request, format)
-    return replace(_update(spark, planned, request, batch), adopted_files=adopted)
+    with as_raised():
+        if adopt and planned.view is not None:
+            check_types(planned.view.spec, _described(spark, planned, request)[0])  # before anything is committed
+            adopted = adopt_source(planned.storage, planned.root)[1]
+            planned = plan(source, index, request, format)
+        return replace(_update(spark, planned, request, batch), adopted_files=adopted)
 
 
 def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | None) -> BuildResult:
@@ -142,8 +144,17 @@ def _index(
     others = [one for one in described if not one.is_counted or one.entry.rows]
     if not others:
         return [], list(described)
-    entries = scan(spark, root.storage.root, spec, others)
-    written, rows = write_index_files(entries, storage.root, spec, segment, others)
+    in_spark = is_for_spark(root.storage.root, spec, others)
+    try:
+        entries = scan(spark, root.storage.root, spec, others, in_spark)
+        written, rows = write_index_files(entries, storage.root, spec, segment, others)
+    except SPARK_ERRORS as error:
+        if not (in_spark and is_unread(error)):
+            raise
+        # Spark shuffles all entries before it writes the first: nothing was. `sources` reads what Spark cannot, or says
+        # where it is damaged.
+        entries = scan(spark, root.storage.root, spec, others, in_spark=False)
+        written, rows = write_index_files(entries, storage.root, spec, segment, others)
     return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: one.entry.path)
 
 

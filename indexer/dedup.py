@@ -25,6 +25,7 @@ from indexer.tables import source_types, writes_micros
 from indexer.tasks import open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.errors import SnapshotNotFound
+from shadow.partitions import base_of
 from shadow.snapshots import read_snapshot, snapshot_numbers
 from shadow.spec import IndexSpec
 from shadow.storage import is_local, storage_at
@@ -89,11 +90,14 @@ def append_new(spark: SparkSession, index: str, batch: DataFrame, batch_id: str,
     known = _snapshot_of(index, batch_id)
     if known is not None:
         return DedupResult(batch_id, True, 0, 0, 0, 0, 0, known, round(time.perf_counter() - begin, 3))
-    spec = open_index(index).spec
+    opened = open_index(index)
+    spec = opened.spec
     if spec.single_file:
         raise UsageError(f"{spec.source}: a source of one file cannot be appended to; dedup needs a folder")
     if spec.format != "parquet":
         raise UsageError(f"{spec.source}: this version appends Parquet files only, the source is {spec.format}")
+    if base := next(filter(None, map(base_of, opened.view.covered)), ""):
+        raise UsageError(f"{spec.source}: its partition folders lie in {base}; index that folder to append to it")
     if not is_local(spec.source):
         raise UsageError(f"{spec.source}: this version appends to local disks only; name a source there")
     for one in (*spec.stored_keys, *spec.include):

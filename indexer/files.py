@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from shadow.coverage import SourceRoot
-from shadow.errors import FileChanged, StalePointer
+from shadow.errors import FileChanged, SourceError, StalePointer, UnsupportedFormat
 from shadow.fingerprint import difference
 from shadow.partitions import partition_of
 from shadow.rebase import BuildFailed
 from shadow.segments import SourceFileEntry
 from shadow.storage import FileInfo, OpenFile, Storage
-from sources import Options, Split, detect, open_source
+from sources import FORMATS, Options, SourceFile, Split, detect, open_source
 
 READERS = 16  # files whose metadata is read at a time
 WANTED_SPLITS = 64  # of all files together, of which each is cut into at least one
@@ -58,7 +58,7 @@ def describe(
 
     def one(info: FileInfo) -> Described:
         with listed(root.storage, info) as reader:
-            source = open_source(reader, format_name, options)
+            source = _opened(reader, format_name, options)
             partition = partition_of(info.path) if partitions else ""
             rows = source.rows
             entry = SourceFileEntry(info.path, partition, rows or 0, info.size, info.mtime_ns, source.digest, info.etag)
@@ -67,6 +67,30 @@ def describe(
 
     with ThreadPoolExecutor(READERS) as pool:
         return list(pool.map(one, files))
+
+
+def _opened(reader: OpenFile, format_name: str, options: Options) -> SourceFile:
+    """A file of the source. UnsupportedFormat for one that is, by its first bytes, of another format."""
+    try:
+        return open_source(reader, format_name, options)
+    except SourceError as error:
+        other = _format_by_bytes(reader)
+        if other in ("", format_name):
+            raise
+        raise UnsupportedFormat(
+            f"a file of format {other} among {format_name} ones; expected a folder whose files are of one format: "
+            "name that folder as the source",
+            reader.name,
+        ) from error
+
+
+def _format_by_bytes(reader: OpenFile) -> str:
+    """The format that a file's bytes tell; "" where they do not."""
+    try:
+        found = detect(reader)
+    except SourceError:
+        return ""
+    return found if FORMATS[found].magic else ""
 
 
 @contextmanager

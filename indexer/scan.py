@@ -1,6 +1,6 @@
 """Keys and pointers of source files: of local Parquet files from Spark's own vectorised scan of the key columns; of
-other formats, on stores that Spark is not taken to reach, and of columns that it reads otherwise, from the scan of
-`sources` inside Arrow map tasks."""
+other formats, on stores that Spark is not taken to reach, of columns that it reads otherwise, and of files that it
+cannot read, from the scan of `sources` inside Arrow map tasks."""
 
 import heapq
 import unicodedata
@@ -31,13 +31,17 @@ URI_SAFE = "/;:@&=+$,-_.!~*'()"  # what java.net.URI leaves in a path
 MOST_TASKS = 10_000  # of a scan of our own
 
 
-def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described]) -> DataFrame:
+def is_for_spark(root: str, spec: IndexSpec, described: Sequence[Described]) -> bool:
+    """Whether Spark's own scan gives what a fetch gives, from where it is taken to read."""
+    return is_local(root) and spec.format == "parquet" and reads_alike(spec, described)
+
+
+def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described], in_spark: bool) -> DataFrame:
     """One row for each source row: stored key and included columns under their names in the index file, GROUP
     (folder ordinal * buckets + bucket), FILE (ordinal in `described`), and ROW, its `data_offset`. Of a scan by
-    `sources` also SUB and SIZE, the rest of the pointer; and a row for each range that was scanned, with the number of
-    its rows in ROW, in the group behind the last folder's."""
+    `sources` (not `in_spark`) also SUB and SIZE, the rest of the pointer; and a row for each range that was scanned,
+    with the number of its rows in ROW, in the group behind the last folder's."""
     names = [entry.name for entry in spec.entry_schema.columns][: len(spec.stored_keys) + len(spec.include)]
-    in_spark = is_local(root) and spec.format == "parquet" and reads_alike(spec, described)
     rows = (_by_spark if in_spark else _by_sources)(spark, root, spec, described, names)
     bucket = F.pmod(F.hash(*names[: len(spec.stored_keys)]), F.lit(spec.buckets))
     group = (F.col(FOLDER) * spec.buckets + bucket).cast("int").alias(GROUP)

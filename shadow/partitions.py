@@ -1,7 +1,7 @@
 """Hive-style partition folders: `dt=2026-01-01/country=de/part-0.parquet`. Values are text, as they stand."""
 
 from collections.abc import Mapping
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from urllib.parse import unquote
 
 from shadow.errors import SourceNotFound, UsageError
@@ -12,8 +12,22 @@ NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 def partition_of(path: str) -> str:
     """The partition folders of a file's path, as they stand: "dt=2026-01-01"; "" where there are none.
 
-    They come first; folders without a = below them (as Hive's UNION makes) belong to the partition."""
-    return "/".join(takewhile(lambda folder: "=" in folder, path.split("/")[:-1]))
+    Folders without a = may lie above them (Iceberg's `data/`) and below them (as Hive's UNION makes)."""
+    return "/".join(takewhile(_is_partition, dropwhile(lambda folder: not _is_partition(folder), _folders(path))))
+
+
+def base_of(path: str) -> str:
+    """The plain folders above a file's partition folders: "data"; "" where it has no partition folders."""
+    above = list(takewhile(lambda folder: not _is_partition(folder), _folders(path)))
+    return "/".join(above) if len(above) < len(_folders(path)) else ""
+
+
+def _folders(path: str) -> list[str]:
+    return path.split("/")[:-1]
+
+
+def _is_partition(folder: str) -> bool:
+    return "=" in folder
 
 
 def partition_values(partition: str) -> dict[str, str | None]:
@@ -36,11 +50,16 @@ def partition_columns(paths: list[str], root: str) -> tuple[str, ...]:
     for path in paths:
         folders.setdefault(path.rpartition("/")[0], path)
     found: dict[tuple[str, ...], str] = {}
+    bases: dict[str, str] = {}
     for folder, path in folders.items():
         found.setdefault(_columns_of(folder, f"{root}/{path}"), path)
+        bases.setdefault(base_of(path), path)
     if len(found) > 1:
         shown = "; ".join(f"{'/'.join(columns) or 'none'} at {path}" for columns, path in list(found.items())[:3])
         raise SourceNotFound(f"{root}: its files do not share the same partition columns: {shown}")
+    if len(bases) > 1:
+        shown = "; ".join(list(bases.values())[:3])
+        raise SourceNotFound(f"{root}: its partition folders lie below different folders ({shown}); name one of them")
     return next(iter(found), ())
 
 
@@ -48,8 +67,8 @@ def _columns_of(folder: str, where: str) -> tuple[str, ...]:
     partition = partition_of(f"{folder}/")
     columns = tuple(partition_values(partition))
     folders = len(partition.split("/")) if partition else 0
-    if "=" in folder.removeprefix(partition):
-        raise SourceNotFound(f"{where}: a partition folder below a plain one; expected the root of one table")
+    if sum(map(_is_partition, folder.split("/"))) > folders:
+        raise SourceNotFound(f"{where}: a plain folder between partition folders; expected the root of one table")
     if "" in columns or len(columns) != folders:
         raise SourceNotFound(f"{where}: expected partition folders that each name another column, like dt=2026-01-01")
     return columns

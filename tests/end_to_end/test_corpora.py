@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from indexer import build
 from shadow import UsageError, open_index
-from tests.sources.corpora import ROOT, expected_of, files_of, load_canon, needs_corpora
+from tests.sources.corpora import ROOT, expected_of, files_of, load_canon, needs_corpora, without_classes
 from tests.sources.text_corpora import options_of, row_agrees
 
 pytestmark = [pytest.mark.spark, needs_corpora]
@@ -97,8 +97,7 @@ def same(canon: ModuleType, expected: Any, found: dict[str, Any], schema: pa.Sch
     """Whether the answer is the row; of a class unknown the bytes are compared."""
     if is_text:
         return row_agrees(expected, found, schema, canon)
-    plain = {k: {"$b": v["$b"]} if isinstance(v, dict) and "$w" in v else v for k, v in expected.items()}
-    return bool(canon.same(plain, canon.canon(found)))
+    return bool(canon.same(without_classes(expected), canon.canon(found)))
 
 
 def as_key(value: Any) -> Any:

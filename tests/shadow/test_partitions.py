@@ -16,11 +16,12 @@ from shadow.partitions import check_where, matches, partition_columns, partition
         ("dt=1/country=de/f.parquet", "dt=1/country=de"),
         ("plain/f.parquet", ""),
         ("dt=1/HIVE_UNION_SUBDIR_1/f.parquet", "dt=1"),
+        ("data/dt=1/c=de/sub/f.parquet", "dt=1/c=de"),
         ("dt=1/a=b.parquet", "dt=1"),
         ("a=b.parquet", ""),
     ],
 )
-def test_a_files_partition_is_its_leading_folders(path: str, partition: str) -> None:
+def test_a_files_partition_is_its_folders_with_a_value(path: str, partition: str) -> None:
     assert partition_of(path) == partition
 
 
@@ -50,6 +51,7 @@ def test_values_are_text_with_escapes_undone_once(partition: str, values: dict[s
 
 def test_all_files_share_the_partition_columns() -> None:
     assert partition_columns(["dt=1/c=de/f", "dt=1/c=DE/f", "dt=2/c=x=y/sub/f"], "/lake") == ("dt", "c")
+    assert partition_columns(["t/data/dt=1/f", "t/data/dt=2/sub/g"], "/lake") == ("dt",)
     assert partition_columns(["f", "plain/g"], "/lake") == ()
     assert partition_columns([], "/lake") == ()
 
@@ -61,8 +63,13 @@ def test_all_files_share_the_partition_columns() -> None:
         (["dt=1/f", "dt=1/c=2/f"], "dt at dt=1/f; dt/c at dt=1/c=2/f"),
         (["dt=1/f", "DT=1/f"], "dt at dt=1/f; DT at DT=1/f"),
         (["a=1/b=1/f", "b=1/a=1/f"], "a/b at a=1/b=1/f; b/a at b=1/a=1/f"),
-        (["t1/dt=1/f"], "/lake/t1/dt=1/f: a partition folder below a plain one"),
-        (["dt=1/sub/c=1/f"], "/lake/dt=1/sub/c=1/f: a partition folder below a plain one"),
+        (["t1/dt=1/f", "t1/dt=2/f", "t2/dt=1/f"], "lie below different folders (t1/dt=1/f; t2/dt=1/f); name one"),
+        (["dt=1/f", "t2/dt=1/f"], "lie below different folders (dt=1/f; t2/dt=1/f); name one"),
+        (
+            ["t1/dt=1/f", "t1/f"],
+            "do not share the same partition columns: dt at t1/dt=1/f; none at t1/f",
+        ),
+        (["dt=1/sub/c=1/f"], "/lake/dt=1/sub/c=1/f: a plain folder between partition folders"),
         (["dt=1/dt=2/f"], "/lake/dt=1/dt=2/f: expected partition folders that each name another column"),
         (["=1/f"], "/lake/=1/f: expected partition folders that each name another column"),
     ],

@@ -32,16 +32,17 @@ class Expected(NamedTuple):
     row: Any
 
 
-def files_of(format: str, *classes: str) -> list[Any]:
-    """The inventory's entries of a format, as test parameters; none where the corpora are absent."""
+def entries() -> list[dict[str, str]]:
+    """The inventory, an entry a file; none where the corpora are absent."""
     if not INVENTORY.exists():
         return []
     with INVENTORY.open(newline="") as lines:
-        found = [
-            entry
-            for entry in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-            if entry["format"] == format and entry["class"] in classes
-        ]
+        return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def files_of(format: str, *classes: str) -> list[Any]:
+    """The inventory's entries of a format, as test parameters."""
+    found = [entry for entry in entries() if entry["format"] == format and entry["class"] in classes]
     return [pytest.param(entry, id=entry["file"]) for entry in found]
 
 
@@ -67,6 +68,11 @@ def expected_of(entry: dict[str, str]) -> list[Expected]:
     with gzip.open(ROOT / "expected" / entry["expected_file"], "rt") as lines:
         listed = [json.loads(line) for line in lines]
     return [Expected(one["i"], one.get("b"), one.get("in"), one.get("pos"), one.get("row", one)) for one in listed]
+
+
+def without_classes(row: dict[str, Any]) -> dict[str, Any]:
+    """A listed row whose values of unknown Hadoop classes are their bytes alone."""
+    return {k: {"$b": v["$b"]} if isinstance(v, dict) and "$w" in v else v for k, v in row.items()}
 
 
 def canonical(table: pa.Table, canon: ModuleType) -> list[dict[str, Any]]:

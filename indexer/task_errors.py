@@ -1,0 +1,49 @@
+"""Errors of Spark tasks: Spark hands the driver a traceback, as text; who called the job is given the error itself."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from shadow import errors
+
+# The last line of a worker's traceback, and where in it a data file or an index file is named.
+LINE = re.compile(r"^(?P<module>[a-z_.]+)\.(?P<name>[A-Za-z]+): (?P<text>.+)$", re.MULTILINE)
+PLACE = re.compile(r"(?P<path>.+?)(?: at byte (?P<offset>\d+))?: ")
+UNREAD_BY_SPARK = "FAILED_READ_FILE"
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+WITH_MORE = (errors.KeyTypeError, errors.FileChanged)  # hold more than their text tells
+
+
+@contextmanager
+def as_raised() -> Iterator[None]:
+    """Raise an error of ours that a task ended with as what it was there; others pass."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raised = _raised(str(error))
+        if raised is None:
+            raise
+        raise raised from error
+
+
+def is_unread(error: Exception) -> bool:
+    """Whether Spark failed because it could not read a data file."""
+    return UNREAD_BY_SPARK in str(error)
+
+
+def _raised(text: str) -> Exception | None:
+    for match in reversed(list(LINE.finditer(text))):
+        kind = getattr(errors, match["name"], None)
+        if kind is None or kind.__module__ != match["module"] or issubclass(kind, WITH_MORE):
+            continue
+        error: Exception = kind.__new__(kind, match["text"])
+        place = PLACE.match(match["text"])
+        if isinstance(error, errors.SourceError | errors.DamagedIndexFile) and place:
+            error.path, error.offset = place["path"], int(place["offset"] or 0)
+            if isinstance(error, errors.SourceError) and place["offset"] is None:
+                error.offset = None
+        return error
+    return None

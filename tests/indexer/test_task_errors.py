@@ -1,0 +1,87 @@
+"""What a Spark task ends with reaches who called the job as the error that it was."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+
+from indexer import build
+from indexer.task_errors import as_raised
+from shadow import IndexNotFound, open_index
+from shadow.errors import DamagedSource, UnsupportedFormat
+
+pytestmark = pytest.mark.spark
+
+DECIMALS = pa.array([-1, None, 12_345, 99_999_999_999], pa.decimal128(38, 2))
+
+
+@pytest.fixture(scope="module")
+def unread_by_spark() -> bytes:
+    """A sound Parquet file that Spark cannot read: its codec, Brotli, does not come with Spark."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": DECIMALS, "n": [1, 2, 3, 4]}), sink, compression="brotli")
+    return sink.getvalue().to_pybytes()
+
+
+def test_files_that_spark_cannot_read_are_scanned_by_sources(
+    spark: SparkSession, tmp_path: Path, unread_by_spark: bytes
+) -> None:
+    source, index = tmp_path / "source", str(tmp_path / "index")
+    source.mkdir()
+    (source / "a.parquet").write_bytes(unread_by_spark)
+    with pytest.raises(Exception, match="FAILED_READ_FILE"):
+        spark.read.parquet(str(source)).select("id").collect()
+    build(spark, str(source), index, ["id"])
+    opened = open_index(index)
+    for i, key in enumerate(DECIMALS.to_pylist()):
+        assert opened.fetch({"id": key}) == [{"id": key, "n": i + 1}]
+
+
+def test_damage_that_a_task_finds_is_told_with_its_path_and_byte(spark: SparkSession, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    lines = [json.dumps({"id": i}) for i in range(3)]
+    (source / "a.jsonl").write_text("\n".join([*lines, "{nothing", *lines]))
+    with pytest.raises(DamagedSource) as caught:
+        build(spark, str(source), str(tmp_path / "index"), ["id"])
+    assert caught.value.path == f"{source}/a.jsonl"
+    assert caught.value.offset == sum(len(line) + 1 for line in lines)
+    assert str(caught.value).startswith(f"{source}/a.jsonl at byte {caught.value.offset}: ")
+    with pytest.raises(IndexNotFound):
+        open_index(str(tmp_path / "index"))
+
+
+def test_damage_that_spark_finds_is_told_with_its_path_and_byte(spark: SparkSession, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    table = pa.table({"id": [f"key {i}" for i in range(1000)]})
+    pq.write_table(table, source / "a.parquet", compression="zstd", use_dictionary=False)
+    data = bytearray((source / "a.parquet").read_bytes())
+    data[100:200] = bytes(100)
+    (source / "a.parquet").write_bytes(data)
+    with pytest.raises(DamagedSource) as caught:
+        build(spark, str(source), str(tmp_path / "index"), ["id"])
+    assert caught.value.path == f"{source}/a.parquet"
+    assert caught.value.offset is not None
+
+
+def test_a_file_of_another_format_is_named(spark: SparkSession, tmp_path: Path, unread_by_spark: bytes) -> None:
+    source = tmp_path / "source"
+    (source / "data").mkdir(parents=True)
+    (source / "metadata").mkdir()
+    (source / "data" / "a.parquet").write_bytes(unread_by_spark)
+    (source / "metadata" / "m0.avro").write_bytes(b"Obj\x01\x00" + bytes(32))
+    with pytest.raises(UnsupportedFormat, match="a file of format avro among parquet ones") as caught:
+        build(spark, str(source), str(tmp_path / "index"), ["id"])
+    assert caught.value.path == f"{source}/metadata/m0.avro"
+
+
+def test_other_errors_pass_as_they_are() -> None:
+    with pytest.raises(PythonException, match="ValueError: no error of ours"), as_raised():
+        raise PythonException("Traceback (most recent call last):\nValueError: no error of ours")
+    with pytest.raises(KeyError), as_raised():
+        raise KeyError("sources.errors.DamagedSource: x at byte 1: y")
