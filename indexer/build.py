@@ -11,7 +11,7 @@ from indexer.infer import infer_schema
 from indexer.plan import Plan, plan
 from indexer.scan import is_for_spark, scan
 from indexer.specs import Request, check_types, new_spec
-from indexer.task_errors import SPARK_ERRORS, as_raised, is_unread
+from indexer.task_errors import SPARK_ERRORS, as_raised, is_of_a_file
 from indexer.write import write_index_files
 from shadow.adopt import adopt as adopt_source
 from shadow.anew import publish_anew
@@ -149,10 +149,9 @@ def _index(
         entries = scan(spark, root.storage.root, spec, others, in_spark)
         written, rows = write_index_files(entries, storage.root, spec, segment, others)
     except SPARK_ERRORS as error:
-        if not (in_spark and is_unread(error)):
+        if not (in_spark and is_of_a_file(error)):
             raise
-        # Spark shuffles all entries before it writes the first: nothing was. `sources` reads what Spark cannot, or says
-        # where it is damaged.
+        # `sources` reads what Spark cannot, or says which file is damaged, and where. What was written is replaced.
         entries = scan(spark, root.storage.root, spec, others, in_spark=False)
         written, rows = write_index_files(entries, storage.root, spec, segment, others)
     return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: one.entry.path)

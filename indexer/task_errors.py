@@ -29,9 +29,9 @@ def as_raised() -> Iterator[None]:
         raise raised from error
 
 
-def is_unread(error: Exception) -> bool:
-    """Whether Spark failed because it could not read a data file."""
-    return UNREAD_BY_SPARK in str(error)
+def is_of_a_file(error: Exception) -> bool:
+    """Whether Spark could not read a data file, or read a key that is none."""
+    return UNREAD_BY_SPARK in str(error) or isinstance(_raised(str(error)), errors.BTreeError)
 
 
 def _raised(text: str) -> Exception | None:

@@ -69,6 +69,17 @@ def test_damage_that_spark_finds_is_told_with_its_path_and_byte(spark: SparkSess
     assert caught.value.offset is not None
 
 
+def test_text_that_is_none_is_told_with_its_path(spark: SparkSession, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, values in {"a": [b"one", b"two"], "b": [b"three", b"\xff\xfe"]}.items():
+        texts = pa.array(values).view(pa.string())
+        pq.write_table(pa.table({"id": texts}), source / f"{name}.parquet")
+    with pytest.raises(UnsupportedFormat, match="Invalid UTF8") as caught:
+        build(spark, str(source), str(tmp_path / "index"), ["id"])
+    assert caught.value.path == f"{source}/b.parquet"
+
+
 def test_a_file_of_another_format_is_named(spark: SparkSession, tmp_path: Path, unread_by_spark: bytes) -> None:
     source = tmp_path / "source"
     (source / "data").mkdir(parents=True)
