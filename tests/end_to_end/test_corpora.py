@@ -1,5 +1,6 @@
 """Real files of many writers through `gnomon build` and `fetch`: rows by key, against rows other readers gave."""
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tests.sources.text_corpora import options_of, row_agrees
 pytestmark = [pytest.mark.spark, needs_corpora]
 
 MOST_BYTES, MOST_ROWS = 3_000_000, 1_000  # of a file that every run tries
+FEW_KEYS = 50  # of a file whose rows are not all listed
 FEW = 6  # files of a format, of different writers and codecs, that every run tries; the soak run tries all
 UNREADABLE = ("bad", "bad-partial", "unreadable", "encrypted", "wrong-format", "not-line-delimited")
 FORMATS = {"parquet": "parquet", "avro": "avro", "orc": "orc", "seq": "sequence", "csv": "csv", "json": "jsonl"}
@@ -83,17 +85,22 @@ def check(spark: SparkSession, listed_as: str, entry: Entry, place: str, canon: 
     options = options_of(entry) if listed_as in ("csv", "json") else {}
     build(spark, str(ROOT / entry["file"]), place, [name], format=FORMATS[listed_as], buckets=3, options=options)
     index = open_index(place)
-    found = index.fetch_many([{name: key_of(row)} for row in rows])
+    distinct = {repr(key_of(row)): key_of(row) for row in rows}
+    if len(rows) < index.view.snapshot.rows:  # keys that repeat may have more rows than are listed
+        distinct = dict(itertools.islice(distinct.items(), FEW_KEYS))
+    found = dict(zip(distinct, index.fetch_many([{name: key} for key in distinct.values()]), strict=True))
     (_, schema), *_ = index.schemas(index.view.columns)
     alike, is_whole = Counter(repr(key_of(row)) for row in rows), len(rows) == index.view.snapshot.rows
-    for row, answers in zip(rows, found, strict=True):
-        if (
-            listed_as == "csv" and key_of(row) is None
-        ):  # a quoted empty text is listed like an empty field, which is null
+    compared = 0
+    for row in rows:
+        answers = found.get(repr(key_of(row)))
+        # a quoted empty text is listed like an empty field, which is null
+        if answers is None or (listed_as == "csv" and key_of(row) is None):
             continue
         assert len(answers) == alike[repr(key_of(row))] or not is_whole, (entry["file"], name, key_of(row))
         assert any(same(canon, row, one, schema, bool(options)) for one in answers), (entry["file"], row, answers[:3])
-    return len(rows)
+        compared += 1
+    return compared
 
 
 def same(canon: ModuleType, expected: Any, found: dict[str, Any], schema: pa.Schema, is_text: bool) -> bool:
