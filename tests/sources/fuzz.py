@@ -1,12 +1,14 @@
 """A mutation fuzzer of data files: python -m tests.sources.fuzz --format avro --minutes 10 --seed 1
 
 A case is a sound file with some bits, bytes, cuts or splices changed. It is opened, scanned, its rows are fetched by
-their pointers. A case is a find when anything happens but rows or a SourceError: another exception, a fetch that does
-not give the row that the scan gave, more memory or time than is fair, a dead process. Case i of seed n is always the
-same. Finds are kept in tests/golden/fuzz_sources; test_fuzz.py tries them again.
+their pointers. A case is a find when anything happens but rows or a SourceError that names the file: another
+exception, a fetch that does not give the row that the scan gave, more memory or time than is fair, a dead process.
+Case i of seed n is always the same, as long as the sound files are. Finds are kept in tests/golden/fuzz_sources;
+test_fuzz.py tries them again.
 """
 
 import argparse
+import json
 import multiprocessing
 import os
 import resource
@@ -15,10 +17,12 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -32,10 +36,11 @@ from tests.sources.sequence_files import sequence_seeds
 from tests.sources.text_seeds import csv_seeds, jsonl_seeds
 
 FINDS = Path(__file__).parents[1] / "golden" / "fuzz_sources"
-CASE_SECONDS = 10  # of the processor: this machine may be busy with other things
-MEMORY_BYTES = 4 << 30  # of the process
+OPTIONS = ".options"  # the ending of a find's options, where it has any
+NAME = "fuzz/case"
 ROWS_FETCHED = 40  # of a case
 CASES_PER_PROCESS = 2000
+START_SECONDS = 600.0  # of such a process
 
 Seeds = Callable[[], list[tuple[bytes, Mapping[str, str]]]]
 # Format to its sound files, with the options they are opened with: a line a format.
@@ -48,6 +53,32 @@ SEEDS: dict[str, Seeds] = {
     "jsonl": jsonl_seeds,
 }
 LAX_SCANS = ("parquet",)  # formats whose fetch finds damage that the scan, another decoder's, reads over
+
+
+class Case(NamedTuple):
+    """A file, and how it is opened."""
+
+    format: str
+    data: bytes
+    options: Mapping[str, str]
+
+
+class Limits(NamedTuple):
+    """What is fair for a case."""
+
+    cpu_seconds: float = 10  # of the processor, all threads: this machine may be busy with other things
+    wall_seconds: float = 600  # for one that waits and does nothing
+    memory_bytes: int = 4 << 30  # of the address space of the process
+
+
+class Report(NamedTuple):
+    """How many cases came to what ("rows", "error", "find"), and each find in words."""
+
+    outcomes: Counter[str]
+    finds: list[str]
+
+
+Judge = Callable[[Case], str]
 
 
 def mutate(rnd: Random, data: bytes, other: bytes) -> bytes:
@@ -78,36 +109,41 @@ def mutate(rnd: Random, data: bytes, other: bytes) -> bytes:
     return bytes(changed)
 
 
-def case(format: str, seed: int, number: int) -> tuple[bytes, Mapping[str, str]]:
+def make_case(format: str, seed: int, number: int) -> Case:
     """Case `number` of a run."""
     rnd = Random(f"{seed}:{number}")
     seeds = SEEDS[format]()
     data, options = rnd.choice(seeds)
-    return mutate(rnd, data, rnd.choice(seeds)[0]), options
+    return Case(format, mutate(rnd, data, rnd.choice(seeds)[0]), options)
 
 
-def attempt(format: str, data: bytes, options: Mapping[str, str]) -> str:
+def attempt(case: Case) -> str:
     """Read a file; what came of it: "rows" or "error". AssertionError, or any other, is a find."""
-    reader = BytesReader(data, "fuzz/case")
+    reader = BytesReader(case.data, NAME)
     try:
-        source = open_source(reader, format, options)
+        source = open_source(reader, case.format, case.options)
         names = list(dict.fromkeys(source.schema.names))
         scanned: list[tuple[tuple[int, int], tuple[object, ...]]] = []
         for batch in source.scan(reader, names):
             rows = _rows(pa.Table.from_batches([batch]).select(range(len(names))).slice(0, ROWS_FETCHED))
             pointers = zip(batch[OFFSET].to_pylist(), batch[SUB_OFFSET].to_pylist(), strict=True)
             scanned += list(zip(pointers, rows, strict=False))
-    except SourceError:
-        return "error"
-    for pointer, row in Random(len(data)).sample(scanned, min(len(scanned), ROWS_FETCHED)):
+    except SourceError as error:
+        return _refused(error)
+    for pointer, row in Random(len(case.data)).sample(scanned, min(len(scanned), ROWS_FETCHED)):
         try:
             fetched = source.fetch(reader, [pointer], names)
-        except SourceError:
-            if format in LAX_SCANS:
-                return "error"
+        except SourceError as error:
+            if case.format in LAX_SCANS:
+                return _refused(error)
             raise AssertionError(f"row at {pointer} was scanned and cannot be fetched") from None
         assert repr(_rows(fetched)) == repr([row]), f"row at {pointer} is another one when it is fetched"
     return "rows"
+
+
+def _refused(error: SourceError) -> str:
+    assert error.path == NAME, f"the error does not name the file: {error}"
+    return "error"
 
 
 def _rows(table: pa.Table) -> list[tuple[object, ...]]:
@@ -115,59 +151,102 @@ def _rows(table: pa.Table) -> list[tuple[object, ...]]:
     return list(zip(*map(python_values, table.columns), strict=True))
 
 
-def _worker(format: str, seed: int, first: int, pipe: Connection) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    for number in range(first, first + CASES_PER_PROCESS):
+def _worker(make: Callable[[int], Case], judge: Judge, limits: Limits, numbers: range, pipe: Connection) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+    for number in numbers:
         pipe.send(("begins", number))
-        signal.setitimer(signal.ITIMER_PROF, CASE_SECONDS)
+        case = make(number)
+        signal.setitimer(signal.ITIMER_PROF, limits.cpu_seconds)  # its signal ends the process
         try:
-            pipe.send(("ends", attempt(format, *case(format, seed, number))))
+            pipe.send(("ends", judge(case)))
         except BaseException as error:  # noqa: BLE001  whatever it is, it is a find
             pipe.send(("find", f"{type(error).__name__}: {error}"[:300]))
         signal.setitimer(signal.ITIMER_PROF, 0)
     pipe.send(("done", None))
 
 
-def run(format: str, seed: int, seconds: float) -> tuple[Counter[str], list[str]]:
-    """Try cases for so long, each process some thousands of them; the outcomes, and what was found."""
-    outcomes: Counter[str] = Counter()
-    finds: list[str] = []
+def run(
+    make: Callable[[int], Case],
+    cases: int = sys.maxsize,
+    seconds: float = float("inf"),
+    keep: Path | None = None,
+    judge: Judge = attempt,
+    limits: Limits = Limits(),  # noqa: B008  immutable
+) -> Report:
+    """Try cases 0, 1, 2 ... until there were so many or the time is over, in a process that may die; finds are written
+    into the folder `keep`. `make` and `judge` are handed to that process: functions of a module."""
+    report = Report(Counter(), [])
     end, number = time.monotonic() + seconds, 0
+    while number < cases and time.monotonic() < end:
+        number = _some(make, judge, limits, range(number, min(cases, number + CASES_PER_PROCESS)), end, keep, report)
+    return report
+
+
+def _some(
+    make: Callable[[int], Case],
+    judge: Judge,
+    limits: Limits,
+    numbers: range,
+    end: float,
+    keep: Path | None,
+    report: Report,
+) -> int:
+    """Try cases in one process, until they are all done, one ends the process, or the time is over; the next number."""
     context = multiprocessing.get_context("spawn")
-    while time.monotonic() < end:
-        ours, theirs = context.Pipe(duplex=False)
-        child = context.Process(target=_worker, args=(format, seed, number, theirs))
-        child.start()
-        theirs.close()
-        try:
-            while time.monotonic() < end:
-                what, value = ours.recv()
-                if what == "done":
-                    break
-                if what == "begins":
-                    number = value
-                    continue
-                if what == "find":
-                    finds.append(_keep(format, seed, number, value))
-                outcomes[value if what == "ends" else "find"] += 1
-            number += 1
-        except EOFError:  # the process died
-            child.join()
-            finds.append(_keep(format, seed, number, f"the process died: {child.exitcode}"))
-            outcomes["find"] += 1
-            number += 1
-        finally:
-            child.kill()
-            child.join()
-    return outcomes, finds
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_worker, args=(make, judge, limits, numbers, theirs))
+    child.start()
+    theirs.close()
+    number, patience = numbers.start, START_SECONDS
+    try:
+        while time.monotonic() < end:
+            if not ours.poll(min(patience, max(end - time.monotonic(), 0))):
+                if time.monotonic() < end:
+                    _found(make, number, f"no answer within {patience:g} s", keep, report)
+                return number + 1
+            patience = limits.wall_seconds
+            what, value = ours.recv()
+            if what == "begins":
+                number = value
+            elif what == "ends":
+                report.outcomes[value] += 1
+            elif what == "find":
+                _found(make, number, value, keep, report)
+            else:
+                return numbers.stop
+    except EOFError:
+        child.join()
+        late = child.exitcode == -signal.SIGPROF
+        died = f"more than {limits.cpu_seconds:g} s of the processor" if late else f"the process died: {child.exitcode}"
+        _found(make, number, died, keep, report)
+    finally:
+        child.kill()
+        child.join()
+    return number + 1
 
 
-def _keep(format: str, seed: int, number: int, what: str) -> str:
-    data, _ = case(format, seed, number)
-    FINDS.mkdir(parents=True, exist_ok=True)
-    path = FINDS / f"{format}-{zlib.crc32(data):08x}"
-    path.write_bytes(data)
-    return f"{path.name}: case {number} of seed {seed}: {what}"
+def _found(make: Callable[[int], Case], number: int, what: str, keep: Path | None, report: Report) -> None:
+    case = make(number)
+    name = f"{case.format}-{zlib.crc32(case.data):08x}"
+    report.outcomes["find"] += 1
+    report.finds.append(f"{name}: case {number}: {what}")
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        (keep / name).write_bytes(case.data)
+        if case.options:
+            (keep / (name + OPTIONS)).write_text(json.dumps(case.options) + "\n")
+
+
+def kept(folder: Path) -> list[Path]:
+    """The finds in a folder."""
+    return sorted(path for path in folder.iterdir() if path.suffix != OPTIONS)
+
+
+def kept_case(paths: Sequence[Path], number: int) -> Case:
+    """A find, as a case again."""
+    path = paths[number]
+    options = path.with_name(path.name + OPTIONS)
+    return Case(path.name.split("-")[0], path.read_bytes(), json.loads(options.read_text()) if options.exists() else {})
 
 
 def main() -> int:
@@ -176,11 +255,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=os.getpid())
     asked = parser.parse_args()
-    outcomes, finds = run(asked.format, asked.seed, asked.minutes * 60)
-    print(f"{asked.format}, seed {asked.seed}: {outcomes.total():,} cases: {dict(outcomes)}")
-    for find in finds:
+    report = run(partial(make_case, asked.format, asked.seed), seconds=asked.minutes * 60, keep=FINDS)
+    print(f"{asked.format}, seed {asked.seed}: {report.outcomes.total():,} cases: {dict(report.outcomes)}")
+    for find in report.finds:
         print(find)
-    return 1 if finds else 0
+    return 1 if report.finds else 0
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import gzip
 
 import pytest
 
-from tests.sources.fuzz import attempt
+from tests.sources.fuzz import Case, attempt
 
 CSV = b'id,name,x\r\n1,"a ""b""\r\nc",1.5\r\n\r\n2,,\r\n3,\xc3\xa9,-2e3\r\n'
 JSON = '{"a":1,"b":[{"c":"é"},null],"d":1.5}\n\n{"a":-2,"d":"2020-01-31"}\r\n{"b":[]}\n'.encode()
@@ -22,22 +22,22 @@ SAMPLES = [
 
 @pytest.mark.parametrize(("format", "data", "options"), SAMPLES)
 def test_a_changed_byte_gives_rows_or_an_error(format: str, data: bytes, options: dict[str, str]) -> None:
-    assert attempt(format, data, options) == "rows"
+    assert attempt(Case(format, data, options)) == "rows"
     outcomes = set()
     for at in range(len(data)):
         for change in (1, 2, 4, 8, 16, 32, 64, 128, 255):
             changed = bytearray(data)
             changed[at] ^= change
-            outcomes.add(attempt(format, bytes(changed), options))
+            outcomes.add(attempt(Case(format, bytes(changed), options)))
     assert outcomes == {"rows", "error"}
 
 
 @pytest.mark.parametrize(("format", "data", "options"), SAMPLES)
 def test_a_cut_gives_rows_or_an_error(format: str, data: bytes, options: dict[str, str]) -> None:
     for begin in range(len(data)):
-        assert attempt(format, data[:begin], options) in ("rows", "error")
-        assert attempt(format, data[begin:], options) in ("rows", "error")
-        assert attempt(format, data[:begin] + data[begin + 1 :], options) in ("rows", "error")
+        assert attempt(Case(format, data[:begin], options)) in ("rows", "error")
+        assert attempt(Case(format, data[begin:], options)) in ("rows", "error")
+        assert attempt(Case(format, data[:begin] + data[begin + 1 :], options)) in ("rows", "error")
 
 
 def test_a_changed_byte_of_compressed_text_is_seen() -> None:
@@ -46,4 +46,4 @@ def test_a_changed_byte_of_compressed_text_is_seen() -> None:
     for at in range(10, len(data)):
         changed = bytearray(data)
         changed[at] ^= 1
-        assert attempt("jsonl", bytes(changed), {"whole_file": "true"}) == "error"
+        assert attempt(Case("jsonl", bytes(changed), {"whole_file": "true"})) == "error"
