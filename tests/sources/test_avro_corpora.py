@@ -12,6 +12,7 @@ from sources.contract import SourceFile
 from tests.sources.corpora import expected_of, files_of, load_canon, needs_corpora, reader_of
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import pointers_of
+from tests.sources.tally import Outcome
 
 SINGLES = 12  # rows of each file that are also fetched alone
 
@@ -46,8 +47,26 @@ def scanned(
     return found, None
 
 
+def check_fetch(
+    entry: dict[str, str],
+    reader: BytesReader,
+    source: SourceFile,
+    asked: list[tuple[tuple[int, int], Any]],
+    canon: ModuleType,
+) -> int:
+    """Rows come back equal from their own pointers, together and alone; how many there are."""
+    names = source.schema.names
+    table = source.fetch(reader, [pointer for pointer, _ in asked], names)
+    for (pointer, expected), row in zip(asked, rows_of(entry, table, names, canon), strict=True):
+        assert canon.same(expected, row), pointer
+    for pointer, expected in asked[:: max(len(asked) // SINGLES, 1)]:
+        (row,) = rows_of(entry, source.fetch(reader, [pointer], names), names, canon)
+        assert canon.same(expected, row), pointer
+    return len(asked)
+
+
 @pytest.mark.parametrize("entry", files_of("avro", "good"))
-def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon: ModuleType) -> None:
+def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon: ModuleType, outcome: Outcome) -> None:
     reader = reader_of(entry)
     source = open_source(reader, "avro")
     found, error = scanned(entry, reader, source, canon)
@@ -57,14 +76,9 @@ def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon
     for one in listed:
         assert found[one.ordinal][0] == (one.position, one.in_block), f"row {one.ordinal}"
         assert canon.same(one.row, found[one.ordinal][1]), f"row {one.ordinal}"
-    asked = listed[::2] + listed[1::2]
-    names = source.schema.names
-    table = source.fetch(reader, [found[one.ordinal][0] for one in asked], names)
-    for one, row in zip(asked, rows_of(entry, table, names, canon), strict=True):
-        assert canon.same(one.row, row), f"row {one.ordinal}"
-    for one in listed[:: max(len(listed) // SINGLES, 1)]:
-        (row,) = rows_of(entry, source.fetch(reader, [found[one.ordinal][0]], names), names, canon)
-        assert canon.same(one.row, row), f"row {one.ordinal}"
+    outcome.scanned = len(listed)
+    asked = [(found[one.ordinal][0], one.row) for one in listed[::2] + listed[1::2]]
+    outcome.fetched = check_fetch(entry, reader, source, asked, canon)
 
 
 @pytest.mark.parametrize("entry", files_of("avro", "good"))
@@ -79,7 +93,7 @@ def test_splits_of_a_good_file_give_each_pointer_once(entry: dict[str, str]) -> 
 
 @pytest.mark.parametrize("entry", files_of("avro", "bad", "bad-partial"))
 def test_a_damaged_file_gives_the_listed_rows_and_an_error_that_names_it(
-    entry: dict[str, str], canon: ModuleType
+    entry: dict[str, str], canon: ModuleType, outcome: Outcome
 ) -> None:
     reader = reader_of(entry)
     source = open_source(reader, "avro")
@@ -91,20 +105,28 @@ def test_a_damaged_file_gives_the_listed_rows_and_an_error_that_names_it(
     for one, (pointer, row) in zip(listed, found, strict=True):
         assert pointer == (one.position, one.in_block)
         assert canon.same(one.row, row)
+    outcome.scanned, outcome.error = len(listed), error
+    outcome.fetched = check_fetch(entry, reader, source, found, canon)
 
 
 @pytest.mark.parametrize("entry", files_of("avro", "unreadable"))
-def test_a_file_of_another_version_is_refused_by_name(entry: dict[str, str]) -> None:
+def test_a_file_of_another_version_is_refused_by_name(entry: dict[str, str], outcome: Outcome) -> None:
     with pytest.raises(SourceError) as caught:
         open_source(reader_of(entry), "avro")
     assert caught.value.path == entry["file"]
+    outcome.error = caught.value
 
 
 @pytest.mark.parametrize("entry", files_of("avro", "disputed", "other-reader"))
-def test_a_file_readers_disagree_on_gives_the_listed_rows(entry: dict[str, str], canon: ModuleType) -> None:
+def test_a_file_readers_disagree_on_gives_the_listed_rows(
+    entry: dict[str, str], canon: ModuleType, outcome: Outcome
+) -> None:
     reader = reader_of(entry)
-    found, error = scanned(entry, reader, open_source(reader, "avro"), canon)
+    source = open_source(reader, "avro")
+    found, error = scanned(entry, reader, source, canon)
     assert error is None or error.path == entry["file"]
     listed = expected_of(entry)
     assert len(found) == len(listed)
     assert all(canon.same(one.row, row) for one, (_, row) in zip(listed, found, strict=True))
+    outcome.scanned, outcome.error = len(listed), error
+    outcome.fetched = check_fetch(entry, reader, source, found, canon)

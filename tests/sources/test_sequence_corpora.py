@@ -11,6 +11,7 @@ from sources.contract import SourceFile
 from sources.pointer import OFFSET, SUB_OFFSET
 from sources.sequence.writables import CLASS, writable_of
 from tests.sources.corpora import canonical, expected_of, files_of, load_canon, needs_corpora, reader_of
+from tests.sources.tally import Outcome
 
 SINGLES = 12  # rows of each file that are also fetched alone
 WHOLE = ["key", "value"]
@@ -35,7 +36,7 @@ def rows_of(table: pa.Table, source: SourceFile, canon: ModuleType) -> list[dict
 
 
 @pytest.mark.parametrize("entry", files_of("seq", "good"))
-def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon: ModuleType) -> None:
+def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon: ModuleType, outcome: Outcome) -> None:
     reader = reader_of(entry)
     source = open_source(reader, "sequence")
     table = pa.Table.from_batches(source.scan(reader, WHOLE))
@@ -47,6 +48,7 @@ def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon
     for one, row, pointer in zip(listed, rows, zip(offsets, sub_offsets, strict=True), strict=True):
         assert canon.same(one.row, row), f"row {one.ordinal}"
         assert pointer == (one.position, one.in_block), f"row {one.ordinal}"
+    outcome.scanned = len(listed)
     asked = listed[::2] + listed[1::2]
     fetched = source.fetch(reader, [(one.position or 0, one.in_block or 0) for one in asked], WHOLE)
     for one, row in zip(asked, rows_of(fetched, source, canon), strict=True):
@@ -54,6 +56,7 @@ def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon
     for one in listed[:: max(len(listed) // SINGLES, 1)]:
         alone = source.fetch(reader, [(one.position or 0, one.in_block or 0)], WHOLE)
         assert canon.same(one.row, rows_of(alone, source, canon)[0]), f"row {one.ordinal}"
+    outcome.fetched = len(asked)
 
 
 @pytest.mark.parametrize("entry", files_of("seq", "good"))
@@ -67,10 +70,12 @@ def test_splits_of_a_good_file_give_each_row_once(entry: dict[str, str]) -> None
 
 
 @pytest.mark.parametrize("entry", files_of("seq", "bad", "bad-partial", "unreadable", "disputed", "other-reader"))
-def test_a_damaged_file_gives_the_rows_before_the_damage_and_an_error(entry: dict[str, str], canon: ModuleType) -> None:
+def test_a_damaged_file_gives_the_rows_before_the_damage_and_an_error(
+    entry: dict[str, str], canon: ModuleType, outcome: Outcome
+) -> None:
     reader = reader_of(entry)
     listed = {one.ordinal: one for one in expected_of(entry)}
-    seen = 0
+    seen = compared = 0
     error = None
     try:
         source = open_source(reader, "sequence")
@@ -78,10 +83,12 @@ def test_a_damaged_file_gives_the_rows_before_the_damage_and_an_error(entry: dic
             rows = rows_of(pa.table(batch).select(WHOLE), source, canon)
             for ordinal, row in enumerate(rows, seen):
                 assert ordinal not in listed or canon.same(listed[ordinal].row, row), f"row {ordinal}"
+                compared += ordinal in listed
             seen += batch.num_rows
     except SourceError as caught:
         error = caught
         assert error.path == entry["file"]
+    outcome.scanned, outcome.error = compared, error
     if entry["class"] in ("bad", "bad-partial"):
         assert error is not None
     if entry["class"] == "bad-partial":
@@ -90,10 +97,12 @@ def test_a_damaged_file_gives_the_rows_before_the_damage_and_an_error(entry: dic
         fetched = rows_of(source.fetch(reader, pointers, WHOLE), source, canon)
         for one, row in zip(listed.values(), fetched, strict=True):
             assert canon.same(one.row, row), f"row {one.ordinal}"
+        outcome.fetched = len(fetched)
 
 
 @pytest.mark.parametrize("entry", files_of("rcfile", "wrong-format"))
-def test_an_rcfile_is_refused_by_its_name(entry: dict[str, str]) -> None:
+def test_an_rcfile_is_refused_by_its_name(entry: dict[str, str], outcome: Outcome) -> None:
     with pytest.raises(UnsupportedFormat, match="a Hive RCFile, no SequenceFile") as caught:
         open_source(reader_of(entry), "sequence")
     assert caught.value.path == entry["file"]
+    outcome.error = caught.value

@@ -9,6 +9,7 @@ import pytest
 from sources import SourceError, SourceFile, open_source
 from sources.pointer import OFFSET, SIZE
 from tests.sources.corpora import Expected, expected_of, files_of, load_canon, needs_corpora, reader_of
+from tests.sources.tally import Outcome
 from tests.sources.text_corpora import options_of, row_agrees
 
 SINGLES = 12  # rows of each file that are also fetched alone
@@ -36,9 +37,10 @@ DAMAGED = [*files_of("csv", "bad", "bad-partial"), *files_of("json", "bad", "bad
 
 
 @pytest.mark.parametrize("entry", [one for one in GOOD if "latin-1" not in one.values[0]["note"]])
-def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon: ModuleType) -> None:
+def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon: ModuleType, outcome: Outcome) -> None:
     reader, source = open_entry(entry)
     expected = {one.position: one for one in rows_of(entry)}
+    outcome.listed = len(expected)
     scanned, seen = 0, 0
     for batch in source.scan(reader, source.schema.names):
         scanned += batch.num_rows
@@ -48,6 +50,7 @@ def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon
         for offset, row in zip(some[OFFSET].to_pylist(), some.select(source.schema.names).to_pylist(), strict=True):
             assert row_agrees(expected[offset].row, row, source.schema, canon), offset
     assert seen == len(expected)
+    outcome.scanned = seen
     if len(expected) == int(entry["rows"]):
         assert scanned == len(expected)
     positions = list(expected)
@@ -58,19 +61,21 @@ def test_every_listed_row_of_a_good_file_comes_back(entry: dict[str, str], canon
     for position in positions[:: step if entry["compression"] == "none" else len(positions)]:
         (alone,) = source.fetch(reader, [(position, 0)], source.schema.names).to_pylist()
         assert row_agrees(expected[position].row, alone, source.schema, canon), position
+    outcome.fetched = len(positions)
 
 
 @pytest.mark.parametrize("entry", [one for one in GOOD if "latin-1" in one.values[0]["note"]])
-def test_a_file_in_another_encoding_is_refused_where_that_shows(entry: dict[str, str]) -> None:
+def test_a_file_in_another_encoding_is_refused_where_that_shows(entry: dict[str, str], outcome: Outcome) -> None:
     reader, source = open_entry(entry)
     with pytest.raises(SourceError, match="not UTF-8") as caught:
         list(source.scan(reader, source.schema.names))
     assert caught.value.path == entry["file"]
+    outcome.error = caught.value
 
 
 @pytest.mark.parametrize("entry", DAMAGED)
 def test_a_damaged_file_gives_the_rows_before_the_damage_and_then_an_error(
-    entry: dict[str, str], canon: ModuleType
+    entry: dict[str, str], canon: ModuleType, outcome: Outcome
 ) -> None:
     reader, source = open_entry(entry)
     expected = rows_of(entry)
@@ -92,6 +97,11 @@ def test_a_damaged_file_gives_the_rows_before_the_damage_and_then_an_error(
     assert all(row_agrees(one.row, row, source.schema, canon) for one, (_, row) in zip(before, rows, strict=False))
     if entry["class"] == "bad-partial":
         assert len(rows) == len(before)
+    outcome.listed, outcome.scanned, outcome.error = len(before), len(rows), caught.value
+    pointers = [(offset, 0) for offset, _ in rows]
+    fetched = source.fetch(reader, pointers, source.schema.names).to_pylist()
+    assert all(row_agrees(one.row, row, source.schema, canon) for one, row in zip(before, fetched, strict=False))
+    outcome.fetched = len(fetched)
 
 
 @pytest.mark.parametrize("entry", GOOD)
