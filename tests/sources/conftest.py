@@ -1,10 +1,18 @@
 """Fixtures of the tests of formats."""
 
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
+from tests.sources.corpora import load_canon
 from tests.sources.tally import Outcome, Tally
+
+
+@pytest.fixture(scope="session")
+def canon() -> ModuleType:
+    """What compares the values of foreign files."""
+    return load_canon()
 
 
 @pytest.fixture(scope="session")

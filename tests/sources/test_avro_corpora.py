@@ -9,7 +9,7 @@ import pytest
 from shadow.values import python_values
 from sources import SourceError, open_source
 from sources.contract import SourceFile
-from tests.sources.corpora import expected_of, files_of, load_canon, needs_corpora, reader_of
+from tests.sources.corpora import expected_of, files_of, needs_corpora, reader_of
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import pointers_of
 from tests.sources.tally import Outcome
@@ -17,11 +17,6 @@ from tests.sources.tally import Outcome
 SINGLES = 12  # rows of each file that are also fetched alone
 
 pytestmark = needs_corpora
-
-
-@pytest.fixture(scope="module")
-def canon() -> ModuleType:
-    return load_canon()
 
 
 def rows_of(entry: dict[str, str], table: pa.Table, names: list[str], canon: ModuleType) -> list[Any]:

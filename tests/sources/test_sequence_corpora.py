@@ -10,18 +10,13 @@ from sources import SourceError, UnsupportedFormat, open_source
 from sources.contract import SourceFile
 from sources.pointer import OFFSET, SUB_OFFSET
 from sources.sequence.writables import CLASS, writable_of
-from tests.sources.corpora import canonical, expected_of, files_of, load_canon, needs_corpora, reader_of
+from tests.sources.corpora import canonical, expected_of, files_of, needs_corpora, reader_of
 from tests.sources.tally import Outcome
 
 SINGLES = 12  # rows of each file that are also fetched alone
 WHOLE = ["key", "value"]
 
 pytestmark = needs_corpora
-
-
-@pytest.fixture(scope="module")
-def canon() -> ModuleType:
-    return load_canon()
 
 
 def rows_of(table: pa.Table, source: SourceFile, canon: ModuleType) -> list[dict[str, Any]]:

@@ -8,18 +8,13 @@ import pytest
 
 from sources import SourceError, SourceFile, open_source
 from sources.pointer import OFFSET, SIZE
-from tests.sources.corpora import Expected, expected_of, files_of, load_canon, needs_corpora, reader_of
+from tests.sources.corpora import Expected, expected_of, files_of, needs_corpora, reader_of
 from tests.sources.tally import Outcome
 from tests.sources.text_corpora import options_of, row_agrees
 
 SINGLES = 12  # rows of each file that are also fetched alone
 
 pytestmark = needs_corpora
-
-
-@pytest.fixture(scope="module")
-def canon() -> ModuleType:
-    return load_canon()
 
 
 def open_entry(entry: dict[str, str]) -> tuple[Any, SourceFile]:
