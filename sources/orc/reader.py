@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sources.arrow_numbers import int32s, int64s
 from sources.contract import Options, Split
-from sources.errors import DamagedSource, StalePointer, UnsupportedFormat
+from sources.errors import DamagedSource, UnsupportedFormat
 from sources.orc.bitpack import Ints
 from sources.orc.errors import Damage, OrcError
 from sources.orc.fetch import Share, plan, read_shares
@@ -19,6 +19,7 @@ from sources.orc.scan import scan_stripe
 from sources.orc.schema import Type, arrow_field
 from sources.orc.stripe import StripeMeta
 from sources.orc.tail import MAGIC, Footer, parse_footer, parse_postscript
+from sources.ordinals import as_asked, distinct_rows, without_columns
 from sources.pointer_columns import with_pointers
 from sources.ranges import PlainReader, name_of, size_of
 from sources.splits import even_splits
@@ -131,17 +132,16 @@ class OrcFile:
     def fetch(self, reader: PlainReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
         path = name_of(reader)
         asked = self._columns(columns, path)
-        rows, back = np.unique(self._ordinals(pointers, path), return_inverse=True)
+        rows, places = distinct_rows(pointers, self.rows, path)
         if not asked:
-            return pa.Table.from_struct_array(pa.array([{}] * len(back), pa.struct([])))
+            return without_columns(len(places))
         pieces: list[list[pa.Array]] = [[] for _ in asked]
         for slot, piece in self._fetched(reader, path, asked, rows):
             pieces[slot].append(piece)
         schema = pa.schema([arrow_field(name, tree) for name, tree in asked])
         arrays = [pa.chunked_array(piece, field.type) for piece, field in zip(pieces, schema, strict=True)]
         table = pa.Table.from_arrays(arrays, schema=schema)
-        in_order = len(back) == len(rows) and bool((back[1:] > back[:-1]).all())
-        return table if in_order else table.take(int64s(back))
+        return as_asked(table, places)
 
     def _fetched(
         self, reader: PlainReader, path: str, asked: Sequence[tuple[str, Type]], rows: Ints
@@ -170,13 +170,6 @@ class OrcFile:
             if refusal is not None:
                 raise UnsupportedFormat(f"column {name!r}: {refusal}", path)
         return [(name, self._by_name[name]) for name in names]
-
-    def _ordinals(self, pointers: Sequence[tuple[int, int]], path: str) -> Ints:
-        for row, sub_offset in pointers:
-            if not 0 <= row < self.rows or sub_offset != 0:
-                message = f"no row at pointer ({row}, {sub_offset}), the file has {self.rows}: index it again"
-                raise StalePointer(message, path)
-        return np.array([row for row, _ in pointers], dtype=np.int64)
 
 
 @contextmanager

@@ -3,12 +3,11 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
-from sources.arrow_numbers import int64s
 from sources.contract import Options, Split
-from sources.errors import DamagedSource, StalePointer, UnsupportedFormat
+from sources.errors import DamagedSource, UnsupportedFormat
+from sources.ordinals import as_asked, distinct_rows, without_columns
 from sources.parquet.arrow_types import ArrowTypes
 from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, parse_footer
 from sources.parquet.pick import PickRead
@@ -138,15 +137,14 @@ class ParquetFile:
     def fetch(self, reader: PlainReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
         path = name_of(reader)
         asked = self._columns(columns, path)
-        rows, back = np.unique(self._ordinals(pointers, path), return_inverse=True)
+        rows, places = distinct_rows(pointers, self.rows, path)
         if not asked:
-            return pa.Table.from_struct_array(pa.array([{}] * len(back), pa.struct([])))
+            return without_columns(len(places))
         distinct = list(dict.fromkeys(asked))
         found = dict(zip(distinct, self._arrays(reader, path, distinct, rows), strict=True))
         fields = [self._types.schema.field(column.ordinal) for column in asked]
         table = pa.Table.from_arrays([found[column] for column in asked], schema=pa.schema(fields))
-        in_order = len(back) == len(rows) and bool((back[1:] > back[:-1]).all())
-        return table if in_order else table.take(int64s(back))
+        return as_asked(table, places)
 
     def _arrays(self, reader: PlainReader, path: str, asked: Sequence[Column], rows: Rows) -> list[pa.ChunkedArray]:
         """The values of `rows`, which rise, in each column."""
@@ -185,10 +183,3 @@ class ParquetFile:
                 raise UnsupportedFormat(f"column {name!r}: {refusal}", path)
             asked.append(column)
         return asked
-
-    def _ordinals(self, pointers: Sequence[tuple[int, int]], path: str) -> Rows:
-        for row, sub_offset in pointers:
-            if not 0 <= row < self.rows or sub_offset != 0:
-                message = f"no row at pointer ({row}, {sub_offset}), the file has {self.rows}: index it again"
-                raise StalePointer(message, path)
-        return np.array([row for row, _ in pointers], dtype=np.int64)
