@@ -1,6 +1,7 @@
 """Gnomon measured beside its peers, in one run. What the figures mean: docs/benchmarks.md.
 
 - `fetch`       rows by key: the workloads, their contenders, the command
+- `formats`     rows by key from a file of each format: the command
 - `btree`       one index file: the workloads, what is measured, the command
 - `page`        figures as Markdown, and their place in docs/benchmarks.md
 
@@ -12,6 +13,11 @@ Of `fetch`:
 - `table`       results as Markdown
 - `goals`       results against what the design asks for
 - `server`      `gnomon serve` as a process
+
+Of `formats`, besides `rounds` and `table`:
+
+- `format_files`       the same rows in each format
+- `format_contenders`  one class for each way to fetch a row from such a file
 
 Of `btree`:
 

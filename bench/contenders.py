@@ -43,6 +43,7 @@ class Contender(ABC):
     name: ClassVar[str]
     beside: ClassVar[str | None] = None  # a name in `MAKERS`
     scans: ClassVar[bool] = False  # reads whole columns for every key, so it is asked for few
+    is_told: ClassVar[bool] = False  # where the row lies: it is not asked for keys that are absent
 
     def __init__(self, source: Path, beside: Path) -> None:
         self.pid = os.getpid()  # of the process that reads
@@ -65,7 +66,7 @@ class GnomonInProcess(Contender):
 
     def fetch(self, key: str) -> Answer:
         stats = FetchStats()
-        rows = self._index.fetch(key, stats=stats)
+        rows = self._index.fetch(key, SCHEMA.names, stats=stats)
         return Answer(rows, stats.index.bytes + stats.source.bytes)
 
 
@@ -98,11 +99,11 @@ class DuckDbOnFiles(Contender):
     def __init__(self, source: Path, beside: Path) -> None:
         super().__init__(source, beside)
         self._connection = self.closing.enter_context(duckdb.connect())
+        self._query = f"SELECT * FROM {self.relation(source)} WHERE url = ?"
+
+    def relation(self, source: Path) -> str:
         files = str(source / "*" / "*.parquet").replace("'", "''")
-        self._query = (
-            f"SELECT * FROM read_parquet('{files}', hive_partitioning = true, hive_types = {{'dt': VARCHAR}}) "
-            "WHERE url = ?"
-        )
+        return f"read_parquet('{files}', hive_partitioning = true, hive_types = {{'dt': VARCHAR}})"
 
     def fetch(self, key: str) -> Answer:
         found = self._connection.execute(self._query, [key])
@@ -116,7 +117,10 @@ class PolarsOnFiles(Contender):
 
     def __init__(self, source: Path, beside: Path) -> None:
         super().__init__(source, beside)
-        self._frame = pl.scan_parquet(source / "*" / "*.parquet", hive_partitioning=True, hive_schema={"dt": pl.String})
+        self._frame = self.frame(source)
+
+    def frame(self, source: Path) -> pl.LazyFrame:
+        return pl.scan_parquet(source / "*" / "*.parquet", hive_partitioning=True, hive_schema={"dt": pl.String})
 
     def fetch(self, key: str) -> Answer:
         return Answer(self._frame.filter(pl.col("url") == key).collect().to_dicts())
@@ -128,7 +132,10 @@ class PyarrowOnFiles(Contender):
 
     def __init__(self, source: Path, beside: Path) -> None:
         super().__init__(source, beside)
-        self._dataset = parquet_dataset(source)
+        self._dataset = self.dataset(source)
+
+    def dataset(self, source: Path) -> ds.Dataset:
+        return parquet_dataset(source)
 
     def fetch(self, key: str) -> Answer:
         return Answer(self._dataset.to_table(filter=ds.field("url") == key).to_pylist())

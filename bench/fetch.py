@@ -4,10 +4,9 @@ Data, index and copies go to `.bench`; the table to standard output and into doc
 """
 
 import os
-import shutil
 import signal
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -26,9 +25,9 @@ from bench.contenders import (
     SqliteCopy,
 )
 from bench.goals import goals
-from bench.lake import AS_SPARK_WRITES, MEGABYTE_PAGES, Keys, folder_bytes, keys_of, sources
+from bench.lake import AS_SPARK_WRITES, MEGABYTE_PAGES, Keys, keys_of, sources
 from bench.page import DOCS, about, insert
-from bench.rounds import Cost, Line, measure
+from bench.rounds import Cost, Line, cost_of, measure
 from bench.table import LIBRARIES, described, table
 from gnomon.output import say
 from gnomon.spark import spark_session
@@ -73,18 +72,11 @@ def prepare(spark: SparkSession, folder: Path, pages: int) -> list[Line]:
         for contender in workload.contenders:
             beside = source.parent / (contender.beside or "")
             if contender.beside is not None and contender.beside not in costs:
-                costs[contender.beside] = _make(spark, contender.beside, source, beside)
+                costs[contender.beside] = cost_of(partial(MAKERS[contender.beside], spark, source, beside), beside)
             cost = costs.get(contender.beside or "")
             lines.append(Line(contender, workload.source, title, source, beside, cost))
     os.sync()  # so that nothing is written back while fetches are timed
     return lines
-
-
-def _make(spark: SparkSession, name: str, source: Path, target: Path) -> Cost:
-    shutil.rmtree(target, ignore_errors=True)
-    begin = time.perf_counter()
-    MAKERS[name](spark, source, target)
-    return Cost(time.perf_counter() - begin, folder_bytes(target))
 
 
 def choose_keys(pages: int, keys: int) -> Keys:

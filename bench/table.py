@@ -40,6 +40,7 @@ def table(lines: Sequence[Line]) -> str:
         rows += [
             row([f"{line.contender.name}: absent keys", *_times(line.absent, gnomon.absent), "", "", ""])
             for line in members
+            if line.absent
         ]
     return "\n".join(rows) + "\n"
 
