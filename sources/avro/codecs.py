@@ -40,11 +40,22 @@ class _Stream(Protocol):
     def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
-def _stream(stream: _Stream, data: bytes, limit: int) -> bytes:
-    """The content of one compressed stream. What follows it is left alone, as other readers do it."""
+def _unpacked(stream: _Stream, data: bytes, limit: int) -> bytes:
     out = stream.decompress(data, limit + 1)
     if len(out) > limit:
         raise Beyond(f"unpacks to more than {limit} bytes")
+    return out
+
+
+def _deflate(data: bytes, limit: int) -> bytes:
+    """Some writers flush the stream and do not end it: that it holds all rows the block claims is seen with the rows.
+    What follows its end is left alone, as other readers do it."""
+    return _unpacked(isal_zlib.decompressobj(RAW_DEFLATE), data, limit)
+
+
+def _stream(stream: _Stream, data: bytes, limit: int) -> bytes:
+    """The content of one compressed stream."""
+    out = _unpacked(stream, data, limit)
     if not stream.eof:
         raise Malformed("the compressed stream is cut")
     return out
@@ -88,7 +99,7 @@ def _lz4(data: bytes, limit: int) -> bytes:
 
 UNPACKERS: dict[str, Callable[[bytes, int], bytes]] = {
     "null": lambda data, _limit: data,
-    "deflate": lambda data, limit: _stream(isal_zlib.decompressobj(RAW_DEFLATE), data, limit),
+    "deflate": _deflate,
     "bzip2": lambda data, limit: _streams(bz2.BZ2Decompressor, data, limit),
     "xz": lambda data, limit: _streams(lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES), data, limit),
     "snappy": _snappy,

@@ -14,6 +14,7 @@ import pyarrow as pa
 from sources.avro.failures import Beyond
 
 INT32_MAX = (1 << 31) - 1
+BINARY = pa.binary()
 
 Bitmap: TypeAlias = pa.Buffer | None
 
@@ -45,8 +46,9 @@ def bytes_array(values: Sequence[Any], size: int, kind: pa.DataType) -> pa.Array
         return pa.Array.from_buffers(kind, len(values), [valid_bits(values), pa.py_buffer(filled)])
 
 
-def binary_array(values: Sequence[Any]) -> pa.Array:
-    """Bytes of any length."""
+def binary_array(values: Sequence[Any], kind: pa.DataType = BINARY) -> pa.Array:
+    """Bytes of any length; of a text's kind not checked to be UTF-8: some writers do not care (Go's), and whoever shows
+    it does."""
     valid: Bitmap = None
     try:
         joined = b"".join(values)
@@ -54,12 +56,12 @@ def binary_array(values: Sequence[Any]) -> pa.Array:
         valid, values = valid_bits(values), [value or b"" for value in values]
         joined = b"".join(values)
     offsets = offsets_of(np.fromiter(map(len, values), np.int64, len(values)))
-    return pa.Array.from_buffers(pa.binary(), len(values), [valid, pa.py_buffer(offsets), pa.py_buffer(joined)])
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(offsets), pa.py_buffer(joined)])
 
 
 def text_array(values: Sequence[Any]) -> pa.Array:
-    """Text in UTF-8, which pyarrow checks (ArrowInvalid)."""
-    return binary_array(values).cast(pa.string())
+    """Text of ours, which is UTF-8."""
+    return binary_array(values, pa.string())
 
 
 def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

@@ -182,7 +182,7 @@ class Nullable:
     def _branch(
         self, program: Program, some: Callable[[Program], None], none: Callable[[Program], None] | None
     ) -> None:
-        program.line("v = b[p]; p += 1")
+        program.number()
         with program.block(f"if v == {2 * self._place}:"):
             some(program)
         if self._null is not None:

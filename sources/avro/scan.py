@@ -1,6 +1,7 @@
 """All rows of a file, or of a part of it, each with its pointer."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -21,45 +22,79 @@ BATCH_BYTES = 4 << 20  # of records: on their way to Arrow, as Python objects, t
 def scan_rows(
     reader: PlainReader, header: Header, codec: str, least: int, decoder: Decoder, split: Split
 ) -> Iterator[pa.RecordBatch]:
-    """`least`: bytes of the shortest row."""
-    reads = LongReads(reader, split[1])
-    most = min(BATCH_ROWS, decoder.most_rows)
-    pending = _Pending(decoder, reads.path)
-    blocks = _blocks(reads, header, codec, least, split)
-    while True:
-        try:
-            found = next(blocks, None)
-        except SourceError:
-            if pending.rows:  # of whole blocks, before the damage
-                yield pending.taken()
-            raise
-        if found is None:
-            break
-        block, records = found
-        position = row = 0
-        while row < block.rows:
-            position, row = pending.read(block, records, position, row, most)
-            if pending.rows >= most or pending.record_bytes >= BATCH_BYTES:
-                yield pending.taken()
-                pending = _Pending(decoder, reads.path)
-        check_end(block, records, position, reads.path)
-    if pending.rows:
-        yield pending.taken()
-
-
-def _blocks(reads: LongReads, header: Header, codec: str, least: int, split: Split) -> Iterator[tuple[Block, bytes]]:
-    """The blocks that begin in the split, with their records. The one behind them is looked at, too."""
-    begin, end = split
-    offset = first_block(reads, header, begin)
-    if offset >= end:
+    """`least`: bytes of the shortest row. The rows before damage come first."""
+    scan = _Scan(LongReads(reader, split[1]), header, codec, least, decoder)
+    offset, row = first_block(scan.reads, header, split[0]), 0
+    if offset >= split[1]:
         return
-    while offset < min(end, reads.size):
-        block = block_at(reads, offset)
-        payload = payload_of(reads, block, header.sync)
-        yield block, unpack_records(codec, block, payload, least, reads.path)
-        offset = block.end
-    if offset < reads.size:
-        check_block(reads, offset, header.sync)
+    try:
+        for batch in scan.batches(offset):
+            last_offset, last_row, _ = (column[-1].as_py() for column in batch.columns[-3:])
+            offset, row = last_offset, last_row + 1
+            yield batch
+    except SourceError:
+        yield from scan.sound(offset, row)
+        raise
+
+
+class _Scan:
+    """What a scan goes by. `least`: bytes of the shortest row."""
+
+    def __init__(self, reads: LongReads, header: Header, codec: str, least: int, decoder: Decoder) -> None:
+        self.reads = reads
+        self._sync = header.sync
+        self._codec = codec
+        self._least = least
+        self._decoder = decoder
+        self._most = min(BATCH_ROWS, decoder.most_rows)
+
+    def _blocks(self, offset: int) -> Iterator[tuple[Block, bytes]]:
+        """The blocks from `offset` on that begin in the split, with their records. The one behind them is looked at,
+        too."""
+        reads = self.reads
+        while offset < min(reads.end, reads.size):
+            block = block_at(reads, offset)
+            payload = payload_of(reads, block, self._sync)
+            yield block, unpack_records(self._codec, block, payload, self._least, reads.path)
+            offset = block.end
+        if offset < reads.size:
+            check_block(reads, offset, self._sync)
+
+    def batches(self, offset: int) -> Iterator[pa.RecordBatch]:
+        """The rows from a block on."""
+        pending = _Pending(self._decoder, self.reads.path)
+        for block, records in self._blocks(offset):
+            position = row = 0
+            while row < block.rows:
+                position, row = pending.read(block, records, position, row, self._most)
+                if pending.rows >= self._most or pending.record_bytes >= BATCH_BYTES:
+                    yield pending.taken()
+                    pending = _Pending(self._decoder, self.reads.path)
+            check_end(block, records, position, self.reads.path)
+        if pending.rows:
+            yield pending.taken()
+
+    def sound(self, offset: int, row: int) -> Iterator[pa.RecordBatch]:
+        """The rows from one on, up to the damage: a block at a time, or half of what could not be read."""
+        with suppress(SourceError):
+            for block, records in self._blocks(offset):
+                with at_block(self.reads.path, block.offset):
+                    position = Batch(self._decoder).skip(records, 0, row)
+                step = self._most
+                while row < block.rows:
+                    pending = _Pending(self._decoder, self.reads.path)
+                    try:
+                        end, following = pending.read(block, records, position, row, step)
+                        batch = pending.taken()
+                    except SourceError:
+                        step = min(step, block.rows - row) // 2
+                        if not step:
+                            raise
+                        continue
+                    yield batch
+                    position, row = end, following
+                check_end(block, records, position, self.reads.path)
+                row = 0
 
 
 class _Pending:

@@ -5,7 +5,7 @@ type that is not valid, or not known, counts as the type below it (as the specif
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
 from sources.avro.failures import Beyond, Malformed
@@ -13,7 +13,6 @@ from sources.avro.failures import Beyond, Malformed
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 RECORDS = ("record", "error")
 MOST_NESTED = 200  # types one within the other, as they are declared
-DECIMAL_DIGITS = 76  # the most that Arrow has a type for
 LOGICAL = {  # what may be annotated with it; decimal has rules of its own
     "date": ("int",),
     "time-millis": ("int",),
@@ -28,6 +27,7 @@ LOGICAL = {  # what may be annotated with it; decimal has rules of its own
     "decimal": ("bytes", "fixed"),
 }
 UUID_BYTES = 16
+DECIMAL_DIGITS = 4300  # of more Python makes no text
 
 
 @dataclass(eq=False)
@@ -97,8 +97,9 @@ class _Names:
         if not isinstance(declared, dict):
             raise Malformed(f"{declared!r} is no type")
         kind = declared.get("type")
-        if not isinstance(kind, str):
-            return self.node(kind, namespace, depth + 1)
+        if not isinstance(kind, str):  # Rust's writer annotates a fixed so: around the type that it declares
+            inner = self.node(kind, namespace, depth + 1)
+            return _annotated(replace(inner), declared) if isinstance(inner, Leaf) and not inner.logical else inner
         if kind == "array":
             return Array(self.node(declared.get("items"), namespace, depth + 1))
         if kind == "map":

@@ -14,7 +14,7 @@ from sources.avro.failures import Malformed
 from sources.avro.from_lists import Bitmap, binary_array, bitmap, bytes_array, numbers, text_array
 from sources.avro.schema import UUID_BYTES, Leaf
 
-DECIMAL128_DIGITS = 38
+DECIMAL128_DIGITS, DECIMAL256_DIGITS = 38, 76
 LONGS: dict[str, pa.DataType] = {
     "": pa.int64(),
     "time-micros": pa.time64("us"),
@@ -74,7 +74,7 @@ def _bytes(leaf: Leaf, values: Values) -> pa.Array:
 
 def _strings(leaf: Leaf, values: Values) -> pa.Array:
     if not leaf.logical:
-        return text_array(values)
+        return binary_array(values, pa.string())
     try:
         return _uuids([None if value is None else uuid.UUID(value.decode()).bytes for value in values])
     except ValueError as error:
@@ -93,13 +93,25 @@ def _uuids(values: Values) -> pa.Array:
 
 def _decimals(leaf: Leaf, values: Values) -> pa.Array:
     """Big-endian two's complement of any length. Digits beyond the declared precision are kept, as Java does."""
+    unscaled = [None if value is None else int.from_bytes(value, "big", signed=True) for value in values]
+    if leaf.precision > DECIMAL256_DIGITS:  # BigQuery's BIGNUMERIC has 77
+        return text_array([None if value is None else _decimal_text(value, leaf.scale) for value in unscaled])
     kind = (pa.decimal256 if leaf.precision > DECIMAL128_DIGITS else pa.decimal128)(leaf.precision, leaf.scale)
     size = kind.byte_width
-    little = [
-        None if value is None else int.from_bytes(value, "big", signed=True).to_bytes(size, "little", signed=True)
-        for value in values
-    ]
+    try:
+        little = [None if value is None else value.to_bytes(size, "little", signed=True) for value in unscaled]
+    except OverflowError:
+        message = f"a decimal({leaf.precision}, {leaf.scale}) whose digits take more than {size} bytes"
+        raise Malformed(message) from None
     return bytes_array(little, size, kind)
+
+
+def _decimal_text(unscaled: int, scale: int) -> bytes:
+    """All digits of its scale, and no exponent."""
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    point = len(digits) - scale
+    sign = "-" if unscaled < 0 else ""
+    return (f"{sign}{digits[:point]}.{digits[point:]}" if scale else sign + digits).encode()
 
 
 MAKERS: dict[str, Callable[[Leaf, Values], pa.Array]] = {

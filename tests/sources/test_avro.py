@@ -175,7 +175,21 @@ TYPES: dict[str, tuple[Any, pa.DataType, list[tuple[bytes, Any]]]] = {
         pa.decimal256(60, 1),
         [(sized((10**59).to_bytes(25, "big")), Decimal(10**58))],
     ),
-    "decimal of too many digits": (logical("bytes", "decimal", precision=80), pa.binary(), [(sized(b"\5"), b"\5")]),
+    "decimal of more digits than Arrow's": (
+        logical("bytes", "decimal", precision=77, scale=38),
+        pa.string(),
+        [
+            (sized((1 << 255).to_bytes(33, "big")), "578960446186580977117854925043439539266." + str(1 << 255)[-38:]),
+            (sized(b"\xfb"), "-0." + "5".rjust(38, "0")),
+            (sized(b""), "0." + "0" * 38),
+        ],
+    ),
+    "decimal of more digits than Arrow's, in fixed": (
+        {"type": "fixed", "name": "D", "size": 40, "logicalType": "decimal", "precision": 90},
+        pa.string(),
+        [(b"\xff" * 39 + b"\xfe", "-2")],
+    ),
+    "decimal of too many digits": (logical("bytes", "decimal", precision=4301), pa.binary(), [(sized(b"\5"), b"\5")]),
     "decimal whose scale is beyond its precision": (
         logical("bytes", "decimal", precision=5, scale=7),
         pa.binary(),
@@ -398,9 +412,9 @@ def test_a_column_may_be_asked_for_twice_and_none_at_all() -> None:
 
 
 def test_columns_not_asked_for_are_not_decoded() -> None:
-    """A text that is not UTF-8 does no harm to who does not ask for it."""
-    schema = {"type": "record", "name": "R", "fields": [{"name": "t", "type": "string"}, {"name": "i", "type": "int"}]}
-    reader, source = opened(container(schema, [(1, sized(b"\xff") + b"\4")]))
+    """A boolean of 2 does no harm to who does not ask for it."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "t", "type": "boolean"}, {"name": "i", "type": "int"}]}
+    reader, source = opened(container(schema, [(1, b"\2\4")]))
     assert next(source.scan(reader, ["i"]))["i"].to_pylist() == [2]
 
 
