@@ -3,9 +3,12 @@
 Delimited, as Hive has it: fields stand apart by the delimiter, U+0001 unless told; items of arrays, maps and structs by
 U+0002, a map's keys from their values by U+0003, one further at each level down. Backslash and N is null, and so is
 nothing at all where the type is not text. Missing fields are null, further ones are read over; nothing is escaped.
+Binary is base64, which is how the serde writes it; bytes that are no base64 are the value itself, as it reads them.
 A value that is not of its type is refused.
 """
 
+import re
+from binascii import a2b_base64
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -31,6 +34,8 @@ OPTIONS = {
 HIVE_DELIMITER = "\x01"
 NULL = b"\\N"
 TEXTUAL = (types.is_string, types.is_binary)
+BASE64 = re.compile(rb"[A-Za-z0-9+/_= \t\r\n-]+")  # of both alphabets, and with white space
+PLAIN_ALPHABET = bytes.maketrans(b"-_", b"+/")
 
 
 class ValueColumns(Protocol):
@@ -127,7 +132,7 @@ def _converted(texts: pa.Array, kind: pa.DataType, level: int) -> pa.Array:
     """The texts, which are binary, in a type. `level`: the code point of the next separator."""
     texts = pc.if_else(pc.equal(texts, NULL), None, texts)
     if types.is_binary(kind):
-        return texts
+        return pa.array([None if text is None else _from_base64(text) for text in texts.to_pylist()], kind)
     if types.is_string(kind):
         return texts.view(kind)
     if types.is_nested(kind):
@@ -135,6 +140,15 @@ def _converted(texts: pa.Array, kind: pa.DataType, level: int) -> pa.Array:
     texts = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
     _utf8(texts)
     return from_text(texts.view(pa.string()), kind)
+
+
+def _from_base64(text: bytes) -> bytes:
+    """What ends within four characters, or has a padding within it, is read as far as it goes."""
+    if BASE64.fullmatch(text) is None:
+        return text
+    digits = text.partition(b"=")[0].translate(PLAIN_ALPHABET, b" \t\r\n")
+    whole = digits[:-1] if len(digits) % 4 == 1 else digits
+    return a2b_base64(whole + b"=" * (-len(whole) % 4)) or text
 
 
 def _nested(texts: pa.Array, kind: pa.DataType, level: int) -> pa.Array:

@@ -81,6 +81,25 @@ def test_every_type_of_a_schema_is_parsed() -> None:
     assert table.schema.field("d").type == pa.decimal128(10, 2)
 
 
+def test_binary_is_base64_as_the_serde_writes_it_else_the_bytes_themselves() -> None:
+    written_as = {
+        "/wBoZWxsbw==": b"\xff\0hello",
+        "_wBoZWxsbw": b"\xff\0hello",
+        "abcd": b"\x69\xb7\x1d",
+        "ab": b"\x69",
+        "abcde": b"\x69\xb7\x1d",
+        "1": b"1",
+        "=": b"=",
+        "raw bytes!": b"raw bytes!",
+        "": b"",
+        "\\N": None,
+    }
+    table = read([*written_as], {**HIVE, "schema": "b binary"})
+    assert table["b"].to_pylist() == list(written_as.values())
+    nested = read(["/w==\x02!\x02\\N"], {**HIVE, "schema": "b array<binary>"})
+    assert nested["b"].to_pylist() == [[b"\xff", b"!", None]]
+
+
 def test_a_delimiter_may_be_of_several_characters_and_no_ascii() -> None:
     for delimiter in ("||", "→", "\t"):
         table = read([delimiter.join(("1", "ü"))], {**HIVE, "schema": "a int, b string", "delimiter": delimiter})
