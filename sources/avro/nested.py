@@ -32,12 +32,12 @@ class Columns:
         """`within`: the types that this one lies in. One that lies in itself comes as JSON."""
         beyond = isinstance(node, Union) and len(node.branches) > MOST_BRANCHES
         if isinstance(node, Leaf) or node in within or len(within) >= MOST_NESTED or beyond:
-            self._leaves += 1
-            if self._leaves > MOST_LEAVES:
-                raise Beyond(f"the schema has more than {MOST_LEAVES} columns, nested ones counted")
+            self._count_leaf()
             return leaf_column(node, self.list()) if isinstance(node, Leaf) else Json(node, self.list())
         within = (*within, node)
         if isinstance(node, Record):
+            if not node.fields:
+                self._count_leaf()
             return Struct(self, node, within, nullable)
         if isinstance(node, Array):
             return Repeated(self, node, within)
@@ -47,6 +47,11 @@ class Columns:
         if len(nulls) <= 2 and sum(nulls) >= len(nulls) - 1:
             return Nullable(self, node, within, nulls.index(False) if False in nulls else 0)
         return Branches(self, node, within)
+
+    def _count_leaf(self) -> None:
+        self._leaves += 1
+        if self._leaves > MOST_LEAVES:
+            raise Beyond(f"the schema has more than {MOST_LEAVES} columns, nested ones counted")
 
     def list(self) -> int:
         """The number of a new list."""

@@ -27,6 +27,7 @@ from sources.sequence.writables import Cells
 KEY_LENGTHS, KEYS, VALUE_LENGTHS, VALUES = range(4)
 BUFFERS = ("lengths of keys", "keys", "lengths of values", "values")
 INT32_MAX = (1 << 31) - 1
+MOST_ROWS = 1 << 24  # of a block; of one of more bytes so many: a row takes more than that of memory
 
 
 class Block(NamedTuple):
@@ -73,6 +74,9 @@ def measure(data: bytes, at: int, position: int, layout: Layout, path: str, size
             raise UnsupportedFormat(message, path, position)
         if there > len(data):
             return Need(there - at, what == BUFFERS[VALUES], rows)
+    if rows > max(MOST_ROWS, there - at):
+        message = f"a block of {rows} rows in {there - at} bytes; the limit is {MOST_ROWS}, or a row a byte"
+        raise UnsupportedFormat(message, path, position)
     return Block(rows, buffers, there - at)
 
 

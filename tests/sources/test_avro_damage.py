@@ -1,6 +1,7 @@
 """Damaged Avro files: an error that names path and byte, or the right rows; never a crash, never memory without end."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -242,9 +243,9 @@ def nested(depth: int) -> Any:
     return kind
 
 
-def doubled(times: int) -> Any:
-    """A schema of a few lines and two to the power of `times` columns."""
-    kind: Any = {"type": "record", "name": "r0", "fields": [{"name": "a", "type": "int"}]}
+def doubled(times: int, fields: Sequence[Any] = ({"name": "a", "type": "int"},)) -> Any:
+    """A schema of a few lines and two to the power of `times` columns: records of these fields."""
+    kind: Any = {"type": "record", "name": "r0", "fields": fields}
     for i in range(1, times):
         kind = {
             "type": "record",
@@ -288,6 +289,11 @@ HEADERS: dict[str, tuple[bytes, type[SourceError], str]] = {
     "an enum without symbols": (header({"type": "enum", "name": "e"}), DamagedSource, "an enum without symbols"),
     "types nested too deep": (header(nested(300)), UnsupportedFormat, "types nested more than 200 deep"),
     "more columns than are followed": (header(doubled(20)), UnsupportedFormat, "more than 20000 columns"),
+    "more records without fields than are followed": (
+        header(doubled(38, [])),
+        UnsupportedFormat,
+        "more than 20000 columns",
+    ),
 }
 
 

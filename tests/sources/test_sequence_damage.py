@@ -2,6 +2,7 @@
 
 import struct
 import tracemalloc
+import zlib
 from typing import Any
 
 import pyarrow as pa
@@ -255,3 +256,22 @@ def test_a_buffer_that_claims_more_than_the_file_has_costs_no_read_of_the_rest()
     with pytest.raises(DamagedSource, match=r"a block takes .* bytes or more, the file ends after"):
         source.fetch(reader, [(len(header(TEXT, TEXT, COMPRESS + "DefaultCodec", True)), 0)], ["key"])
     assert reader.rounds == 1
+
+
+def test_a_block_of_more_rows_than_memory_is_good_for_is_refused() -> None:
+    """Rows without key and value take a thousandth of a byte, compressed, and eight and more unpacked."""
+    count = 1 << 25
+    packer = zlib.compressobj(9)
+    lengths = b"".join(packer.compress(bytes(1 << 20)) for _ in range(count >> 20)) + packer.flush()
+    nothing = zlib.compress(b"")
+    head = header(HADOOP + "NullWritable", HADOOP + "NullWritable", COMPRESS + "DefaultCodec", blocks=True)
+    data = head + MARKER + vint(count) + (sized(lengths) + sized(nothing)) * 2
+    message = f"^lake/many at byte {len(head)}: a block of {count} rows in {len(data) - len(head)} bytes; the limit is"
+    reader = BytesReader(data, "lake/many")
+    source = open_source(reader, "sequence")
+    for attempt in (
+        lambda: list(source.scan(reader, ["key"])),
+        lambda: source.fetch(reader, [(len(head), 5)], ["key"]),
+    ):
+        with pytest.raises(UnsupportedFormat, match=message):
+            attempt()
