@@ -43,7 +43,8 @@ def _lzo(data: bytes, _limit: int) -> bytes:
 
 
 def _lz4(data: bytes, limit: int) -> bytes:
-    return bytes(cramjam.lz4.decompress_block(data, output_len=limit))
+    out = bytearray(limit)  # the other way the result is filled up with zeros
+    return bytes(out[: cramjam.lz4.decompress_block_into(data, out)])
 
 
 def _zstd(data: bytes, limit: int) -> bytes:

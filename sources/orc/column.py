@@ -35,6 +35,7 @@ from sources.orc.stripe import (
     PRESENT,
     RAW,
     StripeMeta,
+    as_integers,
     layout,
     width,
 )
@@ -179,6 +180,8 @@ class Column(ABC):
         if self.tree.kind in (BYTE, UNION):
             return ByteRuns()
         newer = self.streams.meta.encoding(self.tree.column)[0] in (DIRECT_V2, DICTIONARY_V2)
+        if self.tree.kind == DECIMAL and as_integers(self.tree, self.streams.footer):
+            newer = True  # whatever is stated: Java states DIRECT
         timestamp = self.tree.kind in (TIMESTAMP, INSTANT)
         return integers(newer, self.tree.kind in SIGNED or (timestamp and kind == DATA))
 

@@ -82,8 +82,9 @@ class TimestampColumn(Column):
     def _dense(self, count: int) -> pa.Array:
         seconds, nanos = seconds_and_nanos(self._values[DATA].read(count), self._values[SECONDARY].read(count))
         zone = "" if self.tree.kind == INSTANT else self.streams.meta.zone
-        unit = self.tree.arrow.unit
-        return int64s(ticks(seconds, nanos, zone, self.streams.footer.hybrid_calendar, unit)).view(self.tree.arrow)
+        footer, unit = self.streams.footer, self.tree.arrow.unit
+        found = ticks(seconds, nanos, zone, footer.by_java, footer.hybrid_calendar, unit)
+        return int64s(found).view(self.tree.arrow)
 
 
 class DecimalColumn(Column):

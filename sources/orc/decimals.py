@@ -25,7 +25,8 @@ def read_varints(source: ByteStream, count: int) -> tuple[Ints, Ints]:
 def skip_varints(source: ByteStream, count: int) -> None:
     """Past the next `count` numbers."""
     if count:
-        source.position += int(_next(source, count)[1][-1])
+        _, ends = _next(source, count)  # which may move the position
+        source.position += int(ends[-1])
 
 
 def _next(source: ByteStream, count: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], Ints]:

@@ -13,7 +13,7 @@ MAGIC = b"ORC"
 FOOTER_LIMIT = 64 << 20  # bytes of an unpacked footer
 MOST_ROWS = 1 << 31  # of a stripe: a writer holds a stripe in memory
 PROLEPTIC = 2  # CalendarKind
-JAVA = 0  # the writer that wrote dates by the hybrid calendar where the footer names none
+JAVA = 0  # a writer: of dates by the hybrid calendar where the footer names none
 DECIMALS_AS_INTEGERS = (1, 9999)  # the file version that writes decimals of 18 digits as integers
 MILLIS_OF_NANOS = (-9_223_372_036_000, 9_223_372_036_000)  # what nanoseconds in 64 bits reach, in milliseconds
 
@@ -48,6 +48,7 @@ class Footer:
     stripes: tuple[StripePlace, ...]
     rows: int
     stride: int
+    by_java: bool
     hybrid_calendar: bool
     disk_bytes: tuple[int, ...]
     codec: Codec
@@ -113,6 +114,7 @@ def parse_footer(packed: bytes, postscript: PostScript, body_end: int) -> Footer
         stripes=tuple(stripes),
         rows=first_row,
         stride=numbers_of[8],
+        by_java=numbers_of[9] == JAVA,
         hybrid_calendar=numbers_of[11] != PROLEPTIC and (numbers_of[11] > 0 or numbers_of[9] == JAVA),
         disk_bytes=tuple(each.disk_bytes for each in statistics),
         codec=postscript.codec,

@@ -16,6 +16,8 @@ CYCLE = 146_097 * DAY  # seconds of 400 years
 FIRST_OF_PYTHON = -62_135_510_400  # 0001-01-02, and a day before the last, whatever the zone
 LAST_OF_PYTHON = 253_402_128_000
 FIRST_GREGORIAN = -141_427  # 1582-10-15, in days
+FIRST_OF_JAVA = -2_208_988_800  # 1900: before it the time zones that Java writes by know their standard time alone
+RECENT = 2_114_380_800  # 2037-01-01
 SECOND = 1_000_000_000  # nanoseconds
 SMALLEST_FRACTION = 999_999  # nanoseconds: above, writers rounded the seconds of instants before 1970 towards zero
 FURTHEST = {"ns": 9_223_372_035, "us": 9_223_372_036_853}  # seconds either way
@@ -55,14 +57,17 @@ def _check_fractions(nanos: Ints) -> None:
         raise Damage("a fraction of a second or more")
 
 
-def ticks(seconds: Ints, nanos: Ints, zone: str, hybrid_calendar: bool, unit: str) -> Ints:
+def ticks(seconds: Ints, nanos: Ints, zone: str, by_java: bool, hybrid_calendar: bool, unit: str) -> Ints:
     """Timestamps in `unit`, of the wall clock in the writer's `zone`. `seconds`: from 2015 there."""
     furthest = FURTHEST[unit]
-    if len(seconds) and not -furthest < int(seconds.min()) <= int(seconds.max()) < furthest:
+    low, high = -furthest - EPOCH_2015 - DAY, furthest - EPOCH_2015 + DAY  # before the zone is known
+    if len(seconds) and not low < int(seconds.min()) <= int(seconds.max()) < high:
         raise Unknown(f"a timestamp beyond what 64 bits hold in {unit}")
     instants = seconds + (EPOCH_2015 - _offset(zone, EPOCH_2015))
     instants = instants - ((instants < 0) & (nanos > SMALLEST_FRACTION))
     clock = _wall_clock(instants, zone)
+    if by_java and zone not in UNIVERSAL and len(instants) and int(instants.min()) < FIRST_OF_JAVA:
+        clock = np.where(instants < FIRST_OF_JAVA, instants + _standard(zone), clock)
     if hybrid_calendar and len(clock) and int(clock.min()) < FIRST_GREGORIAN * DAY:
         days = clock // DAY
         clock = clock + (rebased(days) - days) * DAY
@@ -74,6 +79,11 @@ def ticks(seconds: Ints, nanos: Ints, zone: str, hybrid_calendar: bool, unit: st
 def _offset(zone: str, instant: int) -> int:
     """Seconds that the zone is ahead of UTC."""
     return int(_wall_clock(np.array([instant], dtype=np.int64), zone)[0]) - instant
+
+
+def _standard(zone: str) -> int:
+    """Seconds that the zone's standard time of today is ahead of UTC."""
+    return min(_offset(zone, RECENT), _offset(zone, RECENT + 182 * DAY))
 
 
 def _wall_clock(instants: Ints, zone: str) -> Ints:
