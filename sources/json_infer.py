@@ -84,21 +84,14 @@ class Shape:
         self.before = max(self.before, len(whole))
         self.behind = max(self.behind, len(fraction.rstrip("0")))
         self.whole = self.whole and not point
-        self.exact = self.exact and (EXACT_TEXT.fullmatch(raw) is not None or _comes_back(text))
+        self.exact = self.exact and (EXACT_TEXT.fullmatch(raw) is not None or comes_back(text))
         self.long = self.long and (len(whole) < 19 or (len(whole) == 19 and int(text.partition(".")[0]) in LONGS))
 
     def _exponential(self, text: str) -> None:
         self.whole = False
-        exponent = re.split("[eE]", text)[1]
-        if len(exponent) > 5:
-            self.exact, self.before = False, DIGITS_LIMIT + 1
-            return
-        number = Decimal(text).normalize()
-        _, digits, power = number.as_tuple()
-        assert isinstance(power, int)
-        self.before = max(self.before, len(digits) + power, 1)
-        self.behind = max(self.behind, -power)
-        self.exact = self.exact and _comes_back(text)
+        before, behind, exact = seen_in(text)
+        self.before, self.behind = max(self.before, before), max(self.behind, behind)
+        self.exact = self.exact and exact
 
     def merge(self, other: "Shape") -> None:
         """See all that the other saw."""
@@ -189,17 +182,32 @@ def _shape_of(field: pa.Field) -> Shape:
     elif types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         shape.kinds = {"n"}
         shape.whole = shape.long = types.is_integer(kind)
+        shape.exact = types.is_floating(kind)  # integers may be such as no double holds
         if types.is_decimal(kind):
-            shape.before, shape.behind, shape.exact = kind.precision - kind.scale, kind.scale, False
+            shape.before, shape.behind = kind.precision - kind.scale, kind.scale
             shape.whole = kind.scale == 0
-        else:
-            shape.before = LONG_DIGITS - 1
+        else:  # of doubles nobody knows the digits: what they do not hold any more, only text does
+            shape.before = LONG_DIGITS - 1 if shape.whole else DIGITS_LIMIT + 1
     elif seen is None:
         shape.kinds = {"b"} if types.is_boolean(kind) else {"s"}
     return shape
 
 
-def _comes_back(text: str) -> bool:
+def seen_in(text: str) -> tuple[int, int, bool]:
+    """Of a number with a point or an exponent: digits before the point and behind it, beyond the limit where they are
+    very many, and whether it comes back from a double."""
+    exponent = re.split("[eE]", text)[1:]
+    if exponent and len(exponent[0]) > 5:
+        return DIGITS_LIMIT + 1, 0, False
+    _, digits, power = Decimal(text).as_tuple()
+    assert isinstance(power, int)
+    kept = "".join(map(str, digits)).rstrip("0")
+    power = power + len(digits) - len(kept) if kept else 0
+    before, behind = max(len(kept) + power, 1), max(-power, 0)
+    return before, behind, EXACT_TEXT.fullmatch(text.encode()) is not None or comes_back(text)
+
+
+def comes_back(text: str) -> bool:
     """Whether a double gives back the digits of the number, in any of the ways that doubles are written."""
     double, number = float(text), Decimal(text)
     return number in (Decimal(repr(double)), Decimal(f"{double:.17g}"), Decimal(double))

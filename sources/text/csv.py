@@ -8,22 +8,24 @@ without the option `schema` it has as many columns as the widest record of the f
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import types
 
 from sources.contract import Options
-from sources.ddl import parse_ddl
+from sources.ddl import parse_ddl, to_ddl
 from sources.errors import DamagedSource, OptionError, UnsupportedFormat
 from sources.ranges import PlainReader, name_of
-from sources.text.csv_block import CR, LF, UNCLOSED, CsvBlock, Dialect
+from sources.text.csv_block import CR, LF, UNCLOSED, CsvBlock, Dialect, is_text
+from sources.text.csv_infer import Values, values_of
 from sources.text.file import TextFile
 from sources.text.opening import END_BYTES, OPTIONS, Opened, flag, look_at
 from sources.text.records import check_utf8, mean_bytes
 from sources.text_values import RefusedValue, converter
 
 SCHEMA = "schema"
+INFER = "infer_schema"
 CSV_OPTIONS: Mapping[str, str] = {
     "header": "true, which is the default: the first record has the names",
     "delimiter": "one character: a comma, in files named .tsv a tab, if not given",
@@ -31,6 +33,7 @@ CSV_OPTIONS: Mapping[str, str] = {
     "escape": "one character that makes the quote behind it part of a value; a doubled quote is so always",
     "null_value": "what stands for null beside nothing at all",
     SCHEMA: "the columns, as Spark's DDL; all of them strings if not given",
+    INFER: "true: without a schema types are inferred from all rows, as by Spark's inferSchema",
     "multiline": "false: no quoted field holds a line end, so that files can be split",
     **OPTIONS,
 }
@@ -41,7 +44,11 @@ ESCAPED = re.compile(r"\\(t|\\|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 
 
 def open_csv(reader: PlainReader, options: Options) -> TextFile:
-    """The file, its header read."""
+    """The file, its header read. If types are to be inferred, all of it is read; of a damaged file they are strings,
+    and a scan comes upon the damage."""
+    if flag(options, INFER, False) and SCHEMA not in options:
+        with suppress(DamagedSource):
+            options = {**options, SCHEMA: to_ddl(infer_csv(reader, options))}
     dialect = _dialect(options, name_of(reader))
     headed = flag(options, "header", True)
     opened = look_at(reader, options, END_BYTES if SCHEMA in options else HEAD_BYTES)
@@ -57,22 +64,30 @@ def open_csv(reader: PlainReader, options: Options) -> TextFile:
 
 
 def infer_csv(reader: PlainReader, options: Options) -> pa.Schema:
-    """Strings, as many as the widest record has fields, by the names of the header (`_c0`, `_c1` ... without one, and
-    for fields beyond it)."""
-    file = open_csv(reader, {name: value for name, value in options.items() if name != SCHEMA})
+    """As many columns as the widest record has fields, by the names of the header (`_c0`, `_c1` ... without one, and
+    for fields beyond it). They are strings, unless `infer_schema` asks for the types that `Values` finds."""
+    plain = {name: value for name, value in options.items() if name not in (SCHEMA, INFER)}
+    file = open_csv(reader, plain)
     width = len(file.schema)
     for _, block in file.blocks(reader, 0, 1 << 62):
         assert isinstance(block, CsvBlock)
         width = max(width, int(block.widths.max(initial=0)))
-    return _limited(_schema(file.schema.names, width, None), name_of(reader))
+    schema = _limited(_schema(file.schema.names, width, None), name_of(reader))
+    if not flag(options, INFER, False):
+        return schema
+    seen = [Values() for _ in schema]
+    for batch in open_csv(reader, {**plain, SCHEMA: to_ddl(schema)}).scan(reader, schema.names):
+        for values, texts in zip(seen, batch.columns, strict=False):  # the pointer's columns stand behind
+            values.see(texts)
+    return pa.schema([values.field(name) for name, values in zip(schema.names, seen, strict=True)])
 
 
 def merge_csv(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The columns of several files by name, each where it is first seen."""
-    merged: dict[str, pa.Field] = {}
+    """The columns of several files by name, each where it is first seen, in the type that holds the values of all."""
+    merged: dict[str, Values] = {}
     for field in (field for schema in schemas for field in schema):
-        merged.setdefault(field.name, field)
-    return pa.schema(list(merged.values()))
+        merged.setdefault(field.name, Values()).merge(values_of(field))
+    return pa.schema([values.field(name) for name, values in merged.items()])
 
 
 class CsvGrammar:
@@ -173,7 +188,7 @@ def _schema(names: list[str] | None, width: int, given: pa.Schema | None) -> pa.
     known = {field.name: field for field in given or ()}
     for field in known.values():
         try:
-            if not types.is_string(field.type) and not types.is_binary(field.type):
+            if not is_text(field.type):
                 converter(field.type)
         except TypeError as error:
             raise OptionError(f"option {SCHEMA}: column {field.name}: {error}") from None

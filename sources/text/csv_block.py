@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow import csv
+from pyarrow import csv, types
 
 from sources.text.records import check_utf8
 from sources.text_values import RefusedValue, from_text
@@ -189,7 +189,7 @@ class CsvBlock:
         for place, text in zip(wanted, texts, strict=True):
             field = self._schema.field(place)
             try:
-                arrays[field.name] = from_text(text, field.type)
+                arrays[field.name] = from_text(_values(text, field.type), field.type)
             except RefusedValue as error:
                 raise RefusedValue(error.index, f"column {field.name}: {error}") from None
         if not columns:
@@ -244,3 +244,15 @@ class CsvBlock:
                 value, quoted = fields[place] if place < len(fields) else (b"", False)
                 column.append(None if not quoted and value in nulls else value)
         return [pc.cast(pa.array(column, pa.binary()), pa.string()) for column in columns]
+
+
+def _values(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The texts that are values of the type: `""` is one of text alone, elsewhere null, as in Spark."""
+    if is_text(kind):
+        return texts
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether any text is a value of the type."""
+    return bool(types.is_string(kind) or types.is_binary(kind))

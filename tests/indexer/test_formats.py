@@ -1,6 +1,7 @@
 """The jobs on sources of every format: build, nightly build, look-up, load; splits, rows that only the scan counts."""
 
 import csv
+import datetime as dt
 import io
 import json
 from collections.abc import Callable, Mapping
@@ -199,3 +200,23 @@ def test_other_formats_than_parquet_are_not_appended_to(
     batch = spark.createDataFrame([("1", "x", "2026")], f"`{case.number}` string, `{case.text}` string, dt string")
     with pytest.raises(UsageError, match=f"appends Parquet files only, the source is {name}"):
         append_new(spark, str(tmp_path / "index"), batch, "b")
+
+
+def test_types_of_csv_are_inferred_when_asked_for_and_widened_by_later_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, index = tmp_path / "source", str(tmp_path / "index")
+    source.mkdir()
+    (source / "a.csv").write_text("id,n,day\n1,5,2020-01-31\n2,,\n")
+    build(spark, str(source), index, ["id"], options={"infer_schema": "true"})
+    (source / "b.csv").write_text("id,n,day\n3,2147483648,2020-02-01\n")
+    build(spark, str(source), index, ["id"])
+    opened = open_index(index)
+    assert opened.spec.schema == "id int, n bigint, day date"
+    assert opened.fetch(1) == [{"id": 1, "n": 5, "day": dt.date(2020, 1, 31)}]
+    assert opened.fetch(3) == [{"id": 3, "n": 2147483648, "day": dt.date(2020, 2, 1)}]
+    loaded = load(spark, index, spark.createDataFrame([(2,), (3,)], "id int"))
+    assert sorted(loaded.collect()) == [(2, None, None), (3, 2147483648, dt.date(2020, 2, 1))]
+    (source / "c.csv").write_text("id,n,day\nx,5,2020-01-31\n")
+    with pytest.raises(UsageError, match=r"c.csv: column id is string, elsewhere in the source it is int"):
+        build(spark, str(source), index, ["id"])

@@ -185,6 +185,28 @@ def test_schemas_of_several_files_merge_to_that_of_all_rows() -> None:
                 ) == to_ddl(merged)
 
 
+@pytest.mark.parametrize(
+    ("known", "new", "kind"),
+    [
+        ("bigint", "1.5", "decimal(20,1)"),
+        ("bigint", "7", "bigint"),
+        ("double", "7", "double"),
+        ("double", "1e300", "double"),
+        ("double", "9007199254740993", "string"),
+        ("decimal(20,0)", "1.5", "decimal(21,1)"),
+    ],
+)
+def test_what_is_known_of_files_before_is_never_rounded(known: str, new: str, kind: str) -> None:
+    """What values those files hold is not known any more, only the type that held them."""
+    assert to_ddl(merge_schemas([parse_ddl(f"a {known}"), inferred(f'{{"a":{new}}}')])) == f"a {kind}"
+
+
+def test_a_decimal_with_an_exponent_keeps_all_its_digits() -> None:
+    text = '{"a":1.2345678901234567890123456789012345678e5}'
+    (row,) = read(to_ddl(inferred(text)), text)
+    assert str(row["a"]) == "123456.78901234567890123456789012345678"
+
+
 def test_deep_lists_are_typed_to_a_limit_and_text_beyond() -> None:
     text = '{"a":' + "[" * 200 + "1" + "]" * 200 + "}"
     schema = inferred(text)
