@@ -15,13 +15,23 @@ from msgspec import Raw
 from pyarrow import types
 
 from sources.ddl import COMMENT, DEPTH_LIMIT
-from sources.json_values import NOT_JSON, SPACES, WHOLE, WHOLE_LINE, decode_array, decode_object, decode_raw, not_json
+from sources.json_values import (
+    BARE_NUMBERS,
+    NOT_JSON,
+    SPACES,
+    WHOLE,
+    WHOLE_LINE,
+    decode_array,
+    decode_object,
+    not_json,
+    one_value,
+)
 from sources.text_values import RefusedValue
 
 FIELD_LIMIT = 10_000  # names in one object: more are data, not names
 DIGITS_LIMIT = 38  # of a decimal
 LONG_DIGITS = 20  # of a decimal that takes the place of a bigint, as in Spark
-SEEN = b"seen"  # metadata of a field: `nothing`, or of a number `before,behind,exact,whole,long`
+SEEN = b"seen"  # metadata of a field: `nothing`, or of numbers `before,behind,exact,whole,long,finite`
 NOTHING = b"nothing"
 EXACT_TEXT = re.compile(rb"-?[0-9.]{1,15}")  # 15 digits at most: any such number comes back from a double
 LONGS = range(-(1 << 63), 1 << 63)
@@ -34,12 +44,13 @@ class TooManyNames(RefusedValue):
 class Shape:
     """What was seen of the values at one place. `kinds` are the letters of string, boolean, number, list, object."""
 
-    __slots__ = ("before", "behind", "exact", "fields", "item", "kinds", "long", "whole")
+    __slots__ = ("before", "behind", "exact", "fields", "finite", "item", "kinds", "long", "whole")
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
         self.before = self.behind = 0  # digits of numbers, before and behind the point, at most
-        self.exact = self.whole = self.long = True  # every number comes back from a double; is an integer; of 64 bits
+        # Every number comes back from a double; is an integer; of 64 bits; has digits.
+        self.exact = self.whole = self.long = self.finite = True
         self.fields: dict[str, Shape] = {}
         self.item: Shape | None = None
 
@@ -47,6 +58,10 @@ class Shape:
         """A value, by its JSON text."""
         first = raw[:1]
         if first == b"n":
+            return
+        if raw in BARE_NUMBERS:
+            self.kinds.add("n")
+            self.whole = self.finite = False
             return
         if first == b'"' or self.kinds == {"s"}:
             self.kinds.add("s")
@@ -98,7 +113,7 @@ class Shape:
         self.kinds |= other.kinds
         self.before, self.behind = max(self.before, other.before), max(self.behind, other.behind)
         self.exact, self.whole = self.exact and other.exact, self.whole and other.whole
-        self.long = self.long and other.long
+        self.long, self.finite = self.long and other.long, self.finite and other.finite
         for name, field in other.fields.items():
             self.fields.setdefault(name, Shape()).merge(field)
         if other.item is not None:
@@ -110,7 +125,8 @@ class Shape:
         kind = self._kind()
         seen = None if self.kinds else NOTHING
         if self.kinds == {"n"}:
-            seen = f"{self.before},{self.behind},{self.exact:d},{self.whole:d},{self.long:d}".encode()
+            flags = (self.exact, self.whole, self.long, self.finite)
+            seen = ",".join(str(int(each)) for each in (self.before, self.behind, *flags)).encode()
         return pa.field(name, kind, metadata=None if seen is None else {SEEN: seen})
 
     def _kind(self) -> pa.DataType:
@@ -128,7 +144,7 @@ class Shape:
         if not self.whole and self.exact:
             return pa.float64()
         digits = self.before + self.behind
-        if digits > DIGITS_LIMIT:
+        if digits > DIGITS_LIMIT or not self.finite:
             return pa.string()
         return pa.decimal128(max(digits, LONG_DIGITS) if self.whole else digits, self.behind)
 
@@ -137,9 +153,9 @@ def infer_rows(shape: Shape, texts: Iterable[bytes]) -> None:
     """See some rows; `RefusedValue` for the first that is not one JSON value, or has names beyond the limit."""
     for index, text in enumerate(texts):
         try:
-            shape.see(bytes(decode_raw(text)).strip(SPACES))
+            shape.see(one_value(text))
         except NOT_JSON as error:
-            raise RefusedValue(index, not_json(error)) from None
+            raise RefusedValue(index, not_json(error, text)) from None
         except TooManyNames as error:
             raise TooManyNames(index, str(error)) from None
 
@@ -172,7 +188,7 @@ def _shape_of(field: pa.Field) -> Shape:
     if seen is not None and seen != NOTHING:
         shape.kinds = {"n"}
         shape.before, shape.behind, *flags = map(int, seen.split(b","))
-        shape.exact, shape.whole, shape.long = map(bool, flags)
+        shape.exact, shape.whole, shape.long, shape.finite = map(bool, flags)
     elif types.is_struct(kind):
         shape.kinds = {"o"}
         shape.fields = {member.name: _shape_of(member) for member in kind}

@@ -8,7 +8,9 @@ is wrong, goes by the rule.
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from operator import attrgetter
 from types import GenericAlias
@@ -27,6 +29,14 @@ WHOLE = "value"  # the one column of rows that are not objects
 WHOLE_LINE = {COMMENT: b"the whole line"}  # metadata of it where some rows are objects, which may have that field too
 SPACES = b" \t\r\n"
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # RecursionError: nested some 900 levels deep
+
+# NaN and the infinities stand bare in what Python, Spark and others write, which JSON does not allow. msgspec is shown
+# them as strings, spelled as nobody spells them: that they are numbers can still be told.
+SPELLED = {b"NaN": rb'"\u004eaN"', b"Infinity": rb'"\u0049nfinity"', b"-Infinity": rb'"\u002dInfinity"'}
+BARE_NUMBERS = frozenset(SPELLED.values())
+BARE = re.compile(rb'"(?:[^"\\]|\\.)*+"|(?<![\w.+-])(?:NaN|-?Infinity)(?![\w.+-])', re.DOTALL)
+HALF = re.compile(r"\\u[dD](?:[89abAB]..(?!\\u[dD][c-fC-F])|[c-fC-F]..)")  # after those that are whole are taken out
+WHOLE_PAIR = re.compile(r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
 decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 decode_array = msgspec.json.Decoder(list[Raw]).decode
@@ -67,8 +77,8 @@ class JsonColumns:
         if self._fast is not None and not self._whole:
             try:
                 return self._fast(text)
-            except msgspec.ValidationError:
-                pass  # a value of another type: the rule may know what to make of it
+            except msgspec.DecodeError:
+                pass  # a value of another type, say: the rule may know what to make of it
         return self._by_rule(text)
 
     def _check(self, index: int, text: bytes) -> None:
@@ -76,12 +86,12 @@ class JsonColumns:
         try:
             self._by_rule(text)
         except NOT_JSON as error:
-            raise RefusedValue(index, not_json(error)) from None
+            raise RefusedValue(index, not_json(error, text)) from None
         except ValueError as error:
             raise RefusedValue(index, str(error)) from None
 
     def _by_rule(self, text: bytes) -> Any:
-        raw = bytes(decode_raw(text)).strip(SPACES)
+        raw = one_value(text)
         if self._whole or (self._may_be_whole and raw[:1] not in b"{n"):
             return self._row(*(by_rule(raw, field.type, field.name) for field in self._fields))
         if raw == b"null":
@@ -92,10 +102,27 @@ class JsonColumns:
         return self._row(*(_member(found, field) for field in self._fields))
 
 
-def not_json(error: Exception) -> str:
+def one_value(text: bytes) -> bytes:
+    """The one JSON value that a row is, bare numbers `SPELLED`; one of `NOT_JSON` where it is none."""
+    try:
+        return bytes(decode_raw(text)).strip(SPACES)
+    except msgspec.DecodeError:
+        spelled = BARE.sub(lambda found: SPELLED.get(found[0], found[0]), text)
+        if spelled != text:
+            with suppress(msgspec.DecodeError):
+                return bytes(decode_raw(spelled)).strip(SPACES)
+        raise
+
+
+def not_json(error: Exception, text: bytes) -> str:
     """What an error of the decoder says about a row."""
     if isinstance(error, RecursionError):
         return "it is nested too deep to be read"
+    half = HALF.search(WHOLE_PAIR.sub(" ", text.decode(errors="replace")))
+    if half is not None:
+        return (
+            f"a line that is not one JSON value: {half[0][:6]} is half of a character (a surrogate), which is no text"
+        )
     return f"a line that is not one JSON value: {error}"
 
 
@@ -106,7 +133,7 @@ def by_rule(raw: bytes, kind: pa.DataType, path: str) -> Any:
     if raw == b"null":
         return None
     if types.is_string(kind):
-        return decode_string(raw) if first == b'"' else raw.decode()
+        return decode_string(raw) if first == b'"' else _as_written(raw).decode()
     if types.is_nested(kind):
         return _nested(raw, kind, path)
     try:
@@ -119,6 +146,12 @@ def by_rule(raw: bytes, kind: pa.DataType, path: str) -> Any:
     except ValueError as error:
         raise ValueError(f"column {path}: {error}") from None
     raise ValueError(f"column {path}: expected {kind}, found {_seen(raw)}")
+
+
+def _as_written(raw: bytes) -> bytes:
+    for written, spelled in SPELLED.items():
+        raw = raw.replace(spelled, written)
+    return raw
 
 
 def _number(raw: bytes, kind: pa.DataType) -> Any:

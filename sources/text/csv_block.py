@@ -181,7 +181,8 @@ class CsvBlock:
             at = int(beyond[0])
             known = f"{len(names)} columns are known; the option schema can name more"
             raise RefusedValue(at, f"a record of {widths[at]} fields, where {known}")
-        wanted = [names.index(name) for name in dict.fromkeys(columns)]
+        places = {name: place for place, name in enumerate(names)}
+        wanted = [places[name] for name in dict.fromkeys(columns)]
         texts = self._at_once(begin, end, wanted) if self.regular and (widths == len(names)).all() else None
         if texts is None:
             texts = self._one_by_one(begin, end, wanted)

@@ -62,7 +62,7 @@ class TextFile:
         return 2000 + 500 * len(self.schema)
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
-        return self._size if any(name in self.schema.names for name in columns) else 0
+        return self._size if set(self.schema.names).intersection(columns) else 0
 
     def splits(self, target: int) -> list[Split]:
         whole = self._packed is not None or not self._grammar.splittable
@@ -87,15 +87,18 @@ class TextFile:
         else:
             base = self._first_in(reader, begin, end)
             pieces = self._pieces(reader, base, end)
-        data = b""
+        data, enough = b"", 0
         for piece, final in pieces:
             data += piece
+            if len(data) < enough and len(data) <= RECORD_LIMIT and not final:
+                continue
             try:
                 block = self._grammar.find(data, final)
             except RefusedValue as error:
                 yield base, self._grammar.find(data[: error.index], True)
                 raise DamagedSource(str(error), path, base + error.index) from None
             yield base, block
+            enough = 0 if block.consumed else 2 * len(data)  # of a long record: all of it is looked at each time
             base, data = base + block.consumed, data[block.consumed :]
             if self._packed is None and base >= end:
                 return
@@ -221,8 +224,9 @@ class TextFile:
             raise DamagedSource(str(error), path, int(offsets[error.index])) from None
 
     def _check(self, columns: Sequence[str], path: str) -> None:
+        known = set(self.schema.names)  # made anew each time it is asked for
         for name in columns:
-            if name not in self.schema.names:
+            if name not in known:
                 raise KeyError(f"{path}: no column {name!r}; it has {', '.join(self.schema.names)}")
 
 

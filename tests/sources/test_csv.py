@@ -314,6 +314,15 @@ def test_rows_of_many_columns_come_few_at_a_time() -> None:
     assert max(batch.nbytes for batch in batches) < 32 << 20
 
 
+def test_a_row_of_as_many_columns_as_there_can_be_is_read_whole() -> None:
+    data = b",".join(b"c%d" % i for i in range(20_000)) + b"\n" + b",".join(b"%d" % i for i in range(20_000)) + b"\n"
+    reader, source = opened(data)
+    (batch,) = source.scan(reader, source.schema.names)
+    fetched = source.fetch(reader, [(data.index(b"\n") + 1, 0)], source.schema.names)
+    assert [column[0].as_py() for column in fetched.columns] == [str(i) for i in range(20_000)]
+    assert pa.table(batch).select(source.schema.names).equals(fetched)
+
+
 def test_with_a_schema_little_is_read_to_open_a_file() -> None:
     data = written(flat_rows(20_000))
     reader, _ = opened(data, schema="id bigint")

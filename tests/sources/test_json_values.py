@@ -108,10 +108,13 @@ def test_a_value_is_the_same_whatever_stands_in_other_columns() -> None:
         ("a bigint", "[1]", "expected an object, found '.1.'"),
         ("a bigint", '{"a":1', "a line that is not one JSON value"),
         ("a bigint", '{"a":1} {"a":2}', "a line that is not one JSON value"),
-        ("a bigint", '{"a":NaN}', "a line that is not one JSON value"),
+        ("a bigint", '{"a":NaN}', "column a: expected int64, found the string 'NaN'"),
+        ("a double", '{"a":-NaN}', "a line that is not one JSON value"),
+        ("a double", '{"a":NaN.2e2}', "a line that is not one JSON value"),
         ("a bigint", '{"b":01}', "a line that is not one JSON value"),
         ("a bigint", "{'a':1}", "a line that is not one JSON value"),
-        ("a string", '{"a":"\\ud800"}', "a line that is not one JSON value"),
+        ("a string", '{"a":"\\ud83d\\ude00 \\ud800"}', r"not one JSON value: .ud800 is half of a character"),
+        ("a string", '{"a":"\\ude00\\ud83d\\ude00"}', r"not one JSON value: .ude00 is half of a character"),
         ("a string", '{"a":"\t"}', "a line that is not one JSON value"),
         ("a string", '{"b":' + "[" * 5000 + "]" * 5000 + "}", "nested too deep"),
         ("", "{,}", "a line that is not one JSON value"),
@@ -121,6 +124,25 @@ def test_what_is_not_of_its_type_or_not_json_is_refused_with_its_row(schema: str
     with pytest.raises(RefusedValue, match=message) as caught:
         read(schema, "{}", text)
     assert caught.value.index == 1
+
+
+def test_bare_numbers_that_are_none_to_json_are_read_as_python_and_spark_read_them() -> None:
+    texts = [
+        '{"a":NaN,"b":"NaN"}',
+        '{"a": -Infinity ,"b":"\\"Infinity"}',
+        '{"a":Infinity,"b":[NaN,"-Infinity"]}',
+        '{"a":1}',
+    ]
+    schema = to_ddl(inferred(*texts))
+    assert schema == "a double, b string"
+    rows = read(schema, *texts)
+    assert repr([row["a"] for row in rows]) == "[nan, -inf, inf, 1.0]"
+    assert [row["b"] for row in rows] == ["NaN", '"Infinity', '[NaN,"-Infinity"]', None]
+    assert read("b string", *texts) == [{"b": row["b"]} for row in rows]
+    assert to_ddl(inferred('{"a":[NaN,1]}')) == "a array<double>"
+    assert to_ddl(inferred('{"a":NaN}', '{"a":9007199254740993}')) == "a string"
+    assert to_ddl(merge_schemas([inferred('{"a":NaN}'), inferred('{"a":9007199254740993}')])) == "a string"
+    assert read("a float", '{"a":NaN}')[0]["a"] != 0
 
 
 def test_maps_have_strings_for_keys() -> None:

@@ -27,7 +27,7 @@ def agree(listed: Any, got: Any, kind: pa.DataType, canon: ModuleType) -> bool:
     """Whether a JSON value is the one that was read in its column's type: as it stands in the file where that is text,
     nulls for what is not there."""
     if isinstance(listed, dict) and set(listed) == {"$f"}:  # beyond a double, for the reader that was asked
-        return isinstance(got, str | Decimal)
+        return isinstance(got, str | Decimal) or bool(canon.same(listed, canon.canon(got)))
     if listed is None or got is None:
         return listed is None and got is None
     if types.is_string(kind):
