@@ -21,6 +21,8 @@ CODECS = {0: "UNCOMPRESSED", 1: "SNAPPY", 2: "GZIP", 4: "BROTLI", 5: "LZ4", 6: "
 
 LEGACY_WRITER = re.compile(rb"parquet-mr version 1\.(?:[01]\.|2\.[0-8](?!\d))")
 LEGACY_SLACK = 100  # bytes: more than a dictionary page's header takes
+# Until Arrow 3.0 it called itself so, and said of all values in pages of version 2 that they are not compressed.
+DENIES_COMPRESSION = re.compile(rb"parquet-cpp version [01]\.", re.IGNORECASE)
 
 # Key-values of Spark's: its days before 1582-10-15 are of the Julian calendar where OLD_CALENDAR stands, or before 3.0.
 OLD_CALENDAR, SPARK_VERSION = b"org.apache.spark.legacyDateTime", b"org.apache.spark.version"
@@ -76,7 +78,7 @@ class Footer:
 
 class ChunkPlace(NamedTuple):
     """A chunk, with what an error message about it has to say. `repeated`: a row of it may be many values, or none;
-    `nested`: it is that, or part of a struct."""
+    `nested`: it is that, or part of a struct. `compressed_throughout`: whatever a page says of itself."""
 
     path: str
     column: str
@@ -85,6 +87,7 @@ class ChunkPlace(NamedTuple):
     chunk: Chunk
     repeated: bool = False
     nested: bool = False
+    compressed_throughout: bool = False
 
     def damaged(self, message: str, offset: int | None = None) -> DamagedSource:
         where = self.chunk.start if offset is None else offset
@@ -140,6 +143,11 @@ def legacy_slack(footer: Footer) -> int:
     """Bytes that may belong to a chunk beyond its stated end: parquet-mr before 1.2.9 forgot the header of the
     dictionary page when it summed up a chunk's length."""
     return LEGACY_SLACK if LEGACY_WRITER.match(footer.created_by) else 0
+
+
+def denies_compression(footer: Footer) -> bool:
+    """Whether its pages of version 2 say that they are not compressed, and are: ARROW-10353."""
+    return DENIES_COMPRESSION.match(footer.created_by) is not None
 
 
 def _row_group(decoder: Decoder) -> tuple[int, tuple[Chunk, ...]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sources.parquet.arrow_types import ArrowTypes
 from sources.parquet.dictionaries import Dictionaries
-from sources.parquet.footer import ChunkPlace, Footer, legacy_slack
+from sources.parquet.footer import ChunkPlace, Footer, denies_compression, legacy_slack
 from sources.parquet.pages import PageMap, map_pages
 from sources.parquet.pick import LeafPick, PickRead
 from sources.parquet.reads import GroupRead, PageRead, Read, Rows, split_pages
@@ -34,6 +34,7 @@ class Layout:
         self._held = held
         self._recorded = recorded
         self._slack = legacy_slack(footer)
+        self._compressed_throughout = denies_compression(footer)
         self._first_rows = np.array([group.first_row for group in footer.row_groups], dtype=np.int64)
         self._maps: dict[tuple[int, int], PageMap | None] = {}
         self._map_bytes = 0
@@ -51,7 +52,8 @@ class Layout:
         places = []
         for leaf in column.leaves:
             chunk = group.chunks[leaf.ordinal]
-            place = ChunkPlace(path, column.name, ordinal, group.rows, chunk, leaf.repetitions > 0, not column.flat)
+            levels = (leaf.repetitions > 0, not column.flat)
+            place = ChunkPlace(path, column.name, ordinal, group.rows, chunk, *levels, self._compressed_throughout)
             place.check(self._size, leaf.kind)
             places.append(place)
         return places

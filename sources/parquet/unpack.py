@@ -53,6 +53,6 @@ def unpack_page(page: bytes, header: PageHeader, place: ChunkPlace, offset: int)
     lead = header.definition_bytes + header.repetition_bytes
     if min(header.definition_bytes, header.repetition_bytes) < 0 or lead > min(len(body), header.uncompressed):
         raise place.damaged(f"levels of {lead} bytes in a page of {len(body)}", offset)
-    if not header.values_compressed:
+    if not header.values_compressed and not place.compressed_throughout:
         return body[:lead], body[lead:]
     return body[:lead], unpack(body[lead:], header.uncompressed - lead, place, offset)
