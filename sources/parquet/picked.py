@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from sources.parquet import thrift
+from sources.parquet.agreement import check_agreement
 from sources.parquet.bare import UNCOMPRESSED, page_head
 from sources.parquet.footer import MAGIC
 from sources.parquet.page_header import DATA, PLAIN
@@ -52,7 +53,9 @@ def as_table(template: Template, leaves: Sequence[Leaf], columns: Sequence[LeafR
         chunks.append(WrittenChunk(UNCOMPRESSED, column.entries, total, total, start, start))
         start += total
     table = template.open(rows, chunks, parts, verify=False).read_row_group(0, use_threads=False)
-    table.validate()  # leaves of one column may contradict each other
+    table.validate()
+    for batch in table.to_batches():
+        check_agreement(batch)
     if table.num_rows != rows:
         raise pa.ArrowInvalid(f"{table.num_rows} rows of the {rows} that should be there")
     return table

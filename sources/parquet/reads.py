@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sources.arrow_numbers import int64s
 from sources.errors import UnsupportedFormat
+from sources.parquet.agreement import check_agreement
 from sources.parquet.footer import MAGIC, ChunkPlace
 from sources.parquet.page_header import check_page
 from sources.parquet.pages import PageMap, Range
@@ -112,6 +113,7 @@ class GroupRead:
             file = self._template.open(place.rows, chunks, parts)
             pieces, seen = [], 0
             for batch in file.iter_batches(GROUP_BATCH, use_threads=False):
+                check_agreement(batch)
                 low, high = np.searchsorted(self._rows, (seen, seen + len(batch)))
                 if low < high:
                     pieces.append(pc.take(batch.column(0), int64s(self._rows[low:high] - seen)))

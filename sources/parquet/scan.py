@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sources.arrow_numbers import int32s, int64s
 from sources.errors import DamagedSource, UnsupportedFormat
+from sources.parquet.agreement import check_agreement
 from sources.parquet.footer import ChunkPlace, RowGroup
 from sources.parquet.wrap import Template, WrittenChunk, open_with_pyarrow
 from sources.pointer_columns import with_pointers
@@ -23,9 +24,11 @@ def scan_group(
 ) -> Iterator[pa.RecordBatch]:
     """`places`: the chunks of the template's columns, checked against the file."""
     seen = 0
-    for batch in _batches(reader, group, template, places):
+    for batch in _exact(reader, group, template, places):
         first = group.first_row + seen
         seen += batch.num_rows
+        if seen > group.rows:
+            break
         yield with_pointers(
             batch,
             int64s(np.arange(first, first + batch.num_rows, dtype=np.int64)),
@@ -36,11 +39,34 @@ def scan_group(
         raise places[0].damaged(f"{seen} rows were read, the row group has {group.rows}")
 
 
-def _batches(
+def _exact(
     reader: PlainReader, group: RowGroup, template: Template, places: Sequence[ChunkPlace]
 ) -> Iterator[pa.RecordBatch]:
+    """One row too many is asked for of repeated columns, else pyarrow would not tell of it: rows of other leaves, or
+    after damaged levels, would stand beside the wrong ones. Some files cannot be decoded beyond their last row."""
+    seen = 0
+    if any(place.repeated for place in places):
+        try:
+            for batch in _batches(reader, group.rows + 1, template, places):
+                seen += batch.num_rows
+                yield batch
+        except DamagedSource as error:
+            if not isinstance(error.__cause__, OSError):  # the rows were decoded, and contradict each other
+                raise
+        else:
+            return
+    for batch in _batches(reader, group.rows, template, places):
+        known = min(seen, batch.num_rows)
+        seen -= known
+        if known < batch.num_rows:
+            yield batch.slice(known)
+
+
+def _batches(
+    reader: PlainReader, rows: int, template: Template, places: Sequence[ChunkPlace]
+) -> Iterator[pa.RecordBatch]:
     if not places:
-        yield from _bare_rows(group.rows)
+        yield from _bare_rows(rows)
         return
     chunks = []
     for place in places:
@@ -50,9 +76,11 @@ def _batches(
                 chunk.codec, chunk.values, chunk.uncompressed, chunk.compressed, chunk.start, chunk.data_offset
             )
         )
-    with RangeFile(reader, template.footer(group.rows, chunks)) as file:
+    with RangeFile(reader, template.footer(rows, chunks)) as file:
         try:
-            yield from open_with_pyarrow(file, BUFFER).iter_batches(BATCH, use_threads=False)
+            for batch in open_with_pyarrow(file, BUFFER).iter_batches(BATCH, use_threads=False):
+                check_agreement(batch)
+                yield batch
         except (pa.ArrowException, OSError, ValueError) as error:
             if file.failure is not None:  # the store's error, not the file's
                 raise file.failure from None

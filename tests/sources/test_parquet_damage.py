@@ -132,3 +132,37 @@ def test_a_file_cut_anywhere_is_refused() -> None:
     for kept in range(0, len(PLAIN), 97):
         with pytest.raises(DamagedSource, match="lake/damaged"):
             fetched(PLAIN[:kept])
+
+
+def in_one_page(table: pa.Table) -> bytes:
+    return written(table, use_dictionary=False, compression="none", row_group_size=1 << 20, data_page_size=1 << 20)
+
+
+def scan_error(data: bytes) -> str:
+    reader = BytesReader(data, "lake/damaged")
+    source = open_source(reader, "parquet")
+    with pytest.raises(DamagedSource, match="lake/damaged at byte 4: ") as caught:
+        list(source.scan(reader, source.schema.names))
+    for pointer in range(source.rows):
+        with pytest.raises(DamagedSource, match="lake/damaged at byte 4: "):
+            source.fetch(reader, [(pointer, 0)], source.schema.names)
+    return str(caught.value)
+
+
+def test_keys_and_values_of_a_map_that_contradict_each_other_are_an_error() -> None:
+    data = in_one_page(pa.table({"m": pa.array([[(i, i)] for i in range(8)], pa.map_(pa.int32(), pa.int32()))}))
+    levels = b"\x02\0\0\0\x10\0\x02\0\0\0\x10\x02"  # of the keys: eight rows, a key in each
+    assert data.count(levels) == 1
+    error = scan_error(data.replace(levels, levels[:-1] + b"\0"))
+    assert "row group 0, columns m: cannot be decoded: the leaves of 'm' contradict each other" in error
+
+
+def test_a_row_too_many_in_a_row_group_is_an_error() -> None:
+    data = in_one_page(pa.table({"l": [[i, i] for i in range(8)], "id": range(8)}))
+    levels = b"\x03\0\0\0\x05\xaa\xaa"  # each second entry begins a row
+    assert data.count(levels) == 1
+    reader = BytesReader(data.replace(levels, levels[:-2] + b"\xa8\xaa"), "lake/damaged")
+    with pytest.raises(DamagedSource, match="lake/damaged at byte 4: column 'l' in row group 0: 9 rows were read"):
+        list(open_source(reader, "parquet").scan(reader, ["l"]))
+    with pytest.raises(DamagedSource, match="lake/damaged at byte 4: row group 0, columns id, l: cannot be decoded"):
+        list(open_source(reader, "parquet").scan(reader, ["l", "id"]))
