@@ -7,7 +7,8 @@ pick         few rows of a page: `unpack` its bytes, `hybrid` its levels and ind
              `picked` and `pieces` make Arrow arrays of them; `bare` has pyarrow decode without the file's schema
 reads        many rows of a page, or whole row groups; `wrap` the file in memory that pyarrow decodes;
              `agreement` whether it found as many values in each leaf
-arrow_types  the Arrow schema and the footer templates; `scan` the rows of one row group
+arrow_types  the Arrow schema and the footer templates; `scan` the rows of one row group,
+             `watched` the file it has pyarrow read
 """
 
 from sources.parquet.reader import ParquetFile, open_parquet

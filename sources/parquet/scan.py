@@ -10,9 +10,9 @@ from sources.arrow_numbers import int32s, int64s
 from sources.errors import DamagedSource, UnsupportedFormat
 from sources.parquet.agreement import check_agreement
 from sources.parquet.footer import ChunkPlace, RowGroup
+from sources.parquet.watched import WatchedFile
 from sources.parquet.wrap import Template, WrittenChunk, open_with_pyarrow
 from sources.pointer_columns import with_pointers
-from sources.range_file import RangeFile
 from sources.ranges import PlainReader
 
 BATCH = 64 << 10  # rows
@@ -76,13 +76,13 @@ def _batches(
                 chunk.codec, chunk.values, chunk.uncompressed, chunk.compressed, chunk.start, chunk.data_offset
             )
         )
-    with RangeFile(reader, template.footer(rows, chunks)) as file:
+    with WatchedFile(reader, template.footer(rows, chunks), places) as file:
         try:
             for batch in open_with_pyarrow(file, BUFFER).iter_batches(BATCH, use_threads=False):
                 check_agreement(batch)
                 yield batch
         except (pa.ArrowException, OSError, ValueError) as error:
-            if file.failure is not None:  # the store's error, not the file's
+            if file.failure is not None:  # the store's error, or that of a page
                 raise file.failure from None
             where = f"row group {places[0].row_group}, columns {', '.join(sorted({p.column for p in places}))}"
             offset = min(place.chunk.start for place in places)
