@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
+from indexer.key_files import parquet_keys
 from indexer.keys import column
 from indexer.tables import exact
 from shadow import SourceNotFound, UsageError
@@ -37,11 +39,18 @@ def read_keys(spark: SparkSession, path: str, names: list[str]) -> DataFrame:
     elif plain.endswith(JSON_ENDINGS):
         frame = reader.schema(text).json(exact(plain))
     else:
-        frame = spark.read.parquet(exact(plain))
+        frame = _read_parquet_keys(spark, plain, names)
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise UsageError(f"{path}: the key column {', '.join(missing)} is missing; it has {', '.join(frame.columns)}")
     return frame.select(*[column(name) for name in names])
+
+
+def _read_parquet_keys(spark: SparkSession, plain: str, names: list[str]) -> DataFrame:
+    try:
+        return spark.read.parquet(exact(plain))
+    except PySparkException:  # a column of a type it does not know, which need not be a key
+        return parquet_keys(spark, plain, names)
 
 
 def read_batch(spark: SparkSession, path: str) -> DataFrame:

@@ -17,9 +17,11 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from btree.reader import LookupStats
 from indexer.keys import column, drop_keys, map_batches, to_buckets, wanted_keys, with_keys
-from indexer.tables import arrow_schema, as_spark, source_types
+from indexer.spark_types import as_spark
+from indexer.tables import arrow_schema, source_types
 from indexer.tasks import open_in_worker
 from shadow import Index, UsageError, open_index
+from shadow.coverage import source_of
 from shadow.storage import ReadStats
 
 FILE, OFFSET, SUB_OFFSET = "__gnomon_file", "__gnomon_offset", "__gnomon_sub_offset"
@@ -75,7 +77,7 @@ def load(
     tasks = spark.sparkContext.defaultParallelism * TASKS_PER_CORE
     ordered = located.repartition(tasks, column(FILE), piece).sortWithinPartitions(FILE, OFFSET, SUB_OFFSET)
     schema = StructType([*keys.schema, *source_types(spark, opened, payload)])
-    fetch = _fetch(opened.location, snapshot, payload, arrow_schema(schema), counters)
+    fetch = _fetch(opened.location, snapshot, payload, schema, counters)
     return map_batches(ordered, fetch, schema)
 
 
@@ -131,18 +133,26 @@ def _with_pointers(batch: pa.RecordBatch, hits: list[list[Any]], how: str) -> pa
 
 
 def _fetch(
-    location: str, snapshot: int, payload: list[str], target: pa.Schema, counters: LoadCounters
+    location: str, snapshot: int, payload: list[str], schema: StructType, counters: LoadCounters
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    target = arrow_schema(schema)
+
     def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(location, snapshot)
+        root = source_of(index.spec).storage.root
         for batch in batches:
             for piece in _by_file(batch, index):
                 stats = ReadStats()
                 rows = drop_keys(piece.drop_columns([FILE, OFFSET, SUB_OFFSET]))
                 table = _read(index, piece, payload, stats)
                 counters.source_bytes.add(stats.bytes)
-                columns = [*rows.columns, *table.columns]
-                arrays = [as_spark(c, field.type) for c, field in zip(columns, target, strict=True)]
+                given = [c.cast(field.type) for c, field in zip(rows.columns, target, strict=False)]
+                kinds = zip(schema[len(given) :], target.types[len(given) :], table.columns, strict=True)
+                at, path = piece.column(OFFSET), f"{root}/{piece.column(FILE)[0]}"
+                read = [
+                    as_spark(c.combine_chunks(), field.dataType, kind, field.name, at, path) for field, kind, c in kinds
+                ]
+                arrays = [*given, *read]
                 yield pa.RecordBatch.from_arrays(arrays, schema=target)
 
     return fetch

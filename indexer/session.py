@@ -11,6 +11,7 @@ DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timeType.enabled": "true",
     "spark.driver.memory": "2g",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from btree.mapping import MAPPED, is_count, mapped, source_type
+from indexer.spark_types import NoSparkType, arrow_of, spark_type
 from shadow import Index, UsageError
 from shadow.storage import is_local
 
@@ -31,8 +32,9 @@ def exact(path: str) -> str:
 
 
 def source_types(spark: SparkSession, index: Index, names: Sequence[str]) -> StructType:
-    """The source's columns in the types Spark reads them in (partition columns are text); in Arrow's where Spark
-    cannot read the file, or is not taken to reach it. UsageError for a column that no Spark type holds."""
+    """The source's columns in the types Spark reads them in (partition columns are text); by the rules of
+    `spark_types` where Spark has none of its own, cannot read the file, or is not taken to reach it. UsageError for a
+    column that no Spark type holds."""
     found: dict[str, DataType] = {name: StringType() for name in index.spec.partitions}
     for path, schema in index.schemas(names):
         try:
@@ -41,30 +43,21 @@ def source_types(spark: SparkSession, index: Index, names: Sequence[str]) -> Str
         except PySparkException:
             in_spark = {}
         for field in schema:
-            if field.name in names and field.name not in found:
-                found[field.name] = in_spark.get(field.name) or _from_arrow(field)
+            if field.name in names and field.name not in found and not pa.types.is_null(field.type):
+                found[field.name] = _type_of(field, in_spark.get(field.name))
     return StructType([StructField(name, found.get(name, StringType())) for name in names])
 
 
-def _from_arrow(field: pa.Field) -> DataType:
+def _type_of(field: pa.Field, in_spark: DataType | None) -> DataType:
+    """Spark's own type where it leads into Python and tells as much as ours does."""
     try:
-        return from_arrow_type(_known(field.type))
-    except PySparkException:
+        if in_spark is not None and not pa.types.is_duration(field.type):
+            with suppress(NoSparkType):
+                arrow_of(in_spark)
+                return in_spark
+        return spark_type(field.type)
+    except NoSparkType:
         raise UsageError(f"column {field.name} of type {field.type} has no Spark type; name other columns") from None
-
-
-def as_spark(array: pa.Array | pa.ChunkedArray, target: pa.DataType) -> pa.Array:
-    """A column of a source file in the Arrow type of its Spark type, each value exactly or an error."""
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    return (mapped(array) if _known(array.type) == target else array).cast(target)
-
-
-def _known(arrow: pa.DataType) -> pa.DataType:
-    """What a column of a type that Spark does not know is stored as in an index. But no number of units: files may
-    differ in them."""
-    name = source_type(arrow)
-    return arrow if name is None or is_count(name) else MAPPED[name]
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

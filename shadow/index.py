@@ -195,15 +195,17 @@ class Index:
         return max(1, file.size // max(file.rows, 1))
 
     def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
-        """Source files, newest segment first, until their columns together hold all of `names`: path and schema."""
+        """Source files, newest segment first, until their columns together hold all of `names`, each with a type: path
+        and schema."""
         state = self._state
         wanted = set(names) - set(state.view.spec.partitions)
         for file in reversed(state.view.covered.values()):
             if not wanted:
                 return
             schema = state.fetcher.metadata(file).schema
-            if wanted & set(schema.names):
-                wanted -= set(schema.names)
+            typed = {field.name for field in schema if not pa.types.is_null(field.type)}
+            if wanted & typed:
+                wanted -= typed
                 yield f"{state.source.storage.root}/{file.path}", schema
 
     def _columns(self, view: View, columns: Sequence[str] | None) -> Sequence[str]:

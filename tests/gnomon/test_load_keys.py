@@ -1,0 +1,84 @@
+"""KEYS of gnomon load in types that Spark does not know, in each format they may come in."""
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from gnomon.__main__ import main
+from tests.shadow.make_index import index_source, write_source
+
+NS = 1767270600_123456789
+UUID_TEXT = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+# Name: Arrow type, the key's value, its text.
+KEYS: dict[str, tuple[pa.DataType, Any, str]] = {
+    "id": (pa.uuid(), bytes(range(16)), UUID_TEXT),
+    "ms": (pa.time32("ms"), 45_000_005, "12:30:00.005"),
+    "ns": (pa.time64("ns"), 45_000_000_000_005, "12:30:00.000000005"),
+    "at": (pa.timestamp("ns", "UTC"), NS, "2026-01-01T12:30:00.123456789Z"),
+    "n": (pa.uint64(), 2**64 - 1, str(2**64 - 1)),
+    "half": (pa.float16(), np.float16(0.1), "0.1"),
+    "fixed": (pa.binary(2), b"\xff\0", "/wA="),
+    "day": (pa.date32(), dt.date(2026, 1, 1), "2026-01-01"),
+}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    columns = {name: pa.array([value, None], kind) for name, (kind, value, _) in KEYS.items()}
+    write_source(folder / "source", {"a.parquet": pa.table({**columns, "t": pa.array([1, 2], pa.time64("ns"))})})
+    index_source(folder / "source", folder / "index", list(KEYS))
+    return folder
+
+
+def as_parquet(path: Path) -> None:
+    """In a folder, with a column that is no key and that Spark does not read."""
+    path.mkdir()
+    table = pa.table({name: pa.array([value], kind) for name, (kind, value, _) in KEYS.items()})
+    pq.write_table(table.append_column("seen", pa.array([NS], pa.timestamp("ns"))), path / "part.parquet")
+    (path / "_SUCCESS").touch()
+
+
+def as_csv(path: Path) -> None:
+    path.write_text(",".join(KEYS) + "\n" + ",".join(text for _, _, text in KEYS.values()) + "\n")
+
+
+def as_jsonl(path: Path) -> None:
+    path.write_text(json.dumps({name: text for name, (_, _, text) in KEYS.items()}) + "\n")
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(("name", "write"), [("keys", as_parquet), ("keys.csv", as_csv), ("keys.jsonl", as_jsonl)])
+def test_keys_of_every_type_are_taken_in_each_format(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, write: Any
+) -> None:
+    write(tmp_path / name)
+    assert main(["load", str(lake / "index"), str(tmp_path / name), str(tmp_path / "out"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 1
+    [row] = (
+        pq.read_table(tmp_path / "out")
+        .select(["day", "t"])
+        .cast(pa.schema([("day", pa.string()), ("t", pa.int64())]))
+        .to_pylist()
+    )
+    assert row == {"day": "2026-01-01", "t": 1}
+
+
+@pytest.mark.spark
+def test_integers_with_nulls_beside_a_column_that_spark_does_not_read_stay_numbers(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As pandas writes them: as floats."""
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [4, 5], "v": ["x", "y"]})})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"])
+    pq.write_table(pa.table({"k": [5.0, None], "seen": pa.array([NS, NS], pa.timestamp("ns"))}), tmp_path / "keys")
+    assert main(["load", str(tmp_path / "index"), str(tmp_path / "keys"), str(tmp_path / "out"), "--json"]) == 0
+    assert pq.read_table(tmp_path / "out").to_pylist() == [{"k": 5.0, "v": "y"}]
