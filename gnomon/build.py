@@ -7,7 +7,7 @@ import typer
 from gnomon.output import megabytes, print_json, say
 from gnomon.spark import spark_session
 from indexer import build as build_index
-from indexer.plan import FORMAT_NAMES, Plan, plan
+from indexer.plan import FORMAT_NAMES, Plan, check_rows, plan
 from indexer.specs import Request
 from shadow import UsageError
 
@@ -38,6 +38,7 @@ def build(
     request = Request(key, include or [], buckets, flat, options)
     planned = plan(source, index, request, format, adopt, anew)  # before Spark starts
     if dry_run:
+        check_rows(planned, request)
         _show(planned, json)
         return
     with spark_session(master) as spark:

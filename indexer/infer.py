@@ -1,4 +1,5 @@
-"""The columns of files that do not tell them (text): found in their rows, by Spark tasks, one for each file."""
+"""The columns of files that do not tell them (text): found in their rows, by Spark tasks, one for each file; or here,
+one file after the other."""
 
 from collections.abc import Iterator, Sequence
 
@@ -37,3 +38,14 @@ def infer_schema(
     texts = dict.fromkeys(bytes(row.schema) for row in sorted(found, key=lambda row: row.file))
     schemas = [pa.ipc.read_schema(pa.py_buffer(text)) for text in texts]  # with what was seen, for the merge
     return to_ddl(format.merge([*([parse_ddl(known)] if known else []), *schemas]))
+
+
+def infer_here(root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo]) -> str:
+    """DDL of the columns of these files, of a format whose files do not tell them."""
+    format, schemas = FORMATS[format_name], []
+    assert format.infer is not None
+    assert format.merge is not None
+    for info in files:
+        with listed(root.storage, info) as reader:
+            schemas.append(format.infer(reader, options))
+    return to_ddl(format.merge(schemas))

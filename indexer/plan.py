@@ -1,12 +1,13 @@
 """What a build has to do: the source as it is now against the newest snapshot. Nothing is read but listings, the
 index's own metadata and, before a first build, that of a source file; nothing is written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from indexer.files import describe, detect_format
+from indexer.infer import infer_here
 from indexer.specs import Request, check_request, new_spec
 from shadow.adopt import Adoption, adoption
 from shadow.anew import newest_number, spec_on_record
@@ -73,9 +74,9 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
     format_name = format if format != "auto" else spec.format if spec else detect_format(root, files)
     options = dict(request.options or (spec.options if spec else {}))
     check_options(format_name, options)
-    if spec is None:
-        _check_new(root, request, format_name, partitions, files)
-    else:
+    if spec is None and not _is_inferred(format_name, options):
+        _check_new(root, request, format_name, partitions, files, lambda _: options)
+    elif spec is not None:
         there = replace(spec, source=root.location) if adopt else spec
         check_request(there, request, root, format_name, partitions, storage.root)
     found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
@@ -83,15 +84,37 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
     return Plan(storage, root, view, format_name, partitions, found.adopted, difference, options, spec, newest or None)
 
 
+def check_rows(planned: Plan, request: Request) -> None:
+    """Refuse a first build whose columns are none of the source's where only rows tell: the first file's are read, and
+    the others' too where they lack a column. For a dry run; the build itself finds it when it reads all rows."""
+    if planned.spec is None and _is_inferred(planned.format, planned.options):
+        options, root, files = planned.options, planned.root, planned.difference.to_index
+        _check_new(
+            root,
+            request,
+            planned.format,
+            planned.partitions,
+            files,
+            lambda some: {**options, "schema": infer_here(root, planned.format, options, some)},
+        )
+
+
+def _is_inferred(format_name: str, options: Mapping[str, str]) -> bool:
+    """Whether columns are found in the rows."""
+    return FORMATS[format_name].infer is not None and "schema" not in options
+
+
 def _check_new(
-    root: SourceRoot, request: Request, format_name: str, partitions: tuple[str, ...], files: Sequence[FileInfo]
+    root: SourceRoot,
+    request: Request,
+    format_name: str,
+    partitions: tuple[str, ...],
+    files: Sequence[FileInfo],
+    options_of: Callable[[Sequence[FileInfo]], Mapping[str, str]],
 ) -> None:
-    """Refuse a first build whose columns are none of the source's, before Spark starts. Mostly one file tells; where
-    columns are found in the rows, that is left to the build."""
-    if FORMATS[format_name].infer is not None and "schema" not in request.options:
-        return
+    """Refuse a first build whose columns are none of the source's. Mostly one file tells."""
     for some in (files[:1], files):
-        described = describe(root, format_name, request.options, bool(partitions), some, request.columns)
+        described = describe(root, format_name, options_of(some), bool(partitions), some, request.columns)
         try:
             new_spec(request, root, format_name, partitions, described)
         except UnknownColumn:

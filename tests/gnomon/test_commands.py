@@ -243,6 +243,30 @@ def test_a_dry_run_lists_what_a_build_would_do_and_writes_nothing(
     assert run(capsys, *dry, "--buckets", "9")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "second", "columns"),
+    [
+        ("csv", "id,text\n1,x\n", "id,more\n2,y\n", "id, text, more"),
+        ("jsonl", '{"id": 1, "text": "x"}\n', '{"id": 2, "more": {"a": 1}}\n', "id, more, text"),
+    ],
+)
+def test_a_dry_run_of_a_first_build_of_text_says_what_the_build_would_say_of_its_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, first: str, second: str, columns: str
+) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / f"source/a.{name}").write_text(first)
+    (tmp_path / f"source/b.{name}").write_text(second)
+    dry = ("build", tmp_path / "source", tmp_path / "index", "--dry-run", "--key")
+    assert run(capsys, *dry, "nope") == (2, "", f"gnomon: the source has no column nope; it has {columns}\n")
+    assert run(capsys, *dry, "id", "--include", "zz")[0] == 2
+    assert run(capsys, *dry, "id")[0] == 0
+    code, _, err = run(capsys, *dry, "more")
+    assert (code, "cannot be stored in an index" in err) == ((2, True) if name == "jsonl" else (0, False))
+    (tmp_path / f"source/b.{name}").write_bytes(b"\xff\n")
+    assert run(capsys, *dry, "nope")[0] == 3
+    assert not (tmp_path / "index").exists()
+
+
 @pytest.mark.spark
 def test_what_spark_fails_on_is_one_line_with_its_cause(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
