@@ -3,7 +3,8 @@
 Integers are bigint, other numbers double, objects structs with their fields by name, columns of several kinds and of
 nulls alone string. Where Spark would round, the type is wider: integers beyond 64 bits are decimals; so are fractions
 of which some would not come back from a double, as written, or with 17 digits; what 38 digits do not hold is string.
-Where types of several files are to be merged, what was seen stands in the metadata of the fields.
+Where types of several files are to be merged, what was seen stands in the metadata of the fields; of numbers in the
+merged schema in their comment, which DDL keeps, so that files that come later widen a column as if all came at once.
 """
 
 import re
@@ -31,8 +32,8 @@ from sources.text_values import RefusedValue
 FIELD_LIMIT = 10_000  # names in one object: more are data, not names
 DIGITS_LIMIT = 38  # of a decimal
 LONG_DIGITS = 20  # of a decimal that takes the place of a bigint, as in Spark
-SEEN = b"seen"  # metadata of a field: `nothing`, or of numbers `before,behind,exact,whole,long,finite`
-NOTHING = b"nothing"
+SEEN = b"seen"  # metadata of a field: `nothing`, or of a number `numbers before,behind,exact,whole,long,finite`
+NOTHING, NUMBERS = b"nothing", b"numbers "
 EXACT_TEXT = re.compile(rb"-?[0-9.]{1,15}")  # 15 digits at most: any such number comes back from a double
 LONGS = range(-(1 << 63), 1 << 63)
 
@@ -120,20 +121,20 @@ class Shape:
             self.item = self.item or Shape()
             self.item.merge(other.item)
 
-    def field(self, name: str) -> pa.Field:
-        """A field of the type that holds it all, with what was seen in its metadata."""
-        kind = self._kind()
-        seen = None if self.kinds else NOTHING
+    def field(self, name: str, key: bytes = SEEN) -> pa.Field:
+        """A field of the type that holds it all, with what was seen in its metadata: of numbers under `key`."""
+        kind = self._kind(key)
         if self.kinds == {"n"}:
             flags = (self.exact, self.whole, self.long, self.finite)
             seen = ",".join(str(int(each)) for each in (self.before, self.behind, *flags)).encode()
-        return pa.field(name, kind, metadata=None if seen is None else {SEEN: seen})
+            return pa.field(name, kind, metadata={key: NUMBERS + seen})
+        return pa.field(name, kind, metadata=None if self.kinds else {SEEN: NOTHING})
 
-    def _kind(self) -> pa.DataType:
+    def _kind(self, key: bytes) -> pa.DataType:
         if self.kinds == {"o"}:
-            return pa.struct([self.fields[name].field(name) for name in sorted(self.fields)])
+            return pa.struct([self.fields[name].field(name, key) for name in sorted(self.fields)])
         if self.kinds == {"l"}:
-            return pa.list_((self.item or Shape()).field("item"))
+            return pa.list_((self.item or Shape()).field("item", key))
         if self.kinds == {"b"}:
             return pa.bool_()
         return self._number_kind() if self.kinds == {"n"} else pa.string()
@@ -160,20 +161,21 @@ def infer_rows(shape: Shape, texts: Iterable[bytes]) -> None:
             raise TooManyNames(index, str(error)) from None
 
 
-def schema_of(shape: Shape) -> pa.Schema:
-    """The schema of rows: the fields of objects, by name; else the one column `value`, the whole line."""
+def schema_of(shape: Shape, key: bytes = SEEN) -> pa.Schema:
+    """The schema of rows: the fields of objects, by name; else the one column `value`, the whole line. What was seen of
+    numbers stands in the metadata under `key`."""
     if shape.kinds == {"o"} or not shape.kinds:
-        return pa.schema([shape.fields[name].field(name) for name in sorted(shape.fields)])
+        return pa.schema([shape.fields[name].field(name, key) for name in sorted(shape.fields)])
     field = shape.field(WHOLE)
     return pa.schema([field.with_metadata({**(field.metadata or {}), **WHOLE_LINE})])
 
 
 def merge_schemas(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """One schema for the rows of several files, from those that were inferred of each."""
+    """One schema for the rows of several files, from those that were inferred of each, or merged before."""
     merged = Shape()
     for schema in schemas:
         merged.merge(_shape_of_rows(schema))
-    return schema_of(merged)
+    return schema_of(merged, COMMENT)
 
 
 def _shape_of_rows(schema: pa.Schema) -> Shape:
@@ -184,10 +186,11 @@ def _shape_of_rows(schema: pa.Schema) -> Shape:
 
 def _shape_of(field: pa.Field) -> Shape:
     """What was seen, from a field; of one that was not inferred, what its type says."""
-    shape, kind, seen = Shape(), field.type, (field.metadata or {}).get(SEEN)
-    if seen is not None and seen != NOTHING:
+    shape, kind, known = Shape(), field.type, field.metadata or {}
+    seen = known.get(SEEN) or known.get(COMMENT) or b""
+    if seen.startswith(NUMBERS):
         shape.kinds = {"n"}
-        shape.before, shape.behind, *flags = map(int, seen.split(b","))
+        shape.before, shape.behind, *flags = map(int, seen.removeprefix(NUMBERS).split(b","))
         shape.exact, shape.whole, shape.long, shape.finite = map(bool, flags)
     elif types.is_struct(kind):
         shape.kinds = {"o"}
@@ -204,7 +207,7 @@ def _shape_of(field: pa.Field) -> Shape:
             shape.whole = kind.scale == 0
         else:  # of doubles nobody knows the digits: what they do not hold any more, only text does
             shape.before = LONG_DIGITS - 1 if shape.whole else DIGITS_LIMIT + 1
-    elif seen is None:
+    elif SEEN not in known:
         shape.kinds = {"b"} if types.is_boolean(kind) else {"s"}
     return shape
 
