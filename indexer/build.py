@@ -124,8 +124,7 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
 def _described(spark: SparkSession, planned: Plan, request: Request) -> tuple[list[Described], str]:
     """The files to index, opened; and the schema that was found for all files of a format whose files do not tell."""
     files, options = planned.difference.to_index, dict(planned.options)
-    known = planned.spec.schema if planned.spec else ""
-    schema = infer_schema(spark, planned.root, planned.format, options, files, known)
+    schema = infer_schema(spark, planned.root, planned.format, options, files, planned.spec)
     options |= {"schema": schema} if schema else {}
     partitions = bool(planned.partitions)
     return describe(planned.root, planned.format, options, partitions, files, request.columns), schema

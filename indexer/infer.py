@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from btree.keys import type_of_arrow
 from indexer.files import listed
 from shadow.coverage import SourceRoot
+from shadow.errors import UsageError
+from shadow.spec import IndexSpec
 from shadow.storage import FileInfo, storage_at
 from sources import FORMATS, Options
 from sources.ddl import parse_ddl, to_ddl
@@ -16,10 +19,16 @@ MOST_TASKS = 10_000
 
 
 def infer_schema(
-    spark: SparkSession, root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo], known: str
+    spark: SparkSession,
+    root: SourceRoot,
+    format_name: str,
+    options: Options,
+    files: Sequence[FileInfo],
+    spec: IndexSpec | None,
 ) -> str:
-    """DDL of the columns known before (empty: none) and those of these files, whose types are widened to hold every
-    value. Empty for formats whose files tell their columns, and where the user gave a schema."""
+    """DDL of the columns known before, if the index has a spec, and those of these files, whose types are widened to
+    hold every value. Empty for formats whose files tell their columns, and where the user gave a schema. UsageError
+    names the first file that would give an indexed column another type."""
     format = FORMATS[format_name]
     if format.infer is None or format.merge is None or "schema" in options:
         return ""
@@ -35,9 +44,29 @@ def infer_schema(
 
     tasks = spark.range(0, len(files), 1, min(len(files), MOST_TASKS) or 1)
     found = tasks.mapInArrow(inferred, "file bigint, schema binary").collect() if files else []
-    texts = dict.fromkeys(bytes(row.schema) for row in sorted(found, key=lambda row: row.file))
-    schemas = [pa.ipc.read_schema(pa.py_buffer(text)) for text in texts]  # with what was seen, for the merge
-    return to_ddl(format.merge([*([parse_ddl(known)] if known else []), *schemas]))
+    by_schema: dict[bytes, int] = {}
+    for row in sorted(found, key=lambda row: row.file):
+        by_schema.setdefault(bytes(row.schema), row.file)
+    schemas = [pa.ipc.read_schema(pa.py_buffer(text)) for text in by_schema]  # with what was seen, for the merge
+    known = [parse_ddl(spec.schema)] if spec and spec.schema else []
+    merged = format.merge([*known, *schemas])
+    if spec is not None and _changed(spec, merged):
+        for ordinal, schema in zip(by_schema.values(), schemas, strict=True):
+            for changed in _changed(spec, format.merge([*known, schema])):
+                raise UsageError(f"{files[ordinal].path}: {changed}")
+    return to_ddl(merged)
+
+
+def _changed(spec: IndexSpec, schema: pa.Schema) -> list[str]:
+    """What is said of indexed columns that have another type in a schema than in the index."""
+    columns = [
+        (one, schema.field(one.name).type) for one in (*spec.stored_keys, *spec.include) if one.name in schema.names
+    ]
+    return [
+        f"column {one.name} is {found}, elsewhere in the source it is {one.source_type or one.type}"
+        for one, found in columns
+        if type_of_arrow(found) != one.type
+    ]
 
 
 def infer_here(root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo]) -> str:

@@ -27,11 +27,11 @@ from shadow.rebase import (
     State,
     check_changes,
     check_kept,
-    check_same_kind,
     columns_after,
     is_committed,
     nothing_left,
     rebase,
+    spec_after,
 )
 from shadow.segments import Segment, SegmentRef, read_segment, rows_by_partition, write_segment
 from shadow.snapshots import (
@@ -97,12 +97,12 @@ def publish(
         now = State(*read_newest(storage, {segment.id: segment for segment in base.segments}))
         if now.snapshot is not None and is_committed(now, segment_id):
             return now.snapshot
-        check_same_kind(base, now, spec, storage.root)
+        widened = spec_after(base, now, spec, storage.root)
         after = rebase(base, now, changes, ours, current)
         check_kept(base, now, after, ours)
         if now.snapshot is not None and nothing_left(now, after, changes):
             return now.snapshot
-        snapshot = _next(base, now, after, changes, spec, ref)
+        snapshot = _next(base, now, after, changes, widened, ref)
         if put_snapshot(storage, snapshot):
             if parent is None:
                 put_back(storage, spec)

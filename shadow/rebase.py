@@ -15,6 +15,8 @@ from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.snapshots import Snapshot
 from shadow.spec import IndexSpec, spec_differences
 from shadow.storage import FileInfo
+from sources import FORMATS
+from sources.ddl import parse_ddl, to_ddl
 
 Fingerprint = tuple[int, int, str]
 Current = Callable[[], Iterable[FileInfo]]
@@ -145,20 +147,32 @@ def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool
     return tuple(after) == now.segments and changes.batch is None and changes.buckets is None
 
 
-def check_same_kind(base: State, now: State, spec: IndexSpec, where: str) -> None:
-    """ConcurrentCommit when the newest snapshot is of another spec, or another number of buckets, than the index files
+def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpec:
+    """The spec to commit: ours, with the columns that others found meanwhile where files do not tell them.
+    ConcurrentCommit when the newest snapshot is of another spec, or another number of buckets, than the index files
     were written for: that of the base, or of a first build `spec`."""
     if now.snapshot is None:
         if base.snapshot is not None:
             raise ConcurrentCommit(f"{where}: all snapshots were removed meanwhile; nothing was changed, run it again")
-        return
-    differences = spec_differences(base.snapshot.spec if base.snapshot else spec, now.snapshot.spec)
+        return spec
+    theirs = now.snapshot.spec
+    made_for = replace(base.snapshot.spec if base.snapshot else spec, schema=theirs.schema)
+    differences = spec_differences(made_for, theirs)
     if differences:
         raise ConcurrentCommit(
             f"{where}: snapshot {now.snapshot.number} was committed meanwhile with another spec "
             f"({'; '.join(f'{name}: {ours} before, {theirs} now' for name, ours, theirs in differences)}); nothing was "
             "changed, run it again"
         )
+    return replace(spec, schema=_both_schemas(spec, theirs))
+
+
+def _both_schemas(ours: IndexSpec, theirs: IndexSpec) -> str:
+    """Columns that hold the values of both. Those of the key stay what they are: they are of one type in both."""
+    merge = FORMATS[ours.format].merge
+    if merge is None or ours.schema == theirs.schema:
+        return ours.schema
+    return to_ddl(merge([parse_ddl(theirs.schema), parse_ddl(ours.schema)]))
 
 
 def columns_after(base: State, now: State, changes: Changes) -> dict[str, str]:

@@ -13,11 +13,11 @@ from shadow.rebase import (
     ConcurrentCommit,
     State,
     check_changes,
-    check_same_kind,
     columns_after,
     is_committed,
     nothing_left,
     rebase,
+    spec_after,
 )
 from shadow.segments import Segment, SourceFileEntry
 from shadow.snapshots import Snapshot
@@ -261,18 +261,30 @@ def test_changes_that_would_lose_a_file_or_count_it_twice_are_refused(
 
 def test_another_spec_or_number_of_buckets_is_not_written_to() -> None:
     other = IndexSpec("/lake", False, "parquet", (), (KeyColumn("j", "int"),), (), 4)
-    check_same_kind(State(None), State(None), other, "/index")
-    check_same_kind(BASE, BASE, SPEC, "/index")
+    spec_after(State(None), State(None), other, "/index")
+    spec_after(BASE, BASE, SPEC, "/index")
     with pytest.raises(ConcurrentCommit, match=r"/index: snapshot 1 was .* meanwhile with another spec \(keys: "):
-        check_same_kind(State(None), BASE, other, "/index")
+        spec_after(State(None), BASE, other, "/index")
     elsewhere = State(Snapshot(2, "adopt", (), {}, {}, replace(SPEC, source="/copy")))
     with pytest.raises(ConcurrentCommit, match=r"source: {'location': '/lake'.* before, {'location': '/copy'"):
-        check_same_kind(BASE, elsewhere, SPEC, "/index")
+        spec_after(BASE, elsewhere, SPEC, "/index")
     eight = State(Snapshot(2, "rebuild", (), {}, {}, replace(SPEC, buckets=8)))
     with pytest.raises(ConcurrentCommit, match="buckets: 4 before, 8 now"):
-        check_same_kind(BASE, eight, SPEC, "/index")
+        spec_after(BASE, eight, SPEC, "/index")
     with pytest.raises(ConcurrentCommit, match="all snapshots were removed"):
-        check_same_kind(BASE, State(None), SPEC, "/index")
+        spec_after(BASE, State(None), SPEC, "/index")
+
+
+def test_columns_that_others_found_in_rows_meanwhile_are_widened_with_ours() -> None:
+    """As a build of the files of both would have found them."""
+    found = ["a bigint COMMENT 'numbers 16,0,0,1,1'", "a decimal(17,1) COMMENT 'numbers 16,1,0,0,1'", "b string"]
+    base, ours, theirs = (replace(SPEC, format="jsonl", schema=schema) for schema in found)
+    states = [State(Snapshot(i, "build", (), {}, {}, spec)) for i, spec in enumerate((base, theirs), 1)]
+    assert spec_after(states[0], states[1], ours, "/index").schema == f"{found[1]}, b string"
+    assert spec_after(states[0], states[0], ours, "/index") == ours
+    assert spec_after(State(None), states[1], base, "/index").schema == f"{found[0]}, b string"
+    with pytest.raises(ConcurrentCommit, match=r"with another spec \(buckets: 4 before, 8 now\)"):
+        spec_after(states[0], State(Snapshot(2, "rebuild", (), {}, {}, replace(theirs, buckets=8))), ours, "/index")
 
 
 def test_a_commit_is_known_again_by_its_id_or_its_segment() -> None:

@@ -1,0 +1,92 @@
+"""Columns that are found in rows, over several builds: they widen, and no row of before changes; a key does not."""
+
+import importlib
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from indexer import build, load
+from shadow import UsageError, open_index
+
+pytestmark = pytest.mark.spark
+
+LARGE = 2**53 + 1  # no double is it
+
+
+def put(folder: Path, name: str, *rows: Mapping[str, Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_later_build_widens_columns_and_keeps_every_row(spark: SparkSession, tmp_path: Path) -> None:
+    source, place = tmp_path / "source", str(tmp_path / "index")
+    put(source, "a.jsonl", {"k": 1, "n": LARGE, "m": 1, "o": {"x": 1}}, {"k": 2, "n": None})
+    build(spark, str(source), place, ["k"])
+    before = open_index(place)
+    put(source, "b.jsonl", {"k": 3, "n": 1.5, "m": 0.5, "o": {"y": "z"}, "more": [True]})
+    build(spark, str(source), place, ["k"])
+    nothing = {"m": None, "more": None, "o": None}
+    rows = [
+        {"k": 1, "m": 1.0, "more": None, "n": Decimal(f"{LARGE}.0"), "o": {"x": 1, "y": None}},
+        {"k": 2, "n": None, **nothing},
+        {"k": 3, "m": 0.5, "more": [True], "n": Decimal("1.5"), "o": {"x": None, "y": "z"}},
+    ]
+    assert open_index(place).fetch_many([1, 2, 3]) == [[row] for row in rows]
+    assert before.fetch(1) == [{"k": 1, "n": LARGE, "m": 1, "o": {"x": 1}}]  # its own snapshot's types
+    assert before.refresh()
+    assert before.fetch(1) == [rows[0]]
+    keys = spark.createDataFrame([(k,) for k in (1, 3)], "k bigint")
+    assert sorted(load(spark, place, keys).toArrow().to_pylist(), key=lambda row: row["k"]) == [rows[0], rows[2]]
+
+    put(source, "c.jsonl", {"k": 4})
+    put(source, "d.jsonl", {"k": 1.5})
+    with pytest.raises(UsageError, match=r"^d.jsonl: column k is double, elsewhere in the source it is bigint$"):
+        build(spark, str(source), place, ["k"])
+    assert open_index(place).view.snapshot.number == 2
+
+
+def test_a_later_file_of_csv_may_have_more_columns_in_another_order(spark: SparkSession, tmp_path: Path) -> None:
+    source, place = tmp_path / "source", str(tmp_path / "index")
+    source.mkdir()
+    (source / "a.csv").write_text("k,x\n1,a\n")
+    build(spark, str(source), place, ["k"])
+    (source / "b.csv").write_text("more,k\nm,2\n")
+    build(spark, str(source), place, ["k"])
+    assert open_index(place).fetch_many(["1", "2"]) == [
+        [{"k": "1", "x": "a", "more": None}],
+        [{"k": "2", "x": None, "more": "m"}],
+    ]
+
+
+def test_builds_at_once_that_both_widen_columns_are_both_committed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, place = tmp_path / "source", str(tmp_path / "index")
+    put(source, "a.jsonl", {"k": 1, "n": LARGE})
+    build(spark, str(source), place, ["k"])
+    put(source, "ours.jsonl", {"k": 2, "n": 1.5})
+    build_module = importlib.import_module("indexer.build")
+    verify_sample = build_module.verify_sample
+
+    def other_build_meanwhile(*arguments: Any) -> None:
+        """Of a file that came later, by one that did not see ours."""
+        monkeypatch.undo()
+        (source / "ours.jsonl").rename(tmp_path / "ours.jsonl")
+        put(source, "theirs.jsonl", {"k": 3, "more": "x"})
+        assert build(spark, str(source), place, ["k"]).snapshot == 2
+        (tmp_path / "ours.jsonl").rename(source / "ours.jsonl")
+        verify_sample(*arguments)
+
+    monkeypatch.setattr(build_module, "verify_sample", other_build_meanwhile)
+    assert build(spark, str(source), place, ["k"]).snapshot == 3
+    assert open_index(place).fetch_many([1, 2, 3]) == [
+        [{"k": 1, "n": Decimal(f"{LARGE}.0"), "more": None}],
+        [{"k": 2, "n": Decimal("1.5"), "more": None}],
+        [{"k": 3, "n": None, "more": "x"}],
+    ]
+    assert not build(spark, str(source), place, ["k"]).committed
