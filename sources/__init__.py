@@ -1,7 +1,7 @@
 """Data files: `scan` makes a pointer for each row, `fetch` turns pointers back into rows.
 
 contract   what a format answers (`SourceFile`) and what it is handed (`RangeReader`)
-registry   format name to opener: `open_source`, `detect`
+registry   format name to opener: `open_source`, `detect`, `open_mapped`
 pointer    the pointer and its column names; docs/pointers.md says what it means in each format
 errors     the three ways a data file fails
 ranges     reads through any reader; `range_file` dresses one as a file
@@ -10,15 +10,19 @@ ddl        Spark's DDL, in which a schema is given; `text_values` and `json_valu
            makes one of JSON rows
 """
 
-from sources.contract import Options, RangeReader, SourceFile, Split
+from sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile, Split
 from sources.errors import DamagedSource, OptionError, SourceError, StalePointer, UnsupportedFormat
+from sources.parquet import DamagedMaps
 from sources.pointer import POINTER_COLUMNS, Pointer
-from sources.registry import FORMATS, check_options, detect, open_source
+from sources.registry import FORMATS, check_maps, check_options, detect, open_mapped, open_source
 
 __all__ = [
     "FORMATS",
     "POINTER_COLUMNS",
+    "DamagedMaps",
     "DamagedSource",
+    "MappedFile",
+    "Maps",
     "OptionError",
     "Options",
     "Pointer",
@@ -28,7 +32,9 @@ __all__ = [
     "Split",
     "StalePointer",
     "UnsupportedFormat",
+    "check_maps",
     "check_options",
     "detect",
+    "open_mapped",
     "open_source",
 ]

@@ -5,13 +5,14 @@
 meaning (docs/pointers.md) belongs to that format alone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
 
 Options = Mapping[str, str]  # how a file is to be read where its bytes do not say: a CSV file's delimiter
 Split = tuple[int, int]  # a range of bytes, from and to: the rows that begin in it
+Maps = Callable[[], bytes]  # gives the page maps of a file as they were recorded
 
 
 class RangeReader(Protocol):
@@ -72,3 +73,13 @@ class SourceFile(Protocol):
         (a repeated pointer gives a repeated row), with the columns in the order asked.
 
         A column the file does not have is not asked for here: `shadow` fills it with nulls."""
+
+
+class MappedFile(SourceFile, Protocol):
+    """A file of a format that keeps the rows of a column in pages."""
+
+    def export_maps(self, reader: RangeReader) -> bytes:
+        """The page maps of the whole file, to be recorded: where each page lies and which rows it holds."""
+
+    def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
+        """Whether page maps that were recorded are those that the file gives now. DamagedMaps as `check_maps`."""

@@ -7,11 +7,12 @@ import pyarrow as pa
 
 from sources.avro import open_avro
 from sources.avro.container import MAGIC as AVRO_MAGIC
-from sources.contract import Options, RangeReader, SourceFile
+from sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile
 from sources.errors import DamagedSource, OptionError, UnsupportedFormat
 from sources.json_infer import merge_schemas
 from sources.orc import open_orc
 from sources.orc.tail import MAGIC as ORC_MAGIC
+from sources.parquet import check_maps as check_parquet_maps
 from sources.parquet import open_parquet
 from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC
 from sources.ranges import name_of, size_of
@@ -22,10 +23,20 @@ from sources.text import CSV_OPTIONS, JSON_OPTIONS, infer_csv, infer_jsonl, merg
 
 
 @dataclass(frozen=True)
+class PageMaps:
+    """What can be done with the page maps of a format: `open` a file with those that were recorded, if any; `check`
+    that recorded ones are whole and of the file with a digest, else DamagedMaps."""
+
+    open: Callable[[RangeReader, Options, Maps | None], MappedFile]
+    check: Callable[[bytes, str], object]
+
+
+@dataclass(frozen=True)
 class Format:
     """`magic` are the first bytes of its files, `endings` those of their names where the bytes do not speak.
     `options` are those that it knows, each with a word on it. `infer`, of formats whose files do not say what columns
-    they have, gives them from a file's rows; `merge` those of several files. They stand in the option `schema`."""
+    they have, gives them from a file's rows; `merge` those of several files. They stand in the option `schema`.
+    `page_maps`, of formats with pages, is what can be recorded of where they lie."""
 
     open: Callable[[RangeReader, Options], SourceFile]
     magic: bytes = b""
@@ -33,11 +44,12 @@ class Format:
     options: Mapping[str, str] | None = None
     infer: Callable[[RangeReader, Options], pa.Schema] | None = None
     merge: Callable[[Sequence[pa.Schema]], pa.Schema] | None = None
+    page_maps: PageMaps | None = None
 
 
 PACKED = ("", ".gz", ".bz2", ".zst")  # text may be compressed: it is refused, or not, when it is opened
 FORMATS: dict[str, Format] = {
-    "parquet": Format(open_parquet, MAGIC),
+    "parquet": Format(open_parquet, MAGIC, page_maps=PageMaps(open_parquet, check_parquet_maps)),
     "avro": Format(open_avro, AVRO_MAGIC),
     "orc": Format(open_orc, ORC_MAGIC),
     "sequence": Format(open_sequence, SEQUENCE_MAGIC, options=SEQUENCE_OPTIONS),
@@ -64,6 +76,26 @@ def open_source(reader: RangeReader, format: str, options: Options | None = None
     if found is None:
         raise UnsupportedFormat(f"no format {format!r}; supported: {', '.join(FORMATS)}", name_of(reader))
     return found.open(reader, options or {})
+
+
+def open_mapped(
+    reader: RangeReader, format: str, options: Options | None = None, maps: Maps | None = None
+) -> MappedFile:
+    """As `open_source`, of a format with page maps; `maps` gives those recorded, after the metadata was read.
+    DamagedMaps where they are not what `export_maps` gave for this file."""
+    return _page_maps(format).open(reader, options or {}, maps)
+
+
+def check_maps(format: str, maps: bytes, digest: str) -> None:
+    """DamagedMaps unless recorded page maps are whole, and of the file with this digest."""
+    _page_maps(format).check(maps, digest)
+
+
+def _page_maps(format: str) -> PageMaps:
+    found = FORMATS[format].page_maps
+    if found is None:
+        raise UnsupportedFormat(f"format {format} has no page maps", "recorded page maps")
+    return found
 
 
 def check_options(format: str, options: Options) -> None:

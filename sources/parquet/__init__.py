@@ -12,6 +12,6 @@ arrow_types  the Arrow schema and the footer templates; `scan` the rows of one r
 """
 
 from sources.parquet.reader import ParquetFile, open_parquet
-from sources.parquet.recorded import DamagedMaps
+from sources.parquet.recorded import DamagedMaps, check_maps
 
-__all__ = ["DamagedMaps", "ParquetFile", "open_parquet"]
+__all__ = ["DamagedMaps", "ParquetFile", "check_maps", "open_parquet"]

@@ -19,6 +19,7 @@ from sources.ranges import HeldRange, PlainReader
 TOGETHER = 64 << 20  # bytes asked for, and held, at once in a fetch of many rows
 FEW = 8  # rows wanted of a page, up to which they are taken out of it one by one
 MAP_BYTES = 100  # of an entry that says that there is no map
+EXPORTED_TOGETHER = 256  # columns of row groups whose page headers are walked in step: of each up to 64 KB at a time
 
 
 class Layout:
@@ -146,7 +147,8 @@ class Layout:
                 refused = any(group.chunks[leaf.ordinal].refusal for leaf in column.leaves)
                 if group.rows and not refused:
                     chunks.append((column, self.places(path, ordinal, column)))
-        self._map(reader, chunks)
+        for begin in range(0, len(chunks), EXPORTED_TOGETHER):
+            self._map(reader, chunks[begin : begin + EXPORTED_TOGETHER])
         return dump(self._maps, digest)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from sources.contract import Options, Split
+from sources.contract import Maps, Options, Split
 from sources.errors import DamagedSource, UnsupportedFormat
 from sources.ordinals import as_asked, distinct_rows, without_columns
 from sources.parquet.arrow_types import ArrowTypes
@@ -14,7 +14,7 @@ from sources.parquet.pick import PickRead
 from sources.parquet.pieces import Pieces
 from sources.parquet.plan import Layout, together
 from sources.parquet.reads import Rows
-from sources.parquet.recorded import Recorded
+from sources.parquet.recorded import Recorded, numbers_of
 from sources.parquet.scan import scan_group
 from sources.parquet.schema import Column
 from sources.parquet.thrift import ThriftError
@@ -27,9 +27,9 @@ ENDING = 8  # bytes: footer length, magic
 INT32_MAX = (1 << 31) - 1
 
 
-def open_parquet(reader: PlainReader, _options: Options | None = None, maps: bytes | None = None) -> "ParquetFile":
-    """Reads the footer: one read where it lies in the last 64 KB, else two. `maps`: what `ParquetFile.export_maps` gave
-    for this file; `DamagedMaps` where that is not what it was."""
+def open_parquet(reader: PlainReader, _options: Options | None = None, maps: Maps | None = None) -> "ParquetFile":
+    """Reads the footer: one read where it lies in the last 64 KB, else two. `maps` is asked for what
+    `ParquetFile.export_maps` gave for this file; `DamagedMaps` where that is not what it was."""
     path, size = name_of(reader), size_of(reader)
     if size < len(MAGIC) + ENDING:
         raise DamagedSource(f"{size} bytes are too few for a Parquet file", path, 0)
@@ -51,7 +51,7 @@ def open_parquet(reader: PlainReader, _options: Options | None = None, maps: byt
         raise DamagedSource(f"the footer cannot be read: {error}", path, start) from error
     digest = hashlib.blake2b(body, digest_size=16).hexdigest()
     held = _index_in(tail, size - len(tail), start, footer)
-    layout = Layout(footer, types, size, held, Recorded(maps, digest) if maps is not None else None)
+    layout = Layout(footer, types, size, held, Recorded(maps(), digest) if maps else None)
     return ParquetFile(footer, types, size, digest, layout)
 
 
@@ -171,6 +171,11 @@ class ParquetFile:
     def export_maps(self, reader: PlainReader) -> bytes:
         """The page maps of the whole file, for `open_parquet`: what `--page-maps` records."""
         return self._layout.export(reader, name_of(reader), self._digest)
+
+    def has_maps(self, reader: PlainReader, maps: bytes) -> bool:
+        """Whether recorded page maps are those of the file. `DamagedMaps` where they are of another."""
+        recorded, found = numbers_of(maps, self._digest), numbers_of(self.export_maps(reader), self._digest)
+        return np.array_equal(recorded, found)
 
     def _columns(self, names: Sequence[str], path: str) -> list[Column]:
         asked = []

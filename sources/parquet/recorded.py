@@ -51,19 +51,29 @@ def _of_chunk(key: Key, pages: PageMap | None) -> tuple[int, ...]:
     return (*key, len(pages.offsets), *(pages.dictionary or (0, 0)), pages.needs_dictionary is not None)
 
 
+def check_maps(data: bytes, digest: str) -> None:
+    """`DamagedMaps` unless `data` is whole and was made of the file with this footer digest."""
+    body = data[len(MAGIC) + CHECKSUM_BYTES :]
+    if data[: len(MAGIC)] != MAGIC:
+        raise DamagedMaps(f"page maps begin with {data[:4]!r}, those of this version with {MAGIC!r}")
+    if isal_zlib.crc32(body).to_bytes(CHECKSUM_BYTES, "little") != data[len(MAGIC) : len(MAGIC) + CHECKSUM_BYTES]:
+        raise DamagedMaps("page maps do not fit their checksum")
+    if body[:DIGEST_BYTES] != bytes.fromhex(digest):
+        raise DamagedMaps(f"page maps of the file with footer {body[:DIGEST_BYTES].hex()}, this one has {digest}")
+
+
+def numbers_of(data: bytes, digest: str) -> NDArray[np.int64]:
+    """What `dump` wrote for the file with this footer digest; `DamagedMaps` where it is not that."""
+    check_maps(data, digest)
+    return np.frombuffer(isal_zlib.decompress(data[NUMBERS_AT:]), "<i8").astype(np.int64)
+
+
 class Recorded:
     """What `dump` wrote. A map is made of it when it is asked for."""
 
     def __init__(self, data: bytes, digest: str) -> None:
-        """`DamagedMaps` unless `data` is whole and was made of the file with this footer digest."""
-        body = data[len(MAGIC) + CHECKSUM_BYTES :]
-        if data[: len(MAGIC)] != MAGIC:
-            raise DamagedMaps(f"page maps begin with {data[:4]!r}, those of this version with {MAGIC!r}")
-        if isal_zlib.crc32(body).to_bytes(CHECKSUM_BYTES, "little") != data[len(MAGIC) : len(MAGIC) + CHECKSUM_BYTES]:
-            raise DamagedMaps("page maps do not fit their checksum")
-        if body[:DIGEST_BYTES] != bytes.fromhex(digest):
-            raise DamagedMaps(f"page maps of the file with footer {body[:DIGEST_BYTES].hex()}, this one has {digest}")
-        numbers = np.frombuffer(isal_zlib.decompress(data[NUMBERS_AT:]), "<i8").astype(np.int64)
+        """`DamagedMaps` as `check_maps`."""
+        numbers = numbers_of(data, digest)
         count = int(numbers[0])
         chunks = numbers[1 : 1 + OF_A_CHUNK * count].reshape(OF_A_CHUNK, count)
         self._pages = numbers[1 + OF_A_CHUNK * count :].reshape(OF_A_PAGE, -1).copy()

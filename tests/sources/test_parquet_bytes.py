@@ -154,6 +154,6 @@ def test_recorded_maps_spare_the_walk_through_page_headers(big: Path) -> None:
     maps = open_parquet(reader).export_maps(reader)
     assert len(maps) < 4 << 10
     reader.forget()
-    source = open_parquet(reader, maps=maps)
+    source = open_parquet(reader, maps=lambda: maps)
     source.fetch(reader, [(3_141_592, 0)], source.schema.names)
     assert reader.rounds == 2  # the footer; the pages
