@@ -6,12 +6,13 @@ class BTreeError(Exception):
 
 
 class DamagedIndexFile(BTreeError):
-    """The bytes at `offset` of the index file `path` are not what the format says they must be."""
+    """The bytes at `offset` of the index file `path` are not what the format says they must be. `cure` says what to
+    do."""
 
-    def __init__(self, message: str, path: str, offset: int) -> None:
+    def __init__(self, message: str, path: str, offset: int, cure: str = "rebuild the index from its source") -> None:
         self.path = path
         self.offset = offset
-        super().__init__(f"{path} at byte {offset}: {message}; rebuild the index from its source")
+        super().__init__(f"{path} at byte {offset}: {message}; {cure}")
 
 
 class UnsortedKeys(BTreeError):

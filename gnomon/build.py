@@ -27,6 +27,10 @@ def build(
     schema: Annotated[str | None, typer.Option(help="Columns of text files: 'a bigint, b string'.")] = None,
     buckets: Annotated[int | None, typer.Option(help="Hash buckets; by default one for 500,000 rows.")] = None,
     flat: Annotated[bool | None, typer.Option("--flat", help="One set of buckets over all partitions.")] = None,
+    page_maps: Annotated[
+        bool,
+        typer.Option("--page-maps", help="Record where pages lie, now and in later builds: faster first fetches."),
+    ] = False,
     master: Annotated[str | None, typer.Option(help="Spark master URL; by default this machine.")] = None,
     adopt: Annotated[bool, typer.Option("--adopt", help="SOURCE is a copy: take over files of equal content.")] = False,
     anew: Annotated[bool, typer.Option("--anew", help="Index all files again: the cure of a damaged index.")] = False,
@@ -35,7 +39,7 @@ def build(
 ) -> None:
     """Index what the newest snapshot does not cover: new, changed and vanished files. Safe to run again."""
     options = parse_options(option or [], schema)
-    request = Request(key, include or [], buckets, flat, options)
+    request = Request(key, include or [], buckets, flat, options, page_maps)
     planned = plan(source, index, request, format, adopt, anew)  # before Spark starts
     if dry_run:
         check_rows(planned, request)
@@ -43,13 +47,15 @@ def build(
         return
     with spark_session(master) as spark:
         result = build_index(
-            spark, source, index, key, include or [], format, buckets, None, flat, adopt, anew, options
+            spark, source, index, key, include or [], format, buckets, None, flat, adopt, anew, options, page_maps
         )
     if json:
         print_json(result.to_json())
         return
     if result.adopted_files:
         say(f"adopted {result.adopted_files} files, which hold what was indexed")
+    if result.mapped_files:
+        say(f"recorded the page maps of {result.mapped_files} files, {megabytes(result.page_map_bytes)}")
     if not result.committed:
         say(f"nothing new: snapshot {result.snapshot} covers all {result.rows:,} rows of {source}")
     else:
@@ -78,7 +84,7 @@ def _show(planned: Plan, json: bool) -> None:
         return
     found = planned.difference
     moved = planned.view is not None and planned.view.spec.source != planned.root.location
-    if planned.view is not None and found.is_empty and not planned.adopted and not moved:
+    if planned.view is not None and found.is_empty and not (planned.adopted or planned.unmapped or moved):
         say(f"nothing to do: snapshot {planned.view.snapshot.number} covers {planned.root.location} as it is now")
         return
     for what, files in (("new", found.new), ("changed", found.changed)):
@@ -90,5 +96,11 @@ def _show(planned: Plan, json: bool) -> None:
         print(f"moved     the source, to {planned.root.location}")
     for path in planned.adopted:
         print(f"adopted   {path}")
+    for file in planned.unmapped:
+        print(f"unmapped  {file.path}")
+    maps = f"page maps of {len(planned.unmapped)} would be recorded; " if planned.unmapped else ""
     size = megabytes(sum(info.size for info in found.to_index))
-    say(f"{len(found.to_index)} files of {size} would be indexed, {len(found.vanished)} dropped; nothing was written")
+    say(
+        f"{len(found.to_index)} files of {size} would be indexed, {len(found.vanished)} dropped; {maps}"
+        "nothing was written"
+    )

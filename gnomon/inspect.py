@@ -40,6 +40,7 @@ def describe(index: Index) -> dict[str, Any]:
         by_bucket[file.bucket] += file.entries
     covered, partitions = coverage(index)
     plain = plain_table(storage_at(index.location), view)
+    maps = [file.page_maps for file in view.covered.values() if file.page_maps is not None]
     return {
         "index": index.location,
         "snapshot": view.snapshot.number,
@@ -52,6 +53,7 @@ def describe(index: Index) -> dict[str, Any]:
         "segments": len(view.segments),
         "index_files": len(files),
         "index_bytes": sum(file.size for file in files),
+        "page_maps": {"recorded": spec.page_maps, "files": len(maps), "bytes": sum(one.length for one in maps)},
         "buckets": spec.buckets,
         "entries_by_bucket": [by_bucket[bucket] for bucket in range(spec.buckets)],
         "skew": skew([by_bucket[bucket] for bucket in range(spec.buckets)]),
@@ -136,6 +138,10 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         f"coverage   {covered}",
         f"as table   {plain_text(facts['plain_table'])}",
     ]
+    maps = facts["page_maps"]
+    if maps["recorded"]:
+        of = f"{maps['files']:,} of {source['files']:,} source files"
+        lines.insert(6, f"page maps  {megabytes(maps['bytes'])}, of {of}")
     if facts["include"]:
         lines.insert(4, f"included   {', '.join(map(_column_text, facts['include']))}")
     partitions = facts["coverage_by_partition"].items()

@@ -44,6 +44,7 @@ def as_text(report: Report) -> list[str]:
     lines.append(
         f"snapshot {number}: {found}; read {report.index_files:,} index files ({megabytes(report.bytes)}) of "
         f"{report.entries:,} entries, compared {report.rows_compared:,} rows of {report.source_files:,} source files"
+        + (f", read the page maps of {report.page_maps:,}" if report.page_maps else "")
     )
     return lines
 

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from indexer.files import Described, check_unchanged, columns_of, describe, with_rows
 from indexer.infer import infer_schema
+from indexer.page_maps import write_maps
 from indexer.plan import Plan, plan
 from indexer.scan import is_for_spark, scan
 from indexer.specs import Request, check_types, new_spec
@@ -19,7 +20,8 @@ from shadow.coverage import Diff, SourceRoot
 from shadow.fold import publish_build
 from shadow.probe import probe
 from shadow.publish import Changes, new_segment_id
-from shadow.segments import IndexFileEntry
+from shadow.record import record
+from shadow.segments import IndexFileEntry, PageMapsEntry
 from shadow.snapshots import Snapshot
 from shadow.spec import IndexSpec
 from shadow.spec_file import put_back
@@ -30,7 +32,8 @@ from shadow.verify import verify_sample
 @dataclass(frozen=True)
 class BuildResult:
     """What a build did. Bytes are of index files written, of the source files indexed, and of
-    their indexed columns, which are what the scan reads."""
+    their indexed columns, which are what the scan reads. `mapped_files` are those of which page maps were recorded,
+    `page_map_bytes` so many."""
 
     snapshot: int
     committed: bool
@@ -46,6 +49,8 @@ class BuildResult:
     buckets: int
     seconds: float
     adopted_files: int = 0
+    mapped_files: int = 0
+    page_map_bytes: int = 0
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -64,6 +69,7 @@ def build(
     adopt: bool = False,
     anew: bool = False,
     options: Mapping[str, str] | None = None,
+    page_maps: bool = False,
 ) -> BuildResult:
     """Index the files of `source` that the newest snapshot of `index` does not cover, and drop those that are gone.
 
@@ -71,18 +77,38 @@ def build(
     files written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the
     dedup load that appended the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a
     commit of its own (`shadow.adopt`); `anew` indexes all files, whatever the index holds, which is the cure of a
-    damaged one (`shadow.anew`). Errors: those of `shadow.errors`."""
-    request = Request(keys, include, buckets, flat, options or {})
+    damaged one (`shadow.anew`); `page_maps` records those of all files, and makes later builds do so (Parquet only):
+    of files that are indexed already in a commit of its own (`shadow.record`). Errors: those of `shadow.errors`."""
+    request = Request(keys, include, buckets, flat, options or {}, page_maps)
     planned = plan(source, index, request, format, adopt, anew)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
     adopted = 0
+    done: list[PageMapsEntry] = []
     with as_raised():
         if adopt and planned.view is not None:
             check_types(planned.view.spec, _described(spark, planned, request)[0])  # before anything is committed
             adopted = adopt_source(planned.storage, planned.root)[1]
             planned = plan(source, index, request, format)
-        return replace(_update(spark, planned, request, batch), adopted_files=adopted)
+        if page_maps and planned.view is not None and (planned.unmapped or not planned.view.spec.page_maps):
+            done = _record(spark, planned, planned.view.spec)
+            planned = plan(source, index, replace(request, page_maps=False), format)
+        result = _update(spark, planned, request, batch)
+    return replace(
+        result,
+        adopted_files=adopted,
+        mapped_files=result.mapped_files + len(done),
+        page_map_bytes=result.page_map_bytes + sum(one.length for one in done),
+    )
+
+
+def _record(spark: SparkSession, planned: Plan, spec: IndexSpec) -> list[PageMapsEntry]:
+    """Record the page maps of files that are indexed already."""
+    storage, files = planned.storage, planned.unmapped
+    probe(storage)
+    made = write_maps(spark, planned.root.storage.root, storage.root, spec, new_segment_id(), files)
+    record(storage, {file: made[file.path] for file in files})
+    return list(made.values())
 
 
 def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | None) -> BuildResult:
@@ -92,12 +118,14 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
         return _result(view.snapshot, difference, [], [], view.spec, False, begin)
     described, schema = _described(spark, planned, request)
     spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, described)
-    spec = replace(spec, schema=schema)
+    spec = replace(spec, schema=schema, page_maps=spec.page_maps or request.page_maps)
     check_types(spec, described)
     probe(storage)
 
     segment = new_segment_id()
     written, described = _index(spark, storage, root, spec, segment, described)
+    if spec.page_maps:
+        described = _with_maps(spark, storage, root, spec, segment, described)
     check_unchanged(root, described)
     verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
     changes = Changes(
@@ -156,6 +184,19 @@ def _index(
     return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: one.entry.path)
 
 
+def _with_maps(
+    spark: SparkSession,
+    storage: Storage,
+    root: SourceRoot,
+    spec: IndexSpec,
+    segment: str,
+    described: Sequence[Described],
+) -> list[Described]:
+    """The source files, their page maps written; those without rows have none."""
+    made = write_maps(spark, root.storage.root, storage.root, spec, segment, [one.entry for one in described])
+    return [replace(one, entry=replace(one.entry, page_maps=made.get(one.entry.path))) for one in described]
+
+
 def _result(
     snapshot: Snapshot,
     difference: Diff,
@@ -165,6 +206,7 @@ def _result(
     committed: bool,
     begin: float,
 ) -> BuildResult:
+    maps = [one.entry.page_maps for one in described if one.entry.page_maps is not None]
     return BuildResult(
         snapshot=snapshot.number,
         committed=committed,
@@ -179,4 +221,6 @@ def _result(
         source_bytes_read=sum(one.scan_bytes for one in described),
         buckets=spec.buckets,
         seconds=round(time.perf_counter() - begin, 3),
+        mapped_files=len(maps),
+        page_map_bytes=sum(one.length for one in maps),
     )

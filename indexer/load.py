@@ -22,7 +22,7 @@ from indexer.tables import arrow_schema, source_types
 from indexer.tasks import open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.coverage import source_of
-from shadow.storage import ReadStats
+from shadow.fetch import FetchReads
 
 FILE, OFFSET, SUB_OFFSET = "__gnomon_file", "__gnomon_offset", "__gnomon_sub_offset"
 POINTER_FIELDS = [
@@ -142,10 +142,11 @@ def _fetch(
         root = source_of(index.spec).storage.root
         for batch in batches:
             for piece in _by_file(batch, index):
-                stats = ReadStats()
+                stats = FetchReads()
                 rows = drop_keys(piece.drop_columns([FILE, OFFSET, SUB_OFFSET]))
                 table = _read(index, piece, payload, stats)
                 counters.source_bytes.add(stats.bytes)
+                counters.index_bytes.add(stats.page_maps.bytes)
                 given = [c.cast(field.type) for c, field in zip(rows.columns, target, strict=False)]
                 kinds = zip(schema[len(given) :], target.types[len(given) :], table.columns, strict=True)
                 at, path = piece.column(OFFSET), f"{root}/{piece.column(FILE)[0]}"
@@ -158,7 +159,7 @@ def _fetch(
     return fetch
 
 
-def _read(index: Index, piece: pa.RecordBatch, payload: list[str], stats: ReadStats) -> pa.Table:
+def _read(index: Index, piece: pa.RecordBatch, payload: list[str], stats: FetchReads) -> pa.Table:
     path = piece.column(FILE)[0].as_py()
     if path is None:  # a left join's row without a match
         return pa.table({name: pa.nulls(piece.num_rows) for name in payload})

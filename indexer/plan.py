@@ -13,6 +13,7 @@ from shadow.adopt import Adoption, adoption
 from shadow.anew import newest_number, spec_on_record
 from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root
 from shadow.errors import IndexNotFound, StorageError, UnknownColumn, UsageError
+from shadow.page_maps import check_format, without_maps
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec
 from shadow.spec_file import read_spec
@@ -29,7 +30,8 @@ class Plan:
     from what the index covers; those that are `adopted` do not. `options` say how the files are read; `spec` is what
     the index is of, where that is known.
 
-    Of a build `anew` there is no view and all files are new; `newest` is the number of the snapshot that it follows."""
+    `unmapped` are the files covered as they are of which page maps were asked for, and are missing or damaged. Of a
+    build `anew` there is no view and all files are new; `newest` is the number of the snapshot that it follows."""
 
     storage: Storage
     root: SourceRoot
@@ -41,6 +43,7 @@ class Plan:
     options: Mapping[str, str]
     spec: IndexSpec | None
     newest: int | None = None
+    unmapped: Sequence[SourceFileEntry] = ()
 
     def to_json(self) -> dict[str, Any]:
         """What `gnomon build --dry-run --json` prints."""
@@ -52,6 +55,7 @@ class Plan:
             "changed": [{"path": info.path, "size": info.size} for info in self.difference.changed],
             "vanished": list(self.difference.vanished),
             "adopted": sorted(self.adopted),
+            "unmapped": [file.path for file in self.unmapped],
         }
 
 
@@ -74,6 +78,8 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
     format_name = format if format != "auto" else spec.format if spec else detect_format(root, files)
     options = dict(request.options or (spec.options if spec else {}))
     check_options(format_name, options)
+    if request.page_maps:
+        check_format(format_name)
     if spec is None and not _is_inferred(format_name, options):
         _check_new(root, request, format_name, partitions, files, lambda _: options)
     elif spec is not None:
@@ -81,7 +87,15 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
         check_request(there, request, root, format_name, partitions, storage.root)
     found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
     difference = diff(files, found.applied_to(view.segments) if view else ())
-    return Plan(storage, root, view, format_name, partitions, found.adopted, difference, options, spec, newest or None)
+    unmapped = _unmapped(storage, view, difference) if request.page_maps and view else []
+    return Plan(
+        storage, root, view, format_name, partitions, found.adopted, difference, options, spec, newest or None, unmapped
+    )
+
+
+def _unmapped(storage: Storage, view: View, difference: Diff) -> list[SourceFileEntry]:
+    gone = {info.path for info in difference.changed}.union(difference.vanished)
+    return without_maps(storage, view.spec.format, [file for path, file in view.covered.items() if path not in gone])
 
 
 def check_rows(planned: Plan, request: Request) -> None:

@@ -75,7 +75,7 @@ def _by_sources(
     folders = _folder_ordinals(spec, described)
     pieces = [(file, split) for file, one in enumerate(described) for split in one.splits]
     weights = [described[file].scan_bytes // len(described[file].splits) for file, _ in pieces]
-    shares = _shares(weights, spark.sparkContext.defaultParallelism)
+    shares = shares_of(weights, spark.sparkContext.defaultParallelism)
     files = [one.entry.info for one in described]
     behind = len(folders_of(spec, described))
     tail = [FOLDER, FILE, ROW, SUB, SIZE]
@@ -141,7 +141,7 @@ def _check_text(array: pa.Array, name: str, offsets: pa.Array, path: str) -> Non
         raise
 
 
-def _shares(sizes: Sequence[int], cores: int) -> list[list[int]]:
+def shares_of(sizes: Sequence[int], cores: int) -> list[list[int]]:
     """The ordinals of files for each task: the largest first, each to the task that has least."""
     tasks = [(0, task) for task in range(max(1, min(len(sizes), max(4 * cores, len(sizes) // 64), MOST_TASKS)))]
     shares: list[list[int]] = [[] for _ in tasks]

@@ -20,13 +20,15 @@ RESERVED = ("_metadata", "__gnomon")
 @dataclass(frozen=True)
 class Request:
     """What a build was asked for; `buckets` None means: as many as there are, or as the rows ask for; `flat` None: as
-    the index is, or not; no `options` of the format: those of the index, or none."""
+    the index is, or not; no `options` of the format: those of the index, or none; no `page_maps`: as the index has
+    it, or none."""
 
     keys: Sequence[str]
     include: Sequence[str]
     buckets: int | None
     flat: bool | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    page_maps: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -72,6 +74,7 @@ def new_spec(
         flat=bool(request.flat),
         options=ordered(request.options),
         schema=schema,
+        page_maps=request.page_maps,
     )
     check_columns(spec)
     return spec

@@ -145,6 +145,8 @@ def _explain(stats: FetchStats) -> dict[str, Any]:
             "files": stats.source_files,
             "reads": source.reads,
             "bytes": source.bytes,
+            "page_map_reads": source.page_maps.reads,
+            "page_map_bytes": source.page_maps.bytes,
             "microseconds": stats.fetch_us,
         },
     }

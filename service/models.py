@@ -20,8 +20,10 @@ class SourceCost(BaseModel):
     """What reading the rows from the source cost."""
 
     files: int
-    reads: int
+    reads: int = Field(description="of source files")
     bytes: int
+    page_map_reads: int = Field(description="of page maps recorded in the index, beside `reads`")
+    page_map_bytes: int
     microseconds: int
 
 

@@ -12,6 +12,7 @@
 - `stored_files` files that a snapshot names, put and read in ranges
 - `index_files`  index files, written and opened
 - `filter_files` key filters beside them, and when a look-up consults one
+- `page_maps`    where the pages of source files lie, recorded; read when a file is first fetched from
 - `key_forms`    keys as they are given and shown, where the source's type is not the index's
 - `lookup`       key to pointers
 - `fetch`        pointers to rows
@@ -19,6 +20,8 @@
 - `caches`       what stays in memory
 - `index`        all of it behind `open_index`
 - `publish`      the commit of a build; `probe` asks the store whether it is safe
+- `record`       page maps of files that are indexed already
+- `relist`       the lists of segments written again (`record`, `adopt`)
 - `rebase`       what of a build is left when others committed meanwhile
 - `merge`        the entries that count of several index files, sorted, by bucket
 - `compact`      many segments into one; another number of buckets

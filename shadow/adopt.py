@@ -14,23 +14,17 @@ from dataclasses import dataclass, replace
 from btree import BTreeReader
 from shadow.coverage import SourceRoot
 from shadow.errors import StorageError, UsageError
-from shadow.fetch import Fetcher, Located
+from shadow.fetch import Fetcher, FetchReads, Located
 from shadow.fingerprint import difference
 from shadow.index_files import pointer_of
 from shadow.lookup import Hit
 from shadow.probe import probe
 from shadow.publish import ATTEMPTS, new_segment_id, put_snapshot, wait
 from shadow.rebase import ConcurrentCommit
-from shadow.segments import (
-    Segment,
-    SegmentRef,
-    SourceFileEntry,
-    read_segment,
-    rows_by_partition,
-    write_segment,
-)
+from shadow.relist import relist
+from shadow.segments import Segment, SourceFileEntry, rows_by_partition
 from shadow.snapshots import Snapshot, utc_now
-from shadow.storage import FileInfo, ReadStats, Storage
+from shadow.storage import FileInfo, Storage
 from shadow.view import View, open_view
 from sources import SourceError, open_source
 
@@ -121,7 +115,7 @@ def _of_other_rows(
                 file = files.get(pointer.data_filename)
                 if file is not None and file.path in segment.live and file.path not in found:
                     try:
-                        fetcher.table(file, [Located(Hit(pointer, file, ()), key)], [], ReadStats())
+                        fetcher.table(file, [Located(Hit(pointer, file, ()), key)], [], FetchReads())
                     except SourceError:
                         found.add(file.path)
     return found
@@ -146,20 +140,12 @@ def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
 
 def _next(storage: Storage, view: View, root: SourceRoot, found: Adoption) -> Snapshot:
     """The snapshot in which the files are adopted; the lists of its segments are written and read back."""
-    refs: list[SegmentRef] = []
     after = found.applied_to(view.segments)
-    for before, segment, ref in zip(view.segments, after, view.snapshot.segments, strict=True):
-        if not segment.live:
-            continue
-        if segment.source_files != before.source_files:
-            ref = write_segment(storage, replace(segment, id=new_segment_id()))
-            read_segment(storage, ref)
-        refs.append(replace(ref, dead=tuple(sorted(segment.dead))))
     return replace(
         view.snapshot,
         number=view.snapshot.number + 1,
         operation="adopt",
-        segments=tuple(refs),
+        segments=relist(storage, view, after),
         partitions=rows_by_partition(after),
         spec=replace(view.spec, source=root.location),
         committed_at=utc_now(),

@@ -4,8 +4,9 @@ A partition column's value is that of the folder, as text, also where the files 
 so, too); a column that a file does not have is null in its rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +17,13 @@ from shadow.caches import ByteCache
 from shadow.errors import FileChanged, StalePointer
 from shadow.fingerprint import difference
 from shadow.lookup import Hit
+from shadow.page_maps import damaged, read_page_maps
 from shadow.partitions import partition_values
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import OpenFile, ReadStats, Storage
 from shadow.values import python_values
-from sources import SourceFile, open_source
+from sources import DamagedMaps, SourceFile, open_mapped, open_source
 
 REINDEX = "run gnomon build again"
 TOUCH = "its size and time are the same, so touch it and run gnomon build again"
@@ -35,16 +37,24 @@ class Located:
     key: Key
 
 
+@dataclass
+class FetchReads(ReadStats):
+    """Reads of source files; `page_maps` are those of their recorded page maps, which lie in the index."""
+
+    page_maps: ReadStats = field(default_factory=ReadStats)
+
+
 class Fetcher:
     """Reads rows of one source. Parsed file metadata is kept in a cache bounded by bytes; files are opened for each
-    fetch, so that a changed one is noticed."""
+    fetch, so that a changed one is noticed. Recorded page maps are read from `index`; without it they are not used."""
 
-    def __init__(self, storage: Storage, spec: IndexSpec, cache_bytes: int) -> None:
+    def __init__(self, storage: Storage, spec: IndexSpec, cache_bytes: int, index: Storage | None = None) -> None:
         self._storage = storage
         self._spec = spec
+        self._index = index
         self._sources: ByteCache[SourceFile] = ByteCache(cache_bytes)
 
-    def rows(self, wanted: Sequence[Located], columns: Sequence[str], stats: ReadStats) -> list[dict[str, Any]]:
+    def rows(self, wanted: Sequence[Located], columns: Sequence[str], stats: FetchReads) -> list[dict[str, Any]]:
         """The rows, one for each of `wanted` and in its order; each file is opened once."""
         by_file: dict[SourceFileEntry, list[int]] = {}
         for place, located in enumerate(wanted):
@@ -63,16 +73,16 @@ class Fetcher:
         return answer
 
     def table(
-        self, file: SourceFileEntry, wanted: Sequence[Located], columns: Sequence[str], stats: ReadStats
+        self, file: SourceFileEntry, wanted: Sequence[Located], columns: Sequence[str], stats: FetchReads
     ) -> pa.Table:
         """The rows that lie in one file, one for each of `wanted`, with the columns in the order asked."""
         return self._complete(self._checked(file, wanted, columns, stats), file.partition, columns, len(wanted))
 
     def _checked(
-        self, file: SourceFileEntry, wanted: Sequence[Located], columns: Sequence[str], stats: ReadStats
+        self, file: SourceFileEntry, wanted: Sequence[Located], columns: Sequence[str], stats: FetchReads
     ) -> pa.Table:
         """Rows of one file with the columns that it has, and with its keys, which were compared."""
-        with self._open(file, stats) as reader, self._source(file, reader) as source:
+        with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
             keys = [key.name for key in self._spec.stored_keys]
             there = set(source.schema.names) - set(self._spec.partitions)
             needed = [name for name in dict.fromkeys([*columns, *keys]) if name in there]
@@ -85,12 +95,22 @@ class Fetcher:
 
     def metadata(self, file: SourceFileEntry) -> SourceFile:
         """What a source file says of itself."""
-        with self._open(file, ReadStats()) as reader, self._source(file, reader) as source:
+        stats = FetchReads()
+        with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
             return source
+
+    def has_maps(self, file: SourceFileEntry, maps: bytes) -> bool:
+        """Whether recorded page maps of a source file are those that it gives now."""
+        with self._open(file, FetchReads()) as reader:
+            found = open_mapped(reader, self._spec.format, self._spec.read_options)
+            if found.digest != file.digest:
+                raise StalePointer(f"the file is not the one that was indexed; {TOUCH}", reader.name)
+            return found.has_maps(reader, maps)
 
     def scan(self, file: SourceFileEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows of a source file: those of the columns that it has, then offset, sub-offset and size."""
-        with self._open(file, ReadStats()) as reader, self._source(file, reader) as source:
+        stats = FetchReads()
+        with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
             there = set(source.schema.names) - set(self._spec.partitions)
             yield from source.scan(reader, [name for name in columns if name in there])
 
@@ -114,13 +134,28 @@ class Fetcher:
                 raise FileChanged(found.name, how, found.size)
 
     @contextmanager
-    def _source(self, file: SourceFileEntry, reader: OpenFile) -> Iterator[SourceFile]:
+    def _source(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads) -> Iterator[SourceFile]:
         """The file, its metadata read. Metadata of another digest is of another file: size and time may be forged."""
         key = (*file.info, file.digest)
-        with self._sources.use(key, lambda: open_source(reader, self._spec.format, self._spec.read_options)) as source:
+        with self._sources.use(key, lambda: self._opened(file, reader, stats)) as source:
             if source.digest != file.digest:
                 raise StalePointer(f"the file is not the one that was indexed; {TOUCH}", reader.name)
             yield source
+
+    def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads) -> SourceFile:
+        """The file's metadata, and at the same time its page maps where they were recorded."""
+        index, entry, options = self._index, file.page_maps, self._spec.read_options
+        if index is None or entry is None:
+            return open_source(reader, self._spec.format, options)
+        with ThreadPoolExecutor(1) as pool:
+            maps = pool.submit(read_page_maps, index, entry, stats.page_maps)
+            try:
+                return open_mapped(reader, self._spec.format, options, maps.result)
+            except DamagedMaps as error:
+                found = open_source(reader, self._spec.format, options)
+                if found.digest == file.digest:
+                    raise damaged(index, entry, error) from None
+                return found  # another file than the one indexed, which is the answer
 
     def _check_keys(self, table: pa.Table, wanted: Sequence[Located], where: str) -> None:
         """Compare the keys of the rows that were read with the keys asked for, both in stored form."""

@@ -12,12 +12,12 @@ from btree.keys import Key
 from btree.reader import LookupStats
 from shadow.coverage import Diff, SourceRoot, diff, source_of
 from shadow.errors import IndexFileGone, UnknownColumn
-from shadow.fetch import Fetcher, Located
+from shadow.fetch import Fetcher, FetchReads, Located
 from shadow.lookup import Hit, Lookup, Wanted, parse_key
 from shadow.partitions import check_where
 from shadow.snapshots import read_snapshot, snapshot_files
 from shadow.spec import IndexSpec
-from shadow.storage import FileInfo, ReadStats, Storage, storage_at
+from shadow.storage import FileInfo, Storage, storage_at
 from shadow.view import View, open_view
 from sources import Pointer
 
@@ -26,11 +26,12 @@ CACHE_BYTES = 256 * 1024 * 1024  # memory for the index (upper nodes and key fil
 
 @dataclass
 class FetchStats:
-    """What an answer cost: the index look-up, the reads of the source, microseconds of each, source files touched."""
+    """What an answer cost: the index look-up, the reads of the source (and of its page maps), microseconds of each,
+    source files touched."""
 
     snapshot: int = 0
     index: LookupStats = field(default_factory=LookupStats)
-    source: ReadStats = field(default_factory=ReadStats)
+    source: FetchReads = field(default_factory=FetchReads)
     source_files: int = 0
     lookup_us: int = 0
     fetch_us: int = 0
@@ -61,9 +62,16 @@ class Index:
     `shadow.errors` when index or source are damaged or gone."""
 
     def __init__(
-        self, storage: Storage, view: View, pinned: bool, cache_bytes: int = CACHE_BYTES, filters: bool = True
+        self,
+        storage: Storage,
+        view: View,
+        pinned: bool,
+        cache_bytes: int = CACHE_BYTES,
+        filters: bool = True,
+        page_maps: bool = True,
     ) -> None:
         self._storage = storage
+        self._maps = storage if page_maps else None
         self._pinned = pinned
         self._cache_bytes = cache_bytes // 2
         self._lookup = Lookup(storage, self._cache_bytes, filters)
@@ -72,7 +80,7 @@ class Index:
 
     def _opened(self, view: View) -> _State:
         source = source_of(view.spec)
-        return _State(view, source, Fetcher(source.storage, view.spec, self._cache_bytes))
+        return _State(view, source, Fetcher(source.storage, view.spec, self._cache_bytes, self._maps))
 
     @property
     def spec(self) -> IndexSpec:
@@ -156,6 +164,24 @@ class Index:
         """The first `limit` rows of each key, in the order asked, and how many it has. No more rows are read."""
         stats = stats if stats is not None else FetchStats()
         state, wanted, found = self._find(keys, where, stats)
+        try:
+            return self._answers(state, wanted, found, columns, limit, stats)
+        except IndexFileGone:  # page maps, vacuumed since
+            if not self._moved_from(state.view):
+                raise
+        state, wanted, found = self._find(keys, where, stats)
+        return self._answers(state, wanted, found, columns, limit, stats)
+
+    def _answers(
+        self,
+        state: _State,
+        wanted: Sequence[Wanted],
+        found: Sequence[Sequence[Hit]],
+        columns: Sequence[str] | None,
+        limit: int | None,
+        stats: FetchStats,
+    ) -> list[Answer]:
+        """The rows that the hits of each key lead to."""
         begin = time.perf_counter_ns()
         chosen = [hits[:limit] for hits in found]
         located = [Located(hit, key.stored) for key, hits in zip(wanted, chosen, strict=True) for hit in hits]
@@ -177,7 +203,7 @@ class Index:
         pointers: Sequence[tuple[int, int]],
         keys: Sequence[Key],
         columns: Sequence[str],
-        stats: ReadStats,
+        stats: FetchReads,
     ) -> pa.Table:
         """Rows of one source file: at each (data_offset, data_sub_offset) the row that must hold the key (in stored
         form) beside it."""
@@ -224,16 +250,20 @@ class Index:
         try:
             wanted, found = self._find_in(state.view, keys, where, stats)
         except IndexFileGone:  # vacuumed since: the newest snapshot does not need it
-            if self._pinned:
-                read_snapshot(self._storage, state.view.snapshot.number)  # SnapshotNotFound, if that is why
-            self.refresh()
-            if self._state.view is state.view:
+            if not self._moved_from(state.view):
                 raise
             state = self._state
             wanted, found = self._find_in(state.view, keys, where, stats)
         stats.snapshot = state.view.snapshot.number
         stats.lookup_us += (time.perf_counter_ns() - begin) // 1000
         return state, wanted, found
+
+    def _moved_from(self, view: View) -> bool:
+        """Whether there is a newer snapshot than one of which a file is gone."""
+        if self._pinned:
+            read_snapshot(self._storage, view.snapshot.number)  # SnapshotNotFound, if that is why
+        self.refresh()
+        return self._state.view is not view
 
     def _find_in(
         self, view: View, keys: Sequence[object], where: Mapping[str, object] | None, stats: FetchStats
@@ -244,11 +274,15 @@ class Index:
 
 
 def open_index(
-    location: str, snapshot: int | None = None, cache_bytes: int = CACHE_BYTES, filters: bool = True
+    location: str,
+    snapshot: int | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    filters: bool = True,
+    page_maps: bool = True,
 ) -> Index:
     """Open the index at a path or URL, at its newest snapshot or at the one asked for. With `filters=False` key filters
-    are not read: the same answers, at more cost.
+    are not read, with `page_maps=False` recorded page maps are not: the same answers, at more cost.
 
     IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
     storage = storage_at(location)
-    return Index(storage, open_view(storage, snapshot), snapshot is not None, cache_bytes, filters)
+    return Index(storage, open_view(storage, snapshot), snapshot is not None, cache_bytes, filters, page_maps)

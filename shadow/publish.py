@@ -156,13 +156,14 @@ def _next(
     """The snapshot of these live segments on top of the newest."""
     parent = now.snapshot
     refs = {ref.id: ref for ref in (*(parent.segments if parent else ()), ours)}
+    page_maps = spec.page_maps or (parent is not None and parent.spec.page_maps)  # asked for meanwhile
     return Snapshot(
         number=(parent.number if parent else 0) + 1,
         operation=changes.operation,
         segments=tuple(replace(refs[segment.id], dead=tuple(sorted(segment.dead))) for segment in after),
         partitions=rows_by_partition(after),
         columns=columns_after(base, now, changes),
-        spec=replace(spec, buckets=changes.buckets or spec.buckets),
+        spec=replace(spec, buckets=changes.buckets or spec.buckets, page_maps=page_maps),
         committed_at=utc_now(),
         batch=changes.batch,
         commit_id=ours.id,

@@ -7,13 +7,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from btree.keys import arrow_type, key_array
-from shadow.fetch import Fetcher, Located
+from shadow.fetch import Fetcher, FetchReads, Located
 from shadow.lookup import Hit
 from shadow.proof import FAILURES, HASHES, FolderProof, Hashes, Tally, row_hashes
 from shadow.report import Fault, Report, fault_of
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec
-from shadow.storage import ReadStats
 from sources.pointer import OFFSET, SUB_OFFSET
 
 POINTER_NUMBERS = 3  # columns at the end of a scan of a source
@@ -109,7 +108,7 @@ class ReadBack:
         """Fetch the sampled rows one by one: each pointer that leads astray is a fault."""
         for key, pointer in tally.sample:
             try:
-                self._fetcher.table(tally.file, [Located(Hit(pointer, tally.file, ()), key)], [], ReadStats())
+                self._fetcher.table(tally.file, [Located(Hit(pointer, tally.file, ()), key)], [], FetchReads())
                 self._report.rows_compared += 1
             except FAILURES as error:
                 found = fault_of(error, self._where(tally.file))

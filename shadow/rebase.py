@@ -150,13 +150,13 @@ def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool
 def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpec:
     """The spec to commit: ours, with the columns that others found meanwhile where files do not tell them.
     ConcurrentCommit when the newest snapshot is of another spec, or another number of buckets, than the index files
-    were written for: that of the base, or of a first build `spec`."""
+    were written for: that of the base, or of a first build `spec`. Whether page maps are recorded is no such thing."""
     if now.snapshot is None:
         if base.snapshot is not None:
             raise ConcurrentCommit(f"{where}: all snapshots were removed meanwhile; nothing was changed, run it again")
         return spec
     theirs = now.snapshot.spec
-    made_for = replace(base.snapshot.spec if base.snapshot else spec, schema=theirs.schema)
+    made_for = replace(base.snapshot.spec if base.snapshot else spec, schema=theirs.schema, page_maps=theirs.page_maps)
     differences = spec_differences(made_for, theirs)
     if differences:
         raise ConcurrentCommit(

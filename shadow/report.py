@@ -35,8 +35,9 @@ def fault_of(error: Exception, path: str) -> Fault:
 
 @dataclass
 class Report:
-    """Of one snapshot: what was looked at, and every fault. `rows_compared` were read back from the source, by pointer
-    or (of all) in a scan. `not_covered` are files of the source that are not indexed yet: no fault of the index."""
+    """Of one snapshot: what was looked at, and every fault. `page_maps` were read, each those of one source file;
+    `rows_compared` were read back from the source, by pointer or (of all) in a scan. `not_covered` are files of the
+    source that are not indexed yet: no fault of the index."""
 
     index: str
     snapshot: int | None = None
@@ -44,6 +45,7 @@ class Report:
     entries: int = 0
     bytes: int = 0
     source_files: int = 0
+    page_maps: int = 0
     rows_compared: int = 0
     faults: list[Fault] = field(default_factory=list)
     not_covered: list[str] = field(default_factory=list)
@@ -67,6 +69,7 @@ class Report:
             "entries": self.entries,
             "bytes": self.bytes,
             "source_files": self.source_files,
+            "page_maps": self.page_maps,
             "rows_compared": self.rows_compared,
             "faults": [fault._asdict() for fault in self.faults],
             "not_covered": self.not_covered,

@@ -49,9 +49,22 @@ class IndexFileEntry:
 
 
 @dataclass(frozen=True)
+class PageMapsEntry:
+    """The page maps of a source file: a block in a file of the index. Path below the index folder and bytes of that
+    file; of the block where it begins, its bytes and their CRC."""
+
+    path: str
+    size: int
+    offset: int
+    length: int
+    crc32: int
+
+
+@dataclass(frozen=True)
 class SourceFileEntry:
     """A source file as it was when it was indexed: its fingerprint is size, modification time (nanoseconds) and the
-    store's etag (empty where it has none); `digest` is of its own metadata, and survives a copy."""
+    store's etag (empty where it has none); `digest` is of its own metadata, and survives a copy. `page_maps`, where
+    they were recorded, say where its pages lie."""
 
     path: str
     partition: str
@@ -60,6 +73,7 @@ class SourceFileEntry:
     mtime_ns: int
     digest: str
     etag: str = ""
+    page_maps: PageMapsEntry | None = None
 
     @property
     def info(self) -> FileInfo:
@@ -90,7 +104,13 @@ _SCHEMA = fastavro.parse_schema(
                     _record("IndexFile", IndexFileEntry, filter=["null", _record("KeyFilter", FilterEntry)]),
                 ],
             },
-            {"name": "source_file", "type": ["null", _record("SourceFile", SourceFileEntry)]},
+            {
+                "name": "source_file",
+                "type": [
+                    "null",
+                    _record("SourceFile", SourceFileEntry, page_maps=["null", _record("PageMaps", PageMapsEntry)]),
+                ],
+            },
         ],
     }
 )
@@ -197,7 +217,7 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
         return Segment(
             ref.id,
             tuple(_index_file(item["index_file"]) for item in items if item["index_file"]),
-            tuple(_entry(SourceFileEntry, item["source_file"]) for item in items if item["source_file"]),
+            tuple(_source_file(item["source_file"]) for item in items if item["source_file"]),
             frozenset(ref.dead),
         )
     except _UNREADABLE as error:
@@ -207,6 +227,12 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
 def _index_file(record: dict[str, Any]) -> IndexFileEntry:
     found = record["filter"]
     file: IndexFileEntry = _entry(IndexFileEntry, {**record, "filter": found and _entry(FilterEntry, found)})
+    return file
+
+
+def _source_file(record: dict[str, Any]) -> SourceFileEntry:
+    found = record.get("page_maps")  # a list written before there were any does not have the field
+    file: SourceFileEntry = _entry(SourceFileEntry, {**record, "page_maps": found and _entry(PageMapsEntry, found)})
     return file
 
 

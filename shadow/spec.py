@@ -42,7 +42,8 @@ class IndexSpec:
     there are.
 
     `options` are those of the format that the user gave, ordered; `schema` is what was found of columns that the files
-    themselves do not tell, as DDL: it grows with the files."""
+    themselves do not tell, as DDL: it grows with the files. `page_maps`: builds record those of the files that they
+    index."""
 
     source: str
     single_file: bool
@@ -54,6 +55,7 @@ class IndexSpec:
     flat: bool = False
     options: tuple[tuple[str, str], ...] = ()
     schema: str = ""
+    page_maps: bool = False
 
     @property
     def read_options(self) -> dict[str, str]:
@@ -103,7 +105,7 @@ class IndexSpec:
         source: dict[str, Any] = {"location": self.source, "single_file": self.single_file, "format": self.format}
         source |= {"options": dict(self.options)} if self.options else {}
         source |= {"schema": self.schema} if self.schema else {}
-        return {
+        content: dict[str, Any] = {
             "format": FORMAT_NAME,
             "format_version": FORMAT_VERSION,
             "source": source,
@@ -114,11 +116,13 @@ class IndexSpec:
             "buckets": self.buckets,
             "hash": HASH,
         }
+        return content | ({"page_maps": True} if self.page_maps else {})
 
     def is_like(self, other: "IndexSpec") -> bool:
-        """Whether the entries of both are the same; where the source lies, the number of buckets, and what columns were
-        found in its files, may differ."""
-        return replace(self, source=other.source, buckets=other.buckets, schema=other.schema) == other
+        """Whether the entries of both are the same; where the source lies, the number of buckets, what columns were
+        found in its files, and whether page maps are recorded, may differ."""
+        may_differ = {name: getattr(other, name) for name in ("source", "buckets", "schema", "page_maps")}
+        return replace(self, **may_differ) == other
 
 
 def _file_name(name: str, taken: set[str]) -> str:
@@ -172,6 +176,7 @@ def _spec(content: dict[str, Any]) -> IndexSpec:
         flat=content["layout"] == FLAT,
         options=ordered(source.get("options", {})),
         schema=source.get("schema", ""),
+        page_maps=content.get("page_maps", False),
     )
 
 
@@ -190,7 +195,8 @@ def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
 def spec_differences(one: IndexSpec, other: IndexSpec) -> list[tuple[str, Any, Any]]:
     """The members in which two specs differ, with what each has there."""
     ours, theirs = one.to_json(), other.to_json()
-    return [(name, ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]]
+    names = dict.fromkeys([*ours, *theirs])
+    return [(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
 
 
 def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shadow.errors import CURE, AlreadyExists, DamagedIndexFile, FileChanged, IndexFileGone
 from shadow.fingerprint import ANY_TIME
-from shadow.storage import FileInfo, Storage
+from shadow.storage import FileInfo, ReadStats, Storage
 
 
 def put_again(storage: Storage, path: str, chunks: Sequence[bytes]) -> None:
@@ -20,23 +20,26 @@ def put_again(storage: Storage, path: str, chunks: Sequence[bytes]) -> None:
 
 class StoredFile:
     """A file as `btree` wants it. Opened for each read: thousands may be cached, and one that was removed or replaced
-    is noticed. `cure` is what to do when it is missing."""
+    is noticed. `cure` is what to do when it is missing or damaged."""
 
-    def __init__(self, storage: Storage, path: str, size: int, cure: str = CURE) -> None:
+    def __init__(
+        self, storage: Storage, path: str, size: int, cure: str = CURE, stats: ReadStats | None = None
+    ) -> None:
         self._storage = storage
         self._path = path
         self._cure = cure
+        self._stats = stats
         self.name = f"{storage.root}/{path}"
         self.size = size
 
     def read_range(self, offset: int, length: int) -> bytes:
         try:
-            with self._storage.open(self._path, known=FileInfo(self._path, self.size, ANY_TIME)) as file:
+            with self._storage.open(self._path, self._stats, FileInfo(self._path, self.size, ANY_TIME)) as file:
                 return file.read_range(offset, length)
         except FileChanged as error:
             found = self.size if error.size is None else error.size
             raise DamagedIndexFile(
-                f"expected {self.size} bytes, found {found}", self.name, min(found, self.size)
+                f"expected {self.size} bytes, found {found}", self.name, min(found, self.size), self._cure
             ) from None
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise IndexFileGone(f"{self.name}: missing, though the snapshot names it; {self._cure}") from None

@@ -17,18 +17,28 @@ from typing import NamedTuple
 
 from shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
 from shadow.filter_files import FILTER_FOLDER
+from shadow.page_maps import PAGE_MAPS_FOLDER
 from shadow.probe import PROBE_FOLDER, time_of_store
-from shadow.segments import SEGMENT_FOLDER, IndexFileEntry, Segment, SegmentRef, read_segment, segment_path
+from shadow.segments import (
+    SEGMENT_FOLDER,
+    IndexFileEntry,
+    Segment,
+    SegmentRef,
+    SourceFileEntry,
+    read_segment,
+    segment_path,
+)
 from shadow.snapshots import SNAPSHOT_NAME, Snapshot, read_snapshot, snapshot_files, snapshot_numbers, snapshot_path
 from shadow.spec_file import read_spec
 from shadow.storage import FileInfo, Storage
 from shadow.storage.contract import STAGED
 
 DAY = 24 * 3600.0
-SNAPSHOT, INDEX_FILE, KEY_FILTER, SEGMENT_LIST, LEFTOVER = (
+SNAPSHOT, INDEX_FILE, KEY_FILTER, PAGE_MAPS, SEGMENT_LIST, LEFTOVER = (
     "snapshot",
     "index file",
     "key filter",
+    "page maps",
     "segment list",
     "leftover",
 )
@@ -38,6 +48,7 @@ _NAMES = {
     SNAPSHOT: SNAPSHOT_NAME,
     INDEX_FILE: re.compile(rf"{_PARTITION}{_SEGMENT}_\d{{5}}\.btree\.avro", re.ASCII),
     KEY_FILTER: re.compile(rf"{FILTER_FOLDER}/{_SEGMENT}/{_PARTITION}\d{{5}}\.filter", re.ASCII),
+    PAGE_MAPS: re.compile(rf"{PAGE_MAPS_FOLDER}/{_SEGMENT}/\d{{5}}\.maps", re.ASCII),
     SEGMENT_LIST: re.compile(rf"{SEGMENT_FOLDER}/{_SEGMENT}\.avro", re.ASCII),
     LEFTOVER: re.compile(rf"(?:{_PARTITION}|_shadow/(?:.+/)?){STAGED}[0-9a-f]{{32}}|{PROBE_FOLDER}/[^/]+", re.ASCII),
 }
@@ -107,7 +118,7 @@ def vacuum(
     if not dry_run:
         for file in removed:
             storage.delete(file.path)
-        _remove_filter_folders(storage, removed)
+        _remove_empty_folders(storage, removed)
     return VacuumResult(dry_run, tuple(kept), tuple(removed))
 
 
@@ -170,12 +181,13 @@ class _Needs:
         staying = _refs(kept)
         for segment in _segments(storage, staying):
             needed.add(segment_path(segment.id))
-            needed |= _paths(segment.by_bucket.values())
-            named |= _paths(segment.index_files)
+            needed |= _paths(segment.by_bucket.values(), segment.live.values())
+            named |= _paths(segment.index_files, segment.source_files)
         going = [ref for ref in _refs(expired) if ref.id not in {ref.id for ref in staying}]
         for ref in going:
             try:
-                named |= _paths(read_segment(storage, ref).index_files)
+                segment = read_segment(storage, ref)
+                named |= _paths(segment.index_files, segment.source_files)
             except DamagedMetadata:  # what it named goes by its age
                 continue
         return cls(frozenset(needed), frozenset(named), frozenset(ref.id for ref in going))
@@ -195,9 +207,11 @@ def _segments(storage: Storage, refs: Iterable[SegmentRef]) -> Iterator[Segment]
         yield from (replace(segment, dead=frozenset(ref.dead)) for ref in others)
 
 
-def _paths(files: Iterable[IndexFileEntry]) -> set[str]:
-    """Index files and their filters."""
-    return {path for file in files for path in (file.path, file.filter and file.filter.path) if path}
+def _paths(index_files: Iterable[IndexFileEntry], source_files: Iterable[SourceFileEntry]) -> set[str]:
+    """Index files and their filters, and the page maps of source files."""
+    beside = (file.filter.path for file in index_files if file.filter is not None)
+    maps = (file.page_maps.path for file in source_files if file.page_maps is not None)
+    return {file.path for file in index_files}.union(beside, maps)
 
 
 def _unneeded(files: Iterable[FileInfo], needs: _Needs, young: float) -> Iterator[Removed]:
@@ -222,8 +236,10 @@ def _recognised(path: str) -> tuple[str, str] | None:
     return None
 
 
-def _remove_filter_folders(storage: Storage, removed: Sequence[Removed]) -> None:
-    """Remove the folders of filters that are empty now. Those of index files stay: builds write into them."""
-    for folder in dict.fromkeys("/".join(file.path.split("/")[:3]) for file in removed if file.kind == KEY_FILTER):
+def _remove_empty_folders(storage: Storage, removed: Sequence[Removed]) -> None:
+    """Remove the segments' folders of filters and page maps that are empty now. Those of index files stay: builds write
+    into them."""
+    beside = [file.path for file in removed if file.kind in (KEY_FILTER, PAGE_MAPS)]
+    for folder in dict.fromkeys("/".join(path.split("/")[:3]) for path in beside):
         if next(iter(storage.list(folder, hidden=True)), None) is None:
             storage.delete_folder(folder)

@@ -8,11 +8,12 @@ from btree import BTreeReader, DamagedIndexFile, bucket_of
 from btree.hashing import xxhash64
 from shadow.coverage import SourceRoot, diff, source_of
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
-from shadow.fetch import Fetcher, Located
+from shadow.fetch import Fetcher, FetchReads, Located
 from shadow.filter_files import open_filter
 from shadow.index_files import pointer_of
 from shadow.list_checks import check_columns, check_lists, check_snapshot
 from shadow.lookup import Hit
+from shadow.page_maps import prove_page_maps
 from shadow.plain_table import plain_table
 from shadow.proof import FAILURES, FolderProof
 from shadow.readback import ReadBack
@@ -21,7 +22,7 @@ from shadow.segments import IndexFileEntry, SourceFileEntry, read_segment, segme
 from shadow.snapshots import newest_snapshot, read_snapshot, snapshot_numbers, snapshot_path
 from shadow.spec import IndexSpec
 from shadow.spec_file import SPEC_PATH, read_spec
-from shadow.storage import ReadStats, Storage
+from shadow.storage import Storage
 from shadow.view import View
 
 SAMPLED_FILES = 16
@@ -39,8 +40,8 @@ def verify_sample(
     """Read some entries of some index files, and the rows they point to; how many rows were compared.
 
     DamagedIndexFile when an entry lies in an index file where no look-up would find it, or its key does not pass the
-    file's filter; StalePointer when a row does not hold its key."""
-    fetcher = Fetcher(source, spec, CACHE_BYTES)
+    file's filter; StalePointer when a row does not hold its key. Where page maps were recorded, they lead there."""
+    fetcher = Fetcher(source, spec, CACHE_BYTES, index)
     by_path: Mapping[str, SourceFileEntry] = {file.path: file for file in source_files}
     step = -(-len(index_files) // SAMPLED_FILES) or 1
     compared = 0
@@ -59,7 +60,7 @@ def verify_sample(
                     )
                 if filter_ is not None and not filter_.may_contain(xxhash64(key, spec.key_types)):
                     raise DamagedIndexFile(f"denies a key of {entry.path}, its index file", filter_.path, 0)
-                fetcher.table(file, [Located(Hit(pointer, file, ()), key)], [], ReadStats())
+                fetcher.table(file, [Located(Hit(pointer, file, ()), key)], [], FetchReads())
                 compared += 1
     return compared
 
@@ -89,9 +90,11 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
     root = _source_of(storage, view, report)
     stale = _check_coverage(root, view, report) if root else set(view.covered)
     source = root.storage if root else storage  # of which then nothing is read
-    read_back = ReadBack(
-        root.storage.root if root else view.spec.source, view.spec, Fetcher(source, view.spec, CACHE_BYTES), report
-    )
+    fetcher = Fetcher(source, view.spec, CACHE_BYTES)  # by what the files themselves say of their pages
+    read_back = ReadBack(root.storage.root if root else view.spec.source, view.spec, fetcher, report)
+    for file in view.covered.values():
+        compared = fetcher if sample is None and file.path not in stale else None
+        _check_page_maps(storage, view.spec, file, compared, report)
     for segment in view.segments:
         for folder in sorted({view.spec.folder_of(file.partition) for file in segment.live.values()}):
             proof = FolderProof(storage, view.spec, segment, folder, report)
@@ -100,6 +103,22 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
     check_columns(storage, view.snapshot, read_back.columns, _is_all(view, read_back.opened), report)
     report.plain_table = plain_table(storage, view)
     return report
+
+
+def _check_page_maps(
+    storage: Storage, spec: IndexSpec, file: SourceFileEntry, source: Fetcher | None, report: Report
+) -> None:
+    """Recorded page maps are whole and of their file; with `source` they are compared with what it gives now."""
+    entry = file.page_maps
+    if entry is None:
+        return
+    try:
+        maps = prove_page_maps(storage, spec.format, entry, file.digest)
+        if source is not None and not source.has_maps(file, maps):
+            report.add(Fault(f"{storage.root}/{entry.path}", entry.offset, f"not the page maps of {file.path}"))
+        report.page_maps += 1
+    except FAILURES as error:
+        report.add(fault_of(error, f"{storage.root}/{entry.path}"))
 
 
 def _is_all(view: View, opened: int) -> bool:

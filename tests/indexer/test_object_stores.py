@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from indexer import append_new, build, load
-from shadow import StalePointer, UsageError, open_index
+from shadow import FetchStats, StalePointer, UsageError, open_index
 from shadow.storage import Storage, storage_at
 from tests.shadow.make_index import write_source
 from tests.stores.process import Store
@@ -39,11 +39,12 @@ def test_an_index_and_a_source_on_one_store(spark: SparkSession, lake: str) -> N
     put(storage, "dt=2026-01-01/b.parquet", 1_000, 10, html=pa.array(["<html>"] * 10))
     put(storage, "dt=2026-01-02/c.parquet", 5, 1)
 
-    built = build(spark, source, index, ["url", "user.id"], buckets=2)
-    assert (built.snapshot, built.new_files, built.rows) == (1, 3, 1_011)
+    built = build(spark, source, index, ["url", "user.id"], buckets=2, page_maps=True)
+    assert (built.snapshot, built.new_files, built.rows, built.mapped_files) == (1, 3, 1_011, 3)
     assert not build(spark, source, index, ["url", "user.id"]).committed
-    opened = open_index(index)
-    assert [row["dt"] for row in opened.fetch(("u5", 5))] == ["2026-01-01", "2026-01-02"]
+    opened, stats = open_index(index), FetchStats()
+    assert [row["dt"] for row in opened.fetch(("u5", 5), stats=stats)] == ["2026-01-01", "2026-01-02"]
+    assert stats.source.page_maps.reads == stats.source_files == 2
     assert opened.fetch(("u1003", 1003), columns=["html", "dt"]) == [{"html": "<html>", "dt": "2026-01-01"}]
     assert not opened.contains(("u5", 6))
 

@@ -113,6 +113,7 @@ def test_explain_says_what_the_answer_cost(crawl: Client) -> None:
     explain = crawl.get("/rows/second?explain=true").json()["explain"]
     assert explain["bucket"] in range(4)
     assert set(explain["index"]) == {"nodes", "reads", "bytes", "filter_checks", "filter_bytes", "microseconds"}
+    assert set(explain["source"]) == {"files", "reads", "bytes", "page_map_reads", "page_map_bytes", "microseconds"}
     assert explain["source"]["files"] == 1
     assert explain["source"]["bytes"] > 0
     assert "explain" not in crawl.get("/rows/second?explain=false").json()

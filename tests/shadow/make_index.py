@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,16 +15,17 @@ from shadow.anew import newest_number, publish_anew, spec_on_record
 from shadow.coverage import SourceRoot, diff, source_root
 from shadow.fold import publish_build
 from shadow.index_files import write_index_file
+from shadow.page_maps import page_maps_path, write_page_maps
 from shadow.partitions import partition_of, partition_values
 from shadow.probe import probe
 from shadow.publish import Changes, new_segment_id
-from shadow.segments import IndexFileEntry, SourceFileEntry
+from shadow.segments import IndexFileEntry, PageMapsEntry, SourceFileEntry
 from shadow.snapshots import Snapshot
 from shadow.spec import IndexSpec, KeyColumn, check_columns
 from shadow.spec_file import put_back
 from shadow.storage import FileInfo, Storage, storage_at
 from shadow.view import newest_view
-from sources import SourceFile, open_source
+from sources import SourceFile, open_mapped, open_source
 
 
 def write_source(root: Path | Storage, tables: Mapping[str, pa.Table], **options: object) -> None:
@@ -48,9 +50,10 @@ def index_source(
     include: Sequence[str] = (),
     flat: bool = False,
     anew: bool = False,
+    page_maps: bool = False,
 ) -> Snapshot:
     """Build, or bring up to date, the index of a source; the newest snapshot."""
-    return Build(source, index, keys, buckets, include, flat, anew).commit()
+    return Build(source, index, keys, buckets, include, flat, anew, page_maps).commit()
 
 
 class Build:
@@ -65,6 +68,7 @@ class Build:
         include: Sequence[str] = (),
         flat: bool = False,
         anew: bool = False,
+        page_maps: bool = False,
     ) -> None:
         root = self.root = source_root(str(source)) if isinstance(source, Path) else source
         self.storage = storage_at(str(index)) if isinstance(index, Path) else index
@@ -78,7 +82,8 @@ class Build:
         partitions = root.partitions(files)
         opened = [(info, _metadata(root, info)) for info in self.difference.to_index]
         known = self.view.spec if self.view else spec_on_record(self.storage) if self.newest else None
-        self.spec = known or _spec(root, partitions, opened, keys, buckets, include, flat)
+        spec = known or _spec(root, partitions, opened, keys, buckets, include, flat)
+        self.spec = replace(spec, page_maps=spec.page_maps or page_maps)
         self.segment = new_segment_id()
         self.columns = dict(self.view.snapshot.columns) if self.view else {}
         self.covered: list[SourceFileEntry] = []
@@ -90,6 +95,9 @@ class Build:
             self.covered.append(entry)
             tables.append(_entries(root, self.spec, entry, data))
         self.index_files = write_entries(self.storage, self.spec, self.segment, tables) if tables else []
+        if self.spec.page_maps and self.covered:
+            made = write_maps(root, self.storage, self.segment, self.covered)
+            self.covered = [replace(file, page_maps=made[file]) for file in self.covered]
 
     def commit(self) -> Snapshot:
         if self.newest is not None:
@@ -103,6 +111,17 @@ class Build:
     @property
     def parent(self) -> Snapshot | None:
         return self.view.snapshot if self.view else None
+
+
+def write_maps(
+    root: SourceRoot, index: Storage, segment: str, files: Sequence[SourceFileEntry]
+) -> dict[SourceFileEntry, PageMapsEntry]:
+    """Write the page maps of source files into one file of the index."""
+    blocks = []
+    for file in files:
+        with root.storage.open(file.path) as reader:
+            blocks.append(open_mapped(reader, "parquet").export_maps(reader))
+    return dict(zip(files, write_page_maps(index, page_maps_path(segment, 0), blocks), strict=True))
 
 
 def _metadata(root: SourceRoot, info: FileInfo) -> SourceFile:

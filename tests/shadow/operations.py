@@ -22,12 +22,15 @@ from shadow.coverage import SourceRoot, source_root
 from shadow.filter_files import open_filter
 from shadow.index import Index
 from shadow.lookup import parse_key
+from shadow.page_maps import prove_page_maps, without_maps
+from shadow.publish import new_segment_id
+from shadow.record import record
 from shadow.snapshots import read_segments, read_snapshot, snapshot_numbers
 from shadow.spec_file import read_spec
 from shadow.storage import Storage, storage_at
 from shadow.vacuum import vacuum
 from shadow.view import open_view
-from tests.shadow.make_index import index_source, write_source
+from tests.shadow.make_index import index_source, write_maps, write_source
 
 Lake = dict[str, tuple[int, ...]]  # the source's files: the keys of their rows
 Answers = dict[int, list[tuple[str, int]]]  # a key's rows: file and number in it
@@ -64,20 +67,38 @@ def build_flat(source: SourceRoot, index: Storage) -> object:
     return index_source(source, index, ["k"], buckets=2, flat=True)
 
 
+def build_mapped(source: SourceRoot, index: Storage) -> object:
+    return index_source(source, index, ["k"], buckets=2, page_maps=True)
+
+
+def build_flat_mapped(source: SourceRoot, index: Storage) -> object:
+    return index_source(source, index, ["k"], buckets=2, flat=True, page_maps=True)
+
+
+def map_pages(source: SourceRoot, index: Storage) -> object:
+    """Record the page maps of all that is indexed, where they are missing."""
+    view = open_view(index)
+    files = without_maps(index, "parquet", view.covered.values())
+    return record(index, write_maps(source, index, new_segment_id(), files) if files else {})
+
+
 def remove_all(_source: SourceRoot, index: Storage) -> object:
     return vacuum(index, grace_seconds=0, unnamed_seconds=0)
 
 
 OPERATIONS = {
     "first build": Operation((), FIRST, build),
-    "build of changes": Operation((FIRST,), SECOND, build),
+    "build of changes": Operation((FIRST,), SECOND, build, prepared=build_mapped),
     "build that finds files gone": Operation((FIRST, SECOND), {"p=a/1.parquet": SECOND["p=a/1.parquet"]}, build),
-    "flat build that folds": Operation((FIRST,), SECOND, build_flat, prepared=build_flat),
+    "page maps of what is indexed": Operation((FIRST, SECOND), SECOND, map_pages),
+    "flat build that folds": Operation((FIRST,), SECOND, build_flat, prepared=build_flat_mapped),
     "build anew": Operation((FIRST,), SECOND, lambda source, index: index_source(source, index, ["k"], anew=True)),
-    "compact": Operation((FIRST, SECOND), SECOND, lambda _source, index: compact(index)),
-    "re-shard": Operation((FIRST, SECOND), SECOND, lambda _source, index: rebuild(index, 3)),
-    "adopt": Operation((FIRST, SECOND), SECOND, lambda source, index: adopt(index, source), copy=True),
-    "vacuum": Operation((FIRST, SECOND), SECOND, remove_all, commits=False),
+    "compact": Operation((FIRST, SECOND), SECOND, lambda _source, index: compact(index), prepared=build_mapped),
+    "re-shard": Operation((FIRST, SECOND), SECOND, lambda _source, index: rebuild(index, 3), prepared=build_mapped),
+    "adopt": Operation(
+        (FIRST, SECOND), SECOND, lambda source, index: adopt(index, source), prepared=build_mapped, copy=True
+    ),
+    "vacuum": Operation((FIRST, SECOND), SECOND, remove_all, prepared=build_mapped, commits=False),
 }
 
 
@@ -182,6 +203,10 @@ def check_clean(index: Storage) -> None:
                 assert item.filter is not None
                 open_filter(index, item.filter)
             assert +rows == +entries
+            for file in segment.live.values():
+                assert (file.page_maps is not None) == snapshot.spec.page_maps
+                if file.page_maps is not None:
+                    prove_page_maps(index, "parquet", file.page_maps, file.digest)
         assert dict(live) == snapshot.partitions
 
 

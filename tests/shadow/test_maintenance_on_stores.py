@@ -24,8 +24,8 @@ from tests.shadow.operations import (
     FIRST,
     SECOND,
     answers,
-    build,
-    build_flat,
+    build_flat_mapped,
+    build_mapped,
     check_clean,
     check_rows,
     look_up,
@@ -45,7 +45,7 @@ def built_twice(root: str, flat: bool = False, crashed: bool = False) -> Storage
     """The index of a source of which one file changed, one vanished and two came; where a build `crashed` before its
     commit, the second was run again."""
     lake, index = storage_at(f"{root}/lake"), storage_at(f"{root}/index")
-    run = build_flat if flat else build
+    run = build_flat_mapped if flat else build_mapped
     put_lake(lake, FIRST)
     run(source_root(lake.root), index)
     put_lake(lake, SECOND, FIRST)

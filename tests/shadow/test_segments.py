@@ -1,8 +1,11 @@
 """The list of a segment is the one its snapshot names, byte for byte."""
 
+import copy
 import io
 import zlib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import pytest
@@ -11,6 +14,7 @@ from shadow.errors import AlreadyExists, DamagedMetadata
 from shadow.segments import (
     FilterEntry,
     IndexFileEntry,
+    PageMapsEntry,
     Segment,
     SegmentRef,
     SourceFileEntry,
@@ -27,7 +31,7 @@ INDEX_FILES = (
 SOURCE_FILES = (
     SourceFileEntry("p=1/ü.parquet", "p=1", 10, 2**40, 1_700_000_000_123_456_789, "ab" * 16),
     SourceFileEntry("p=2/b.parquet", "p=2", 3, 1, 2, ""),
-    SourceFileEntry("p=2/c.parquet", "p=2", 2, 1, 2, ""),
+    SourceFileEntry("p=2/c.parquet", "p=2", 2, 1, 2, "", "tag", PageMapsEntry("m", 2**40, 2**39, 2**38, 2**32 - 1)),
 )
 SEGMENT = Segment("s", INDEX_FILES, SOURCE_FILES)
 
@@ -40,6 +44,22 @@ def storage(tmp_path: Path) -> Storage:
 def test_a_list_comes_back_as_written(storage: Storage) -> None:
     ref = write_segment(storage, SEGMENT)
     assert read_segment(storage, ref) == SEGMENT
+
+
+def test_a_list_from_before_page_maps_is_read(storage: Storage) -> None:
+    ref = write_segment(storage, SEGMENT)
+    reader = fastavro.reader(io.BytesIO(storage.read(segment_path("s"))))
+    schema: Any = copy.deepcopy(reader.writer_schema)
+    source_fields = schema["fields"][1]["type"][1]["fields"]
+    assert source_fields.pop()["name"] == "page_maps"
+    out = io.BytesIO()
+    fastavro.writer(out, schema, list(reader), codec="deflate")
+    data = out.getvalue()
+    storage.delete(segment_path("s"))
+    storage.put_new(segment_path("s"), [data])
+    found = read_segment(storage, SegmentRef("s", len(data), zlib.crc32(data)))
+    assert found == replace(SEGMENT, source_files=tuple(replace(file, page_maps=None) for file in SOURCE_FILES))
+    assert ref.id == found.id
 
 
 def test_dead_files_belong_to_the_snapshot(storage: Storage) -> None:

@@ -1,0 +1,75 @@
+"""Page maps of source files, made and written inside Spark tasks."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from indexer.files import listed
+from indexer.scan import shares_of
+from shadow.errors import StalePointer
+from shadow.page_maps import page_maps_path, write_page_maps
+from shadow.segments import PageMapsEntry, SourceFileEntry
+from shadow.spec import IndexSpec
+from shadow.storage import Storage, storage_at
+from sources import open_mapped
+
+RESULT = pa.schema(
+    [
+        ("file", pa.int32()),
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("crc32", pa.int64()),
+    ]
+)
+RESULT_DDL = "file int, path string, size bigint, offset bigint, length bigint, crc32 bigint"
+
+
+@dataclass(frozen=True)
+class MapTask:
+    """What each task is told."""
+
+    root: str
+    index: str
+    spec: IndexSpec
+    segment: str
+    files: Sequence[SourceFileEntry]
+    shares: Sequence[Sequence[int]]  # of each task the ordinals of its files
+
+
+def write_maps(
+    spark: SparkSession, root: str, index: str, spec: IndexSpec, segment: str, files: Sequence[SourceFileEntry]
+) -> dict[str, PageMapsEntry]:
+    """The page maps of source files that have rows, by path; of each task's files in one file of the index."""
+    there = [file for file in files if file.rows]
+    if not there:
+        return {}
+    shares = shares_of([file.size for file in there], spark.sparkContext.defaultParallelism)
+    task = MapTask(root, index, spec, segment, there, shares)
+    rows = spark.range(0, len(shares), 1, len(shares)).mapInArrow(_writer(task), RESULT_DDL).collect()
+    return {there[row.file].path: PageMapsEntry(row.path, row.size, row.offset, row.length, row.crc32) for row in rows}
+
+
+def _writer(task: MapTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        source, index = storage_at(task.root), storage_at(task.index)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                blocks = [_exported(source, task.spec, task.files[file]) for file in task.shares[number]]
+                placed = write_page_maps(index, page_maps_path(task.segment, number), blocks)
+                done = [{"file": file, **vars(entry)} for file, entry in zip(task.shares[number], placed, strict=True)]
+                yield pa.RecordBatch.from_pylist(done, RESULT)
+
+    return write
+
+
+def _exported(source: Storage, spec: IndexSpec, file: SourceFileEntry) -> bytes:
+    """The page maps of a file. StalePointer where it is not the one to index."""
+    with listed(source, file.info) as reader:
+        found = open_mapped(reader, spec.format, spec.read_options)
+        if found.digest != file.digest:
+            raise StalePointer("the file changed while its page maps were made; run the build again", reader.name)
+        return found.export_maps(reader)

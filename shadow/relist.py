@@ -1,0 +1,23 @@
+"""Segments whose source files are said anew: their lists are written again under fresh names, no index file changes."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from shadow.publish import new_segment_id
+from shadow.segments import Segment, SegmentRef, read_segment, write_segment
+from shadow.storage import Storage
+from shadow.view import View
+
+
+def relist(storage: Storage, view: View, after: Iterable[Segment]) -> tuple[SegmentRef, ...]:
+    """The segments of a snapshot as the next one names them, where `after` is what becomes of each. A list that changed
+    is written and read back; a segment with nothing left is dropped."""
+    refs = []
+    for before, segment, ref in zip(view.segments, after, view.snapshot.segments, strict=True):
+        if not segment.live:
+            continue
+        if segment.source_files != before.source_files:
+            ref = write_segment(storage, replace(segment, id=new_segment_id()))
+            read_segment(storage, ref)
+        refs.append(replace(ref, dead=tuple(sorted(segment.dead))))
+    return tuple(refs)
