@@ -21,11 +21,11 @@ def place() -> str:
     return f"memory://{uuid.uuid4().hex}/lake"
 
 
-def indexed(place: str, key: str = "k", **tables: pa.Table) -> str:
+def indexed(place: str, key: str = "k", page_maps: bool = False, **tables: pa.Table) -> str:
     """The source in memory, and its index there; where the index is."""
     source, index = f"{place}/source", f"{place}/index"
     write_source(storage_at(source), {f"{name}.parquet": table for name, table in (tables or {"f": TABLE}).items()})
-    index_source(source_root(source), storage_at(index), [key])
+    index_source(source_root(source), storage_at(index), [key], page_maps=page_maps)
     return index
 
 
@@ -51,9 +51,20 @@ def test_a_fetch_asks_for_bytes_only(place: str, monkeypatch: pytest.MonkeyPatch
     assert len(calls) == stats.source.reads + stats.index.reads
 
 
+def test_recorded_page_maps_cost_one_call_and_spare_the_others(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = open_index(indexed(place, page_maps=True))
+    index.lookup(7)
+    calls, stats = counted(monkeypatch), FetchStats()
+    assert index.fetch(7, stats=stats) == [{"k": 7, "text": "row 7"}]
+    assert set(calls) == {"get"}
+    assert stats.source.page_maps.reads == 1
+    assert len(calls) == stats.source.reads + stats.index.reads + 1
+
+
+@pytest.mark.parametrize("page_maps", [False, True])
 @pytest.mark.parametrize("warm", [False, True])
-def test_a_changed_or_vanished_object_is_a_stale_pointer(place: str, warm: bool) -> None:
-    index = open_index(indexed(place))
+def test_a_changed_or_vanished_object_is_a_stale_pointer(place: str, warm: bool, page_maps: bool) -> None:
+    index = open_index(indexed(place, page_maps=page_maps))
     if warm:
         assert index.fetch(7)
     source = storage_at(f"{place}/source")
