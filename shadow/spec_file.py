@@ -2,6 +2,7 @@
 that it can be put back where it was lost."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 from shadow import metadata
 from shadow.errors import AlreadyExists, DamagedMetadata, IndexNotFound, SpecMismatch
@@ -28,11 +29,12 @@ def read_spec(storage: Storage) -> IndexSpec:
 
 
 def create_spec(storage: Storage, spec: IndexSpec) -> None:
-    """Write the spec, create-only. The same spec may be there already (an earlier build that got no further)."""
+    """Write the spec, create-only. The same spec may be there already (an earlier build that got no further); whether
+    page maps are recorded is each snapshot's own."""
     try:
         storage.put_new(SPEC_PATH, [metadata.encode(spec.to_json())])
     except AlreadyExists:
-        check_same(read_spec(storage), spec, storage.root)
+        check_same(replace(read_spec(storage), page_maps=spec.page_maps), spec, storage.root)
 
 
 def create_first_spec(storage: Storage, spec: IndexSpec) -> None:

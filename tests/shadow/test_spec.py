@@ -12,7 +12,7 @@ import pytest
 from btree.schema import AVRO_NAME
 from shadow import metadata
 from shadow.errors import DamagedMetadata, IndexNotFound, NewerFormat, SpecMismatch, UsageError
-from shadow.spec import IndexSpec, KeyColumn, check_columns, check_same
+from shadow.spec import IndexSpec, KeyColumn, check_columns, check_same, parse_spec, spec_differences
 from shadow.spec_file import SPEC_PATH, create_spec, put_back, read_spec
 from shadow.storage import Storage, storage_at
 
@@ -52,6 +52,20 @@ def test_the_type_in_the_source_stands_in_the_spec_where_it_is_mapped(storage: S
     assert spec.to_json()["keys"] == [{"name": "id", "type": "binary", "source_type": "uuid", "column": "id"}]
     assert not any("source_type" in shown for shown in SPEC.to_json()["keys"])
     assert not spec.is_like(replace(spec, keys=(KeyColumn("id", "binary"),)))
+
+
+def test_whether_page_maps_are_recorded_is_each_snapshots_own(storage: Storage) -> None:
+    mapped = replace(SPEC, page_maps=True)
+    assert "page_maps" not in SPEC.to_json()
+    assert parse_spec(mapped.to_json(), "here") == mapped
+    assert mapped.is_like(SPEC)
+    assert SPEC.is_like(mapped)
+    assert spec_differences(SPEC, mapped) == [("page_maps", None, True)]
+    assert spec_differences(mapped, SPEC) == [("page_maps", True, None)]
+    create_spec(storage, SPEC)
+    create_spec(storage, mapped)
+    put_back(storage, mapped)
+    assert read_spec(storage) == SPEC
 
 
 def test_the_same_spec_may_be_there_already_and_another_may_not(storage: Storage) -> None:
