@@ -123,9 +123,9 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
     probe(storage)
 
     segment = new_segment_id()
-    written, described = _index(spark, storage, root, spec, segment, described)
-    if spec.page_maps:
+    if spec.page_maps:  # before the scan, which takes longer: a damaged page header fails the build
         described = _with_maps(spark, storage, root, spec, segment, described)
+    written, described = _index(spark, storage, root, spec, segment, described)
     check_unchanged(root, described)
     verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
     changes = Changes(

@@ -277,7 +277,7 @@ def test_another_spec_or_number_of_buckets_is_not_written_to() -> None:
 
 def test_columns_that_others_found_in_rows_meanwhile_are_widened_with_ours() -> None:
     """As a build of the files of both would have found them."""
-    found = ["a bigint COMMENT 'numbers 16,0,0,1,1'", "a decimal(17,1) COMMENT 'numbers 16,1,0,0,1'", "b string"]
+    found = ["a bigint COMMENT 'numbers 16,0,0,1,1,1'", "a decimal(17,1) COMMENT 'numbers 16,1,0,0,1,1'", "b string"]
     base, ours, theirs = (replace(SPEC, format="jsonl", schema=schema) for schema in found)
     states = [State(Snapshot(i, "build", (), {}, {}, spec)) for i, spec in enumerate((base, theirs), 1)]
     assert spec_after(states[0], states[1], ours, "/index").schema == f"{found[1]}, b string"
