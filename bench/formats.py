@@ -72,7 +72,7 @@ def formats(
     rows: Annotated[int, typer.Option(help="Rows of each file.", min=2_000)] = 20_000,
     keys: Annotated[
         int, typer.Option(help="Keys that each contender fetches; those that scan get fewer.", min=1)
-    ] = 200,
+    ] = 100,
     only: Annotated[
         list[str] | None, typer.Option("--formats", help=f"One of {', '.join(one.name for one in FILES)}; repeatable.")
     ] = None,
@@ -86,7 +86,8 @@ def formats(
     say(f"writing {rows:,} rows as {len(files)} files, and indexes, in {folder} ...")
     with spark_session() as spark:
         lines = prepare(spark, folder, rows, files)
-    heading = about(f"{COMMAND} --rows {rows} --keys {keys}", LIBRARIES)  # before the load is our own
+    chosen = "".join(f" --formats {name}" for name in only or ())
+    heading = about(f"{COMMAND} --rows {rows} --keys {keys}{chosen}", LIBRARIES)  # before the load is our own
     say("fetching ...")
     measure(lines, choose_keys(rows, keys))
     result = f"{heading}\n{table(lines)}"
