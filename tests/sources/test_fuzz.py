@@ -20,7 +20,8 @@ from tests.sources.fuzz import FINDS, SEEDS, Case, Judge, Limits, Report, attemp
 from tests.sources.readers import BytesReader
 
 CASES = 150  # of each format
-TIGHT = Limits(cpu_seconds=1, wall_seconds=4)
+TIGHT = Limits(cpu_seconds=1)
+IMPATIENT = Limits(wall_seconds=2)
 
 Fetch = Callable[..., pa.Table]
 Pointers = Sequence[tuple[int, int]]
@@ -93,7 +94,6 @@ FAULTS: dict[Callable[..., pa.Table], str] = {
     lose: r"AssertionError: row at .* was scanned and cannot be fetched",
     fail: r"IndexError: list index out of range",
     spin: r"more than 1 s of the processor",
-    wait: r"no answer within 4 s",
     grow: r"ArrowMemoryError: .*",
     die: rf"the process died: -{signal.SIGABRT.value}",
 }
@@ -101,14 +101,21 @@ FAULTS: dict[Callable[..., pa.Table], str] = {
 
 def faulty_case(number: int) -> Case:
     """A sound file that says what fault the reader has: none after the last one."""
-    names = [*(fault.__name__ for fault in FAULTS), "none"]
-    return Case("csv", f"id|name\n1|{names[number]}\n2|b\n".encode(), {"delimiter": "|"})
+    return file_for([*(fault.__name__ for fault in FAULTS), "none"][number])
+
+
+def waiting_case(number: int) -> Case:
+    return file_for(wait.__name__)
+
+
+def file_for(fault: str) -> Case:
+    return Case("csv", f"id|name\n1|{fault}\n2|b\n".encode(), {"delimiter": "|"})
 
 
 def faulty(case: Case) -> str:
     """`attempt` with a reader of text that has the fault."""
     fetch = TextFile.fetch
-    fault = {fault.__name__.encode(): fault for fault in FAULTS}.get(case.data.split(b"|")[2].split()[0])
+    fault = {fault.__name__.encode(): fault for fault in (*FAULTS, wait)}.get(case.data.split(b"|")[2].split()[0])
     if fault is None:
         return attempt(case)
     with patch.object(TextFile, "fetch", lambda self, *asked: fault(partial(fetch, self), *asked)):
@@ -123,6 +130,11 @@ def test_every_fault_is_found_and_kept_and_the_run_goes_on(tmp_path: Path) -> No
     places = {path.name: number for number, path in enumerate(kept(tmp_path))}
     for number, find in enumerate(report.finds):
         assert kept_case(kept(tmp_path), places[find.split(":")[0]]) == faulty_case(number)
+
+
+def test_a_reader_that_waits_is_found() -> None:
+    (find,) = run(waiting_case, cases=1, judge=faulty, limits=IMPATIENT).finds
+    assert find.endswith(": case 0: no answer within 2 s")
 
 
 def test_a_kept_find_is_reported_until_it_is_mended(tmp_path: Path) -> None:
