@@ -60,7 +60,7 @@ def codec_named(name: str, path: str) -> Inflate:
         return found
     why = "LZO is not supported" if "lzo" in name.lower() else "the codec is not known"
     known = ", ".join(_CODECS)
-    raise UnsupportedFormat(f"compressed with {name}: {why}; supported: {known}", path)
+    raise UnsupportedFormat(f"compressed with {name[:80]!r}: {why}; supported: {known}", path, 0)
 
 
 def _streams(begin: Callable[[], _Stream]) -> Inflate:

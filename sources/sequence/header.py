@@ -94,7 +94,7 @@ class _Cursor:
         return Header(key_class, value_class, codec, in_blocks, sync, self._at)
 
     def _rcfile(self) -> UnsupportedFormat:
-        return UnsupportedFormat("a Hive RCFile, no SequenceFile: its rows lie in columns", self._path)
+        return UnsupportedFormat("a Hive RCFile, no SequenceFile: its rows lie in columns", self._path, 0)
 
     def _damaged(self, what: str) -> DamagedSource:
         return DamagedSource(f"the header {what}", self._path, self._at)
