@@ -102,7 +102,7 @@ def _leaf(leaf: Leaf, data: bytes, p: int) -> tuple[Any, int]:
 
 def _plain(one: pa.Array) -> Any:
     """The value of an array of one, as JSON has it."""
-    if pa.types.is_timestamp(one.type) or pa.types.is_date32(one.type):
+    if pa.types.is_temporal(one.type):
         return _moment(one)
     value = one[0].as_py()
     if isinstance(value, float) and not math.isfinite(value):
@@ -115,18 +115,26 @@ def _plain(one: pa.Array) -> Any:
 
 
 def _moment(one: pa.Array) -> str:
-    """ISO 8601 of any year (beyond four digits with its sign), the fraction without trailing zeros, Z for an instant.
-
-    numpy knows the calendar; it is asked for days and for the time of day apart, since its lowest number is no time."""
+    """ISO 8601 of any year (beyond four digits with a sign); the fraction without trailing zeros, Z for an instant."""
+    ticks = one.view(pa.int32() if one.type.bit_width == 32 else pa.int64())[0].as_py()
     if pa.types.is_date32(one.type):
-        return _date(one.view(pa.int32())[0].as_py())
-    days, ticks = divmod(one.view(pa.int64())[0].as_py(), 86400 * TICKS[one.type.unit])
-    clock = str(np.datetime64(ticks, one.type.unit)).partition("T")[2]
-    clock = clock.rstrip("0").rstrip(".") if "." in clock else clock
-    return f"{_date(days)}T{clock}{'Z' if one.type.tz else ''}"
+        return _date(ticks)
+    if pa.types.is_time(one.type):
+        return _clock(ticks, one.type.unit)
+    days, ticks = divmod(ticks, 86400 * TICKS[one.type.unit])
+    return f"{_date(days)}T{_clock(ticks, one.type.unit)}{'Z' if one.type.tz else ''}"
+
+
+def _clock(ticks: int, unit: str) -> str:
+    """A time of day; one beyond its day, which some writers write, has more hours, or fewer than none."""
+    seconds, rest = divmod(ticks, TICKS[unit])
+    fraction = str(TICKS[unit] + rest)[1:].rstrip("0")
+    whole = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{whole}.{fraction}" if fraction else whole
 
 
 def _date(days: int) -> str:
+    """numpy knows the calendar."""
     text = str(np.datetime64(days, "D"))
     year, _, rest = text.removeprefix("-").partition("-")
     sign = "-" if text.startswith("-") else "+" if len(year) > 4 else ""

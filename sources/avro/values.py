@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sources.avro.failures import Malformed
 from sources.avro.from_lists import Bitmap, binary_array, bitmap, bytes_array, numbers, text_array
-from sources.avro.schema import UUID_BYTES, Leaf
+from sources.avro.schema import DECIMAL_DIGITS, UUID_BYTES, Leaf
 
 DECIMAL128_DIGITS, DECIMAL256_DIGITS = 38, 76
 LONGS: dict[str, pa.DataType] = {
@@ -108,7 +108,10 @@ def _decimals(leaf: Leaf, values: Values) -> pa.Array:
 
 def _decimal_text(unscaled: int, scale: int) -> bytes:
     """All digits of its scale, and no exponent."""
-    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    try:
+        digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    except ValueError:
+        raise Malformed(f"a decimal of more than {DECIMAL_DIGITS} digits") from None
     point = len(digits) - scale
     sign = "-" if unscaled < 0 else ""
     return (f"{sign}{digits[:point]}.{digits[point:]}" if scale else sign + digits).encode()

@@ -106,6 +106,37 @@ def test_what_is_annotated_from_around_it_is_plain_where_it_is_named() -> None:
     assert rows_of(container(schema, [(1, b"\1\2")])) == [b"\2"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "payload", "value"),
+    [
+        ({"type": "long", "logicalType": "time-micros"}, number(500_000), "00:00:00.5"),
+        ({"type": "long", "logicalType": "time-micros"}, number(10**12), "277:46:40"),
+        ({"type": "long", "logicalType": "time-micros"}, number((1 << 63) - 1), "2562047788:00:54.775807"),
+        ({"type": "int", "logicalType": "time-millis"}, number(86_400_000), "24:00:00"),
+        ({"type": "int", "logicalType": "time-millis"}, number(-5), "-1:59:59.995"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 80, "scale": 2}, sized(b"\xfb"), "-0.05"),
+    ],
+)
+def test_a_value_within_a_recursive_type_reads_as_it_does_elsewhere(kind: Any, payload: bytes, value: str) -> None:
+    fields = [{"name": "kid", "type": ["null", "T"]}, {"name": "c", "type": kind}]
+    data = container({"type": "record", "name": "T", "fields": fields}, [(1, b"\2\0" + payload + payload)])
+    reader = BytesReader(data, "lake/file")
+    (batch,) = open_avro(reader).scan(reader, ["kid", "c"])
+    assert python_values(batch["kid"]) == [{"kid": None, "c": value}]
+    assert python_values(batch["c"]) == [value]
+
+
+@pytest.mark.parametrize("columns", [["kid"], ["c"]])
+def test_a_decimal_of_more_digits_than_are_told_is_refused(columns: list[str]) -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 4300}
+    fields = [{"name": "kid", "type": ["null", "T"]}, {"name": "c", "type": kind}]
+    payload = b"\2\0" + sized(b"\x7f" * 1800) * 2
+    data = container({"type": "record", "name": "T", "fields": fields}, [(1, payload)])
+    reader = BytesReader(data, "lake/file")
+    with pytest.raises(DamagedSource, match=r"^lake/file at byte \d+: .*a decimal of more than 4300 digits"):
+        list(open_avro(reader).scan(reader, columns))
+
+
 @pytest.mark.parametrize("sync", [bytes(16), b"\1" * 16, b"\1\0" * 8])
 def test_a_file_whose_sync_marker_repeats_is_one_split(sync: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of zeros look like blocks where the marker is zeros."""
