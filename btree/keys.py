@@ -293,19 +293,26 @@ def type_of_arrow(arrow: pa.DataType) -> str | None:
 def key_array(array: pa.Array | pa.ChunkedArray, type_name: str, column: str) -> pa.Array:
     """A column in the Arrow type of its key type, each value exactly. One of type null is so many nulls.
 
-    BTreeError, which names the column, where the values are of another kind than the type, or one does not fit it."""
+    BTreeError, which names the column, where the values are of another kind than the type, or one does not fit it or is
+    text that is not UTF-8."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     target = arrow_type(type_name)
-    if array.type == target:
+    if array.type == target and not pa.types.is_string(target):
         return array
     is_mapped = type_of_arrow(array.type) == type_name
     if not is_mapped and not _is_of_kind(value_type(array.type), target):
         raise BTreeError(f"column {column} of type {type_name}: found values of Arrow type {array.type}")
     try:
-        return (mapped(array) if is_mapped else array).cast(target)
+        found = (mapped(array) if is_mapped else array).cast(target)
     except pa.ArrowException as error:
         raise BTreeError(f"column {column} of type {type_name}: {error}") from None
+    if pa.types.is_string(target):
+        try:
+            found.view(pa.binary()).cast(target)
+        except pa.ArrowInvalid:
+            raise BTreeError(f"column {column} of type {type_name}: a value is not UTF-8") from None
+    return found
 
 
 def _is_of_kind(arrow: pa.DataType, target: pa.DataType) -> bool:

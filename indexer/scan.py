@@ -119,26 +119,7 @@ def _scan_file(
                 ]
             except BTreeError as error:
                 raise UnsupportedFormat(f"{error}; it cannot be indexed", reader.name) from None
-            offsets = batch.columns[-len(POINTER_FIELDS)]
-            for c, array in zip(columns, values, strict=True):
-                _check_text(array, c.name, offsets, reader.name)
             yield [*values, *batch.columns[-len(POINTER_FIELDS) :]]
-
-
-def _check_text(array: pa.Array, name: str, offsets: pa.Array, path: str) -> None:
-    """Refuse text that is not UTF-8, with the `data_offset` of its row: no key could be asked for."""
-    if not pa.types.is_string(array.type):
-        return
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid as error:
-        for value, offset in zip(array, offsets, strict=True):
-            try:
-                value.as_py()
-            except UnicodeDecodeError:
-                where = f"column {name}, row at {offset}"
-                raise UnsupportedFormat(f"{where}: {error}; it cannot be indexed", path) from None
-        raise
 
 
 def shares_of(sizes: Sequence[int], cores: int) -> list[list[int]]:

@@ -104,6 +104,13 @@ def test_what_does_not_fit_is_refused_with_the_column(array: pa.Array, kind: str
         key_array(array, kind, "my.key")
 
 
+def test_text_that_is_not_utf8_is_no_key() -> None:
+    text = pa.array([b"ok", None, b"\xff\xfe"]).view(pa.string())
+    with pytest.raises(BTreeError, match=r"^column my\.key of type string: a value is not UTF-8"):
+        key_array(text, "string", "my.key")
+    assert key_array(text[:2], "string", "my.key").to_pylist() == ["ok", None]
+
+
 def test_numbers_of_units_are_of_one_column_in_the_same_unit_only() -> None:
     assert mean_the_same("uint32", None)
     assert mean_the_same("uuid", "fixed")

@@ -75,7 +75,7 @@ def test_text_that_is_none_is_told_with_its_path(spark: SparkSession, tmp_path: 
     for name, values in {"a": [b"one", b"two"], "b": [b"three", b"\xff\xfe"]}.items():
         texts = pa.array(values).view(pa.string())
         pq.write_table(pa.table({"id": texts}), source / f"{name}.parquet")
-    with pytest.raises(UnsupportedFormat, match="Invalid UTF8") as caught:
+    with pytest.raises(UnsupportedFormat, match="a value is not UTF-8") as caught:
         build(spark, str(source), str(tmp_path / "index"), ["id"])
     assert caught.value.path == f"{source}/b.parquet"
 

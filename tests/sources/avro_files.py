@@ -84,6 +84,19 @@ LIST = {
     "name": "List",
     "fields": [{"name": "v", "type": "long"}, {"name": "next", "type": ["null", "List"]}],
 }
+TREE = {  # types that are told in JSON, and elsewhere
+    "type": "record",
+    "name": "Tree",
+    "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "time-micros"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 80, "scale": 2}},
+        {"name": "cost", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "any", "type": ["null", "double", "string", {"type": "map", "values": "bytes"}]},
+        {"name": "kids", "type": {"type": "array", "items": "Tree"}},
+    ],
+}
 CODECS = ("null", "deflate", "bzip2", "xz", "snappy", "zstandard")
 
 
@@ -164,5 +177,8 @@ def avro_seeds() -> list[tuple[bytes, Mapping[str, str]]]:
     own += [written(NESTED, nested_rows(dict, 12), codec) for codec in ("null", "deflate")]
     row = {"v": 1, "next": {"v": -2, "next": {"v": 3, "next": None}}}
     own += [written(LIST, [row] * 5, "null"), written("string", ["a", "b" * 90], "snappy")]
+    leaf = number(5) + sized(b"\xfb") + sized(b"\1\2") + number(9) + sized(b"0" * 32)
+    tree = leaf + b"\2" + bytes(8) + number(2) + (leaf + b"\4" + sized(b"t") + b"\0") * 2 + b"\0"
+    own += [container(TREE, [(2, tree * 2), (1, tree)])]
     small = [param.values[0] for param in files_of("avro", "good") if int(param.values[0]["size"]) <= LONGEST_SEED]
     return [(data, {}) for data in [*own, *(reader_of(entry).data for entry in small)]]
