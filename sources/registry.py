@@ -10,6 +10,7 @@ from sources.avro.container import MAGIC as AVRO_MAGIC
 from sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile
 from sources.errors import DamagedSource, OptionError, UnsupportedFormat
 from sources.json_infer import merge_schemas
+from sources.orc import OPTIONS as ORC_OPTIONS
 from sources.orc import open_orc
 from sources.orc.tail import MAGIC as ORC_MAGIC
 from sources.parquet import check_maps as check_parquet_maps
@@ -51,7 +52,7 @@ PACKED = ("", ".gz", ".bz2", ".zst")  # text may be compressed: it is refused, o
 FORMATS: dict[str, Format] = {
     "parquet": Format(open_parquet, MAGIC, page_maps=PageMaps(open_parquet, check_parquet_maps)),
     "avro": Format(open_avro, AVRO_MAGIC),
-    "orc": Format(open_orc, ORC_MAGIC),
+    "orc": Format(open_orc, ORC_MAGIC, options=ORC_OPTIONS),
     "sequence": Format(open_sequence, SEQUENCE_MAGIC, options=SEQUENCE_OPTIONS),
     "csv": Format(
         open_csv,

@@ -10,6 +10,6 @@ temporal   what is special of dates and timestamps; decimals of those
 protobuf   the wire format of the metadata
 """
 
-from sources.orc.reader import open_orc
+from sources.orc.reader import OPTIONS, open_orc
 
-__all__ = ["open_orc"]
+__all__ = ["OPTIONS", "open_orc"]

@@ -83,6 +83,8 @@ class TimestampColumn(Column):
         seconds, nanos = seconds_and_nanos(self._values[DATA].read(count), self._values[SECONDARY].read(count))
         zone = "" if self.tree.kind == INSTANT else self.streams.meta.zone
         footer, unit = self.streams.footer, self.tree.arrow.unit
+        if footer.in_micros and len(nanos) and (nanos % 1000).any():
+            raise Unknown("a timestamp finer than a microsecond, while the option timestamp_unit is us")
         found = ticks(seconds, nanos, zone, footer.by_java, footer.hybrid_calendar, unit)
         return int64s(found).view(self.tree.arrow)
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sources.arrow_numbers import int32s, int64s
 from sources.contract import Options, Split
-from sources.errors import DamagedSource, UnsupportedFormat
+from sources.errors import DamagedSource, OptionError, UnsupportedFormat
 from sources.orc.bitpack import Ints
 from sources.orc.errors import Damage, OrcError
 from sources.orc.fetch import Share, plan, read_shares
@@ -28,8 +28,17 @@ FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
 INT32_MAX = (1 << 31) - 1
 
 
-def open_orc(reader: PlainReader, _options: Options | None = None) -> "OrcFile":
+TIMESTAMP_UNIT = "timestamp_unit"
+OPTIONS: Mapping[str, str] = {
+    TIMESTAMP_UNIT: "us: timestamps in microseconds; nanoseconds if not given, but in files that reach beyond",
+}
+
+
+def open_orc(reader: PlainReader, options: Options | None = None) -> "OrcFile":
     """Reads postscript and footer: one read where they lie in the last 64 KB, else two."""
+    unit = (options or {}).get(TIMESTAMP_UNIT)
+    if unit not in (None, "us"):
+        raise OptionError(f"option {TIMESTAMP_UNIT}: expected us, found {unit!r}")
     path, size = name_of(reader), size_of(reader)
     if size <= len(MAGIC) + 1:
         raise DamagedSource(f"{size} bytes are too few for an ORC file", path, 0)
@@ -45,7 +54,7 @@ def open_orc(reader: PlainReader, _options: Options | None = None) -> "OrcFile":
         raise DamagedSource(message, path, size - 1 - length)
     body = tail[start - size :] if size - start <= len(tail) else reader.read_range(start, size - start)
     with _reading(path, start, "the footer cannot be read"):
-        footer = parse_footer(body[: postscript.footer_length], postscript, start)
+        footer = parse_footer(body[: postscript.footer_length], postscript, start, in_micros=unit is not None)
     return OrcFile(footer, size, hashlib.blake2b(body, digest_size=16).hexdigest())
 
 

@@ -41,13 +41,15 @@ class StripePlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """`stride`: rows of an entry of the row index, 0 where there is none. `disk_bytes`: by column, where it says so."""
+    """`stride`: rows of an entry of the row index, 0 where there is none. `in_micros`: a timestamp that is finer than a
+    microsecond is refused. `disk_bytes`: by column, where it says so."""
 
     columns: tuple[tuple[str, Type], ...]
     types: int
     stripes: tuple[StripePlace, ...]
     rows: int
     stride: int
+    in_micros: bool
     by_java: bool
     hybrid_calendar: bool
     disk_bytes: tuple[int, ...]
@@ -82,8 +84,9 @@ def parse_postscript(data: bytes) -> PostScript:
     return PostScript(footer_length, Codec(kind, block), tuple(version))
 
 
-def parse_footer(packed: bytes, postscript: PostScript, body_end: int) -> Footer:
-    """`packed`: the footer as it stands in the file. `body_end`: where the metadata and footer begin, or later."""
+def parse_footer(packed: bytes, postscript: PostScript, body_end: int, in_micros: bool = False) -> Footer:
+    """`packed`: the footer as it stands in the file. `body_end`: where the metadata and footer begin, or later.
+    `in_micros`: all timestamps are to come in microseconds."""
     raw_types: list[RawType] = []
     raw_stripes: list[bytes] = []
     statistics: list[Statistics] = []
@@ -108,12 +111,14 @@ def parse_footer(packed: bytes, postscript: PostScript, body_end: int) -> Footer
         raise Damage(f"the footer claims {numbers_of[6]} rows, its stripes {first_row}")
     low, high = MILLIS_OF_NANOS
     wide = frozenset(i for i, each in enumerate(statistics) if any(not low < one < high for one in each.millis))
+    wide = frozenset(range(len(raw_types))) if in_micros else wide
     return Footer(
         columns=tuple(columns_of(raw_types, wide)),
         types=len(raw_types),
         stripes=tuple(stripes),
         rows=first_row,
         stride=numbers_of[8],
+        in_micros=in_micros,
         by_java=numbers_of[9] == JAVA,
         hybrid_calendar=numbers_of[11] != PROLEPTIC and (numbers_of[11] > 0 or numbers_of[9] == JAVA),
         disk_bytes=tuple(each.disk_bytes for each in statistics),

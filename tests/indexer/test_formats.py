@@ -21,6 +21,7 @@ from shadow import SpecMismatch, StalePointer, UsageError, open_index
 from shadow.storage import storage_at
 from shadow.verify import verify
 from sources import FORMATS
+from tests.sources.orc_files import by_pyorc
 from tests.sources.sequence_files import written as sequence_file
 
 pytestmark = pytest.mark.spark
@@ -220,3 +221,22 @@ def test_types_of_csv_are_inferred_when_asked_for_and_widened_by_later_files(
     (source / "c.csv").write_text("id,n,day\nx,5,2020-01-31\n")
     with pytest.raises(UsageError, match=r"c.csv: column id is string, elsewhere in the source it is int"):
         build(spark, str(source), index, ["id"])
+
+
+def test_orc_files_of_which_some_reach_beyond_nanoseconds_make_one_table(spark: SparkSession, tmp_path: Path) -> None:
+    source, index, by_time = tmp_path / "source", str(tmp_path / "index"), str(tmp_path / "by_time")
+    source.mkdir()
+    near = [(i, dt.datetime(2020, 1, 1 + i, tzinfo=dt.UTC)) for i in range(9)]
+    far = [(9 + i, dt.datetime(9999, 1, 1 + i, tzinfo=dt.UTC)) for i in range(9)]
+    for name, rows in (("a", near), ("b", far)):
+        (source / f"{name}.orc").write_bytes(by_pyorc("struct<id:bigint,t:timestamp>", rows))
+    build(spark, str(source), index, ["id"])
+    expected = [(i, moment.replace(tzinfo=None)) for i, moment in near + far]
+    ids = spark.createDataFrame([(i,) for i, _ in expected], "id bigint")
+    assert sorted(load(spark, index, ids).collect()) == expected
+    with pytest.raises(UsageError, match=r"b.orc: column t is timestamp\[us\], elsewhere in the source"):
+        build(spark, str(source), by_time, ["t"])
+    build(spark, str(source), by_time, ["t"], options={"timestamp_unit": "us"})
+    assert open_index(by_time).fetch("9999-01-03") == [{"id": 11, "t": dt.datetime(9999, 1, 3)}]
+    times = spark.createDataFrame([(moment,) for _, moment in expected], "t timestamp_ntz")
+    assert sorted(row.id for row in load(spark, by_time, times).collect()) == list(range(18))

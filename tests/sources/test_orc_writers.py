@@ -8,7 +8,7 @@ import cramjam
 import pyarrow as pa
 import pytest
 
-from sources import open_source
+from sources import OptionError, UnsupportedFormat, open_source
 from tests.sources.orc_files import by_pyorc, encoded, patched_footer, with_codec, written
 from tests.sources.readers import BytesReader
 
@@ -78,3 +78,19 @@ def test_before_1900_the_clock_of_java_writers_shows_standard_time(zone: str, ho
     clock = (moment + dt.timedelta(hours=hours)).replace(tzinfo=None)
     assert read(by_java)["t"].cast(pa.timestamp("us")).to_pylist() == [clock]
     assert read(data)["t"].cast(pa.timestamp("us")).to_pylist() != [clock]
+
+
+def test_timestamps_of_all_files_come_in_microseconds_when_asked_for() -> None:
+    """So that files of which some reach beyond nanoseconds have one type."""
+    near, far = dt.datetime(2020, 1, 1, 1, 2, 3, 4, tzinfo=dt.UTC), dt.datetime(1, 1, 3, tzinfo=dt.UTC)
+    for moment in (near, far):
+        reader = BytesReader(by_pyorc("struct<t:timestamp,l:array<timestamp>>", [(moment, [moment])]))
+        source = open_source(reader, "orc", {"timestamp_unit": "us"})
+        assert source.schema.types == [pa.timestamp("us"), pa.list_(pa.timestamp("us"))]
+        clock = moment.replace(tzinfo=None)
+        assert source.fetch(reader, [(0, 0)], ["t", "l"]).to_pylist() == [{"t": clock, "l": [clock]}]
+    fine = BytesReader(written(pa.table({"t": pa.array([1_000, 1_001], pa.timestamp("ns"))})))
+    with pytest.raises(UnsupportedFormat, match="column 't': a timestamp finer than a microsecond"):
+        list(open_source(fine, "orc", {"timestamp_unit": "us"}).scan(fine, ["t"]))
+    with pytest.raises(OptionError, match="option timestamp_unit: expected us, found 'ms'"):
+        open_source(fine, "orc", {"timestamp_unit": "ms"})

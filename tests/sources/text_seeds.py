@@ -15,6 +15,7 @@ TYPES = "d date, t timestamp, n decimal(10,2), m boolean"
 JSON = (
     '{"a":1,"b":[{"c":"é","t":"2020-01-31"},null],"d":1.5,"m":{"k":12345678901234567890}}\n\n'
     '{"a":-2,"d":"2020-01-31","n":12.50}\r\n{"b":[],"a":9007199254740993}\n{"a":0.5,"d":{"x":[1,  2]}}\n'
+    '{"a":-Infinity}\n'
 ).encode()
 JSON_TYPES = "a double, b array<struct<c:string,t:timestamp>>, d string, m map<string,decimal(38,0)>, n decimal(9,3)"
 
@@ -26,6 +27,7 @@ def csv_seeds() -> Seeds:
         (CSV, {"schema": "id bigint, name string, x string"}),
         (CSV, {"header": "false", "escape": "\\"}),
         (DATES, {"delimiter": "|", "schema": TYPES, "multiline": "false"}),
+        (DATES, {"delimiter": "|", "infer_schema": "true"}),
         (gzip.compress(CSV), {"whole_file": "true"}),
     ]
     return found + [(data, {"header": "false", "whole_file": "true"}) for data in _foreign("csv")]
