@@ -62,7 +62,7 @@ def ticks(seconds: Ints, nanos: Ints, zone: str, by_java: bool, hybrid_calendar:
     furthest = FURTHEST[unit]
     low, high = -furthest - EPOCH_2015 - DAY, furthest - EPOCH_2015 + DAY  # before the zone is known
     if len(seconds) and not low < int(seconds.min()) <= int(seconds.max()) < high:
-        raise Unknown(f"a timestamp beyond what 64 bits hold in {unit}")
+        raise _beyond(unit)
     instants = seconds + (EPOCH_2015 - _offset(zone, EPOCH_2015))
     instants = instants - ((instants < 0) & (nanos > SMALLEST_FRACTION))
     clock = _wall_clock(instants, zone)
@@ -72,8 +72,13 @@ def ticks(seconds: Ints, nanos: Ints, zone: str, by_java: bool, hybrid_calendar:
         days = clock // DAY
         clock = clock + (rebased(days) - days) * DAY
     if len(clock) and not -furthest <= int(clock.min()) <= int(clock.max()) <= furthest:
-        raise Unknown(f"a timestamp beyond what 64 bits hold in {unit}")
+        raise _beyond(unit)
     return clock * SECOND + nanos if unit == "ns" else clock * 1_000_000 + nanos // 1000
+
+
+def _beyond(unit: str) -> Unknown:
+    cure = "; the option timestamp_unit=us may read it" if unit == "ns" else ""
+    return Unknown(f"a timestamp beyond what 64 bits hold in {unit}{cure}")
 
 
 def _offset(zone: str, instant: int) -> int:

@@ -94,3 +94,14 @@ def test_timestamps_of_all_files_come_in_microseconds_when_asked_for() -> None:
         list(open_source(fine, "orc", {"timestamp_unit": "us"}).scan(fine, ["t"]))
     with pytest.raises(OptionError, match="option timestamp_unit: expected us, found 'ms'"):
         open_source(fine, "orc", {"timestamp_unit": "ms"})
+
+
+def test_a_timestamp_out_of_reach_that_no_statistics_tell_of_is_refused_with_the_cure() -> None:
+    data = by_pyorc("struct<t:timestamp>", [(dt.datetime(9999, 1, 3, tzinfo=dt.UTC),)], compression=0)
+    reader = BytesReader(patched_footer(data, lambda key, value: b"" if key == 7 else value))  # statistics
+    source = open_source(reader, "orc")
+    with pytest.raises(UnsupportedFormat, match=r"column 't'.* the option timestamp_unit=us may read it") as caught:
+        source.fetch(reader, [(0, 0)], ["t"])
+    assert caught.value.offset is not None
+    source = open_source(reader, "orc", {"timestamp_unit": "us"})
+    assert source.fetch(reader, [(0, 0)], ["t"])["t"].to_pylist() == [dt.datetime(9999, 1, 3)]
