@@ -1,5 +1,7 @@
 """The jobs on stores that Spark is not asked to reach: source and index on S3, and on HDFS."""
 
+import base64
+import random
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -9,6 +11,7 @@ from pyspark.sql import SparkSession
 from indexer import append_new, build, load
 from shadow import FetchStats, StalePointer, UsageError, open_index
 from shadow.storage import Storage, storage_at
+from tests.indexer.test_formats import CASES, ENDINGS
 from tests.shadow.make_index import write_source
 from tests.stores.process import Store
 
@@ -78,3 +81,22 @@ def test_a_source_of_one_file(spark: SparkSession, lake: str) -> None:
     built = build(spark, f"{lake}/one.parquet", f"{lake}/index", ["user.id"], include=["url"])
     assert built.rows == 10
     assert open_index(f"{lake}/index").fetch(3) == [{"url": "u3", "user.id": 3}]
+
+
+def test_files_of_every_format_are_indexed_fetched_and_loaded_by_range(spark: SparkSession, lake: str) -> None:
+    noise = random.Random(7)
+    rows = [(i, base64.b64encode(noise.randbytes(1_500)).decode()) for i in range(2_000)]  # which no codec packs
+    for name, case in CASES.items():
+        source, place = f"{lake}/{name}", f"{lake}/{name}_index"
+        content = case.write(rows)
+        storage_at(source).put_new(f"a{ENDINGS.get(name, '')}", [content])
+        assert build(spark, source, place, [case.number], buckets=1).rows == 2_000, name
+        index, asked = open_index(place), (1_900, 700)
+        for number, most in zip(asked, (2, 10), strict=True):  # at first the file's own metadata is read, too
+            stats = FetchStats()
+            row = {case.number: case.kind(number), case.text: rows[number][1]}
+            assert index.fetch(str(number), stats=stats) == [row], name
+            assert 0 < stats.source.bytes < len(content) / most, name
+        keys = spark.createDataFrame([(number,) for number in asked], f"`{case.number}` bigint")
+        loaded = {row[case.text] for row in load(spark, place, keys, [case.text]).collect()}
+        assert loaded == {rows[number][1] for number in asked}, name
