@@ -16,6 +16,7 @@ from shadow.segments import SourceFileEntry
 from shadow.storage import FileInfo, OpenFile, Storage
 from sources import FORMATS, Options, SourceFile, Split, detect, open_source
 
+WIDENING = (("int8", "int16", "int32", "int64"), ("halffloat", "float", "double"))  # Arrow's names
 READERS = 16  # files whose metadata is read at a time
 WANTED_SPLITS = 64  # of all files together, of which each is cut into at least one
 LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
@@ -130,8 +131,16 @@ def check_unchanged(root: SourceRoot, described: Sequence[Described]) -> None:
 
 
 def columns_of(described: Sequence[Described], known: Mapping[str, str]) -> dict[str, str]:
-    """All columns seen so far with their Arrow types: those known, then new ones in file order."""
+    """All columns seen so far with their Arrow types: those known, then new ones in file order. Of numbers of one kind
+    the widest type, of others that of the newest file."""
     columns = dict(known)
     for one in described:
-        columns |= {field.name: str(field.type) for field in one.schema}
+        for field in one.schema:
+            columns[field.name] = wider(columns.get(field.name, ""), str(field.type))
     return columns
+
+
+def wider(before: str, now: str) -> str:
+    """The type that holds the numbers of both; where there is none in WIDENING, the second."""
+    chain = next((chain for chain in WIDENING if before in chain and now in chain), (now,))
+    return max(before, now, key=chain.index) if len(chain) > 1 else now

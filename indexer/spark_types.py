@@ -66,6 +66,14 @@ def arrow_of(kind: DataType) -> pa.DataType:
         raise NoSparkType from None
 
 
+def holds(kind: DataType, arrow: pa.DataType) -> bool:
+    """Whether a Spark type may hold the values of a column of a source file, so that those it does not are found."""
+    try:
+        return _keeps(arrow, arrow_of(kind))
+    except NoSparkType:
+        return False
+
+
 def as_spark(array: pa.Array, kind: DataType, target: pa.DataType, name: str, rows: pa.Array, path: str) -> pa.Array:
     """A column of a source file in `target`, the Arrow type that Spark takes for `kind`. UnsupportedFormat, with the
     value and where its row lies (`rows`: their offsets), where Spark's type does not hold it."""

@@ -2,18 +2,36 @@
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
 
-from indexer.spark_types import NoSparkType, arrow_of, spark_type
+from indexer.files import wider
+from indexer.spark_types import NoSparkType, holds, spark_type
 from shadow import Index, UsageError
 from shadow.storage import is_local
 
+# Of numbers that are wider in other files of the source, by Arrow's name.
+WIDER = {
+    "int16": ShortType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+}
 PATTERN_SIGNS = re.compile(r"[\\*?\[\]{}]")
 
 
@@ -44,17 +62,17 @@ def source_types(spark: SparkSession, index: Index, names: Sequence[str]) -> Str
             in_spark = {}
         for field in schema:
             if field.name in names and field.name not in found and not pa.types.is_null(field.type):
-                found[field.name] = _type_of(field, in_spark.get(field.name))
+                widest = wider(str(field.type), index.view.snapshot.columns.get(field.name, ""))
+                kind = None if widest == str(field.type) else WIDER.get(widest)
+                found[field.name] = kind or _type_of(field, in_spark.get(field.name))
     return StructType([StructField(name, found.get(name, StringType())) for name in names])
 
 
 def _type_of(field: pa.Field, in_spark: DataType | None) -> DataType:
-    """Spark's own type where it leads into Python and tells as much as ours does."""
+    """Spark's own type where it leads into Python and holds what we read (it does not of a variant in columns)."""
     try:
-        if in_spark is not None and not pa.types.is_duration(field.type):
-            with suppress(NoSparkType):
-                arrow_of(in_spark)
-                return in_spark
+        if in_spark is not None and not pa.types.is_duration(field.type) and holds(in_spark, field.type):
+            return in_spark
         return spark_type(field.type)
     except NoSparkType:
         raise UsageError(f"column {field.name} of type {field.type} has no Spark type; name other columns") from None

@@ -77,13 +77,13 @@ def test_columns_of_files_meet_by_name_and_a_missing_one_is_null(
     source, place = tmp_path / "source", str(tmp_path / "index")
     put(source, "a", format, pa.table({"k": [1], "x": ["a"], "n": pa.array([1], pa.int32())}))
     put(source, "b", format, pa.table({"more": [0.5], "n": pa.array([2**40]), "k": [2]}))
-    put(source, "c", format, pa.table({"k": [3]}))
+    put(source, "c", format, pa.table({"k": [3], "n": pa.array([3], pa.int32())}))
     build(spark, str(source), place, ["k"], include=["x"])
     text = str if format == "csv" else lambda value: value
     expected = [
         {"k": text(1), "x": "a", "n": text(1), "more": None},
         {"k": text(2), "x": None, "n": text(2**40), "more": text(0.5)},
-        {"k": text(3), "x": None, "n": None, "more": None},
+        {"k": text(3), "x": None, "n": text(3), "more": None},
     ]
     assert open_index(place).fetch_many(["1", "2", "3"]) == [[row] for row in expected]
     keys = spark.createDataFrame([("1",), ("2",), ("3",)], "k string")
