@@ -15,7 +15,7 @@ from sources.parquet.wrap import Template, WrittenChunk, open_with_pyarrow
 from sources.pointer_columns import with_pointers
 from sources.ranges import PlainReader
 
-BATCH = 64 << 10  # rows
+BATCH, BATCH_BYTES = 64 << 10, 64 << 20  # rows, and bytes of rows, decoded at a time
 BUFFER = 4 << 20  # bytes of each column held at a time
 
 
@@ -78,7 +78,7 @@ def _batches(
         )
     with WatchedFile(reader, template.footer(rows, chunks), places) as file:
         try:
-            for batch in open_with_pyarrow(file, BUFFER).iter_batches(BATCH, use_threads=False):
+            for batch in open_with_pyarrow(file, BUFFER).iter_batches(_batch_rows(rows, places), use_threads=False):
                 check_agreement(batch)
                 yield batch
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -89,6 +89,12 @@ def _batches(
             if isinstance(error, pa.ArrowNotImplementedError):
                 raise UnsupportedFormat(f"{where}: {error}", places[0].path, offset) from error
             raise DamagedSource(f"{where}: cannot be decoded: {error}", places[0].path, offset) from error
+
+
+def _batch_rows(rows: int, places: Sequence[ChunkPlace]) -> int:
+    """How many rows to decode at a time: fewer of long ones."""
+    total = sum(max(place.chunk.uncompressed, 0) for place in places)
+    return max(min(BATCH, BATCH_BYTES * rows // max(total, 1)), 1)
 
 
 def _bare_rows(rows: int) -> Iterator[pa.RecordBatch]:

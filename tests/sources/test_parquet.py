@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sources import DamagedSource, StalePointer, UnsupportedFormat, open_source
-from sources.parquet import open_parquet
+from sources.parquet import open_parquet, scan
 from tests.sources.parquet_files import ROWS, flat_table, nested_table, typed_table, written
 from tests.sources.readers import BytesReader, PlainReader
 from tests.sources.source_contract import Sample, SourceContract
@@ -255,3 +255,17 @@ def test_a_footer_length_that_cannot_be_is_damage(claim: int) -> None:
     broken = data[:-8] + struct.pack("<I", claim & 0xFFFFFFFF) + b"PAR1"
     with pytest.raises(DamagedSource, match="lake/a"):
         open_source(BytesReader(broken, "lake/a"), "parquet")
+
+
+def test_a_scan_decodes_fewer_of_long_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"text": [f"{i:05}" * 200 for i in range(400)], "l": [[i] for i in range(400)]})
+    data = written(table, row_group_size=400, use_dictionary=False, compression="none")
+    sizes = {}
+    for limit in (64 << 20, 100_000):
+        monkeypatch.setattr(scan, "BATCH_BYTES", limit)
+        reader = BytesReader(data)
+        batches = list(open_source(reader, "parquet").scan(reader, ["text", "l"]))
+        assert pa.Table.from_batches(batches).select(["text", "l"]) == table
+        sizes[limit] = [batch.num_rows for batch in batches if batch.num_rows]
+    assert sizes[64 << 20] == [400]
+    assert 80 < max(sizes[100_000]) <= 100
