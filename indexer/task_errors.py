@@ -12,7 +12,7 @@ from shadow import errors
 # The last line of a worker's traceback, and where in it a data file or an index file is named.
 LINE = re.compile(r"^(?P<module>[a-z_.]+)\.(?P<name>[A-Za-z]+): (?P<text>.+)$", re.MULTILINE)
 PLACE = re.compile(r"(?P<path>.+?)(?: at byte (?P<offset>\d+))?: ")
-UNREAD_BY_SPARK = "FAILED_READ_FILE"
+UNREAD_BY_SPARK, WRONG_CHECKSUM = "FAILED_READ_FILE", "ChecksumException"
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 WITH_MORE = (errors.KeyTypeError, errors.FileChanged)  # hold more than their text tells
 
@@ -30,8 +30,11 @@ def as_raised() -> Iterator[None]:
 
 
 def is_of_a_file(error: Exception) -> bool:
-    """Whether Spark could not read a data file, or read a key that is none."""
-    return UNREAD_BY_SPARK in str(error) or isinstance(_raised(str(error)), errors.BTreeError)
+    """Whether Spark could not read a data file, or read a key that is none. A wrong checksum that Hadoop left beside
+    the file is another thing: whether the file is what it should be is not for us to say then."""
+    text = str(error)
+    is_unread = UNREAD_BY_SPARK in text and WRONG_CHECKSUM not in text
+    return is_unread or isinstance(_raised(text), errors.BTreeError)
 
 
 def _raised(text: str) -> Exception | None:

@@ -73,6 +73,8 @@ def read_elements(decoder: Decoder, wire: int) -> list[Element]:
             else:
                 decoder.skip(field_wire)
         kind, width, repetition, children, converted, precision = numbers.values()
+        if not -1 <= repetition <= REPEATED:
+            raise ThriftError(f"schema element {name!r} is of repetition {repetition}, which there is not")
         elements.append(
             Element(
                 name=name.decode("utf-8", "replace"),

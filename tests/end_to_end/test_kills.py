@@ -28,6 +28,7 @@ ROWS, RACES = 200, 3
 POLL = 0.001  # seconds between two looks at the index folder
 
 STAGED, PROBE, INDEX_FILE, FILTER = r"(^|/)_staged-", "^_shadow/probe/", r"\.btree\.avro$", r"\.filter$"
+MAPS = r"\.maps$"
 SPEC, LIST, SNAPSHOT = "^_shadow/spec.json$", "^_shadow/segments/[^_]", "^_shadow/snapshots/[^_]"
 
 
@@ -44,6 +45,10 @@ BUILD = ["build", "SOURCE", "INDEX", "--key", "k", "--buckets", "2", "--master",
 POINTS = {
     "first build": (BUILD, [Point(PROBE), *WRITTEN, Point(FILTER, 3), Point(SPEC)]),
     "build of changes": (BUILD, WRITTEN),
+    "page maps of what is indexed": (
+        [*BUILD, "--page-maps"],
+        [Point(MAPS), Point(LIST), Point(LIST, 2), Point(SNAPSHOT)],
+    ),
     "flat build that folds": ([*BUILD, "--flat"], [Point(INDEX_FILE, 3), Point(LIST)]),
     "build anew": ([*BUILD, "--anew"], [Point(INDEX_FILE), Point(LIST), Point(SNAPSHOT)]),
     "adopt": ([*BUILD, "--adopt"], [Point(PROBE), Point(LIST), Point(LIST, 2), Point(SNAPSHOT)]),

@@ -130,7 +130,7 @@ def test_a_file_whose_page_headers_are_damaged_fails_the_build(spark: SparkSessi
     data = path.read_bytes()
     at = data.index(b"row 230") - 40  # a page of the column, somewhere in its header
     path.write_bytes(data[:at] + b"\xff" * 36 + data[at + 36 :])
-    with pytest.raises(Exception, match=f"{DamagedSource.__name__}.*{path}"):
+    with pytest.raises(DamagedSource, match=str(path)):
         build(spark, *places(lake), ["k"], page_maps=True)
     assert snapshot_numbers(storage_at(places(lake)[1])) == []
     assert build(spark, *places(lake), ["k"]).committed

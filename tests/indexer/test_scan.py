@@ -35,9 +35,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("keys", [["text", "a.b c"], ["raw", "large", "p"], ["real", "yes", "day"]])
-def test_both_scans_bring_the_same_rows(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: list[str]
-) -> None:
+def test_both_scans_bring_the_same_rows(spark: SparkSession, tmp_path: Path, keys: list[str]) -> None:
     table = pa.table(COLUMNS)
     lacking = table.slice(0, 7).drop_columns(["raw", "real", "a.b c"])
     files = {"p=1/a b%.parquet": table, "p=2/b.parquet": table.slice(3, 9), "p=2/c.parquet": lacking}
@@ -47,15 +45,14 @@ def test_both_scans_bring_the_same_rows(
     include = [name for name in COLUMNS if name not in keys]
     spec = new_spec(Request(keys, include, 3), root, "parquet", ("p",), described)
 
-    def rows() -> list[str]:
-        found = scan(spark, root.storage.root, spec, described)
+    def rows(in_spark: bool) -> list[str]:
+        found = scan(spark, root.storage.root, spec, described, in_spark)
         columns = [f"`{name}`" for name in found.columns if name not in (scan_module.SUB, scan_module.SIZE)]
         counts = len({one.entry.partition for one in described}) * spec.buckets  # the first group that is none of rows
         return sorted(
             str(row.asDict()) for row in found.select(*columns).where(f"{scan_module.GROUP} < {counts}").collect()
         )
 
-    by_spark = rows()
-    monkeypatch.setattr(scan_module, "is_local", lambda root: False)
-    assert rows() == by_spark
+    by_spark = rows(in_spark=True)
+    assert rows(in_spark=False) == by_spark
     assert len(by_spark) == 216

@@ -46,6 +46,14 @@ def test_leaves_and_flatness_follow_the_schema_tree() -> None:
     assert footer.columns[2].leaves[1].path == (b"point", b"tags", b"list", b"element")
 
 
+def test_a_repetition_that_there_is_not_is_refused() -> None:
+    data = footer_bytes(written(pa.table({"number": range(10)}), store_schema=False))
+    optional = b"\x25\x02\x18\x06number"
+    assert data.count(optional) == 1
+    with pytest.raises(ThriftError, match="schema element b'number' is of repetition 33, which there is not"):
+        parse_footer(data.replace(optional, b"\x25\x42\x18\x06number"))
+
+
 def test_cache_bytes_are_of_the_order_of_what_the_footer_holds() -> None:
     small = parse_footer(footer_bytes(written(flat_table(), row_group_size=300)))
     large = parse_footer(footer_bytes(written(flat_table(), row_group_size=3)))
