@@ -13,7 +13,8 @@ from shadow.errors import UsageError
 from shadow.spec import IndexSpec
 from shadow.storage import FileInfo, storage_at
 from sources import FORMATS, Options
-from sources.ddl import parse_ddl, to_ddl
+from sources.ddl import COMMENT, parse_ddl, to_ddl
+from sources.json_infer import NOTHING
 
 MOST_TASKS = 10_000
 
@@ -48,13 +49,24 @@ def infer_schema(
     for row in sorted(found, key=lambda row: row.file):
         by_schema.setdefault(bytes(row.schema), row.file)
     schemas = [pa.ipc.read_schema(pa.py_buffer(text)) for text in by_schema]  # with what was seen, for the merge
-    known = [parse_ddl(spec.schema)] if spec and spec.schema else []
+    known = [_known(spec)] if spec and spec.schema else []
     merged = format.merge([*known, *schemas])
     if spec is not None and _changed(spec, merged):
         for ordinal, schema in zip(by_schema.values(), schemas, strict=True):
             for changed in _changed(spec, format.merge([*known, schema])):
                 raise UsageError(f"{files[ordinal].path}: {changed}")
     return to_ddl(merged)
+
+
+def _known(spec: IndexSpec) -> pa.Schema:
+    """The columns known before. An indexed one of nulls alone is a string, and stays it."""
+    indexed = {one.name for one in (*spec.stored_keys, *spec.include)}
+    return pa.schema(
+        [
+            field.remove_metadata() if field.name in indexed and field.metadata == {COMMENT: NOTHING} else field
+            for field in parse_ddl(spec.schema)
+        ]
+    )
 
 
 def _changed(spec: IndexSpec, schema: pa.Schema) -> list[str]:

@@ -3,8 +3,9 @@
 Integers are bigint, other numbers double, objects structs with their fields by name, columns of several kinds and of
 nulls alone string. Where Spark would round, the type is wider: integers beyond 64 bits are decimals; so are fractions
 of which some would not come back from a double, as written, or with 17 digits; what 38 digits do not hold is string.
-Where types of several files are to be merged, what was seen stands in the metadata of the fields; of numbers in the
-merged schema in their comment, which DDL keeps, so that files that come later widen a column as if all came at once.
+Where types of several files are to be merged, what was seen of numbers and nulls stands in the metadata of the fields;
+in the merged schema in their comment, which DDL keeps, so that files that come later widen a column as if all came at
+once.
 """
 
 import re
@@ -34,6 +35,7 @@ DIGITS_LIMIT = 38  # of a decimal
 LONG_DIGITS = 20  # of a decimal that takes the place of a bigint, as in Spark
 SEEN = b"seen"  # metadata of a field: `nothing`, or of a number `numbers before,behind,exact,whole,long,finite`
 NOTHING, NUMBERS = b"nothing", b"numbers "
+ITEMS = b"items "  # before the comment on a list's items, which stands on the list: DDL has none on items
 EXACT_TEXT = re.compile(rb"-?[0-9.]{1,15}")  # 15 digits at most: any such number comes back from a double
 LONGS = range(-(1 << 63), 1 << 63)
 
@@ -122,13 +124,16 @@ class Shape:
             self.item.merge(other.item)
 
     def field(self, name: str, key: bytes = SEEN) -> pa.Field:
-        """A field of the type that holds it all, with what was seen in its metadata: of numbers under `key`."""
+        """A field of the type that holds it all, with what was seen in its metadata, under `key`."""
         kind = self._kind(key)
+        if not self.kinds:
+            return pa.field(name, kind, metadata={key: NOTHING})
         if self.kinds == {"n"}:
             flags = (self.exact, self.whole, self.long, self.finite)
             seen = ",".join(str(int(each)) for each in (self.before, self.behind, *flags)).encode()
             return pa.field(name, kind, metadata={key: NUMBERS + seen})
-        return pa.field(name, kind, metadata=None if self.kinds else {SEEN: NOTHING})
+        of_items = (kind.value_field.metadata or {}).get(COMMENT) if self.kinds == {"l"} else None
+        return pa.field(name, kind, metadata=None if of_items is None else {COMMENT: ITEMS + of_items})
 
     def _kind(self, key: bytes) -> pa.DataType:
         if self.kinds == {"o"}:
@@ -162,8 +167,8 @@ def infer_rows(shape: Shape, texts: Iterable[bytes]) -> None:
 
 
 def schema_of(shape: Shape, key: bytes = SEEN) -> pa.Schema:
-    """The schema of rows: the fields of objects, by name; else the one column `value`, the whole line. What was seen of
-    numbers stands in the metadata under `key`."""
+    """The schema of rows: the fields of objects, by name; else the one column `value`, the whole line. What was seen
+    stands in the metadata under `key`."""
     if shape.kinds == {"o"} or not shape.kinds:
         return pa.schema([shape.fields[name].field(name, key) for name in sorted(shape.fields)])
     field = shape.field(WHOLE)
@@ -196,8 +201,10 @@ def _shape_of(field: pa.Field) -> Shape:
         shape.kinds = {"o"}
         shape.fields = {member.name: _shape_of(member) for member in kind}
     elif types.is_list(kind):
-        shape.kinds = {"l"}
-        shape.item = _shape_of(kind.value_field)
+        shape.kinds, item = {"l"}, kind.value_field
+        if seen.startswith(ITEMS):
+            item = item.with_metadata({COMMENT: seen.removeprefix(ITEMS)})
+        shape.item = _shape_of(item)
     elif types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         shape.kinds = {"n"}
         shape.whole = shape.long = types.is_integer(kind)
@@ -207,7 +214,7 @@ def _shape_of(field: pa.Field) -> Shape:
             shape.whole = kind.scale == 0
         else:  # of doubles nobody knows the digits: what they do not hold any more, only text does
             shape.before = LONG_DIGITS - 1 if shape.whole else DIGITS_LIMIT + 1
-    elif SEEN not in known:
+    elif seen != NOTHING:
         shape.kinds = {"b"} if types.is_boolean(kind) else {"s"}
     return shape
 
