@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from shadow.columns import wider
 from shadow.coverage import SourceRoot
 from shadow.errors import FileChanged, SourceError, StalePointer, UnsupportedFormat
 from shadow.fingerprint import difference
@@ -16,7 +17,6 @@ from shadow.segments import SourceFileEntry
 from shadow.storage import FileInfo, OpenFile, Storage
 from sources import FORMATS, Options, SourceFile, Split, detect, open_source
 
-WIDENING = (("int8", "int16", "int32", "int64"), ("halffloat", "float", "double"))  # Arrow's names
 READERS = 16  # files whose metadata is read at a time
 WANTED_SPLITS = 64  # of all files together, of which each is cut into at least one
 LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
@@ -138,9 +138,3 @@ def columns_of(described: Sequence[Described], known: Mapping[str, str]) -> dict
         for field in one.schema:
             columns[field.name] = wider(columns.get(field.name, ""), str(field.type))
     return columns
-
-
-def wider(before: str, now: str) -> str:
-    """The type that holds the numbers of both; where there is none in WIDENING, the second."""
-    chain = next((chain for chain in WIDENING if before in chain and now in chain), (now,))
-    return max(before, now, key=chain.index) if len(chain) > 1 else now

@@ -19,9 +19,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from indexer.files import wider
 from indexer.spark_types import NoSparkType, holds, spark_type
 from shadow import Index, UsageError
+from shadow.columns import wider
 from shadow.storage import is_local
 
 # Of numbers that are wider in other files of the source, by Arrow's name.
@@ -62,7 +62,7 @@ def source_types(spark: SparkSession, index: Index, names: Sequence[str]) -> Str
             in_spark = {}
         for field in schema:
             if field.name in names and field.name not in found and not pa.types.is_null(field.type):
-                widest = wider(str(field.type), index.view.snapshot.columns.get(field.name, ""))
+                widest = wider(index.view.snapshot.columns.get(field.name, ""), str(field.type))
                 kind = None if widest == str(field.type) else WIDER.get(widest)
                 found[field.name] = kind or _type_of(field, in_spark.get(field.name))
     return StructType([StructField(name, found.get(name, StringType())) for name in names])

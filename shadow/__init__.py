@@ -22,7 +22,7 @@
 - `publish`      the commit of a build; `probe` asks the store whether it is safe
 - `record`       page maps of files that are indexed already
 - `relist`       the lists of segments written again (`record`, `adopt`)
-- `rebase`       what of a build is left when others committed meanwhile
+- `rebase`       what of a build is left when others committed meanwhile; `columns` of the source
 - `merge`        the entries that count of several index files, sorted, by bucket
 - `compact`      many segments into one; another number of buckets
 - `vacuum`       what no kept snapshot needs is removed

@@ -109,9 +109,9 @@ def _is_named_so(file: IndexFileEntry) -> bool:
 
 def check_columns(storage: Storage, snapshot: Snapshot, found: Columns, is_all: bool, report: Report) -> None:
     """Compare the columns that the snapshot knows with those `found` in source files. Any of them is known. Its type is
-    that of the file indexed last, which may be gone, so that it need not be one of those found; but an indexed column
-    has one that its key type comes from. `is_all`: all files that were ever indexed were opened; then each column is
-    found, in its type."""
+    that of the file indexed last (of numbers the widest), which may be gone, so that it need not be one of those found;
+    but an indexed column has one that its key type comes from. `is_all`: all files that were ever indexed were opened;
+    then each column is found, in its type."""
     where = f"{storage.root}/{snapshot_path(snapshot.number)}"
     indexed = {column.name: column.type for column in (*snapshot.spec.stored_keys, *snapshot.spec.include)}
     for name, types in found.items():

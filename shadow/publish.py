@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from shadow.columns import columns_after
 from shadow.coverage import check_apart, source_of
 from shadow.errors import AlreadyExists, DamagedMetadata, ShadowError, SnapshotNotFound, StorageError
 from shadow.index_files import write_index_file
@@ -27,7 +28,6 @@ from shadow.rebase import (
     State,
     check_changes,
     check_kept,
-    columns_after,
     is_committed,
     nothing_left,
     rebase,
@@ -162,7 +162,7 @@ def _next(
         operation=changes.operation,
         segments=tuple(replace(refs[segment.id], dead=tuple(sorted(segment.dead))) for segment in after),
         partitions=rows_by_partition(after),
-        columns=columns_after(base, now, changes),
+        columns=columns_after(base, now, changes, spec),
         spec=replace(spec, buckets=changes.buckets or spec.buckets, page_maps=page_maps),
         committed_at=utc_now(),
         batch=changes.batch,

@@ -175,13 +175,6 @@ def _both_schemas(ours: IndexSpec, theirs: IndexSpec) -> str:
     return to_ddl(merge([parse_ddl(theirs.schema), parse_ddl(ours.schema)]))
 
 
-def columns_after(base: State, now: State, changes: Changes) -> dict[str, str]:
-    """The source's columns with their types: those that are known, and what the build saw of others."""
-    before = base.snapshot.columns if base.snapshot else {}
-    seen = {name: kind for name, kind in changes.columns.items() if before.get(name) != kind}
-    return (now.snapshot.columns if now.snapshot else {}) | seen
-
-
 class _Source:
     """The files that the source holds now, listed when they are first asked for."""
 

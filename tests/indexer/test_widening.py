@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 from indexer import build, load
 from shadow import UsageError, open_index
+from shadow.storage import storage_at
+from shadow.verify import verify
 
 pytestmark = pytest.mark.spark
 
@@ -93,7 +95,7 @@ def test_builds_at_once_that_both_widen_columns_are_both_committed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, place = tmp_path / "source", str(tmp_path / "index")
-    put(source, "a.jsonl", {"k": 1, "n": LARGE})
+    put(source, "a.jsonl", {"k": 1, "n": 1})
     build(spark, str(source), place, ["k"])
     put(source, "ours.jsonl", {"k": 2, "n": 1.5})
     build_module = importlib.import_module("indexer.build")
@@ -103,16 +105,20 @@ def test_builds_at_once_that_both_widen_columns_are_both_committed(
         """Of a file that came later, by one that did not see ours."""
         monkeypatch.undo()
         (source / "ours.jsonl").rename(tmp_path / "ours.jsonl")
-        put(source, "theirs.jsonl", {"k": 3, "more": "x"})
+        put(source, "theirs.jsonl", {"k": 3, "n": LARGE, "more": "x"})
         assert build(spark, str(source), place, ["k"]).snapshot == 2
         (tmp_path / "ours.jsonl").rename(source / "ours.jsonl")
         verify_sample(*arguments)
 
     monkeypatch.setattr(build_module, "verify_sample", other_build_meanwhile)
     assert build(spark, str(source), place, ["k"]).snapshot == 3
-    assert open_index(place).fetch_many([1, 2, 3]) == [
-        [{"k": 1, "n": Decimal(f"{LARGE}.0"), "more": None}],
-        [{"k": 2, "n": Decimal("1.5"), "more": None}],
-        [{"k": 3, "n": None, "more": "x"}],
+    rows = [
+        {"k": 1, "n": Decimal("1.0"), "more": None},
+        {"k": 2, "n": Decimal("1.5"), "more": None},
+        {"k": 3, "n": Decimal(f"{LARGE}.0"), "more": "x"},
     ]
+    assert open_index(place).fetch_many([1, 2, 3]) == [[row] for row in rows]
+    keys = spark.createDataFrame([(row["k"],) for row in rows], "k bigint")
+    assert sorted(load(spark, place, keys).toArrow().to_pylist(), key=lambda row: row["k"]) == rows
+    assert verify(storage_at(place), None).faults == []
     assert not build(spark, str(source), place, ["k"]).committed

@@ -13,7 +13,6 @@ from shadow.rebase import (
     ConcurrentCommit,
     State,
     check_changes,
-    columns_after,
     is_committed,
     nothing_left,
     rebase,
@@ -40,8 +39,8 @@ def listing(source: Source) -> list[FileInfo]:
     return [FileInfo(path, 1, version) for path, version in sorted(source.items())]
 
 
-def state(*segments: Segment, number: int = 1, columns: dict[str, str] | None = None) -> State:
-    return State(Snapshot(number, "build", (), {}, columns or {}, SPEC), segments)
+def state(*segments: Segment, number: int = 1) -> State:
+    return State(Snapshot(number, "build", (), {}, {}, SPEC), segments)
 
 
 def covered(segments: tuple[Segment, ...]) -> Source:
@@ -295,10 +294,3 @@ def test_a_commit_is_known_again_by_its_id_or_its_segment() -> None:
 def test_a_batch_is_committed_though_no_file_of_it_is_left() -> None:
     one = Changes("dedup", (), (), {}, {}, batch="b")
     assert not nothing_left(BASE, rebase(BASE, BASE, one, segment("new", {})), one)
-
-
-def test_columns_that_others_added_stay() -> None:
-    base, now = state(columns={"k": "int32"}), state(columns={"k": "int32", "theirs": "string"})
-    changes = Changes("build", (), (), {}, {"k": "int64", "ours": "double"})
-    assert columns_after(base, now, changes) == {"k": "int64", "theirs": "string", "ours": "double"}
-    assert columns_after(base, now, Changes("build", (), (), {}, {"k": "int32"})) == now.snapshot.columns
