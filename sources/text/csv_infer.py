@@ -2,7 +2,8 @@
 
 Integers are int or bigint, beyond that decimal; fractions double; then boolean, date, timestamp; columns of several
 kinds string. Where Spark would round, or cut, the type is wider: fractions that would not come back from a double are
-decimals, what 38 digits do not hold is string, and so are times finer than microseconds.
+decimals, what 38 digits do not hold is string, and so are times finer than microseconds, and decimals of which some
+have white space around them.
 """
 
 import re
@@ -33,6 +34,7 @@ class Values:
         # Every number is an integer of 32 bits; of 64 bits; an integer; comes back from a double; has digits.
         self.int = self.long = self.whole = self.exact = self.finite = True
         self.some_long = False  # some number is an integer of 64 bits, not of 32
+        self.padded = False  # some number has white space around it: a double is read so, a decimal is not
 
     def see(self, texts: pa.Array) -> None:
         """Some values; nulls and empty ones tell nothing."""
@@ -41,7 +43,7 @@ class Values:
         texts = texts.filter(pc.not_equal(texts, "")).unique()
         if len(texts) and pc.all(pc.match_substring_regex(texts, SMALL)).as_py():
             self.kinds.add("n")
-            self.before = max(self.before, pc.max(pc.binary_length(texts)).as_py())
+            self.before = max(self.before, pc.max(pc.binary_length(pc.utf8_ltrim(texts, "-0"))).as_py(), 1)
             return
         for text in texts.to_pylist():
             self._see(text)
@@ -52,6 +54,7 @@ class Values:
         if INTEGER.fullmatch(text):
             self._integer(text.lstrip("+-").lstrip("0") or "0", text)
         elif NUMBER.fullmatch(text.strip()):
+            self.padded = self.padded or text != text.strip()
             self._fraction(text.strip())
         elif text.strip() in SPECIAL:
             self.kinds.add("n")
@@ -82,13 +85,13 @@ class Values:
         self.before, self.behind = max(self.before, other.before), max(self.behind, other.behind)
         self.int, self.long, self.whole = self.int and other.int, self.long and other.long, self.whole and other.whole
         self.exact, self.finite = self.exact and other.exact, self.finite and other.finite
-        self.some_long = self.some_long or other.some_long
+        self.some_long, self.padded = self.some_long or other.some_long, self.padded or other.padded
 
     def field(self, name: str) -> pa.Field:
         """A field of the type that holds it all, with what was seen in its metadata."""
         seen = None if self.kinds else NOTHING
         if self.kinds == {"n"}:
-            flags = (self.int, self.long, self.whole, self.exact, self.finite, self.some_long)
+            flags = (self.int, self.long, self.whole, self.exact, self.finite, self.some_long, self.padded)
             seen = ",".join(str(int(each)) for each in (self.before, self.behind, *flags)).encode()
         return pa.field(name, self._kind(), metadata=None if seen is None else {SEEN: seen})
 
@@ -107,7 +110,7 @@ class Values:
         if not self.whole and self.exact:
             return pa.float64()
         digits = self.before + self.behind
-        if digits > DIGITS_LIMIT or not self.finite:
+        if digits > DIGITS_LIMIT or not self.finite or self.padded:
             return pa.string()
         beside_long = LONG_DIGITS + 1 if self.some_long and self.whole else 1  # as in Spark
         return pa.decimal128(max(digits, beside_long), self.behind)
@@ -121,7 +124,8 @@ def values_of(field: pa.Field) -> Values:
     if seen is not None:
         values.kinds = {"n"}
         values.before, values.behind, *flags = map(int, seen.split(b","))
-        values.int, values.long, values.whole, values.exact, values.finite, values.some_long = map(bool, flags)
+        values.int, values.long, values.whole, values.exact, *others = map(bool, flags)
+        values.finite, values.some_long, values.padded = others
     elif types.is_boolean(kind):
         values.kinds = {"b"}
     elif types.is_date(kind) or types.is_timestamp(kind):

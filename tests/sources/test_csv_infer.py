@@ -65,6 +65,7 @@ def test_types_are_those_that_spark_infers(values: list[str], kind: str) -> None
         (["1e400"], "string"),
         (["1e-400"], "string"),
         (["1e999999999"], "string"),
+        (["9007199254740993", "1.5", " 5"], "string"),
         (["2020-01-31T23:59:59.1234567"], "string"),
         (["2020-01-31T23:59:59.1234560"], "timestamp"),
     ],
@@ -86,6 +87,13 @@ def test_every_row_is_read_in_the_types_inferred_and_comes_back_from_its_pointer
         assert source.fetch(reader, [(offset, 0)], source.schema.names).equals(rows.slice(row, 1))
 
 
+def test_numbers_with_white_space_are_read_beside_those_that_no_double_holds() -> None:
+    reader = BytesReader(b"n,m\n0.1234567890123456789, 5\n 5,1.5\n")
+    source = open_source(reader, "csv", INFER)
+    (batch,) = source.scan(reader, ["n", "m"])
+    assert batch.select(["n", "m"]).to_pylist() == [{"n": "0.1234567890123456789", "m": 5.0}, {"n": " 5", "m": 1.5}]
+
+
 def test_all_rows_are_looked_at_and_a_type_that_is_given_is_kept() -> None:
     data = b"a,b\n" + b"1,2\n" * 400_000 + b"x,2147483648\n"
     assert to_ddl(infer_csv(BytesReader(data), INFER)) == "a string, b bigint"
@@ -95,7 +103,7 @@ def test_all_rows_are_looked_at_and_a_type_that_is_given_is_kept() -> None:
 
 def test_types_of_several_files_merge_to_those_of_all_rows() -> None:
     values = ["", "5", "2147483648", "9223372036854775808", "1.5", "0.1234567890123456789", "NaN", "9" * 38, "1e400"]
-    values += ["true", "2020-01-31", "2020-01-31 10:00", "x"]
+    values += ["true", "2020-01-31", "2020-01-31 10:00", "x", " 5", "-007"]
     for three in [*itertools.product(values, values, values[3:6])]:
         together = to_ddl(inferred(*three))
         assert to_ddl(merge_csv([inferred(one) for one in three])) == together, three
