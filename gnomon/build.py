@@ -24,7 +24,7 @@ def build(
     option: Annotated[
         list[str] | None, typer.Option(help="How files are read: name=value, as delimiter=; of CSV; repeatable.")
     ] = None,
-    schema: Annotated[str | None, typer.Option(help="Columns of text files: 'a bigint, b string'.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Columns of text files or values: 'a bigint, b string'.")] = None,
     buckets: Annotated[int | None, typer.Option(help="Hash buckets; by default one for 500,000 rows.")] = None,
     flat: Annotated[bool | None, typer.Option("--flat", help="One set of buckets over all partitions.")] = None,
     page_maps: Annotated[

@@ -15,7 +15,7 @@ from shadow.partitions import partition_of
 from shadow.rebase import BuildFailed
 from shadow.segments import SourceFileEntry
 from shadow.storage import FileInfo, OpenFile, Storage
-from sources import FORMATS, Options, SourceFile, Split, detect, open_source
+from sources import FORMATS, Options, Split, detect, format_of_name, open_source
 
 READERS = 16  # files whose metadata is read at a time
 WANTED_SPLITS = 64  # of all files together, of which each is cut into at least one
@@ -59,7 +59,8 @@ def describe(
 
     def one(info: FileInfo) -> Described:
         with listed(root.storage, info) as reader:
-            source = _opened(reader, format_name, options)
+            with of_one_format(reader, format_name):
+                source = open_source(reader, format_name, options)
             partition = partition_of(info.path) if partitions else ""
             rows = source.rows
             entry = SourceFileEntry(info.path, partition, rows or 0, info.size, info.mtime_ns, source.digest, info.etag)
@@ -70,19 +71,35 @@ def describe(
         return list(pool.map(one, files))
 
 
-def _opened(reader: OpenFile, format_name: str, options: Options) -> SourceFile:
-    """A file of the source. UnsupportedFormat for one that is, by its first bytes, of another format."""
+def check_names(root: SourceRoot, format_name: str, files: Sequence[FileInfo]) -> None:
+    """Refuse files of text whose names speak of another format of text: CSV would take JSON lines for rows."""
+    if not FORMATS[format_name].endings:
+        return
+    for info in files:
+        if format_of_name(info.path) not in ("", format_name):
+            raise _another(f"{root.storage.root}/{info.path}", format_of_name(info.path), format_name)
+
+
+@contextmanager
+def of_one_format(reader: OpenFile, format_name: str) -> Iterator[None]:
+    """A file of the source is read. UnsupportedFormat for one that is, by its first bytes, of another format."""
     try:
-        return open_source(reader, format_name, options)
+        yield
     except SourceError as error:
         other = _format_by_bytes(reader)
         if other in ("", format_name):
             raise
-        raise UnsupportedFormat(
-            f"a file of format {other} among {format_name} ones; expected a folder whose files are of one format: "
-            "name that folder as the source",
-            reader.name,
-        ) from error
+        raise _another(reader.name, other, format_name) from error
+
+
+def _another(path: str, other: str, format_name: str) -> UnsupportedFormat:
+    cure = "name that folder as the source"
+    if FORMATS[other].endings:
+        cure += f", or give --format {format_name} if it is only the name"
+    return UnsupportedFormat(
+        f"a file of format {other} among {format_name} ones; expected a folder whose files are of one format: {cure}",
+        path,
+    )
 
 
 def _format_by_bytes(reader: OpenFile) -> str:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from btree.keys import type_of_arrow
-from indexer.files import listed
+from indexer.files import listed, of_one_format
 from shadow.coverage import SourceRoot
 from shadow.errors import UsageError
 from shadow.spec import IndexSpec
@@ -87,6 +87,6 @@ def infer_here(root: SourceRoot, format_name: str, options: Options, files: Sequ
     assert format.infer is not None
     assert format.merge is not None
     for info in files:
-        with listed(root.storage, info) as reader:
+        with listed(root.storage, info) as reader, of_one_format(reader, format_name):
             schemas.append(format.infer(reader, options))
     return to_ddl(format.merge(schemas))

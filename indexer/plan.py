@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from indexer.files import describe, detect_format
+from indexer.files import check_names, describe, detect_format
 from indexer.infer import infer_here
 from indexer.specs import Request, check_request, new_spec
 from shadow.adopt import Adoption, adoption
@@ -76,6 +76,8 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
     files = root.list()
     partitions = root.partitions(files)
     format_name = format if format != "auto" else spec.format if spec else detect_format(root, files)
+    if format == "auto":
+        check_names(root, format_name, files)
     options = dict(request.options or (spec.options if spec else {}))
     check_options(format_name, options)
     if request.page_maps:

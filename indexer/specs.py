@@ -137,4 +137,4 @@ def _column(name: str, described: Sequence[Described], partitions: Sequence[str]
             f"column {name} has no type in any file: no values, or none that can be read; name another column"
         )
     known = [*dict.fromkeys(n for one in described for n in one.schema.names), *partitions]
-    raise UnknownColumn(f"the source has no column {name}; it has {', '.join(known)}")
+    raise UnknownColumn(f"the source has no column {name}; it has {', '.join(known) or 'none'}")

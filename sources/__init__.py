@@ -14,7 +14,7 @@ from sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile,
 from sources.errors import DamagedSource, OptionError, SourceError, StalePointer, UnsupportedFormat
 from sources.parquet import DamagedMaps
 from sources.pointer import POINTER_COLUMNS, Pointer
-from sources.registry import FORMATS, check_maps, check_options, detect, open_mapped, open_source
+from sources.registry import FORMATS, check_maps, check_options, detect, format_of_name, open_mapped, open_source
 
 __all__ = [
     "FORMATS",
@@ -35,6 +35,7 @@ __all__ = [
     "check_maps",
     "check_options",
     "detect",
+    "format_of_name",
     "open_mapped",
     "open_source",
 ]

@@ -69,6 +69,7 @@ FORMATS: dict[str, Format] = {
         merge=merge_schemas,
     ),
 }
+TEXT_ENDINGS = [ending for format in FORMATS.values() for ending in format.endings if ending.count(".") == 1]
 
 
 def open_source(reader: RangeReader, format: str, options: Options | None = None) -> SourceFile:
@@ -120,7 +121,18 @@ def detect(reader: RangeReader) -> str:
     for name, format in FORMATS.items():
         if format.magic and head.startswith(format.magic):
             return name
-    for name, format in FORMATS.items():
-        if path.lower().endswith(format.endings) and format.endings:
-            return name
-    raise UnsupportedFormat(f"the bytes are of no supported format; supported: {', '.join(FORMATS)}", path)
+    named = format_of_name(path)
+    if named:
+        return named
+    what = "the bytes are of no supported format" if size else "an empty file, which tells no format"
+    raise UnsupportedFormat(
+        f"{what}; supported: {', '.join(FORMATS)}; text is told by its name ({', '.join(TEXT_ENDINGS)}), else name its "
+        "format (--format csv)",
+        path,
+    )
+
+
+def format_of_name(path: str) -> str:
+    """The format that a file's name speaks of, where the bytes of its files do not; "" if none."""
+    ending = path.lower().endswith
+    return next((name for name, format in FORMATS.items() if format.endings and ending(format.endings)), "")

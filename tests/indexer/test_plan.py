@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from indexer.plan import plan
+from indexer.plan import check_rows, plan
 from indexer.specs import Request
-from shadow.errors import SpecMismatch, StorageError, UsageError
+from shadow.errors import SpecMismatch, StorageError, UnsupportedFormat, UsageError
 from tests.shadow.make_index import index_source, write_source
 
 REQUEST = Request(["k"], [], None)
@@ -56,6 +57,30 @@ def test_a_build_that_cannot_be_of_this_index_is_refused_with_the_difference(lak
             plan(str(lake / "source"), str(lake / "index"), request, "auto")
     with pytest.raises(SpecMismatch, match="source"):
         plan(str(lake / "source/dt=1"), str(lake / "index"), REQUEST, "auto")
+
+
+def test_json_lines_among_csv_are_no_rows_of_csv(tmp_path: Path) -> None:
+    source, index = tmp_path / "source", tmp_path / "index"
+    source.mkdir()
+    (source / "a.csv").write_text("k\n1\n")
+    (source / "b.jsonl").write_text('{"k": 2}\n{"k": 3}\n')
+    with pytest.raises(
+        UnsupportedFormat, match=r"a file of format jsonl among csv ones; .* give --format csv"
+    ) as caught:
+        plan(str(source), str(index), Request(["k"], [], None), "auto")
+    assert caught.value.path == f"{source}/b.jsonl"
+    assert len(plan(str(source), str(index), Request(["k"], [], None), "csv").difference.new) == 2
+
+
+def test_parquet_among_csv_is_told_by_its_bytes(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.csv").write_text("k\n1\n")
+    pq.write_table(pa.table({"j": [1]}), source / "b")
+    request = Request(["j"], [], None)
+    with pytest.raises(UnsupportedFormat, match="a file of format parquet among csv ones") as caught:
+        check_rows(plan(str(source), str(tmp_path / "index"), request, "auto"), request)
+    assert caught.value.path == f"{source}/b"
 
 
 def test_what_can_be_no_index_is_refused(lake: Path) -> None:

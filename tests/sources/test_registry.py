@@ -24,10 +24,19 @@ def test_parquet_is_told_by_both_its_ends() -> None:
     assert detect(BytesReader(PARQUET)) == "parquet"
 
 
-@pytest.mark.parametrize("data", [b"", b"PAR", b"id,name\n1,a\n", PARQUET[1:]])
+@pytest.mark.parametrize("data", [b"PAR", b"id,name\n1,a\n", PARQUET[1:]])
 def test_other_bytes_are_of_no_supported_format(data: bytes) -> None:
     with pytest.raises(UnsupportedFormat, match=r"lake/x: the bytes are of no supported format; supported: parquet"):
         detect(BytesReader(data, "lake/x"))
+
+
+def test_what_tells_no_format_is_told_how_to_name_it() -> None:
+    with pytest.raises(UnsupportedFormat, match=r"lake/x: an empty file, which tells no format; supported: parquet"):
+        detect(BytesReader(b"", "lake/x"))
+    with pytest.raises(
+        UnsupportedFormat, match=r"by its name \(\.csv, \.tsv, .*\), else name its format \(--format csv\)"
+    ):
+        detect(BytesReader(b"id,name\n1,a\n", "lake/x.txt"))
 
 
 def test_a_file_that_was_cut_is_said_to_be_one() -> None:
