@@ -39,7 +39,7 @@ def infer_schema(
         storage = storage_at(place)
         for batch in batches:
             for ordinal in batch.column(0).to_pylist():
-                with listed(storage, files[ordinal]) as reader:
+                with listed(storage, files[ordinal]) as reader, of_one_format(reader, format_name):
                     schema = infer(reader, given).serialize().to_pybytes()
                 yield pa.RecordBatch.from_pylist([{"file": ordinal, "schema": schema}])
 

@@ -91,6 +91,18 @@ def test_a_file_of_another_format_is_named(spark: SparkSession, tmp_path: Path, 
     assert caught.value.path == f"{source}/metadata/m0.avro"
 
 
+def test_a_file_of_another_format_among_text_is_named(
+    spark: SparkSession, tmp_path: Path, unread_by_spark: bytes
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.csv").write_text("id\n1\n")
+    (source / "b").write_bytes(unread_by_spark)
+    with pytest.raises(UnsupportedFormat, match="a file of format parquet among csv ones") as caught:
+        build(spark, str(source), str(tmp_path / "index"), ["id"])
+    assert caught.value.path == f"{source}/b"
+
+
 def test_other_errors_pass_as_they_are() -> None:
     with pytest.raises(PythonException, match="ValueError: no error of ours"), as_raised():
         raise PythonException("Traceback (most recent call last):\nValueError: no error of ours")
