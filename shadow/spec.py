@@ -193,10 +193,16 @@ def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
 
 
 def spec_differences(one: IndexSpec, other: IndexSpec) -> list[tuple[str, Any, Any]]:
-    """The members in which two specs differ, with what each has there."""
-    ours, theirs = one.to_json(), other.to_json()
+    """The members in which two specs differ, with what each has there; of the source its own members."""
+    ours, theirs = _members(one), _members(other)
     names = dict.fromkeys([*ours, *theirs])
     return [(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
+
+
+def _members(spec: IndexSpec) -> dict[str, Any]:
+    content = spec.to_json()
+    source = content.pop("source")
+    return {f"source {name}": value for name, value in source.items()} | content
 
 
 def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
@@ -204,8 +210,10 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
     differences = spec_differences(existing, wanted)
     if differences:
         shown = "; ".join(f"{name}: {old} in the index, {new} asked for" for name, old, new in differences)
-        copied = ", or say --adopt where SOURCE is a copy" if "source" in {name for name, _, _ in differences} else ""
-        raise SpecMismatch(f"{where}: another spec; {shown}; build to another folder{copied}")
+        names = {name for name, _, _ in differences}
+        cure = ", or say --adopt where SOURCE is a copy" if "source location" in names else ""
+        cure += ", or leave --option and --schema out: the index has its own" if "source options" in names else ""
+        raise SpecMismatch(f"{where}: another spec; {shown}; build to another folder{cure}")
 
 
 def check_columns(spec: IndexSpec) -> None:

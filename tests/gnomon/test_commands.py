@@ -375,7 +375,7 @@ def test_a_copied_lake_is_adopted_by_the_command(
     build = ("build", lake / "copy", lake / "index", "--key", "url")
     code, _, err = run(capsys, *build)
     assert code == 2
-    assert "source: {'location': " in err
+    assert "source location: " in err
     code, out, _ = run(capsys, *build, "--adopt", "--dry-run")
     assert [line.split()[0] for line in out.splitlines()[:3]] == ["moved", "adopted", "adopted"]
     assert out.endswith("0 files of 0 bytes would be indexed, 0 dropped; nothing was written\n")

@@ -213,9 +213,19 @@ def test_a_mismatch_names_each_difference() -> None:
     other = replace(SPEC, source="/lake/other", keys=SPEC.keys[:1])
     with pytest.raises(SpecMismatch, match=r"^/lake/index: another spec; ") as caught:
         check_same(SPEC, other, "/lake/index")
-    assert "source: {'location': '/lake/crawl'" in str(caught.value)
-    assert "keys: " in str(caught.value)
+    assert "; source location: /lake/crawl in the index, /lake/other asked for; keys: " in str(caught.value)
+    assert str(caught.value).endswith("; build to another folder, or say --adopt where SOURCE is a copy")
     check_same(SPEC, replace(SPEC), "/lake/index")
+
+
+def test_other_options_than_the_index_has_are_shown_alone() -> None:
+    asked = replace(SPEC, options=(("delimiter", ","),))
+    with pytest.raises(SpecMismatch) as caught:
+        check_same(replace(SPEC, options=(("delimiter", ";"),)), asked, "/lake/index")
+    assert str(caught.value) == (
+        "/lake/index: another spec; source options: {'delimiter': ';'} in the index, {'delimiter': ','} asked for; "
+        "build to another folder, or leave --option and --schema out: the index has its own"
+    )
 
 
 def test_a_column_of_no_key_type_is_a_difference_like_any_other() -> None:
