@@ -6,7 +6,8 @@ from sources.orc.codecs import HEADER, Codec
 from sources.orc.errors import Damage
 from sources.ranges import PlainReader
 
-PLAIN_PIECE = 64 << 10  # bytes of an unpacked stream given at a time
+PLAIN_PIECE = 64 << 10  # bytes of a stream without chunks that are read at a time
+PLAIN_GIVEN = 256 << 10  # and given, of those that were read already
 
 
 class PackedStream:
@@ -42,8 +43,7 @@ class PackedStream:
         if self._last[0] == at:
             return self._last[1]
         if not self.packed:
-            held = self._held(at)
-            content = held or self._read(at, min(PLAIN_PIECE, self.length - at))
+            content = self._held(at, PLAIN_GIVEN) or self._read(at, min(PLAIN_PIECE, self.length - at))
             found = content, at + len(content)
         else:
             if at + HEADER > self.length:
@@ -57,9 +57,9 @@ class PackedStream:
         return found
 
     def _read(self, at: int, length: int) -> bytes:
-        held = self._held(at)
-        if length <= len(held):
-            return held[:length]
+        held = self._held(at, length)
+        if len(held) == length:
+            return held
         fetched = self._reader.read_range(self.offset + at, min(max(length, self._piece), self.length - at))
         if self._forward:
             self._starts, self._parts = [], []
@@ -68,10 +68,13 @@ class PackedStream:
         self._parts.insert(slot, fetched)
         return fetched[:length]
 
-    def _held(self, at: int) -> bytes:
-        """The bytes from `at` on that were read already."""
+    def _held(self, at: int, most: int) -> bytes:
+        """The bytes from `at` on that were read already, `most` at most."""
         slot = bisect_right(self._starts, at) - 1
-        return self._parts[slot][at - self._starts[slot] :] if slot >= 0 else b""
+        if slot < 0:
+            return b""
+        begin = at - self._starts[slot]
+        return self._parts[slot][begin : begin + most]  # no more: parts of many MB are cut into thousands of chunks
 
 
 class ByteStream:
