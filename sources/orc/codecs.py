@@ -97,6 +97,10 @@ class Codec:
             raise Damage(f"a chunk of {length} bytes, the block size is {self.block_size}")
         return length
 
+    def most(self, header: bytes) -> int:
+        """Bytes that the chunk unpacks to at most; of one that is not compressed, those that it has."""
+        return self.chunk_length(header) if header[0] & 1 else self.block_size
+
     def unpack(self, header: bytes, body: bytes) -> bytes:
         """The content of a chunk."""
         if header[0] & 1 or self._unpack is None:

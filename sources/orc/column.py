@@ -1,7 +1,7 @@
 """What the columns of a stripe have in common: their streams, nulls, and where each group of rows begins."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,12 @@ class Column(ABC):
             if there:
                 self._pass(there)
             count -= some
+
+    def columns(self) -> Iterator["Column"]:
+        """The column and all below it."""
+        yield self
+        for child in self._children:
+            yield from child.columns()
 
     def check(self, group: int) -> bool:
         """Whether the row index says of the group what the streams, read from the first row on, have come to."""

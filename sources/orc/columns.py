@@ -1,5 +1,6 @@
 """The columns of a stripe, read as Arrow arrays from a group of rows on."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ from sources.orc.schema import (
     UNION,
     Type,
 )
+from sources.orc.streams import ByteStream
 from sources.orc.stripe import (
     BLOBS,
     DATA,
@@ -61,13 +63,35 @@ class IntegerColumn(Column):
         return _numbers(self.tree.arrow, _narrow(values, INTEGERS[self.tree.kind]))
 
 
-class FloatColumn(Column):
-    def _dense(self, count: int) -> pa.Array:
-        kind = np.dtype(FLOATS[self.tree.kind])
-        return _numbers(self.tree.arrow, np.frombuffer(self._values[DATA].take(count * kind.itemsize), kind))
+class RawColumn(Column):
+    """Values whose bytes stand one behind the other, as many as is known without them."""
+
+    passed: int | None = None  # bytes: of a column that counts those it would pass over, and touches none
+
+    @property
+    def data(self) -> ByteStream:
+        source: ByteStream = self._values[DATA]
+        return source
 
     def _pass(self, count: int) -> None:
-        self._values[DATA].skip(count * np.dtype(FLOATS[self.tree.kind]).itemsize)
+        size = self._size(count)
+        if self.passed is None:
+            self.data.skip(size)
+        else:
+            self.passed += size
+
+    @abstractmethod
+    def _size(self, count: int) -> int:
+        """Bytes of the next `count` values."""
+
+
+class FloatColumn(RawColumn):
+    def _dense(self, count: int) -> pa.Array:
+        kind = np.dtype(FLOATS[self.tree.kind])
+        return _numbers(self.tree.arrow, np.frombuffer(self.data.take(self._size(count)), kind))
+
+    def _size(self, count: int) -> int:
+        return count * np.dtype(FLOATS[self.tree.kind]).itemsize
 
 
 class DateColumn(Column):
@@ -108,15 +132,15 @@ class DecimalColumn(Column):
             self._values[SECONDARY].skip(count)
 
 
-class TextColumn(Column):
+class TextColumn(RawColumn):
     """Texts and blobs that stand one after the other."""
 
     def _dense(self, count: int) -> pa.Array:
         lengths = self._values[LENGTH].read(count)
-        return binary(self.tree.arrow, lengths, self._total(lengths, INT32_MAX, BATCH_BYTES), self._values[DATA])
+        return binary(self.tree.arrow, lengths, self._total(lengths, INT32_MAX, BATCH_BYTES), self.data)
 
-    def _pass(self, count: int) -> None:
-        self._values[DATA].skip(total_of(self._values[LENGTH].read(count), INT32_MAX))
+    def _size(self, count: int) -> int:
+        return total_of(self._values[LENGTH].read(count), INT32_MAX)
 
 
 class DictionaryColumn(Column):

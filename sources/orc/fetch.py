@@ -12,6 +12,7 @@ from sources.orc.bitpack import Ints
 from sources.orc.column import StripeStreams, TooMuch
 from sources.orc.columns import make_column
 from sources.orc.errors import naming
+from sources.orc.leaps import Leaps
 from sources.orc.load import groups_of
 from sources.orc.schema import Type
 from sources.orc.stripe import StripeMeta, ranges_of, seekable
@@ -27,7 +28,8 @@ PIECE = 64 << 10  # bytes read where a run goes on in the chunk after those that
 
 class Share(NamedTuple):
     """Rows of one column that are read in one go. `slot`: the column's place in those asked for. `rows`: ordinals in
-    the stripe, rising, none before `group`. `ranges`: `(column, kind, begin, end)` in the streams."""
+    the stripe, rising, none before `group`, all before `end`, where another group begins or the stripe ends. `ranges`:
+    `(column, kind, begin, end)` in the streams."""
 
     ordinal: int
     meta: StripeMeta
@@ -35,6 +37,7 @@ class Share(NamedTuple):
     name: str
     tree: Type
     group: int
+    end: int
     rows: Ints
     ranges: list[tuple[int, int, int, int]]
 
@@ -47,7 +50,7 @@ def plan(
     footer: Footer, ordinal: int, meta: StripeMeta, asked: Sequence[tuple[str, Type]], rows: Ints
 ) -> Iterator[Share]:
     """The shares that give `rows` of a stripe, by column and then by row."""
-    groups = groups_of(footer.stripes[ordinal], footer)
+    groups, total = groups_of(footer.stripes[ordinal], footer), footer.stripes[ordinal].rows
     for slot, (name, tree) in enumerate(asked):
         with naming(f"column {name!r} in stripe {ordinal}", footer.stripes[ordinal].offset):
             if groups > 1 and seekable(tree, meta, footer):
@@ -55,9 +58,11 @@ def plan(
                 for part in np.split(rows, np.flatnonzero(np.diff(group_of) > NEAR) + 1):
                     first, last = int(part[0]) // footer.stride, int(part[-1]) // footer.stride
                     ranges = list(ranges_of(tree, meta, footer, first, last, groups))
-                    yield Share(ordinal, meta, slot, name, tree, first, part, ranges)
+                    end = min((last + 1) * footer.stride, total)
+                    yield Share(ordinal, meta, slot, name, tree, first, end, part, ranges)
             else:
-                yield Share(ordinal, meta, slot, name, tree, 0, rows, list(ranges_of(tree, meta, footer, 0, 0, 1)))
+                ranges = list(ranges_of(tree, meta, footer, 0, 0, 1))
+                yield Share(ordinal, meta, slot, name, tree, 0, total, rows, ranges)
 
 
 def read_shares(
@@ -83,21 +88,22 @@ def read_shares(
         for share in batch:
             place = footer.stripes[share.ordinal]
             with naming(f"column {share.name!r} in stripe {share.ordinal}", place.offset):
-                yield share.slot, _rows(opened[share.ordinal], share, footer.stride, gap)
+                yield share.slot, _rows(opened[share.ordinal], share, place.rows, gap)
 
 
-def _rows(streams: StripeStreams, share: Share, stride: int, gap: int) -> pa.Array:
-    """The rows of a share; each alone where together they take too much."""
+def _rows(streams: StripeStreams, share: Share, total: int, gap: int) -> pa.Array:
+    """The rows of a share; each alone where together they take too much. `total`: rows of the stripe."""
     try:
-        return _pieces(streams, share, stride, gap)
+        return _pieces(streams, share, total, gap)
     except TooMuch:
-        return _pieces(streams, share, stride, -1)
+        return _pieces(streams, share, total, -1)
 
 
-def _pieces(streams: StripeStreams, share: Share, stride: int, gap: int) -> pa.Array:
+def _pieces(streams: StripeStreams, share: Share, total: int, gap: int) -> pa.Array:
     """The rows of a share, those between two that are `gap` at most decoded along. A `gap` of -1: each row alone."""
     column = make_column(streams, share.tree, share.group)
-    position = share.group * stride
+    position = share.group * streams.footer.stride
+    Leaps(streams, share.tree, share.group, share.end, total).help(column)
     pieces = []
     for part in np.split(share.rows, np.flatnonzero(np.diff(share.rows) > gap + 1) + 1):
         first, last = int(part[0]), int(part[-1])

@@ -1,6 +1,8 @@
 """The bytes of one stream of a stripe: chunk by chunk as they lie in the file, and unpacked as they are read."""
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from sources.orc.codecs import HEADER, Codec
 from sources.orc.errors import Damage
@@ -8,6 +10,15 @@ from sources.ranges import PlainReader
 
 PLAIN_PIECE = 64 << 10  # bytes of a stream without chunks that are read at a time
 PLAIN_GIVEN = 256 << 10  # and given, of those that were read already
+LEAST_LEAP = 1 << 20  # bytes passed over: for fewer it is not asked which chunks are full
+
+
+class FullChunks(NamedTuple):
+    """Chunks one behind the other, of which it is known what they unpack to: where each begins in the stream, and the
+    coordinate (see `ByteStream`) of its first byte. Of the last only where it begins is known."""
+
+    begins: list[int]
+    coordinates: list[int]
 
 
 class PackedStream:
@@ -46,15 +57,29 @@ class PackedStream:
             content = self._held(at, PLAIN_GIVEN) or self._read(at, min(PLAIN_PIECE, self.length - at))
             found = content, at + len(content)
         else:
-            if at + HEADER > self.length:
-                raise Damage("the stream ends in the header of a chunk")
-            header = self._read(at, HEADER)
-            after = at + HEADER + self._codec.chunk_length(header)
-            if after > self.length:
-                raise Damage(f"a chunk at byte {at} runs beyond the stream of {self.length}")
+            header, after = self._header(at)
             found = self._codec.unpack(header, self._read(at + HEADER, after - at - HEADER)), after
         self._last = at, found
         return found
+
+    def most(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """`(where it begins, bytes it unpacks to at most)` of each chunk between two, none of which is unpacked."""
+        while begin < end:
+            header, after = self._header(begin)
+            yield begin, self._codec.most(header)
+            begin = after
+        if begin > end:
+            raise Damage(f"no chunk begins at byte {end}")
+
+    def _header(self, at: int) -> tuple[bytes, int]:
+        """`(header, where the next chunk begins)` of the chunk that begins at `at`."""
+        if at + HEADER > self.length:
+            raise Damage("the stream ends in the header of a chunk")
+        header = self._read(at, HEADER)
+        after = at + HEADER + self._codec.chunk_length(header)
+        if after > self.length:
+            raise Damage(f"a chunk at byte {at} runs beyond the stream of {self.length}")
+        return header, after
 
     def _read(self, at: int, length: int) -> bytes:
         held = self._held(at, length)
@@ -88,18 +113,16 @@ class ByteStream:
         self._next = chunk
         self._chunks: dict[int, int] = {}  # coordinate of each chunk that was met, of a tracked stream
         self.tracked = tracked
+        self.full: Callable[[], FullChunks | None] | None = None  # tells the chunks from `chunk` on, as far as is known
         self._base = 0  # coordinate of data[0]
         self.data = b""
         self.position = 0
-        if offset:
-            self.fill()
-            if offset > len(self.data):
-                raise Damage(f"byte {offset} of a chunk of {len(self.data)}")
-            self.position = offset
+        self._offset = offset  # in the chunk that comes next: only where there are no data yet
+        self._owed = 0  # bytes that are passed over before the next are taken
 
     @property
     def coordinate(self) -> int:
-        return self._base + self.position
+        return self._base + self.position + self._offset + self._owed
 
     def coordinate_of(self, chunk: int, offset: int) -> int:
         """The coordinate of a position in the row index; -1 where no chunk begins there."""
@@ -118,11 +141,15 @@ class ByteStream:
         content, self._next = found
         self._base += self.position
         self.data = self.data[self.position :] + content if self.position < len(self.data) else content
-        self.position = 0
+        self.position, self._offset = self._offset, 0
+        if self.position > len(self.data):
+            raise Damage(f"byte {self.position} of a chunk of {len(self.data)}")
         return True
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""
+        if self._owed:
+            self._settle()
         end = self.position + count
         if end <= len(self.data):
             taken = self.data[self.position : end]
@@ -139,10 +166,35 @@ class ByteStream:
         return b"".join(parts)
 
     def skip(self, count: int) -> None:
-        """Past the next `count` bytes."""
+        """Past the next `count` bytes; on the way to those that are taken next."""
+        self._owed += count
+        if self.tracked:
+            self._settle()
+
+    def _settle(self) -> None:
+        count, self._owed = self._owed, 0
+        if count >= LEAST_LEAP:
+            count = self._leap(count)
         while count > len(self.data) - self.position:
             count -= len(self.data) - self.position
             self.position = len(self.data)
             if not self.fill():
                 raise Damage(f"a stream ends {count} bytes early")
         self.position += count
+
+    def _leap(self, count: int) -> int:
+        """Past chunks that need not be unpacked, `count` bytes on at most; how many bytes are left then."""
+        target, after = self.coordinate + count, self._base + len(self.data)
+        if not self._stream.packed:
+            begin = min(self._next + target - after, self._stream.length)
+            coordinate = after + begin - self._next
+        else:
+            chunks = self.full() if self.full is not None else None
+            if chunks is None:
+                return count
+            slot = bisect_right(chunks.coordinates, target) - 1
+            begin, coordinate = chunks.begins[slot], chunks.coordinates[slot]
+        if coordinate <= after:
+            return count
+        self._next, self._base, self.data, self.position, self._offset = begin, coordinate, b"", 0, 0
+        return target - coordinate

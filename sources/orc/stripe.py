@@ -122,6 +122,16 @@ def width(extra: int, packed: bool) -> int:
     return (2 if packed else 1) + extra
 
 
+def place_of(kind: int, tree: Type, meta: StripeMeta, footer: Footer) -> int:
+    """The first of a position's numbers that are about a stream."""
+    packs, at = footer.codec.packed, 0
+    for each, extra in layout(tree, meta, footer):
+        if each == kind:
+            break
+        at += width(extra, packs)
+    return at
+
+
 def parse_row_index(packed: bytes, tree: Type, meta: StripeMeta, footer: Footer, groups: int) -> Positions | None:
     """None where the index cannot be what a writer left of this stripe: it is set aside then."""
     entries: list[list[int]] = []
