@@ -1,6 +1,7 @@
 """The schema tree of a footer: top-level columns, the leaves below each, and the Arrow types a writer recorded.
 
-Schema elements are kept as the bytes they came in, so that a footer of ours repeats them exactly.
+Schema elements are kept as the bytes they came in, so that a footer of ours repeats them exactly, but for a logical
+type that Hive 4 writes by mistake.
 """
 
 import base64
@@ -18,6 +19,11 @@ DEPTH_LIMIT = 1000  # levels; pyarrow refuses columns deeper than 100
 BOOLEAN, BINARY, FIXED_BYTES = 0, 6, 7  # physical types (Type in parquet.thrift)
 WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8}  # bytes of a value of INT32, INT64, INT96, FLOAT, DOUBLE
 DECIMAL = 5  # ConvertedType
+LOGICAL_TYPE = 10  # field of an element, the last one
+UNKNOWN = (
+    11  # LogicalType of leaves that hold nulls only; Hive 4 gives it to the entries of maps, and pyarrow refuses it
+)
+END = bytes([thrift.STOP])  # of a struct
 DECIMAL128_DIGITS, DECIMAL128_BYTES = 38, 16
 ARROW_SCHEMA = b"ARROW:schema"
 VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
@@ -65,13 +71,19 @@ def read_elements(decoder: Decoder, wire: int) -> list[Element]:
     for _ in range(decoder.structs(wire)):
         start = decoder.position
         name, numbers = b"", dict.fromkeys((1, 2, 3, 5, 6, 8), -1)
+        before, logical, behind = start, -1, start  # the bytes of the last field, and its type if it is the logical one
         for field_id, field_wire in decoder.fields():
+            before, logical = behind, -1
             if field_id in numbers:
                 numbers[field_id] = decoder.number(field_wire)
             elif field_id == 4:
                 name = decoder.text(field_wire)
+            elif field_id == LOGICAL_TYPE and field_wire == thrift.STRUCT:
+                logical = next(iter(decoder.struct()), -1)
             else:
                 decoder.skip(field_wire)
+            behind = decoder.position
+        is_mistake = logical == UNKNOWN and numbers[1] < 0
         kind, width, repetition, children, converted, precision = numbers.values()
         if not -1 <= repetition <= REPEATED:
             raise ThriftError(f"schema element {name!r} is of repetition {repetition}, which there is not")
@@ -86,7 +98,7 @@ def read_elements(decoder: Decoder, wire: int) -> list[Element]:
                 and converted == DECIMAL
                 and precision <= DECIMAL128_DIGITS
                 and width > DECIMAL128_BYTES,
-                raw=decoder.data[start : decoder.position],
+                raw=decoder.data[start:before] + END if is_mistake else decoder.data[start : decoder.position],
             )
         )
     return elements

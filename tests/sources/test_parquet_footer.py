@@ -12,6 +12,8 @@ from sources.parquet.thrift import ThriftError
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader
 
+MAP = pa.map_(pa.string(), pa.int64())
+
 
 def footer_bytes(data: bytes) -> bytes:
     return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
@@ -52,6 +54,28 @@ def test_a_repetition_that_there_is_not_is_refused() -> None:
     assert data.count(optional) == 1
     with pytest.raises(ThriftError, match="schema element b'number' is of repetition 33, which there is not"):
         parse_footer(data.replace(optional, b"\x25\x42\x18\x06number"))
+
+
+def test_maps_are_read_whose_entries_hive_says_to_be_nulls_only() -> None:
+    """Hive 4 gives the repeated group of a map the logical type UNKNOWN. pyarrow refuses the whole file."""
+    table = pa.table({"id": [1, 2, 3], "map": pa.array([[("a", 1)], None, [("b", 2), ("c", None)]], MAP)})
+    data = written(table, store_schema=False)
+    entries = b"\x35\x04\x18\x09key_value\x15\x04"  # repeated, its name, two children
+    unknown = b"\x5c\xbc\x00\x00"  # field 10, a struct: of its fields the 11th, a struct without fields
+    assert data.count(entries + b"\x00") == 1
+    length = int.from_bytes(data[-8:-4], "little") + len(unknown)
+    by_hive = data.replace(entries + b"\x00", entries + unknown + b"\x00")[:-8] + length.to_bytes(4, "little") + b"PAR1"
+    with pytest.raises(OSError, match="Logical type Null cannot be applied to group node"):
+        pq.read_table(io.BytesIO(by_hive))
+    reader = BytesReader(by_hive)
+    source = open_source(reader, "parquet")
+    assert source.schema == open_source(BytesReader(data), "parquet").schema
+    assert (
+        source.fetch(reader, [(2, 0), (0, 0)], ["map", "id"]).to_pylist()
+        == table.take([2, 0]).select(["map", "id"]).to_pylist()
+    )
+    (batch,) = source.scan(reader, ["id", "map"])
+    assert batch.select(["id", "map"]).to_pylist() == table.to_pylist()
 
 
 def test_cache_bytes_are_of_the_order_of_what_the_footer_holds() -> None:
