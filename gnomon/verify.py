@@ -18,7 +18,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 @app.command()
 def verify(
     index: Annotated[str, typer.Argument(help="The index folder.")],
-    all: Annotated[bool, typer.Option("--all", help="Compare every entry with its row, not a few a file.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Compare the key of every row, not of a few a file.")] = False,
     snapshot: Annotated[int | None, typer.Option(help="Verify this snapshot, not the newest.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON line.")] = False,
 ) -> int:

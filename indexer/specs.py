@@ -130,7 +130,10 @@ def _column(name: str, described: Sequence[Described], partitions: Sequence[str]
             continue
         found = type_of_arrow(arrow)
         if found is None or not is_key_type(found):
-            raise UsageError(f"{path}: column {name} of type {arrow} cannot be stored in an index")
+            raise UsageError(
+                f"{path}: column {name} of type {arrow} cannot be stored in an index; name a column of an atomic type "
+                "(decimals: up to 38 digits)"
+            )
         return KeyColumn(name, found, source_type=source_type(arrow))
     if there:
         raise UnknownColumn(
