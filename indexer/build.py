@@ -171,16 +171,19 @@ def _index(
     others = [one for one in described if not one.is_counted or one.entry.rows]
     if not others:
         return [], list(described)
-    in_spark = is_for_spark(root.storage.root, spec, others)
-    try:
-        entries = scan(spark, root.storage.root, spec, others, in_spark)
-        written, rows = write_index_files(entries, storage.root, spec, segment, others)
-    except SPARK_ERRORS as error:
-        if not (in_spark and is_of_a_file(error)):
-            raise
-        # `sources` reads what Spark cannot, or says which file is damaged, and where. What was written is replaced.
-        entries = scan(spark, root.storage.root, spec, others, in_spark=False)
-        written, rows = write_index_files(entries, storage.root, spec, segment, others)
+    if is_for_spark(root.storage.root, spec, others):
+        try:
+            entries = scan(spark, root.storage.root, spec, others, in_spark=True)
+            written, _ = write_index_files(entries, storage.root, spec, segment, others)
+            if sum(file.entries for file in written) == sum(one.entry.rows for one in others):
+                return written, list(described)
+        except SPARK_ERRORS as error:
+            if not is_of_a_file(error):
+                raise
+        # Spark cannot read a file, or brings fewer rows of a damaged one, and says nothing. `sources` reads it, or says
+        # which one is damaged, and where. What was written is replaced.
+    entries = scan(spark, root.storage.root, spec, others, in_spark=False)
+    written, rows = write_index_files(entries, storage.root, spec, segment, others)
     return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: one.entry.path)
 
 

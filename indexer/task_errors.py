@@ -12,7 +12,13 @@ from shadow import errors
 # The last line of a worker's traceback, and where in it a data file or an index file is named.
 LINE = re.compile(r"^(?P<module>[a-z_.]+)\.(?P<name>[A-Za-z]+): (?P<text>.+)$", re.MULTILINE)
 PLACE = re.compile(r"(?P<path>.+?)(?: at byte (?P<offset>\d+))?: ")
-UNREAD_BY_SPARK, WRONG_CHECKSUM = "FAILED_READ_FILE", "ChecksumException"
+# Spark's error for files, and its reader of Parquet, which decodes some values later, when they are used.
+UNREAD_BY_SPARK = (
+    "FAILED_READ_FILE",
+    "at org.apache.parquet.",
+    "at org.apache.spark.sql.execution.datasources.parquet.",
+)
+WRONG_CHECKSUM = "ChecksumException"
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 WITH_MORE = (errors.KeyTypeError, errors.FileChanged)  # hold more than their text tells
 
@@ -33,7 +39,7 @@ def is_of_a_file(error: Exception) -> bool:
     """Whether Spark could not read a data file, or read a key that is none. A wrong checksum that Hadoop left beside
     the file is another thing: whether the file is what it should be is not for us to say then."""
     text = str(error)
-    is_unread = UNREAD_BY_SPARK in text and WRONG_CHECKSUM not in text
+    is_unread = any(sign in text for sign in UNREAD_BY_SPARK) and WRONG_CHECKSUM not in text
     return is_unread or isinstance(_raised(text), errors.BTreeError)
 
 

@@ -69,6 +69,39 @@ def test_damage_that_spark_finds_is_told_with_its_path_and_byte(spark: SparkSess
     assert caught.value.offset is not None
 
 
+def test_damage_that_spark_finds_late_is_told_with_its_path_and_byte(spark: SparkSession, tmp_path: Path) -> None:
+    """In a dictionary, whose values Spark takes when they are used: no error of a file's to it."""
+    source = tmp_path / "source"
+    source.mkdir()
+    pq.write_table(pa.table({"id": ["once", "more"] * 500}), source / "a.parquet", compression="none")
+    data = (source / "a.parquet").read_bytes()
+    entry = b"\x04\x00\x00\x00more"
+    assert data.count(entry) == 1
+    (source / "a.parquet").write_bytes(data.replace(entry, b"\x10" + entry[1:]))
+    with pytest.raises(Exception, match="newLimit > capacity"):
+        spark.read.parquet(str(source)).collect()
+    with pytest.raises(DamagedSource) as caught:
+        build(spark, str(source), str(tmp_path / "index"), ["id"])
+    assert caught.value.path == f"{source}/a.parquet"
+
+
+def test_damage_over_which_spark_passes_rows_is_told_with_its_path_and_byte(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of a row group that seems to lie beyond the file Spark reads no row, and says nothing."""
+    source = tmp_path / "source"
+    source.mkdir()
+    pq.write_table(pa.table({"id": range(100)}), source / "a.parquet", use_dictionary=False)
+    data = (source / "a.parquet").read_bytes()
+    begin = -8 - int.from_bytes(data[-8:-4], "little")
+    footer = data[begin:-8].replace(b"\x26\x08", b"\x26\xfe\x7f")  # where the data begin: 4, and now 8,191
+    (source / "a.parquet").write_bytes(data[:begin] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    assert spark.read.parquet(str(source)).collect() == []
+    with pytest.raises(DamagedSource, match="at 8191, the file has") as caught:
+        build(spark, str(source), str(tmp_path / "index"), ["id"])
+    assert caught.value.path == f"{source}/a.parquet"
+
+
 def test_text_that_is_none_is_told_with_its_path(spark: SparkSession, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
