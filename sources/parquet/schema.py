@@ -170,7 +170,10 @@ def stored_fields(text: bytes | None, count: int) -> list[pa.Field] | None:
         raise ThriftError(f"the Arrow schema in the footer cannot be read: {error}") from error
     if len(schema) != count:
         return None
-    return [field.with_type(_plain_type(field.type)) for field in schema]
+    try:
+        return [field.with_type(_plain_type(field.type)) for field in schema]
+    except UnicodeDecodeError as error:
+        raise ThriftError(f"the Arrow schema in the footer holds a time zone that is no text: {error}") from error
 
 
 def arrow_metadata(fields: Sequence[pa.Field]) -> bytes:
@@ -186,6 +189,8 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return _plain_type(kind.value_type)
     if kind in VIEWS:
         return VIEWS[kind]
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit, kind.tz)  # the zone is looked at here: values fail with a UnicodeDecodeError
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
     if pa.types.is_map(kind):

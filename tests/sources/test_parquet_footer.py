@@ -1,12 +1,13 @@
 """The footer: what is taken from it, and what is refused."""
 
+import base64
 import io
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sources import UnsupportedFormat, open_source
+from sources import DamagedSource, UnsupportedFormat, open_source
 from sources.parquet.footer import LEGACY_SLACK, Footer, legacy_slack, parse_footer
 from sources.parquet.thrift import ThriftError
 from tests.sources.parquet_files import flat_table, nested_table, written
@@ -76,6 +77,15 @@ def test_maps_are_read_whose_entries_hive_says_to_be_nulls_only() -> None:
     )
     (batch,) = source.scan(reader, ["id", "map"])
     assert batch.select(["id", "map"]).to_pylist() == table.to_pylist()
+
+
+def test_a_time_zone_that_is_no_text_is_refused() -> None:
+    data = written(pa.table({"at": pa.array([0, 1], pa.timestamp("us", "Europe/Paris"))}))
+    text = pq.read_metadata(io.BytesIO(data)).metadata[b"ARROW:schema"]
+    damaged = base64.b64encode(base64.b64decode(text).replace(b"Europe/Paris", b"Europe/Par\xf3s"))
+    assert data.count(text) == 1
+    with pytest.raises(DamagedSource, match="holds a time zone that is no text"):
+        open_source(BytesReader(data.replace(text, damaged)), "parquet")
 
 
 def test_cache_bytes_are_of_the_order_of_what_the_footer_holds() -> None:
