@@ -1,6 +1,7 @@
 """The Spark jobs: build an index, load rows by key, load only what is new.
 
 - `build`    source to index: list, diff, scan, write, commit (`files`, `specs`, `scan`, `write` are its steps)
+- `join`     keys to entries: the sample is shuffled to the index's buckets
 - `load`     rows by key: a join that shuffles the sample and never the index or the payload
 - `dedup`    rows whose key was never loaded, and the load that appends them
 - `session`  a Spark session for programs that are not handed one
@@ -8,6 +9,7 @@
 
 from indexer.build import BuildResult, build
 from indexer.dedup import DedupResult, append_new, filter_new
+from indexer.join import join_with_index
 from indexer.load import load
 
-__all__ = ["BuildResult", "DedupResult", "append_new", "build", "filter_new", "load"]
+__all__ = ["BuildResult", "DedupResult", "append_new", "build", "filter_new", "join_with_index", "load"]

@@ -6,17 +6,15 @@ to their source files, each task reads its rows in file order.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from btree.reader import LookupStats
-from indexer.keys import column, drop_keys, map_batches, to_buckets, wanted_keys, with_keys
+from indexer.join import FILE, OFFSET, SIZE, SUB_OFFSET, LookupCounters, located, lookup_counters
+from indexer.keys import column, drop_keys, map_batches, wanted_keys, with_keys
 from indexer.spark_types import as_spark
 from indexer.tables import arrow_schema, source_types
 from indexer.tasks import open_in_worker
@@ -24,28 +22,20 @@ from shadow import Index, UsageError, open_index
 from shadow.coverage import source_of
 from shadow.fetch import FetchReads
 
-FILE, OFFSET, SUB_OFFSET = "__gnomon_file", "__gnomon_offset", "__gnomon_sub_offset"
-POINTER_FIELDS = [
-    StructField(FILE, StringType()),
-    StructField(OFFSET, LongType()),
-    StructField(SUB_OFFSET, IntegerType()),
-]
 TASKS_PER_CORE = 2
 ROWS_PER_PIECE = 10_000  # rows of a source file that go to one task, so that a hot file is many tasks
 FETCH_BYTES = 64 * 1024 * 1024  # rows read at a time by a task, by the mean size of a row
 
 
 @dataclass
-class LoadCounters:
+class LoadCounters(LookupCounters):
     """Sums over the tasks of a load, complete once its result was computed; a retried task counts twice."""
 
-    index_bytes: Accumulator[int]
     source_bytes: Accumulator[int]
 
 
 def load_counters(spark: SparkSession) -> LoadCounters:
-    context = spark.sparkContext
-    return LoadCounters(context.accumulator(0), context.accumulator(0))
+    return LoadCounters(**vars(lookup_counters(spark)), source_bytes=spark.sparkContext.accumulator(0))
 
 
 def load(
@@ -61,21 +51,15 @@ def load(
 
     A row of `keys` gives one row for each source row with its key; with how="left" one of nulls where there is
     none. As in SQL, a key with a null matches nothing. Lazy; errors of a task (StalePointer ...) fail the job."""
-    if how not in ("inner", "left"):
-        raise UsageError(f"how: expected inner or left, found {how!r}")
     opened = open_index(index)
     counters = counters or load_counters(spark)
     sample = with_keys(keys, opened.spec, "keys")
     payload = _payload_columns(opened, keys, columns)
     snapshot = opened.view.snapshot.number
-    located = map_batches(
-        to_buckets(sample, opened.spec),
-        _locate(opened.location, snapshot, how, counters),
-        StructType([*sample.schema, *POINTER_FIELDS]),
-    )
+    found = located(spark, opened, sample, how, counters=counters)
     piece = F.floor(column(OFFSET) / ROWS_PER_PIECE)
     tasks = spark.sparkContext.defaultParallelism * TASKS_PER_CORE
-    ordered = located.repartition(tasks, column(FILE), piece).sortWithinPartitions(FILE, OFFSET, SUB_OFFSET)
+    ordered = found.repartition(tasks, column(FILE), piece).sortWithinPartitions(FILE, OFFSET, SUB_OFFSET)
     schema = StructType([*keys.schema, *source_types(spark, opened, payload)])
     fetch = _fetch(opened.location, snapshot, payload, schema, counters)
     return map_batches(ordered, fetch, schema)
@@ -84,9 +68,6 @@ def load(
 def _payload_columns(index: Index, sample: DataFrame, columns: Sequence[str] | None) -> list[str]:
     """The source's columns to read. A column that `keys` has, too, would be ambiguous: only the key may be in both."""
     known, keys = index.view.columns, {key.name for key in index.spec.keys}
-    twice = [name for name in sample.columns if sample.columns.count(name) > 1]
-    if twice:
-        raise UsageError(f"keys: it has more than one column {twice[0]}; rename one")
     unknown = [name for name in columns or () if name not in known]
     if unknown:
         raise UsageError(f"the source has no column {', '.join(unknown)}; it has {', '.join(known)}")
@@ -95,41 +76,6 @@ def _payload_columns(index: Index, sample: DataFrame, columns: Sequence[str] | N
     if both:
         raise UsageError(f"keys: the source has a column {', '.join(both)}, too; rename it, or do not ask for it")
     return wanted
-
-
-def _locate(
-    location: str, snapshot: int, how: str, counters: LoadCounters
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def locate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        index = open_in_worker(location, snapshot)
-        for batch in batches:
-            stats = LookupStats()
-            wanted = wanted_keys(batch, index.spec)
-            asked = [i for i, key in enumerate(wanted) if None not in key.stored]
-            hits: list[list[Any]] = [[] for _ in wanted]
-            for i, found in zip(asked, index.find([wanted[i] for i in asked], stats), strict=True):
-                hits[i] = found
-            counters.index_bytes.add(stats.bytes)
-            yield _with_pointers(batch, hits, how)
-
-    return locate
-
-
-def _with_pointers(batch: pa.RecordBatch, hits: list[list[Any]], how: str) -> pa.RecordBatch:
-    """The rows of the sample, each as often as it has hits, beside the pointers."""
-    nothing: list[Any] = [None] if how == "left" else []
-    pointers = [hit and hit.pointer for found in hits for hit in found or nothing]
-    repeats = [len(found or nothing) for found in hits]
-    rows = batch.take(pa.array(np.repeat(np.arange(len(hits)), repeats)))
-    return pa.RecordBatch.from_arrays(
-        [
-            *rows.columns,
-            pa.array([p and p.data_filename for p in pointers], pa.string()),
-            pa.array([p and p.data_offset for p in pointers], pa.int64()),
-            pa.array([p and p.data_sub_offset for p in pointers], pa.int32()),
-        ],
-        names=[*rows.schema.names, FILE, OFFSET, SUB_OFFSET],
-    )
 
 
 def _fetch(
@@ -143,7 +89,7 @@ def _fetch(
         for batch in batches:
             for piece in _by_file(batch, index):
                 stats = FetchReads()
-                rows = drop_keys(piece.drop_columns([FILE, OFFSET, SUB_OFFSET]))
+                rows = drop_keys(piece.drop_columns([FILE, OFFSET, SUB_OFFSET, SIZE]))
                 table = _read(index, piece, payload, stats)
                 counters.source_bytes.add(stats.bytes)
                 counters.index_bytes.add(stats.page_maps.bytes)
