@@ -40,7 +40,8 @@ class RowEncoder:
             raise BTreeError(f"expected a batch of {len(columns)} columns, found {batch.num_columns}")
         if batch.num_rows == 0:
             return None
-        arrays = [normalise(batch.column(i), column, not self._as_dione) for i, column in enumerate(columns)]
+        keys = 0 if self._as_dione else len(self._schema.keys)
+        arrays = [normalise(batch.column(i), column, one_zero=i < keys) for i, column in enumerate(columns)]
         changes = self._key_changes(arrays[: len(self._schema.keys)], batch.num_rows)
         records = encode_rows(arrays, self._schema, NULL_LAST if self._as_dione else NULL_FIRST)
         self._check_lengths(records)
@@ -53,7 +54,7 @@ class RowEncoder:
         if lengths[longest] > ENTRY_LIMIT:
             raise BTreeError(
                 f"row {self.entries + longest} makes an entry of {lengths[longest]} bytes, the most is {ENTRY_LIMIT}; "
-                "its key or its included columns are too long for an index"
+                "its key or its other columns are too long"
             )
 
     def _key_changes(self, keys: list[pa.Array], rows: int) -> npt.NDArray[np.int64]:

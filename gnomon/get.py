@@ -44,11 +44,10 @@ def get(
         for row in rows:
             say(to_json(row))
         if not rows:
-            view = opened.view
-            complain(
-                f"not found: {text} (snapshot {view.snapshot.number} covers {view.snapshot.rows:,} rows "
-                f"in {view.source_files:,} files of {view.spec.source})"
-            )
+            view, what = opened.view, ""
+            if not view.spec.holds_values:
+                what = f" in {view.source_files:,} files of {view.spec.source}"
+            complain(f"not found: {text} (snapshot {view.snapshot.number} covers {view.snapshot.rows:,} rows{what})")
             code = max(code, NOT_FOUND)
         if explain:
             typer.echo(to_json({"key": text, **dataclasses.asdict(stats)}), err=True)

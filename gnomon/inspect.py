@@ -119,7 +119,7 @@ def as_text(facts: dict[str, Any]) -> list[str]:
     if "error" in found:
         covered = f"unknown: {found['error']}"
     elif found["complete"]:
-        covered = "complete: every file of the source, as it is now"
+        covered = "complete: every file of the source, as it is now" if source["location"] else "all there is"
     else:
         covered = (
             f"{found['new']} new, {found['changed']} changed, {found['vanished']} vanished files: run gnomon build"
@@ -128,7 +128,9 @@ def as_text(facts: dict[str, Any]) -> list[str]:
     lines = [
         f"index      {facts['index']}",
         f"snapshot   {facts['snapshot']} ({facts['operation']}, {facts['committed_at']})",
-        f"source     {source['location']} ({source['format']}, {source['files']:,} files)",
+        f"source     {source['location']} ({source['format']}, {source['files']:,} files)"
+        if source["location"]
+        else "source     none: the entries hold the values",
         f"key        {', '.join(map(_column_text, facts['keys']))}",
         f"rows       {facts['rows']:,}",
         f"size       {megabytes(facts['index_bytes'])} in {facts['index_files']:,} index files of {facts['segments']} "
@@ -143,7 +145,8 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         of = f"{maps['files']:,} of {source['files']:,} source files"
         lines.insert(6, f"page maps  {megabytes(maps['bytes'])}, of {of}")
     if facts["include"]:
-        lines.insert(4, f"included   {', '.join(map(_column_text, facts['include']))}")
+        what = "included " if source["location"] else "values   "
+        lines.insert(4, f"{what}  {', '.join(map(_column_text, facts['include']))}")
     partitions = facts["coverage_by_partition"].items()
     lines += [f"partition  {name} {partition_text(counts)}" for name, counts in partitions if name]
     return lines

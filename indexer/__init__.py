@@ -4,6 +4,7 @@
 - `join`     keys to entries: the sample is shuffled to the index's buckets
 - `load`     rows by key: a join that shuffles the sample and never the index or the payload
 - `dedup`    rows whose key was never loaded, and the load that appends them
+- `write_btree`  any rows as a key-value folder
 - `session`  a Spark session for programs that are not handed one
 """
 
@@ -11,5 +12,16 @@ from indexer.build import BuildResult, build
 from indexer.dedup import DedupResult, append_new, filter_new
 from indexer.join import join_with_index
 from indexer.load import load
+from indexer.write_btree import WriteResult, write_btree
 
-__all__ = ["BuildResult", "DedupResult", "append_new", "build", "filter_new", "join_with_index", "load"]
+__all__ = [
+    "BuildResult",
+    "DedupResult",
+    "WriteResult",
+    "append_new",
+    "build",
+    "filter_new",
+    "join_with_index",
+    "load",
+    "write_btree",
+]

@@ -92,6 +92,8 @@ def append_new(spark: SparkSession, index: str, batch: DataFrame, batch_id: str,
         return DedupResult(batch_id, True, 0, 0, 0, 0, 0, known, round(time.perf_counter() - begin, 3))
     opened = open_index(index)
     spec = opened.spec
+    if spec.holds_values:
+        raise UsageError(f"{index}: a folder of values, which has no source to append to; expected an index")
     if spec.single_file:
         raise UsageError(f"{spec.source}: a source of one file cannot be appended to; dedup needs a folder")
     if spec.format != "parquet":

@@ -73,6 +73,8 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
     newest = newest_number(storage) if anew else 0
     view = None if newest else _open(storage)
     spec = view.spec if view else spec_on_record(storage) if newest else None
+    if spec is not None and spec.holds_values:
+        raise UsageError(f"{storage.root}: a folder of values that write_btree made; build to another folder")
     files = root.list()
     partitions = root.partitions(files)
     format_name = format if format != "auto" else spec.format if spec else detect_format(root, files)

@@ -68,22 +68,31 @@ def write_index_files(
         [one.entry.partition for one in described],
         [min(one.row_bytes, 2**31 - 1) for one in described],
     )
-    cores = entries.sparkSession.sparkContext.defaultParallelism
-    groups = len(folders) * spec.buckets
-    tasks = min(groups, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)
-    keys = [key.name for key in spec.entry_schema.keys]
-    order = [GROUP, *keys, FILE, ROW, *([SUB] if SUB in entries.columns else [])]
-    written = (
-        entries.repartition(tasks, _route(tasks))
-        .sortWithinPartitions(*order)
-        .mapInArrow(_writer(task), RESULT_DDL)
-        .collect()
-    )
+    order = [FILE, ROW, *([SUB] if SUB in entries.columns else [])]
+    placed = by_index_file(entries, spec, len(folders), rows, order)
+    written = placed.mapInArrow(_writer(task), RESULT_DDL).collect()
     counts: Counter[int] = Counter()
     for row in written:
         if row.path is None:
             counts[row.bucket] += row.entries
     return [_entry_of(row.asDict(recursive=True)) for row in written if row.path is not None], dict(counts)
+
+
+def write_values(entries: DataFrame, index: str, spec: IndexSpec, segment: str, rows: int) -> list[IndexFileEntry]:
+    """The index files of entries that hold values: the columns of the entry schema, and their GROUP, the bucket.
+
+    Equal keys are sorted by their values, so that a task that is run again makes the same bytes."""
+    placed = by_index_file(entries, spec, 1, rows, [column.name for column in spec.entry_schema.values])
+    written = placed.mapInArrow(_writer(WriteTask(index, spec, segment, [""], [], [], [])), RESULT_DDL).collect()
+    return [_entry_of(row.asDict(recursive=True)) for row in written]
+
+
+def by_index_file(entries: DataFrame, spec: IndexSpec, folders: int, rows: int, within_key: Sequence[str]) -> DataFrame:
+    """The entries shuffled so that each task has whole index files, one after the other, each sorted by key."""
+    cores = entries.sparkSession.sparkContext.defaultParallelism
+    tasks = min(folders * spec.buckets, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)
+    keys = [key.name for key in spec.entry_schema.keys]
+    return entries.repartition(tasks, _route(tasks)).sortWithinPartitions(GROUP, *keys, *within_key)
 
 
 def _entry_of(row: dict[str, Any]) -> IndexFileEntry:
@@ -147,6 +156,8 @@ def _entries(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
     """The columns of the entry schema: keys, included columns, partition columns in a flat index, then the pointer."""
     spec = task.spec
     names = [column.name for column in spec.entry_schema.columns]
+    if spec.holds_values:
+        return batch.select(names)
     columns = [batch.column(name) for name in names[: len(spec.stored_keys) + len(spec.include)]]
     files = batch.column(FILE)
     values = [partition_values(partition) for partition in task.partitions] if spec.stored_partitions else []

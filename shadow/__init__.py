@@ -16,6 +16,7 @@
 - `key_forms`    keys as they are given and shown, where the source's type is not the index's
 - `lookup`       key to pointers
 - `fetch`        pointers to rows
+- `entries`      what the index itself holds of a key: of a folder of values all there is
 - `values`       values of a row in Python and JSON (`calendar`: dates Python cannot hold)
 - `caches`       what stays in memory
 - `index`        all of it behind `open_index`
@@ -28,7 +29,7 @@
 - `vacuum`       what no kept snapshot needs is removed
 - `verify`       pointers of a build followed before its commit; a whole snapshot proved: `list_checks` what it and its
                  lists say, `proof` its index files (`equal_keys` their order), `readback` the rows they point to,
-                 `report` the faults
+                 `report` the faults (`values_proof`: of a folder of values)
 - `plain_table`  what engines see of the folder
 - `history`      the snapshots that are kept
 

@@ -77,7 +77,10 @@ def source_root(location: str) -> SourceRoot:
 
 
 def source_of(spec: IndexSpec) -> SourceRoot:
-    """The source of an index; it need not be reachable yet: a look-up may never touch it."""
+    """The source of an index; it need not be reachable yet: a look-up may never touch it. UsageError of a folder of
+    values, which has none."""
+    if spec.holds_values:
+        raise UsageError("a folder of values has no source (write_btree made it); expected the index of a source")
     if not spec.single_file:
         return SourceRoot(storage_at(spec.source))
     above, name = split(spec.source)

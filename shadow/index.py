@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ import pyarrow as pa
 from btree.keys import Key
 from btree.reader import LookupStats
 from shadow.coverage import Diff, SourceRoot, diff, source_of
-from shadow.errors import IndexFileGone, UnknownColumn
+from shadow.entries import entry_rows
+from shadow.errors import IndexFileGone, UnknownColumn, UsageError
 from shadow.fetch import Fetcher, FetchReads, Located
 from shadow.lookup import Hit, Lookup, Wanted, parse_key
 from shadow.partitions import check_where
@@ -47,11 +49,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class _State:
-    """A view and what reads its source; swapped as one."""
+    """A view and what reads its source, where it has one; swapped as one."""
 
     view: View
-    source: SourceRoot
-    fetcher: Fetcher
+    source: SourceRoot | None
+    fetcher: Fetcher | None
     newest: FileInfo | None = None  # the file of the newest snapshot when that was last looked for
 
 
@@ -79,6 +81,8 @@ class Index:
         self._refreshing = threading.Lock()
 
     def _opened(self, view: View) -> _State:
+        if view.spec.holds_values:
+            return _State(view, None, None)
         source = source_of(view.spec)
         return _State(view, source, Fetcher(source.storage, view.spec, self._cache_bytes, self._maps))
 
@@ -113,8 +117,10 @@ class Index:
             return moved
 
     def coverage(self) -> Diff:
-        """List the source and compare: what the snapshot does not cover yet."""
+        """List the source and compare: what the snapshot does not cover yet. Without a source that is nothing."""
         state = self._state
+        if state.source is None:
+            return Diff((), (), (), {})
         return diff(state.source.list(), state.view.segments)
 
     def check(self, keys: Sequence[object], columns: Sequence[str] | None, where: Mapping[str, object] | None) -> None:
@@ -127,11 +133,25 @@ class Index:
 
     def lookup(self, key: object, where: Mapping[str, object] | None = None) -> list[Pointer]:
         """The pointers of a key's rows, from the index alone."""
+        if self.spec.holds_values:
+            raise UsageError(f"{self.location}: its entries hold values, no pointers; ask get for them")
         return [hit.pointer for hit in self._find([key], where, FetchStats())[2][0]]
 
     def contains(self, key: object, where: Mapping[str, object] | None = None) -> bool:
         """Whether a covered row has this key, from the index alone."""
         return bool(self._find([key], where, FetchStats())[2][0])
+
+    def get(
+        self,
+        key: object,
+        columns: Sequence[str] | None = None,
+        where: Mapping[str, object] | None = None,
+        stats: FetchStats | None = None,
+    ) -> list[dict[str, Any]]:
+        """The entries of a key, from the index alone. In a folder of values they are all that `fetch` gives; else each
+        has the key, the included columns, the partition columns and the pointer."""
+        state, wanted, found = self._find([key], where, stats if stats is not None else FetchStats())
+        return entry_rows(state.view, wanted, found, columns)[0]
 
     def fetch(
         self,
@@ -184,10 +204,14 @@ class Index:
         """The rows that the hits of each key lead to."""
         begin = time.perf_counter_ns()
         chosen = [hits[:limit] for hits in found]
-        located = [Located(hit, key.stored) for key, hits in zip(wanted, chosen, strict=True) for hit in hits]
-        rows = iter(state.fetcher.rows(located, self._columns(state.view, columns), stats.source))
+        names = self._columns(state.view, columns)
+        if state.fetcher is None:
+            rows: Iterator[dict[str, Any]] = chain.from_iterable(entry_rows(state.view, wanted, chosen, names))
+        else:
+            located = [Located(hit, key.stored) for key, hits in zip(wanted, chosen, strict=True) for hit in hits]
+            rows = iter(state.fetcher.rows(located, names, stats.source))
+            stats.source_files = len({one.hit.file for one in located})
         answers = [Answer([next(rows) for _ in hits], len(all_)) for hits, all_ in zip(chosen, found, strict=True)]
-        stats.source_files = len({one.hit.file for one in located})
         stats.fetch_us += (time.perf_counter_ns() - begin) // 1000
         return answers
 
@@ -208,12 +232,12 @@ class Index:
         """Rows of one source file: at each (data_offset, data_sub_offset) the row that must hold the key (in stored
         form) beside it."""
         state = self._state
-        file = state.view.covered[path]
+        file, fetcher = state.view.covered[path], self._fetcher(state)
         wanted = [
             Located(Hit(Pointer(path, offset, sub_offset, 0), file, ()), key)
             for (offset, sub_offset), key in zip(pointers, keys, strict=True)
         ]
-        return state.fetcher.table(file, wanted, columns, stats)
+        return fetcher.table(file, wanted, columns, stats)
 
     def row_bytes(self, path: str) -> int:
         """Mean bytes of a row of a source file."""
@@ -224,15 +248,21 @@ class Index:
         """Source files, newest segment first, until their columns together hold all of `names`, each with a type: path
         and schema."""
         state = self._state
+        fetcher, source = self._fetcher(state), source_of(state.view.spec)
         wanted = set(names) - set(state.view.spec.partitions)
         for file in reversed(state.view.covered.values()):
             if not wanted:
                 return
-            schema = state.fetcher.metadata(file).schema
+            schema = fetcher.metadata(file).schema
             typed = {field.name for field in schema if not pa.types.is_null(field.type)}
             if wanted & typed:
                 wanted -= typed
-                yield f"{state.source.storage.root}/{file.path}", schema
+                yield f"{source.storage.root}/{file.path}", schema
+
+    def _fetcher(self, state: _State) -> Fetcher:
+        if state.fetcher is None:
+            raise UsageError(f"{self.location}: a folder of values, which has no source")
+        return state.fetcher
 
     def _columns(self, view: View, columns: Sequence[str] | None) -> Sequence[str]:
         if columns is None:

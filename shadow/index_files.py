@@ -129,10 +129,13 @@ def open_index_file(
 
 
 def _belongs(tree: BTreeReader, segment: Segment, entry: IndexFileEntry, spec: IndexSpec) -> bool:
-    """Whether the first entry lies where look-ups look for it, and points to a file of its partition."""
+    """Whether the first entry lies where look-ups look for it, and points, if it does, to a file of its partition."""
     return all(
         bucket_of(key, spec.key_types, spec.buckets) == entry.bucket
-        and spec.folder_of(segment.partition_of.get(pointer_of(value).data_filename, ELSEWHERE)) == entry.partition
+        and (
+            spec.holds_values
+            or spec.folder_of(segment.partition_of.get(pointer_of(value).data_filename, ELSEWHERE)) == entry.partition
+        )
         for key, value in tree.sample(1)
     )
 

@@ -28,6 +28,7 @@ from shadow.view import View
 from sources import Pointer
 
 FEW_KEYS = 16  # which are hashed faster one by one
+NO_POINTER = Pointer("", 0, 0, 0)  # of an entry that holds values
 
 
 class Hit(NamedTuple):
@@ -165,6 +166,9 @@ class Lookup:
         return self._trees.use(entry.path, lambda: open_index_file(self._storage, segment, entry, spec, stats))
 
     def _hits(self, values: list[Key], spec: IndexSpec, segment: Segment, entry: IndexFileEntry) -> list[Hit]:
+        if spec.holds_values:
+            written = segment.source_files_in[entry.partition][0]
+            return [Hit(NO_POINTER, written, value) for value in values]
         hits = []
         included = len(spec.include)
         for value in values:

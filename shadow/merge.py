@@ -101,6 +101,9 @@ class _Merge:
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES * len(entries) // max(entries.nbytes, 1)))
         for begin in range(0, len(order), rows):
             table = entries.take(order.slice(begin, rows)).drop_columns([BUCKET])
+            if self.spec.holds_values:
+                yield table
+                continue
             at = table.schema.get_field_index(FILENAME)
             numbers = table.column(at).combine_chunks()
             named = pa.DictionaryArray.from_arrays(numbers, self._paths)
@@ -116,13 +119,14 @@ class _Merge:
             hashes = spark_hash_columns(keys).astype(np.int64)
             if (hashes % self.spec.buckets != part.file.bucket).any():
                 raise DamagedIndexFile("holds an entry of another bucket", where, 0)
-            files = self._numbers(part, batch.column(FILENAME), where)
             targets = hashes % self.buckets
-            chosen = (files != NOT_LIVE) & (targets >= wanted.start) & (targets < wanted.stop)
+            chosen = (targets >= wanted.start) & (targets < wanted.stop)
+            arrays = [_long(array) for array in batch.columns]
+            if not self.spec.holds_values:
+                files = self._numbers(part, batch.column(FILENAME), where)
+                arrays[batch.schema.get_field_index(FILENAME)] = pa.array(files)
+                chosen &= files != NOT_LIVE
             if chosen.any():
-                at = batch.schema.get_field_index(FILENAME)
-                arrays = [_long(array) for array in batch.columns]
-                arrays[at] = pa.array(files)
                 arrays.append(pa.array(targets.astype(np.int32)))
                 table = pa.Table.from_arrays(arrays, names=[*batch.schema.names, BUCKET])
                 yield table.filter(pa.array(chosen))

@@ -122,19 +122,22 @@ class FolderProof:
             self._count(batch, files)
             self._sample(batch, files, picks[(picks >= seen) & (picks < seen + batch.num_rows)] - seen)
             seen += batch.num_rows
-        if misplaced:
-            self._fault(entry, f"{misplaced} of its entries are not of bucket {entry.bucket}")
+        self._tell(entry, filter_, misplaced, denied)
         if elsewhere:
             self._fault(entry, f"{elsewhere} of its entries name another partition than that of their source file")
         if disordered:
             self._fault(entry, f"{disordered} of its entries do not lie behind the one of the same key before them")
         if weightless:
             self._fault(entry, f"{weightless} of its entries have a {SIZE} below 1")
-        if denied and filter_ is not None:
-            self._report.add(Fault(filter_.path, 0, f"denies {denied} keys of {entry.path}, its index file"))
         for name in dict.fromkeys(strangers):
             self._fault(entry, f"an entry names {name}, which its segment does not cover here")
         return seen
+
+    def _tell(self, entry: IndexFileEntry, filter_: FilterReader | None, misplaced: int, denied: int) -> None:
+        if misplaced:
+            self._fault(entry, f"{misplaced} of its entries are not of bucket {entry.bucket}")
+        if denied and filter_ is not None:
+            self._report.add(Fault(filter_.path, 0, f"denies {denied} keys of {entry.path}, its index file"))
 
     def _in_other_partitions(self, batch: pa.RecordBatch, files: npt.NDArray[np.int32]) -> int:
         """How many entries of a flat index name another partition than their source file lies in."""

@@ -169,8 +169,10 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
 
 def _both_schemas(ours: IndexSpec, theirs: IndexSpec) -> str:
     """Columns that hold the values of both. Those of the key stay what they are: they are of one type in both."""
+    if ours.schema == theirs.schema:
+        return ours.schema
     merge = FORMATS[ours.format].merge
-    if merge is None or ours.schema == theirs.schema:
+    if merge is None:
         return ours.schema
     return to_ddl(merge([parse_ddl(theirs.schema), parse_ddl(ours.schema)]))
 

@@ -15,6 +15,7 @@ from sources import POINTER_COLUMNS
 
 FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
 PARTITIONED, FLAT = "partitioned", "flat"  # layouts
+VALUES = "values"  # the format, and the layout, of what has no source: its entries hold values, no pointers
 HASH = {"name": HASH_NAME, "seed": SEED}
 MOST_BUCKETS = 65_536
 POINTER_TYPES = ("string", "bigint", "int", "int")
@@ -43,7 +44,8 @@ class IndexSpec:
 
     `options` are those of the format that the user gave, ordered; `schema` is what was found of columns that the files
     themselves do not tell, as DDL: it grows with the files. `page_maps`: builds record those of the files that they
-    index."""
+    index. Of format VALUES there is no source: `include` are columns that lie in the entries alone, which have no
+    pointers."""
 
     source: str
     single_file: bool
@@ -56,6 +58,10 @@ class IndexSpec:
     options: tuple[tuple[str, str], ...] = ()
     schema: str = ""
     page_maps: bool = False
+
+    @property
+    def holds_values(self) -> bool:
+        return self.format == VALUES
 
     @property
     def read_options(self) -> dict[str, str]:
@@ -85,7 +91,8 @@ class IndexSpec:
         """The stored columns' names in the index files: those that Avro cannot hold, or that are taken, are escaped."""
         # The engines that read the files as a table do not tell upper from lower case, and see the folders as columns.
         folders = () if self.flat else self.partitions
-        taken = {name.lower() for name in (*POINTER_COLUMNS, LINK_FIELD, *folders)}
+        pointers = () if self.holds_values else POINTER_COLUMNS
+        taken = {name.lower() for name in (*pointers, LINK_FIELD, *folders)}
         names: dict[str, str] = {}
         stored = [column.name for column in (*self.stored_keys, *self.include)]
         for name in (*stored, *self.stored_partitions):
@@ -99,7 +106,7 @@ class IndexSpec:
         keys = tuple(Column(self.file_names[key.name], key.type) for key in self.stored_keys)
         included = tuple(Column(self.file_names[column.name], column.type) for column in self.include)
         partitions = tuple(Column(self.file_names[name], "string") for name in self.stored_partitions)
-        return EntrySchema(keys, included + partitions + POINTER_SCHEMA)
+        return EntrySchema(keys, included + partitions + (() if self.holds_values else POINTER_SCHEMA))
 
     def to_json(self) -> dict[str, Any]:
         source: dict[str, Any] = {"location": self.source, "single_file": self.single_file, "format": self.format}
@@ -109,7 +116,7 @@ class IndexSpec:
             "format": FORMAT_NAME,
             "format_version": FORMAT_VERSION,
             "source": source,
-            "layout": FLAT if self.flat else PARTITIONED,
+            "layout": VALUES if self.holds_values else FLAT if self.flat else PARTITIONED,
             "partitions": list(self.partitions),
             "keys": [_column_json(key, self.file_names) for key in self.keys],
             "include": [_column_json(column, self.file_names) for column in self.include],
@@ -189,7 +196,8 @@ def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
     """Whether this program hashes, lays out and compares keys as the one that wrote the index."""
     columns = (*spec.keys, *spec.include)
     types_known = all(is_key_type(one.type) and one.source_type in (None, *MAPPED) for one in columns)
-    return types_known and content["layout"] in (PARTITIONED, FLAT) and content["hash"] == HASH
+    layouts = (VALUES,) if spec.holds_values else (PARTITIONED, FLAT)
+    return types_known and content["layout"] in layouts and content["hash"] == HASH
 
 
 def spec_differences(one: IndexSpec, other: IndexSpec) -> list[tuple[str, Any, Any]]:
@@ -221,5 +229,7 @@ def check_columns(spec: IndexSpec) -> None:
     names = [column.name for column in (*spec.keys, *spec.include)]
     if len(set(names)) < len(names):
         raise UsageError(f"a key or included column is named twice: {', '.join(names)}")
+    if spec.holds_values and not spec.include:
+        raise UsageError("a folder of values needs a column beside the key; add one, a constant where there is none")
     if not spec.stored_keys:
         raise UsageError("a key of partition columns alone finds whole partitions; name a column of the files, too")

@@ -2,10 +2,11 @@
 
 Of a build before its commit, a sample; of a snapshot, all of its files, and each fault that is there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from btree import BTreeReader, DamagedIndexFile, bucket_of
 from btree.hashing import xxhash64
+from btree.keys import Key
 from shadow.coverage import SourceRoot, diff, source_of
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
 from shadow.fetch import Fetcher, FetchReads, Located
@@ -23,6 +24,7 @@ from shadow.snapshots import newest_snapshot, read_snapshot, snapshot_numbers, s
 from shadow.spec import IndexSpec
 from shadow.spec_file import SPEC_PATH, read_spec
 from shadow.storage import Storage
+from shadow.values_proof import prove_values
 from shadow.view import View
 
 SAMPLED_FILES = 16
@@ -43,26 +45,35 @@ def verify_sample(
     file's filter; StalePointer when a row does not hold its key. Where page maps were recorded, they lead there."""
     fetcher = Fetcher(source, spec, CACHE_BYTES, index)
     by_path: Mapping[str, SourceFileEntry] = {file.path: file for file in source_files}
-    step = -(-len(index_files) // SAMPLED_FILES) or 1
     compared = 0
+    for entry, key, value in sampled(index, spec, index_files):
+        pointer = pointer_of(value)
+        file = by_path.get(pointer.data_filename)
+        if file is None or spec.folder_of(file.partition) != entry.partition:
+            what = f"holds an entry of file {pointer.data_filename}, which belongs elsewhere"
+            raise DamagedIndexFile(what, f"{index.root}/{entry.path}", 0)
+        fetcher.table(file, [Located(Hit(pointer, file, ()), key)], [], FetchReads())
+        compared += 1
+    return compared
+
+
+def sampled(
+    index: Storage, spec: IndexSpec, index_files: Sequence[IndexFileEntry]
+) -> Iterator[tuple[IndexFileEntry, Key, Key]]:
+    """Some entries of some index files, key and value. DamagedIndexFile for one that no look-up would find: it lies in
+    another bucket, or does not pass the file's filter."""
+    step = -(-len(index_files) // SAMPLED_FILES) or 1
     for entry in index_files[::step]:
         filter_ = open_filter(index, entry.filter) if entry.filter is not None else None
         with index.open(entry.path) as reader:
             for key, value in BTreeReader(reader).sample(ENTRIES_PER_FILE):
-                pointer = pointer_of(value)
-                file = by_path.get(pointer.data_filename)
                 bucket = bucket_of(key, spec.key_types, spec.buckets)
-                if file is None or spec.folder_of(file.partition) != entry.partition or bucket != entry.bucket:
-                    raise DamagedIndexFile(
-                        f"holds an entry of bucket {bucket} and file {pointer.data_filename}, which belongs elsewhere",
-                        f"{index.root}/{entry.path}",
-                        0,
-                    )
+                if bucket != entry.bucket:
+                    what = f"holds an entry of bucket {bucket}, which belongs elsewhere"
+                    raise DamagedIndexFile(what, f"{index.root}/{entry.path}", 0)
                 if filter_ is not None and not filter_.may_contain(xxhash64(key, spec.key_types)):
                     raise DamagedIndexFile(f"denies a key of {entry.path}, its index file", filter_.path, 0)
-                fetcher.table(file, [Located(Hit(pointer, file, ()), key)], [], FetchReads())
-                compared += 1
-    return compared
+                yield entry, key, value
 
 
 def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: int | None = None) -> Report:
@@ -87,6 +98,10 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
         return report
     check_snapshot(storage, view, report)
     check_lists(storage, view, report)
+    if view.spec.holds_values:
+        prove_values(storage, view, report)
+        report.plain_table = plain_table(storage, view)
+        return report
     root = _source_of(storage, view, report)
     stale = _check_coverage(root, view, report) if root else set(view.covered)
     source = root.storage if root else storage  # of which then nothing is read
