@@ -5,7 +5,7 @@ of one node, however many there are. What is not plain at first sight is `Unclea
 one by one (`RowColumns`), which settles whether they are damaged and says where.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
+NO_LINK = np.iinfo(np.int64).min
 NULL, VALUE = 0, 2  # a union's branch byte: 0 and 1 as varints
 TEXT, LONG, BOOLEAN, FLOAT, DOUBLE = "bytes", "long", "boolean", "float", "double"
 WIDTHS = {FLOAT: 4, DOUBLE: 8}
@@ -35,9 +36,12 @@ class OutOfRange(BTreeError):
 
 
 class _Cells:
-    """Where the values of one field are, or what they are: an entry a record."""
+    """Where the values of one field are, or what they are: an entry a record. One that is not `wanted` is passed
+    over."""
 
-    def __init__(self, field: FileField, records: int) -> None:
+    def __init__(self, field: FileField, records: int, wanted: bool) -> None:
+        self.wanted = wanted
+        records = records if wanted else 0
         self.kind = LONG if field.plain_type == "int" else field.plain_type
         self.null_branch = field.null_branch
         dtype = {BOOLEAN: np.uint8, FLOAT: np.float32, DOUBLE: np.float64}.get(self.kind, np.int64)
@@ -58,17 +62,20 @@ class _Cells:
             return
         if not (branch[~valid] == (NULL if self.null_branch == 0 else VALUE)).all():
             raise Unclear
-        if self.valid is None:
-            self.valid = np.ones(len(self.values), np.bool_)
-        self.valid[at[~valid]] = False
-        if self.kind == TEXT:
-            self.values[at] = cursor
+        if self.wanted:
+            if self.valid is None:
+                self.valid = np.ones(len(self.values), np.bool_)
+            self.valid[at[~valid]] = False
+            if self.kind == TEXT:
+                self.values[at] = cursor
         some = cursor[valid]
         self._put_values(data, some, ends[valid], at[valid])
         cursor[valid] = some
 
     def _put_values(self, data: Bytes, cursor: Ints, ends: Ints, at: Ints) -> None:
-        if self.kind == LONG:
+        if not self.wanted:
+            self._pass(data, cursor, ends)
+        elif self.kind == LONG:
             self.values[at] = _longs(data, cursor)
         elif self.kind == TEXT and self.lengths is not None:
             lengths = _longs(data, cursor)
@@ -89,6 +96,18 @@ class _Cells:
             self.values[at] = numbers[cursor]
             cursor += width
 
+    def _pass(self, data: Bytes, cursor: Ints, ends: Ints) -> None:
+        """Move on behind a value at each cursor."""
+        if self.kind == LONG:
+            _pass_longs(data, cursor)
+        elif self.kind == TEXT:
+            lengths = _longs(data, cursor)
+            if ((lengths < 0) | (lengths > ends - cursor)).any():
+                raise Unclear
+            cursor += lengths
+        else:
+            cursor += WIDTHS.get(self.kind, 1)
+
 
 def _longs(data: Bytes, cursor: Ints) -> Ints:
     """The zigzag varint at each cursor, which moves on behind it."""
@@ -108,16 +127,38 @@ def _longs(data: Bytes, cursor: Ints) -> Ints:
     return (value >> np.uint64(1)).view(np.int64) ^ -(value & np.uint64(1)).view(np.int64)
 
 
+def _pass_longs(data: Bytes, cursor: Ints) -> None:
+    """Move each cursor on behind the varint there, which is not looked at."""
+    more = data.take(cursor) > 0x7F
+    cursor += 1
+    for _ in range(1, LONGEST_LONG):
+        if not more.any():
+            return
+        again = more & (data.take(cursor) > 0x7F)
+        cursor += more
+        more = again
+    if more.any():
+        raise Unclear
+
+
 class VectorColumns:
     """Columns of the records of many nodes, decoded at once. Records count from 0, node after node."""
 
-    def __init__(self, schema: FileSchema, counts: Ints, records: Sequence[bytes]) -> None:
-        """`counts` records in the bytes of each node. Raises Unclear."""
+    def __init__(
+        self, schema: FileSchema, counts: Ints, records: Sequence[bytes], columns: Collection[str] | None = None
+    ) -> None:
+        """`counts` records in the bytes of each node; `columns` are those to be taken, by default all. Raises
+        Unclear."""
         self._schema = schema
+        self.links = np.full(int(counts.sum()), NO_LINK)  # of each record
         self.has_link = np.zeros(len(counts), np.bool_)  # of each node
         padding = (LONGEST_LONG + 1) * (len(schema.fields) + 1)  # a cursor may leave its node before that is seen
         self._bytes = b"".join([*records, bytes(padding)])
-        self._cells = {field.column.name: _Cells(field, int(counts.sum())) for field in schema.fields if field}
+        self._cells = {
+            field.column.name: _Cells(field, len(self.links), columns is None or field.column.name in columns)
+            for field in schema.fields
+            if field
+        }
         try:
             self._decode(counts, np.fromiter(map(len, records), np.int64, len(records)))
         except IndexError:
@@ -141,7 +182,9 @@ class VectorColumns:
                 cursor, at = cursor[:left], at[:left]
             for field in fields:
                 if field is None:
-                    self.has_link[order[link.skip(data, cursor)]] = True
+                    linked, links = link.read(data, cursor)
+                    self.has_link[order[linked]] = True
+                    self.links[at[linked]] = links
                 else:
                     field.put(data, cursor, ends[:left], at)
             at += 1
@@ -171,23 +214,24 @@ class VectorColumns:
 
 
 class _Link:
-    """The link of each record: passed over, for a walk has read those it follows."""
+    """The link of each record."""
 
     def __init__(self, null: int) -> None:
         self._null = null
 
-    def skip(self, data: Bytes, cursor: Ints) -> Ints:
-        """Which of the cursors had a link."""
+    def read(self, data: Bytes, cursor: Ints) -> tuple[Ints, Ints]:
+        """Which of the cursors had a link, and these."""
         branch = data.take(cursor)
         cursor += 1
         linked = np.flatnonzero(branch != self._null)
-        if len(linked):
-            if (branch[linked] != VALUE - self._null).any():
-                raise Unclear
-            some = cursor[linked]
-            _longs(data, some)
-            cursor[linked] = some
-        return linked
+        if not len(linked):
+            return linked, linked
+        if (branch[linked] != VALUE - self._null).any():
+            raise Unclear
+        some = cursor[linked]
+        links = _longs(data, some)
+        cursor[linked] = some
+        return linked, links
 
 
 class RowColumns:

@@ -343,17 +343,39 @@ def stored_values(array: pa.Array, type_name: str) -> list[Stored]:
     return list(array.to_pylist())
 
 
+def stored_array(values: Sequence[Stored], type_name: str) -> pa.Array:
+    """Stored forms as an Arrow column: what `stored_values` takes apart."""
+    kind = arrow_type(type_name)
+    if pa.types.is_decimal(kind):
+        numbers = pa.array(
+            [None if v is None else decimal.Decimal(int(v)) for v in values], pa.decimal128(kind.precision)
+        )
+        return pa.Array.from_buffers(kind, len(values), numbers.buffers())
+    if pa.types.is_temporal(kind):
+        return pa.array(values, pa.int32() if pa.types.is_date(kind) else pa.int64()).view(kind)
+    return pa.array(values, kind)
+
+
 def adjacent(columns: Sequence[pa.Array], nulls_last: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Compare each row of key columns with the row before it: (equal, greater or equal), both of n - 1 booleans."""
-    rows = len(columns[0]) - 1
-    equal = np.ones(rows, bool)
-    greater = np.zeros(rows, bool)
-    for column in columns:
-        before, after = column.slice(0, rows), column.slice(1)
+    """Compare each row of key columns with the row before it: (equal, greater or equal), both of n - 1 booleans, or
+    none of no rows."""
+    rows = max(len(columns[0]) - 1, 0)
+    last = len(columns[0]) - rows
+    equal, greater = compare([c.slice(0, rows) for c in columns], [c.slice(last) for c in columns], nulls_last)
+    return equal, greater | equal
+
+
+def compare(
+    befores: Sequence[pa.Array], afters: Sequence[pa.Array], nulls_last: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compare rows of key columns with rows of others: (equal, the other one is greater)."""
+    equal = np.ones(len(befores[0]), bool)
+    greater = np.zeros(len(befores[0]), bool)
+    for before, after in zip(befores, afters, strict=True):
         same, more = _compare(before, after, nulls_last)
         greater |= equal & more
         equal &= same
-    return equal, greater | equal
+    return equal, greater
 
 
 def _compare(before: pa.Array, after: pa.Array, nulls_last: bool) -> tuple[np.ndarray, np.ndarray]:

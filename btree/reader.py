@@ -3,14 +3,19 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 
+import numpy as np
 import pyarrow as pa
 
+from btree.batch import Batch, Found
 from btree.blocks import Block, BlockFile, LookupStats, RangeReader
 from btree.errors import BTreeError, DamagedIndexFile
-from btree.keys import Key
+from btree.fences import Fences, fences_of
+from btree.keys import Key, stored_array
 from btree.node import Probe
+from btree.parts import Irregular
 from btree.scan import Census, Scan
 from btree.schema import EntrySchema
+from btree.sought import Sought
 from btree.walk import Place, Walk
 
 __all__ = ["BTreeReader", "Census", "LookupStats", "RangeReader"]
@@ -38,11 +43,12 @@ class BTreeReader:
         self.codec = self._file.codec
         self.schema: EntrySchema = self._file.schema.entry
         self.entries = self._file.entries  # None in a file that does not say
+        self._fences: Fences | None = None  # once many keys were looked for
 
     @property
     def cache_bytes(self) -> int:
         """Memory this reader keeps."""
-        return self._file.cache_bytes
+        return self._file.cache_bytes + (self._fences.cache_bytes if self._fences else 0)
 
     @property
     def is_empty(self) -> bool:
@@ -95,6 +101,31 @@ class BTreeReader:
         self._look_up(probes, lambda place, wanted: _mark(place, wanted, found), stats)
         answers = iter(found)
         return [any(list(islice(answers, len(some)))) for some in probes]
+
+    def match(self, sought: Sought, columns: Sequence[str], stats: LookupStats | None = None) -> Found:
+        """The entries of many keys, as these of their value columns; without columns it only says which keys are there
+        (each at least once). Leaves are read in long ranges and decoded together; the answers are `get_many`'s."""
+        stats = stats if stats is not None else LookupStats()
+        if self.is_empty or not len(sought):
+            return self.match_each(sought, columns, stats)
+        try:
+            if self._fences is None:
+                self._fences = fences_of(self._file, stats)
+            return Batch(self._file, self._fences, sought, columns, stats).run()
+        except Irregular:
+            return self.match_each(sought, columns, stats)
+
+    def match_each(self, sought: Sought, columns: Sequence[str], stats: LookupStats | None = None) -> Found:
+        """The same, key by key: fewer microseconds for a few keys, and for any tree."""
+        keys = sought.stored(np.arange(len(sought)))
+        if not columns:
+            return Found(np.flatnonzero(np.array(self.contains_many(keys, stats), bool)), [])
+        answers = self.get_many(keys, stats)
+        found = np.repeat(np.arange(len(keys)), [len(values) for values in answers])
+        values = list(chain(*answers))
+        place = {column.name: (i, column.type) for i, column in enumerate(self.schema.values)}
+        arrays = [stored_array([value[i] for value in values], kind) for i, kind in map(place.__getitem__, columns)]
+        return Found(found, arrays)
 
     def _look_up(self, probes: Sequence[Sequence[Probe]], visit: _Visit, stats: LookupStats | None) -> None:
         """Visit the nodes where these may lie, each once, with those that may lie there, numbered as they come."""

@@ -14,17 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from btree.blocks import BlockFile, LookupStats
-from btree.columns import Columns, Ints, JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
+from btree.columns import Columns, Ints, RowColumns
 from btree.errors import DamagedIndexFile
 from btree.keys import adjacent
 from btree.node import Node, Row
+from btree.parts import CHUNK_BYTES, Irregular, Parts, Pieces, decode, take
 from btree.walk import Walk, next_link
 
 LEAVES_AT_ONCE = 2048
-CHUNK_BYTES = 64 * 1024 * 1024  # of what a chunk takes in memory, roughly; a single node may take more
-CELL_BYTES = 24  # of a record's column in a chunk
 ROWS_AT_ONCE = 8192  # of a walk node by node
-STEP_US, ROW_US = 70.0, 2.0  # measured: the i-th records of any number of nodes at once; a record by itself
 
 
 @dataclass(frozen=True)
@@ -37,10 +35,6 @@ class Census:
     bytes: int
 
 
-class _Irregular(Exception):
-    """This file is to be walked node by node."""
-
-
 class _Step(NamedTuple):
     """Records that follow each other in key order: all of a leaf that is not read yet, or some of another node."""
 
@@ -48,53 +42,6 @@ class _Step(NamedTuple):
     node: Node | None = None  # None: a leaf
     begin: int = 0
     end: int = 0
-
-
-class _Pieces(NamedTuple):
-    """Records in key order: which of them come from which block."""
-
-    offsets: Sequence[int]  # of the blocks
-    firsts: Ints  # of the records, in key order; one more than there are blocks
-    is_leaf: Sequence[bool]  # whether the block is a leaf, which ends before what follows
-
-    def offset_of(self, record: int) -> int:
-        return self.offsets[int(np.searchsorted(self.firsts, record, side="right")) - 1]
-
-
-class _Parts:
-    """What is decoded together: whole leaves, and of each other node the records that a chunk of the scan needs."""
-
-    def __init__(self) -> None:
-        self.index: dict[int, int] = {}  # part by offset of its block
-        self.offsets: list[int] = []
-        self.is_leaf: list[bool] = []
-        self.begins: list[int] = []  # first record
-        self.counts: list[int] = []
-        self.records: list[bytes] = []
-        self._bytes = self._records = 0
-
-    def add_inner(self, runs: list[_Step]) -> None:
-        """Runs of records of one node, in order, nothing of it between them."""
-        node, begin, end = runs[0].node, runs[0].begin, runs[-1].end
-        if node is not None:
-            self._add(runs[0].offset, False, begin, end - begin, node.bytes(begin, end))
-
-    def add_leaf(self, offset: int, count: int, records: bytes) -> None:
-        self._add(offset, True, 0, count, records)
-
-    def _add(self, offset: int, is_leaf: bool, begin: int, count: int, records: bytes) -> None:
-        self.index[offset] = len(self.offsets)
-        self.offsets.append(offset)
-        self.is_leaf.append(is_leaf)
-        self.begins.append(begin)
-        self.counts.append(count)
-        self.records.append(records)
-        self._bytes += len(records)
-        self._records += count
-
-    def size(self, columns: int) -> int:
-        """Memory that they take once decoded, roughly."""
-        return self._bytes + self._records * columns * CELL_BYTES
 
 
 class Scan:
@@ -123,7 +70,7 @@ class Scan:
                 for batch in self._fast():
                     given += batch.num_rows
                     yield batch
-            except _Irregular:
+            except Irregular:
                 self._begin_anew()
                 yield from _without_first(given, self._slow())
         self._prove()
@@ -137,7 +84,7 @@ class Scan:
 
     def _fast(self) -> Iterator[pa.RecordBatch]:
         if not self._file.decoder.is_arrow_ordered:
-            raise _Irregular
+            raise Irregular
         steps: list[_Step] = []
         leaves = inner = 0
         for step in self._steps():
@@ -187,13 +134,15 @@ class Scan:
 
     def _chunk(self, steps: list[_Step]) -> Iterator[pa.RecordBatch]:
         """The records of these steps, in as many batches as memory asks for."""
-        parts = _Parts()
+        parts = Parts()
         inner: dict[int, list[_Step]] = {}
         for step in steps:
             if step.node is not None:
                 inner.setdefault(step.offset, []).append(step)
-        for runs in inner.values():
-            parts.add_inner(runs)
+        for runs in inner.values():  # of one node, in order, nothing of it between them
+            node, begin, end = runs[0].node, runs[0].begin, runs[-1].end
+            if node is not None:
+                parts.add_inner(runs[0].offset, begin, end - begin, node.bytes(begin, end))
         leaves = sorted(step.offset for step in steps if step.node is None)
         spans = []
         for offset, (frame, data) in zip(leaves, self._file.unpacked(leaves, self._stats), strict=True):
@@ -205,7 +154,7 @@ class Scan:
                 yield from self._chunk(steps[:half])
                 yield from self._chunk(steps[half:])
                 return
-        columns, first = self._decode(parts)
+        columns, first, _ = decode(self._file, parts)
         self._spans.append(spans)
         part = np.array([parts.index[step.offset] for step in steps])
         begins = np.array([step.begin for step in steps]) - np.array(parts.begins)[part]
@@ -213,34 +162,8 @@ class Scan:
         lengths = np.where(is_leaf, np.array(parts.counts)[part], [step.end - step.begin for step in steps])
         firsts = np.concatenate([[0], np.cumsum(lengths)])
         order = np.repeat(first[part] + begins - firsts[:-1], lengths) + np.arange(firsts[-1])
-        pieces = _Pieces([step.offset for step in steps], firsts, is_leaf)
+        pieces = Pieces([step.offset for step in steps], firsts, is_leaf)
         yield self._batch(columns, order, pieces, check_order=True)
-
-    def _decode(self, parts: "_Parts") -> tuple[Columns, Ints]:
-        """The columns of these records, and the first record of each part."""
-        counts = np.array(parts.counts)
-        single = _long_parts(counts)
-        while True:
-            many = np.setdiff1d(np.arange(len(counts)), single)
-            try:
-                vector = VectorColumns(self._file.schema, counts[many], [parts.records[i] for i in many])
-                break
-            except Unclear:
-                single = np.arange(len(counts))
-        rows: list[Row] = []
-        for i in single:
-            node = self._file.decode(parts.offsets[i], parts.counts[i], parts.records[i])
-            rows += node.rows(0, len(node))
-            if parts.is_leaf[i] and any(link is not None for link in node.links):
-                raise _Irregular
-        if any(parts.is_leaf[i] for i in many[vector.has_link]):
-            raise _Irregular
-        turn = np.concatenate([many, single])
-        first = np.empty(len(counts), np.int64)
-        first[turn] = np.cumsum(counts[turn]) - counts[turn]
-        if not len(single):
-            return vector, first
-        return JoinedColumns(vector, int(counts[many].sum()), RowColumns(self._file.schema, rows)), first
 
     # -- node by node ----------------------------------------------------------------------------------------------
 
@@ -264,35 +187,21 @@ class Scan:
 
     def _row_batch(self, rows: list[Row], offsets: list[int], firsts: list[int]) -> pa.RecordBatch:
         columns = RowColumns(self._file.schema, rows)
-        return self._batch(columns, np.arange(len(rows)), _Pieces(offsets, np.array(firsts), []), check_order=False)
+        return self._batch(columns, np.arange(len(rows)), Pieces(offsets, np.array(firsts), []), check_order=False)
 
     # -- batches ---------------------------------------------------------------------------------------------------
 
-    def _batch(self, columns: Columns, order: Ints, pieces: _Pieces, check_order: bool) -> pa.RecordBatch:
+    def _batch(self, columns: Columns, order: Ints, pieces: Pieces, check_order: bool) -> pa.RecordBatch:
         arrays = {
-            name: self._take(columns, name, order, pieces) for name in dict.fromkeys([*self._columns, *self._keys])
+            name: take(self._file, columns, name, order, pieces)
+            for name in dict.fromkeys([*self._columns, *self._keys])
         }
         if check_order:
             self._check_order([arrays[name] for name in self._keys], pieces)
         self._entries += len(order)
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)).select(self._columns)
 
-    def _take(self, columns: Columns, name: str, order: Ints, pieces: _Pieces) -> pa.Array:
-        try:
-            return columns.take(name, order)
-        except (pa.ArrowInvalid, OutOfRange):
-            pass
-        for piece, offset in enumerate(pieces.offsets):
-            try:
-                columns.take(name, order[pieces.firsts[piece] : pieces.firsts[piece + 1]])
-            except OutOfRange as error:
-                raise DamagedIndexFile(f"the block cannot be decoded ({error})", self._file.path, offset) from None
-            except pa.ArrowInvalid:
-                what = "text that is not UTF-8" if self._types[name] == "string" else "more digits than its type has"
-                raise DamagedIndexFile(f"{what}, in column {name}", self._file.path, offset) from None
-        raise DamagedIndexFile(f"column {name} cannot be read", self._file.path, pieces.offsets[0])
-
-    def _check_order(self, keys: list[pa.Array], pieces: _Pieces) -> None:
+    def _check_order(self, keys: list[pa.Array], pieces: Pieces) -> None:
         """The keys do not decrease; from a leaf to what follows they increase, where no run of equal keys is split."""
         if self._last is None:
             joined, before = keys, 0
@@ -300,7 +209,7 @@ class Scan:
             joined, before = [pa.concat_arrays(pair) for pair in zip(self._last, keys, strict=True)], 1
         ends = {last for key, last in zip(joined, self._file.schema.nulls_last, strict=True) if key.null_count}
         if len(ends) > 1:
-            raise _Irregular
+            raise Irregular
         equal, wrong = adjacent(joined, nulls_last=True in ends)
         wrong = ~wrong
         if self._file.has_whole_runs:
@@ -312,7 +221,7 @@ class Scan:
         self._last = [key.slice(len(key) - 1) for key in keys]
         self._ended_in_leaf = bool(pieces.is_leaf[-1])
 
-    def _refuse_order(self, record: int, pieces: _Pieces) -> None:
+    def _refuse_order(self, record: int, pieces: Pieces) -> None:
         offset = pieces.offset_of(record)
         inside = record > 0 and pieces.offset_of(record - 1) == offset
         why = "the keys of a node are not in order" if inside else "a node holds keys outside of its parent's interval"
@@ -335,15 +244,6 @@ class Scan:
             raise DamagedIndexFile(f"a block that ends at {end} lies over this one", path, begin)
         if self._file.entries not in (None, self._entries):
             raise DamagedIndexFile(f"expected {self._file.entries} entries, found {self._entries}", path, start)
-
-
-def _long_parts(counts: Ints) -> Ints:
-    """The parts that are decoded one by one, for all others end long before them: those of most records."""
-    falling = np.argsort(-counts, kind="stable")
-    steps = np.append(counts[falling], 0)  # when so many of the longest are left out
-    alone = np.concatenate([[0], np.cumsum(counts[falling])])
-    best = int(np.argmin(alone * ROW_US + steps * STEP_US))
-    return falling[:best]
 
 
 def _without_first(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from btree import BTreeError, BTreeReader, Column, DamagedIndexFile, EntrySchema
 from btree import format as fmt
+from btree import parts as parts_module
 from btree import scan as scan_module
 from btree.blocks import LookupStats
 from btree.dione import DioneWriter
@@ -19,13 +20,14 @@ from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, batch, heade
 from tests.btree.test_reader import files
 from tests.btree.vectors import SOUND, needs_vectors, open_vector
 
-AT_ONCE, ONE_BY_ONE, AS_MEASURED = 0.0, 1e9, scan_module.STEP_US
+AT_ONCE, ONE_BY_ONE, AS_MEASURED = 0.0, 1e9, parts_module.STEP_US
 
 
 @contextmanager
 def decoding(step_us: float, leaves: int = scan_module.LEAVES_AT_ONCE, size: int = 1 << 26) -> Iterator[None]:
     """Scans that take a step of many nodes to cost so much, and so many leaves or bytes at once."""
-    with patch.multiple(scan_module, STEP_US=step_us, LEAVES_AT_ONCE=leaves, CHUNK_BYTES=size):
+    sizes = patch.multiple(scan_module, LEAVES_AT_ONCE=leaves, CHUNK_BYTES=size)
+    with sizes, patch.object(parts_module, "STEP_US", step_us):
         yield
 
 
@@ -252,7 +254,7 @@ def test_a_changed_payload_without_checksum_is_refused_or_scans_as_it_walks() ->
             damaged[at] ^= mask
             with decoding(AT_ONCE):
                 fast = _outcome(bytes(damaged))
-            with patch.object(scan_module.Scan, "_fast", side_effect=scan_module._Irregular):
+            with patch.object(scan_module.Scan, "_fast", side_effect=parts_module.Irregular):
                 assert _outcome(bytes(damaged)) == fast, (at, mask)
 
 

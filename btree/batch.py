@@ -1,0 +1,148 @@
+"""Many keys looked for in one file at once. The fences say which leaves may hold some; these are read in long ranges,
+decoded together, proved to lie between their fences and in order, and matched by Arrow: no Python object for a key.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from btree.blocks import BlockFile, LookupStats
+from btree.columns import Bools, Ints
+from btree.errors import DamagedIndexFile
+from btree.fences import Fences
+from btree.keys import compare
+from btree.parts import CHUNK_BYTES, Parts, Pieces, decode, take
+from btree.sought import Sought, comparable, index_in, is_rising, places
+
+LEAVES_AT_ONCE = 2048
+
+
+class Found(NamedTuple):
+    """Entries found, in file order, which is that of their keys: the key of each, among those sought, and its columns;
+    how many leaves the file has, and how many of them were read."""
+
+    keys: Ints
+    columns: list[pa.Array]
+    leaves: int = 0
+    leaves_read: int = 0
+
+
+class _Leaves(NamedTuple):
+    """Leaves that may hold a key, ascending: each one's place among all, and the keys it may hold, by place."""
+
+    which: Ints
+    begins: Ints
+    ends: Ints
+
+
+class _Hits(NamedTuple):
+    """Keys found, where in the file (fence i is at 2 i, the leaf behind it at 2 i + 1), and columns of the entries."""
+
+    keys: Ints
+    at: Ints
+    columns: list[pa.Array]
+
+
+class Batch:
+    """One look-up of many keys, for these columns of their entries. Without columns it only says which are there."""
+
+    def __init__(
+        self, file: BlockFile, fences: Fences, sought: Sought, columns: Sequence[str], stats: LookupStats
+    ) -> None:
+        self._file = file
+        self._fences = fences
+        self._sought = sought
+        self._columns = list(columns)
+        self._stats = stats
+        self._types = {column.name: column.type for column in file.schema.entry.columns}
+        self._key_names = [column.name for column in file.schema.entry.keys]
+
+    def run(self) -> Found:
+        """What the file holds of the keys. DamagedIndexFile, or Irregular where it is to be walked node by node."""
+        before, upto = places(self._fences.keys, self._sought.columns)
+        leaves = self._leaves(before, upto)
+        at = np.flatnonzero(upto > before)
+        fences = [self._fences.entries.column(name).take(pa.array(at)) for name in self._columns]
+        hits = [_Hits(before[at], 2 * at, fences)]
+        hits += [self._match(chunk, parts) for chunk, parts in self._chunks(leaves)]
+        keys = np.concatenate([some.keys for some in hits])
+        turn = np.argsort(np.concatenate([some.at for some in hits]), kind="stable")
+        columns = [
+            pa.concat_arrays(some).take(pa.array(turn)) for some in zip(*(some.columns for some in hits), strict=True)
+        ]
+        return Found(keys[turn], columns, len(self._fences.leaves), len(leaves.which))
+
+    def _leaves(self, before: Ints, upto: Ints) -> _Leaves:
+        """A leaf holds keys from the fence before it on, which may begin a run of equal keys, up to the one behind it,
+        which a run may reach if runs may be split. A key that is a fence is there, if that is all that is asked."""
+        here = self._fences.below + 1  # in the two below
+        until = before if self._file.has_whole_runs or not self._columns else upto
+        begins = np.concatenate([[0], before if self._columns else upto])[here]
+        ends = np.concatenate([until, [len(self._sought)]])[here]
+        which = np.flatnonzero(ends > begins)
+        return _Leaves(which, begins[which], ends[which])
+
+    def _chunks(self, leaves: _Leaves) -> Iterator[tuple[_Leaves, Parts]]:
+        """The leaves, unpacked, in groups that are decoded together."""
+        columns = len({*self._columns, *self._key_names})
+        offsets = self._fences.leaves[leaves.which].tolist()
+        parts, begin = Parts(), 0
+        for i, (frame, data) in enumerate(self._file.unpacked(offsets, self._stats)):
+            parts.add_leaf(offsets[i], frame.count, data)
+            self._stats.nodes += 1
+            if i + 1 - begin == LEAVES_AT_ONCE or i + 1 == len(offsets) or parts.size(columns) > CHUNK_BYTES:
+                yield _Leaves(*(some[begin : i + 1] for some in leaves)), parts
+                parts, begin = Parts(), i + 1
+
+    def _match(self, leaves: _Leaves, parts: Parts) -> _Hits:
+        """What these leaves hold of the keys."""
+        columns, first, _ = decode(self._file, parts, {*self._columns, *self._key_names})
+        counts = np.array(parts.counts)
+        firsts = np.concatenate([[0], np.cumsum(counts)])
+        order = np.repeat(first - firsts[:-1], counts) + np.arange(firsts[-1])
+        pieces = Pieces(parts.offsets, firsts, [])
+        keys = [
+            comparable(take(self._file, columns, name, order, pieces), self._types[name]) for name in self._key_names
+        ]
+        self._prove(keys, pieces, leaves)
+        begin, end = int(leaves.begins[0]), int(leaves.ends[-1])
+        found = index_in(keys, [column.slice(begin, end - begin) for column in self._sought.columns])
+        rows = np.flatnonzero(found >= 0)
+        some = Pieces(parts.offsets, np.searchsorted(rows, firsts), [])
+        arrays = [take(self._file, columns, name, order[rows], some) for name in self._columns]
+        at = np.repeat(2 * self._fences.below[leaves.which] + 1, counts)[rows]
+        return _Hits(found[rows] + begin, at, arrays)
+
+    def _prove(self, keys: Sequence[pa.Array], pieces: Pieces, leaves: _Leaves) -> None:
+        """The keys of each leaf are in order, and lie between its fences."""
+        rising = is_rising(keys, pieces.firsts[1:-1])
+        if not rising.all():
+            offset = pieces.offset_of(int(np.argmin(rising)) + 1)
+            raise DamagedIndexFile("the keys of a node are not in order", self._file.path, offset)
+        low = self._fences.below[leaves.which]
+        outside = np.zeros(len(low), bool)
+        after = low >= 0
+        outside[after] |= ~self._is_after(low[after], keys, pieces.firsts[:-1][after])
+        bounded = low + 1 < len(self._fences.keys[0])
+        outside[bounded] |= ~self._is_before(keys, pieces.firsts[1:][bounded] - 1, low[bounded] + 1)
+        if outside.any():
+            offset = pieces.offsets[int(np.argmax(outside))]
+            raise DamagedIndexFile("a node holds keys outside of its parent's interval", self._file.path, offset)
+
+    def _is_after(self, fences: Ints, keys: Sequence[pa.Array], rows: Ints) -> Bools:
+        """Whether rows are not less than fences."""
+        equal, greater = compare(_rows(self._fences.keys, fences), _rows(keys, rows))
+        after: Bools = equal | greater
+        return after
+
+    def _is_before(self, keys: Sequence[pa.Array], rows: Ints, fences: Ints) -> Bools:
+        """Whether rows are less than fences, or equal, where runs of equal keys may be split."""
+        equal, greater = compare(_rows(keys, rows), _rows(self._fences.keys, fences))
+        before: Bools = greater if self._file.has_whole_runs else greater | equal
+        return before
+
+
+def _rows(columns: Sequence[pa.Array], rows: Ints) -> list[pa.Array]:
+    return [column.take(pa.array(rows)) for column in columns]

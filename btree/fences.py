@@ -1,0 +1,152 @@
+"""The upper levels of a file as columns: the records above the leaves in key order, and the leaf that follows each.
+
+They are decoded level by level, each level at once, and proved as a walk proves them: each link leads forward to a
+block that no other leads to, and the records are in order across levels. A file of another shape is `Irregular`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from btree.blocks import BlockFile, LookupStats
+from btree.columns import NO_LINK, Ints
+from btree.keys import adjacent, arrow_type
+from btree.parts import Irregular, Parts, Pieces, decode, take
+from btree.shape import MAX_HEIGHT
+from btree.sought import comparable
+from btree.walk import Walk, next_link
+
+
+@dataclass(frozen=True)
+class Fences:
+    """`entries` are the records above the leaves in key order, `keys` their keys in comparable form. `leaves` are the
+    offsets of the leaves, in order; `below` the fence before each, -1 where there is none."""
+
+    entries: pa.RecordBatch
+    keys: list[pa.Array]
+    leaves: Ints
+    below: Ints
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory they take, roughly."""
+        return int(2 * self.entries.nbytes + self.leaves.nbytes + self.below.nbytes)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The records of a level, node after node: their columns, how many each node has, and the child of each (0: it has
+    none)."""
+
+    columns: list[pa.Array]
+    counts: Ints
+    children: Ints
+
+    @property
+    def firsts(self) -> Ints:
+        return np.cumsum(self.counts) - self.counts
+
+
+def fences_of(file: BlockFile, stats: LookupStats) -> Fences:
+    """The fences of a file that is not empty. Irregular where it is to be walked node by node."""
+    if not file.decoder.is_arrow_ordered or any(file.schema.nulls_last):
+        raise Irregular
+    columns = file.schema.entry.columns
+    levels: list[_Level] = []
+    offsets = np.array([file.start])
+    for _ in range(_leftmost_depth(file, stats) - 1):
+        levels.append(_level(file, offsets, stats))
+        offsets = levels[-1].children[levels[-1].children > 0]
+    names = [column.name for column in columns]
+    if not levels:  # the root is a leaf
+        none = pa.RecordBatch.from_arrays([pa.array([], arrow_type(column.type)) for column in columns], names)
+        return Fences(none, _keys(file, none), offsets, np.array([-1]))
+    _prove_links(levels)
+    places = _in_order(levels)
+    turn = np.argsort(np.concatenate(places))
+    arrays = [
+        pa.concat_arrays(some).take(pa.array(turn)) for some in zip(*(one.columns for one in levels), strict=True)
+    ]
+    entries = pa.RecordBatch.from_arrays(arrays, names)
+    keys = _keys(file, entries)
+    depths = np.repeat(np.arange(len(levels)), [len(place) for place in places])[turn]
+    _prove_order(keys, depths, file.has_whole_runs)
+    return Fences(entries, keys, offsets, places[-1][levels[-1].children > 0])
+
+
+def _keys(file: BlockFile, entries: pa.RecordBatch) -> list[pa.Array]:
+    return [comparable(entries.column(key.name), key.type) for key in file.schema.entry.keys]
+
+
+def _leftmost_depth(file: BlockFile, stats: LookupStats) -> int:
+    walk = Walk(file, stats)
+    place = walk.root()
+    while True:
+        links = place.block.node.links
+        first = next_link(links, 0)
+        if links[first - 1] is None:
+            return place.level
+        if place.level == MAX_HEIGHT:
+            raise Irregular
+        place = walk.child(place, first - 1)
+
+
+def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:
+    """The nodes at these offsets."""
+    if not len(offsets) or (np.diff(offsets) <= 0).any():
+        raise Irregular
+    parts, ends = Parts(), []
+    for offset, (frame, data) in zip(offsets.tolist(), file.unpacked(offsets.tolist(), stats), strict=True):
+        parts.add_inner(offset, 0, frame.count, data)
+        ends.append(frame.end)
+        stats.nodes += 1
+    columns, first, links = decode(file, parts)
+    counts = np.array(parts.counts)
+    firsts = np.concatenate([[0], np.cumsum(counts)])
+    order = np.repeat(first - firsts[:-1], counts) + np.arange(firsts[-1])
+    links = links[order]
+    children = np.where(links == NO_LINK, 0, file.size - np.where(links == NO_LINK, 0, links))
+    astray = (children < np.repeat(ends, counts)) | (children >= file.size)
+    if (astray & (links != NO_LINK)).any():
+        raise Irregular
+    pieces = Pieces(parts.offsets, firsts, [])
+    names = [column.name for column in file.schema.entry.columns]
+    return _Level([take(file, columns, name, order, pieces) for name in names], counts, children)
+
+
+def _prove_links(levels: list[_Level]) -> None:
+    """No two links lead to one block, and leaves lie in key order."""
+    led = np.sort(np.concatenate([level.children[level.children > 0] for level in levels]))
+    leaves = levels[-1].children[levels[-1].children > 0]
+    if (np.diff(led) == 0).any() or (np.diff(leaves) <= 0).any():
+        raise Irregular
+
+
+def _in_order(levels: list[_Level]) -> list[Ints]:
+    """The place of each record of each level among the records above the leaves, in key order."""
+    spans: list[Ints] = []  # of each record: itself and what lies below it, above the leaves
+    below = np.zeros(0, np.int64)  # what the nodes of the level beneath hold, themselves and below
+    for level in reversed(levels):
+        span = np.ones(len(level.children), np.int64)
+        if spans:
+            span[level.children > 0] += below
+        below = np.add.reduceat(span, level.firsts)
+        spans.insert(0, span)
+    places: list[Ints] = []
+    begins = np.zeros(1, np.int64)  # the place of the first record of each node
+    for level, span in zip(levels, spans, strict=True):
+        ahead = np.cumsum(span) - span
+        places.append(ahead + np.repeat(begins - ahead[level.firsts], level.counts))
+        begins = places[-1][level.children > 0] + 1
+    return places
+
+
+def _prove_order(keys: list[pa.Array], depths: Ints, has_whole_runs: bool) -> None:
+    """The records do not decrease; from a node to what follows it they increase, where no run is split."""
+    equal, rising = adjacent(keys)
+    wrong = ~rising
+    if has_whole_runs:
+        wrong |= equal & (depths[1:] < depths[:-1])
+    if wrong.any():
+        raise Irregular

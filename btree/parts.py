@@ -1,0 +1,132 @@
+"""Records of many nodes, unpacked and decoded together: what a scan and a match of many keys share."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from btree.blocks import BlockFile
+from btree.columns import NO_LINK, Columns, Ints, JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
+from btree.errors import DamagedIndexFile
+from btree.node import Row
+
+CELL_BYTES = 24  # of a record's column in memory
+CHUNK_BYTES = 64 * 1024 * 1024  # of what is decoded together in memory, roughly; a single node may take more
+STEP_US, ROW_US = 70.0, 2.0  # measured: the i-th records of any number of nodes at once; a record by itself
+
+
+class Irregular(Exception):
+    """This file is to be walked node by node."""
+
+
+class Pieces(NamedTuple):
+    """Records in key order: which of them come from which block."""
+
+    offsets: Sequence[int]  # of the blocks
+    firsts: Ints  # of the records, in key order; one more than there are blocks
+    is_leaf: Sequence[bool]  # whether the block is a leaf, which ends before what follows
+
+    def offset_of(self, record: int) -> int:
+        return self.offsets[int(np.searchsorted(self.firsts, record, side="right")) - 1]
+
+
+class Parts:
+    """What is decoded together: whole leaves, and of each other node the records that are needed."""
+
+    def __init__(self) -> None:
+        self.index: dict[int, int] = {}  # part by offset of its block
+        self.offsets: list[int] = []
+        self.is_leaf: list[bool] = []
+        self.begins: list[int] = []  # first record
+        self.counts: list[int] = []
+        self.records: list[bytes] = []
+        self._bytes = self._records = 0
+
+    def add_inner(self, offset: int, begin: int, count: int, records: bytes) -> None:
+        """Records of a node from `begin` on."""
+        self._add(offset, False, begin, count, records)
+
+    def add_leaf(self, offset: int, count: int, records: bytes) -> None:
+        self._add(offset, True, 0, count, records)
+
+    def _add(self, offset: int, is_leaf: bool, begin: int, count: int, records: bytes) -> None:
+        self.index[offset] = len(self.offsets)
+        self.offsets.append(offset)
+        self.is_leaf.append(is_leaf)
+        self.begins.append(begin)
+        self.counts.append(count)
+        self.records.append(records)
+        self._bytes += len(records)
+        self._records += count
+
+    def size(self, columns: int) -> int:
+        """Memory that they take once decoded, roughly."""
+        return self._bytes + self._records * columns * CELL_BYTES
+
+
+class Decoded(NamedTuple):
+    """Decoded parts: their columns, the first record of each part, and the link of each record (or NO_LINK)."""
+
+    columns: Columns
+    first: Ints
+    links: Ints
+
+
+def decode(file: BlockFile, parts: Parts, columns: Collection[str] | None = None) -> Decoded:
+    """The records of these parts, in the order of memory; of these columns, by default all. Irregular where what was
+    taken for a leaf has links, DamagedIndexFile where a part is not what its node says."""
+    counts = np.array(parts.counts)
+    single = _long_parts(counts)
+    while True:
+        many = np.setdiff1d(np.arange(len(counts)), single)
+        try:
+            vector = VectorColumns(file.schema, counts[many], [parts.records[i] for i in many], columns)
+            break
+        except Unclear:
+            single = np.arange(len(counts))
+    rows: list[Row] = []
+    links: list[int] = []
+    for i in single:
+        node = file.decode(parts.offsets[i], parts.counts[i], parts.records[i])
+        rows += node.rows(0, len(node))
+        links += [NO_LINK if link is None else link for link in node.links]
+        if parts.is_leaf[i] and any(link is not None for link in node.links):
+            raise Irregular
+    if any(parts.is_leaf[i] for i in many[vector.has_link]):
+        raise Irregular
+    turn = np.concatenate([many, single])
+    first = np.empty(len(counts), np.int64)
+    first[turn] = np.cumsum(counts[turn]) - counts[turn]
+    if not len(single):
+        return Decoded(vector, first, vector.links)
+    joined = JoinedColumns(vector, int(counts[many].sum()), RowColumns(file.schema, rows))
+    return Decoded(joined, first, np.concatenate([vector.links, np.array(links, np.int64)]))
+
+
+def _long_parts(counts: Ints) -> Ints:
+    """The parts that are decoded one by one, for all others end long before them: those of most records."""
+    falling = np.argsort(-counts, kind="stable")
+    steps = np.append(counts[falling], 0)  # when so many of the longest are left out
+    alone = np.concatenate([[0], np.cumsum(counts[falling])])
+    best = int(np.argmin(alone * ROW_US + steps * STEP_US))
+    return falling[:best]
+
+
+def take(file: BlockFile, columns: Columns, name: str, order: Ints, pieces: Pieces) -> pa.Array:
+    """A column of the records named, which come from these pieces. DamagedIndexFile where a value is none of its
+    type."""
+    try:
+        return columns.take(name, order)
+    except (pa.ArrowInvalid, OutOfRange):
+        pass
+    for piece, offset in enumerate(pieces.offsets):
+        try:
+            columns.take(name, order[pieces.firsts[piece] : pieces.firsts[piece + 1]])
+        except OutOfRange as error:
+            raise DamagedIndexFile(f"the block cannot be decoded ({error})", file.path, offset) from None
+        except pa.ArrowInvalid:
+            types = {column.name: column.type for column in file.schema.entry.columns}
+            what = "text that is not UTF-8" if types[name] == "string" else "more digits than its type has"
+            raise DamagedIndexFile(f"{what}, in column {name}", file.path, offset) from None
+    raise DamagedIndexFile(f"column {name} cannot be read", file.path, pieces.offsets[0])

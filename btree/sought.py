@@ -1,0 +1,188 @@
+"""Many keys looked for at once: sorted, each once, in a form that Arrow compares as keys are ordered.
+
+The *comparable* form of a key column is one of int64 (numbers, days, moments, booleans; floats by their bits, turned so
+that they order as integers do), binary (text and bytes) or decimal128. Nulls come first and equal each other.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from btree.columns import Bools, Ints
+from btree.errors import BTreeError
+from btree.keys import Key, adjacent, arrow_type, compare, stored_values
+
+_SIGN = {4: np.int64(0x7FFFFFFF), 8: np.int64(0x7FFFFFFFFFFFFFFF)}  # what turns the bits of negative floats around
+
+
+def comparable(array: pa.Array | pa.ChunkedArray, type_name: str) -> pa.Array:
+    """A key column in comparable form."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    array = array.cast(arrow_type(type_name))
+    if type_name == "string":
+        return array.view(pa.binary())
+    if type_name in ("binary", "bigint") or pa.types.is_decimal(array.type):
+        return array
+    if type_name in ("timestamp", "timestamp_ntz"):
+        return array.view(pa.int64())
+    if type_name in ("float", "double"):
+        return _ordered_floats(array)
+    return (array.view(pa.int32()) if type_name == "date" else array).cast(pa.int64())
+
+
+def _ordered_floats(array: pa.Array) -> pa.Array:
+    values: npt.NDArray[np.floating] = pc.fill_null(array, 0).to_numpy(zero_copy_only=False) + 0  # -0.0 + 0 is 0.0
+    values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
+    bits = values.view(f"<i{values.itemsize}").astype(np.int64)
+    ordered = np.where(bits < 0, bits ^ _SIGN[values.itemsize], bits)
+    nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return pa.array(ordered, mask=nulls)
+
+
+class Sought:
+    """The distinct keys among rows, in order. `columns` are their comparable form."""
+
+    def __init__(self, keys: Sequence[pa.Array], types: Sequence[str]) -> None:
+        """`keys` are the key columns of the rows; `types` their key types."""
+        self._keys = list(keys)
+        self._types = list(types)
+        rows = len(keys[0])
+        columns = [comparable(key, name) for key, name in zip(keys, types, strict=True)]
+        equal, rising = adjacent(columns)
+        self._order: Ints | None = None  # of the rows, by key; None: as they came
+        if not rising.all():
+            names = [f"k{i}" for i in range(len(columns))]
+            table = pa.RecordBatch.from_arrays(columns, names)
+            sort_keys = [(name, "ascending", "at_start") for name in names]
+            order = pc.sort_indices(table, sort_keys=sort_keys)
+            self._order = order.to_numpy().astype(np.int64)
+            columns = [column.take(order) for column in columns]
+            equal, rising = adjacent(columns)
+            if not rising.all():
+                raise BTreeError("keys that Arrow does not sort")
+        begins = np.ones(rows, bool)  # of a key other than the one before
+        begins[1:] = ~equal
+        self._group = np.cumsum(begins) - 1  # the key of each row, in order
+        self._firsts = np.flatnonzero(begins)
+        is_whole = len(self._firsts) == rows
+        self.columns = columns if is_whole else [column.take(pa.array(self._firsts)) for column in columns]
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    @property
+    def rows(self) -> int:
+        """How many rows they are the keys of."""
+        return len(self._group)
+
+    def by_key(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Of values of the rows, that of a row of each key."""
+        return values[self._first_rows()]
+
+    def by_row(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Of values of the keys, that of each row's key."""
+        return values[self._key_of_row()]
+
+    def stored(self, which: Ints) -> list[Key]:
+        """Some of the keys, in stored form."""
+        rows = pa.array(self._first_rows()[which])
+        return list(
+            zip(
+                *(stored_values(key.take(rows), name) for key, name in zip(self._keys, self._types, strict=True)),
+                strict=True,
+            )
+        )
+
+    def spread(self, found: Ints) -> tuple[Ints, Ints]:
+        """From hits of the keys to hits of the rows: for each row in turn each hit of its key, in their order, as (row,
+        place among the hits). `found` is the key of each hit."""
+        counts = np.bincount(found, minlength=len(self))
+        turn = np.argsort(found, kind="stable") if (np.diff(found) < 0).any() else np.arange(len(found))
+        key = self._key_of_row()
+        repeats = counts[key]
+        rows = np.repeat(np.arange(len(key)), repeats)
+        begins = (np.cumsum(counts) - counts)[key] - (np.cumsum(repeats) - repeats)
+        return rows, turn[np.repeat(begins, repeats) + np.arange(len(rows))]
+
+    def _first_rows(self) -> Ints:
+        return self._firsts if self._order is None else self._order[self._firsts]
+
+    def _key_of_row(self) -> Ints:
+        if self._order is None:
+            return self._group
+        key = np.empty(len(self._group), np.int64)
+        key[self._order] = self._group
+        return key
+
+
+# -- sorted comparable columns -------------------------------------------------------------------------------------
+
+
+def places(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> tuple[Ints, Ints]:
+    """How many of `keys`, which are in order, each once, are less than each of `rows`, which are in order, too; and how
+    many are not greater."""
+    if len(rows[0]) <= len(keys[0]):
+        before = _bisect(keys, rows, False)
+        here = np.minimum(before, max(len(keys[0]) - 1, 0))
+        at = pa.array(here)
+        equal = compare([key.take(at) for key in keys], rows)[0] & (before == here) if len(keys[0]) else before > 0
+        return before, before + equal
+    left, right = _bisect(rows, keys, False), _bisect(rows, keys, True)
+    every = np.arange(len(rows[0]))
+    return np.searchsorted(right, every, side="right"), np.searchsorted(left, every, side="right")
+
+
+def _bisect(columns: Sequence[pa.Array], wanted: Sequence[pa.Array], past_equal: bool) -> Ints:
+    """How many rows of sorted columns are less than each of those wanted, or, with `past_equal`, not greater."""
+    if len(columns) == 1 and columns[0].type == pa.int64() and not columns[0].null_count and not wanted[0].null_count:
+        found: Ints = np.searchsorted(columns[0].to_numpy(), wanted[0].to_numpy(), "right" if past_equal else "left")
+        return found
+    low = np.zeros(len(wanted[0]), np.int64)
+    high = np.full(len(wanted[0]), len(columns[0]))
+    while (active := np.flatnonzero(low < high)).size:
+        middle = (low[active] + high[active]) // 2
+        here, asked = pa.array(middle), pa.array(active)
+        all_ = len(active) == len(low)
+        equal, greater = compare(
+            [column.take(here) for column in columns], wanted if all_ else [column.take(asked) for column in wanted]
+        )
+        before = greater | equal if past_equal else greater
+        low[active[before]] = middle[before] + 1
+        high[active[~before]] = middle[~before]
+    return low
+
+
+def index_in(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> Ints:
+    """The place of each row among distinct keys; -1 where it is none of them."""
+    if len(rows) == 1:
+        return _index_in(rows[0], keys[0])
+    place, wanted = np.zeros(len(rows[0]), np.int64), np.zeros(len(keys[0]), np.int64)
+    for row, key in zip(rows, keys, strict=True):
+        values = key.unique()
+        here = _index_in(row, values)
+        place = np.where((place < 0) | (here < 0), -1, place * len(values) + here)
+        wanted = wanted * len(values) + _index_in(key, values)
+        pairs = pa.array(wanted)
+        distinct = pairs.unique()
+        place, wanted = _index_in(pa.array(place), distinct), _index_in(pairs, distinct)
+    if len(keys[0]) == 0:
+        return np.full(len(rows[0]), -1)
+    turn = np.empty(len(keys[0]), np.int64)
+    turn[wanted] = np.arange(len(wanted))
+    return np.where(place < 0, -1, turn[place])
+
+
+def _index_in(values: pa.Array, among: pa.Array) -> Ints:
+    found: Ints = pc.fill_null(pc.index_in(values, value_set=among), -1).to_numpy().astype(np.int64)
+    return found
+
+
+def is_rising(columns: Sequence[pa.Array], borders: Ints) -> Bools:
+    """Whether each row is not less than the row before; borders, the rows that begin anew, count as such."""
+    _, rising = adjacent(columns)
+    rising[borders - 1] = True
+    return rising

@@ -1,0 +1,193 @@
+"""A batch of keys finds what `get_many` finds of each, and proves what it touches as that does."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from btree import BTreeReader, Column, DamagedIndexFile, EntrySchema
+from btree import batch as batch_module
+from btree.blocks import LookupStats
+from btree.dione import DioneWriter
+from btree.keys import Key, arrow_type, order_key, stored_values
+from btree.sought import Sought
+from tests.btree.files import SYNC, URL_SCHEMA, Bytes, Entry, arrow_column, batch, opened, url_entries, write
+from tests.btree.small_files import SHAPES
+from tests.btree.test_damage import BROKEN, _chain, _lattice
+from tests.btree.test_reader import PARTS, files
+
+
+def sought(keys: Sequence[Key], types: Sequence[str]) -> Sought:
+    return Sought([arrow_column([key[i] for key in keys], name) for i, name in enumerate(types)], types)
+
+
+def matched(tree: BTreeReader, keys: Sequence[Key], walk: bool = False) -> list[list[Key]]:
+    """What a batch look-up gives for each key, in stored form, and that the one without values agrees."""
+    types, values = tree.schema.key_types, tree.schema.values
+    wanted = sought(keys, types)
+    ask = tree.match_each if walk else tree.match
+    found = ask(wanted, [column.name for column in values])
+    assert [column.type for column in found.columns] == [arrow_type(column.type) for column in values]
+    rows, places = wanted.spread(found.keys)
+    assert (np.diff(rows) >= 0).all()
+    entries = list(zip(*(stored_values(c, v.type) for c, v in zip(found.columns, values, strict=True)), strict=True))
+    answers: list[list[Key]] = [[] for _ in keys]
+    for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+        answers[row].append(entries[place])
+    there = np.zeros(len(wanted), bool)
+    there[ask(wanted, []).keys] = True
+    assert wanted.by_row(there).tolist() == [bool(answer) for answer in answers]
+    return answers
+
+
+@contextmanager
+def without_walk() -> Iterator[None]:
+    """What no tree of ours needs."""
+    with patch.object(BTreeReader, "match_each", side_effect=AssertionError):
+        yield
+
+
+@contextmanager
+def chunks_of(leaves: int, size: int) -> Iterator[None]:
+    with patch.multiple(batch_module, LEAVES_AT_ONCE=leaves, CHUNK_BYTES=size):
+        yield
+
+
+@settings(deadline=None, max_examples=150)
+@given(files(), st.data(), st.integers(1, 5), st.sampled_from([1, 400, 1 << 26]))
+def test_a_batch_finds_what_each_key_finds(
+    file: tuple[EntrySchema, list[Entry], bytes], data: st.DataObject, leaves: int, size: int
+) -> None:
+    schema, entries, written = file
+    probes = st.tuples(*[st.sampled_from(PARTS[kind]) for kind in schema.key_types])
+    asked: list[Key] = data.draw(st.lists(probes, max_size=12)) + [key for key, _ in entries[::5]]
+    asked += asked[: data.draw(st.integers(0, 5))]
+    tree = opened(written)
+    expected = tree.get_many(asked)
+    with chunks_of(leaves, size):
+        assert matched(tree, asked) == expected
+    assert matched(tree, asked, walk=True) == expected
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_a_tree_of_ours_is_never_walked_node_by_node(kind: str) -> None:
+    values = sorted(((value,) for value in PARTS[kind]), key=order_key)
+    schema = EntrySchema((Column("k", kind),), (Column("row", "bigint", False),))
+    entries: list[Entry] = [(key, (i,)) for i, key in enumerate(key for key in values for _ in range(9))]
+    tree = opened(write(schema, entries, node_bytes=20))
+    with without_walk(), chunks_of(2, 1 << 26):
+        assert matched(tree, values) == [[v for other, v in entries if other == k] for k in values]
+        assert matched(tree, values[1::2]) == [[v for other, v in entries if other == k] for k in values[1::2]]
+
+
+def test_both_zeros_and_all_nans_are_one_key_each() -> None:
+    schema = EntrySchema((Column("k", "double"),), (Column("row", "int"),))
+    tree = opened(write(schema, [((-1.0,), (0,)), ((0.0,), (1,)), ((float("nan"),), (2,))]))
+    other_nan = np.array([0xFFF8_0000_0000_0001], np.uint64).view(np.float64)[0]
+    keys = pa.array([-0.0, 0.0, other_nan, float("nan"), None])
+    wanted = Sought([keys], ["double"])
+    assert len(wanted) == 3
+    found = tree.match(wanted, ["row"])
+    rows, places = wanted.spread(found.keys)
+    assert list(zip(rows.tolist(), found.columns[0].take(pa.array(places)).to_pylist(), strict=True)) == [
+        (0, 1), (1, 1), (2, 2), (3, 2),
+    ]  # fmt: skip
+
+
+def test_only_leaves_that_may_hold_a_key_are_read_each_once_in_long_ranges() -> None:
+    entries = url_entries(20_000)
+    file = Bytes(write(URL_SCHEMA, entries, node_bytes=1000))
+    tree = BTreeReader(file, head_bytes=len(file.data) // 10)
+    few = [key for key, _ in entries[5000:5400:7]]
+    tree.match(sought(few[:1], ["string"]), ["row"])  # the levels above are kept
+    stats = LookupStats()
+    with without_walk():
+        found = tree.match(sought(few, ["string"]), ["row"], stats)
+    assert found.columns[0].to_pylist() == list(range(5000, 5400, 7))
+    assert stats.nodes == found.leaves_read < found.leaves / 20
+    assert stats.reads == 1
+    assert stats.bytes < len(file.data) / 10
+    stats = LookupStats()
+    found = tree.match(sought([key for key, _ in entries], ["string"]), [], stats)
+    assert (found.leaves_read, len(set(found.keys.tolist()))) == (found.leaves, 20_000)
+    assert stats.bytes <= 1.2 * len(file.data)
+
+
+def test_without_values_a_key_above_the_leaves_costs_no_leaf() -> None:
+    tree = opened(write(URL_SCHEMA, url_entries(2000), node_bytes=1000))
+    (key, _), *_ = tree.sample(1)
+    stats = LookupStats()
+    tree.match(sought([key], ["string"]), [], stats)
+    found = tree.match(sought([key], ["string"]), [], stats)
+    assert (found.keys.tolist(), found.leaves_read) == ([0], 0)
+
+
+def test_trees_in_javas_order_and_with_nulls_last_give_the_same_answers() -> None:
+    values: dict[str, list[Any]] = {"string": ["a", "b", "é"], "double": [-2.5, 0.0, 2.5], "bigint": [-9, 0, 9]}
+    for kind, some in values.items():
+        schema = EntrySchema((Column("k", kind),), (Column("row", "int"),))
+        keys: list[Key] = [(value,) for value in some]
+        writer = DioneWriter(schema, interval=2, height=2, codec="null", sync=SYNC)
+        writer.write(batch(schema, [(key, (i,)) for i, key in enumerate([*keys, (None,)])]))
+        tree = opened(b"".join(writer.finish().chunks))
+        asked: list[Key] = [*keys, (None,)]
+        assert matched(tree, asked) == tree.get_many(asked)
+        assert [len(found) for found in tree.get_many(asked)] == [1, 1, 1, 1]
+
+
+def test_a_tree_as_deep_as_it_is_long_is_answered() -> None:
+    tree = opened(_chain())
+    assert len(tree.match(sought([("a",)], ["string"]), ["row"]).keys) == tree.check()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("codec", ["deflate", "zstandard"])
+def test_a_flip_of_any_byte_is_refused_or_changes_no_answer(shape: str, codec: str) -> None:
+    schema, entries, options = SHAPES[shape]
+    data = write(schema, entries, codec=codec, **options)
+    keys = list(dict.fromkeys(key for key, _ in entries))
+    expected = [[value for other, value in entries if other == key] for key in keys]
+    assert matched(opened(data), keys) == expected
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << at % 8
+        with suppress(DamagedIndexFile):
+            tree = opened(bytes(damaged))
+            assert (matched(tree, keys), tree.schema) == (expected, schema)
+
+
+@pytest.mark.parametrize("shape", ["two levels, duplicates", "three levels", "a run that spills"])
+def test_a_cut_after_the_file_was_opened_is_refused(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("btree.blocks.FIRST_READ_BYTES", 64)
+    schema, entries, options = SHAPES[shape]
+    data = write(schema, entries, **options)
+    keys = list(dict.fromkeys(key for key, _ in entries))
+    tree = BTreeReader(Bytes(data), head_bytes=1)
+    for length in range(tree.header_bytes + tree.upper_bytes, len(data), 3):
+        file = Bytes(data)
+        tree = BTreeReader(file, head_bytes=1)
+        file.data = data[:length]
+        with pytest.raises(DamagedIndexFile):
+            matched(tree, keys)
+
+
+WHOLE_SCAN = {"a block no link reaches", "other bytes between blocks", "another number of entries"}  # what only it sees
+
+
+@pytest.mark.parametrize("name", sorted(set(BROKEN) - WHOLE_SCAN))
+def test_a_batch_refuses(name: str) -> None:
+    data, message = BROKEN[name]
+    with pytest.raises(DamagedIndexFile, match=message) as error:
+        matched(opened(data), [(text,) for text in "Aabcd"])
+    assert 0 <= error.value.offset <= len(data)
+
+
+def test_a_block_with_two_parents_is_refused() -> None:
+    with pytest.raises(DamagedIndexFile, match="two links lead to one block"):
+        matched(opened(_lattice()), [("a",)])
