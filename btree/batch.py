@@ -14,7 +14,7 @@ from btree.errors import DamagedIndexFile
 from btree.fences import Fences
 from btree.keys import compare
 from btree.parts import CHUNK_BYTES, Parts, Pieces, decode, take
-from btree.sought import Sought, comparable, index_in, is_rising, places
+from btree.sought import Keys, comparable, index_in, is_rising, places
 
 LEAVES_AT_ONCE = 2048
 
@@ -49,7 +49,7 @@ class Batch:
     """One look-up of many keys, for these columns of their entries. Without columns it only says which are there."""
 
     def __init__(
-        self, file: BlockFile, fences: Fences, sought: Sought, columns: Sequence[str], stats: LookupStats
+        self, file: BlockFile, fences: Fences, sought: Keys, columns: Sequence[str], stats: LookupStats
     ) -> None:
         self._file = file
         self._fences = fences

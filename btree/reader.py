@@ -15,7 +15,7 @@ from btree.node import Probe
 from btree.parts import Irregular
 from btree.scan import Census, Scan
 from btree.schema import EntrySchema
-from btree.sought import Sought
+from btree.sought import Keys
 from btree.walk import Place, Walk
 
 __all__ = ["BTreeReader", "Census", "LookupStats", "RangeReader"]
@@ -74,6 +74,11 @@ class BTreeReader:
         """Length of the levels above the leaves; 0 in a file that does not say, or has none."""
         return self._file.upper_bytes
 
+    @property
+    def knows_fences(self) -> bool:
+        """Whether the levels above the leaves are kept in the form that `match` takes."""
+        return self._fences is not None
+
     # -- look-ups --------------------------------------------------------------------------------------------------
 
     def get(self, key: Key, stats: LookupStats | None = None) -> list[Key]:
@@ -102,7 +107,7 @@ class BTreeReader:
         answers = iter(found)
         return [any(list(islice(answers, len(some)))) for some in probes]
 
-    def match(self, sought: Sought, columns: Sequence[str], stats: LookupStats | None = None) -> Found:
+    def match(self, sought: Keys, columns: Sequence[str], stats: LookupStats | None = None) -> Found:
         """The entries of many keys, as these of their value columns; without columns it only says which keys are there
         (each at least once). Leaves are read in long ranges and decoded together; the answers are `get_many`'s."""
         stats = stats if stats is not None else LookupStats()
@@ -115,9 +120,9 @@ class BTreeReader:
         except Irregular:
             return self.match_each(sought, columns, stats)
 
-    def match_each(self, sought: Sought, columns: Sequence[str], stats: LookupStats | None = None) -> Found:
+    def match_each(self, sought: Keys, columns: Sequence[str], stats: LookupStats | None = None) -> Found:
         """The same, key by key: fewer microseconds for a few keys, and for any tree."""
-        keys = sought.stored(np.arange(len(sought)))
+        keys = sought.stored()
         if not columns:
             return Found(np.flatnonzero(np.array(self.contains_many(keys, stats), bool)), [])
         answers = self.get_many(keys, stats)

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from btree.columns import Bools, Ints
-from btree.errors import BTreeError
 from btree.keys import Key, adjacent, arrow_type, compare, stored_values
 
 _SIGN = {4: np.int64(0x7FFFFFFF), 8: np.int64(0x7FFFFFFFFFFFFFFF)}  # what turns the bits of negative floats around
@@ -43,80 +42,82 @@ def _ordered_floats(array: pa.Array) -> pa.Array:
     return pa.array(ordered, mask=nulls)
 
 
-class Sought:
-    """The distinct keys among rows, in order. `columns` are their comparable form."""
+class Keys:
+    """Distinct keys in order. `columns` are their comparable form."""
 
-    def __init__(self, keys: Sequence[pa.Array], types: Sequence[str]) -> None:
-        """`keys` are the key columns of the rows; `types` their key types."""
-        self._keys = list(keys)
-        self._types = list(types)
-        rows = len(keys[0])
-        columns = [comparable(key, name) for key, name in zip(keys, types, strict=True)]
-        equal, rising = adjacent(columns)
-        self._order: Ints | None = None  # of the rows, by key; None: as they came
-        if not rising.all():
-            names = [f"k{i}" for i in range(len(columns))]
-            table = pa.RecordBatch.from_arrays(columns, names)
-            sort_keys = [(name, "ascending", "at_start") for name in names]
-            order = pc.sort_indices(table, sort_keys=sort_keys)
-            self._order = order.to_numpy().astype(np.int64)
-            columns = [column.take(order) for column in columns]
-            equal, rising = adjacent(columns)
-            if not rising.all():
-                raise BTreeError("keys that Arrow does not sort")
-        begins = np.ones(rows, bool)  # of a key other than the one before
-        begins[1:] = ~equal
-        self._group = np.cumsum(begins) - 1  # the key of each row, in order
-        self._firsts = np.flatnonzero(begins)
-        is_whole = len(self._firsts) == rows
-        self.columns = columns if is_whole else [column.take(pa.array(self._firsts)) for column in columns]
+    def __init__(
+        self, given: Sequence[pa.Array], types: Sequence[str], rows: Ints, columns: Sequence[pa.Array]
+    ) -> None:
+        """`rows` are the rows of `given`, columns of these key types, that the keys stand in."""
+        self._given, self._types, self._rows = given, types, rows
+        self.columns = columns
 
     def __len__(self) -> int:
-        return len(self._firsts)
+        return len(self._rows)
 
-    @property
-    def rows(self) -> int:
-        """How many rows they are the keys of."""
-        return len(self._group)
+    def given(self) -> list[pa.Array]:
+        """The keys as they were given."""
+        if len(self._rows) == len(self._given[0]) and (np.diff(self._rows) == 1).all():
+            return list(self._given)
+        return [column.take(pa.array(self._rows)) for column in self._given]
 
-    def by_key(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """Of values of the rows, that of a row of each key."""
-        return values[self._first_rows()]
+    def stored(self) -> list[Key]:
+        """The keys in stored form."""
+        values = [stored_values(column, name) for column, name in zip(self.given(), self._types, strict=True)]
+        return list(zip(*values, strict=True))
 
-    def by_row(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def some(self, which: Ints) -> "Keys":
+        """Some of the keys, ascending."""
+        if len(which) == len(self):
+            return self
+        columns = [column.take(pa.array(which)) for column in self.columns]
+        return Keys(self._given, self._types, self._rows[which], columns)
+
+
+class Sought:
+    """The `keys` of rows: each once, and which rows have it."""
+
+    def __init__(self, given: Sequence[pa.Array], types: Sequence[str]) -> None:
+        """`given` are the key columns of the rows, of these key types."""
+        rows = len(given[0])
+        columns = [comparable(key, name) for key, name in zip(given, types, strict=True)]
+        equal, rising = adjacent(columns)
+        order: Ints = np.arange(rows)  # of the rows, by key
+        if not rising.all():
+            order = _sorted(columns)
+            columns = [column.take(pa.array(order)) for column in columns]
+            equal, _ = adjacent(columns)
+        is_new = np.ones(rows, bool)  # not the key of the row before
+        is_new[1:] = ~equal
+        self._key_of: Ints = np.empty(rows, np.int64)  # the key of each row
+        self._key_of[order] = np.cumsum(is_new) - 1
+        if not is_new.all():
+            columns = [column.filter(pa.array(is_new)) for column in columns]
+        self.keys = Keys(given, types, order[is_new], columns)
+
+    def by_row(self, values: Bools) -> Bools:
         """Of values of the keys, that of each row's key."""
-        return values[self._key_of_row()]
-
-    def stored(self, which: Ints) -> list[Key]:
-        """Some of the keys, in stored form."""
-        rows = pa.array(self._first_rows()[which])
-        return list(
-            zip(
-                *(stored_values(key.take(rows), name) for key, name in zip(self._keys, self._types, strict=True)),
-                strict=True,
-            )
-        )
+        return values[self._key_of]
 
     def spread(self, found: Ints) -> tuple[Ints, Ints]:
         """From hits of the keys to hits of the rows: for each row in turn each hit of its key, in their order, as (row,
         place among the hits). `found` is the key of each hit."""
-        counts = np.bincount(found, minlength=len(self))
-        turn = np.argsort(found, kind="stable") if (np.diff(found) < 0).any() else np.arange(len(found))
-        key = self._key_of_row()
-        repeats = counts[key]
-        rows = np.repeat(np.arange(len(key)), repeats)
-        begins = (np.cumsum(counts) - counts)[key] - (np.cumsum(repeats) - repeats)
+        counts = np.bincount(found, minlength=len(self.keys))
+        turn = np.argsort(found, kind="stable")
+        repeats = counts[self._key_of]
+        rows = np.repeat(np.arange(len(repeats)), repeats)
+        begins = (np.cumsum(counts) - counts)[self._key_of] - (np.cumsum(repeats) - repeats)
         return rows, turn[np.repeat(begins, repeats) + np.arange(len(rows))]
 
-    def _first_rows(self) -> Ints:
-        return self._firsts if self._order is None else self._order[self._firsts]
 
-    def _key_of_row(self) -> Ints:
-        if self._order is None:
-            return self._group
-        key = np.empty(len(self._group), np.int64)
-        key[self._order] = self._group
-        return key
+def _sorted(columns: Sequence[pa.Array]) -> Ints:
+    """The order of rows of comparable columns, that of equal rows kept."""
+    names = [str(i) for i in range(len(columns))]
+    keys = [(name, "ascending", "at_start") for name in names]
+    order: Ints = (
+        pc.sort_indices(pa.RecordBatch.from_arrays(columns, names), sort_keys=keys).to_numpy().astype(np.int64)
+    )
+    return order
 
 
 # -- sorted comparable columns -------------------------------------------------------------------------------------

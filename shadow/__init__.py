@@ -15,6 +15,7 @@
 - `page_maps`    where the pages of source files lie, recorded; read when a file is first fetched from
 - `key_forms`    keys as they are given and shown, where the source's type is not the index's
 - `lookup`       key to pointers
+- `match`        many keys to entries at once
 - `fetch`        pointers to rows
 - `entries`      what the index itself holds of a key: of a folder of values all there is
 - `values`       values of a row in Python and JSON (`calendar`: dates Python cannot hold)

@@ -6,6 +6,7 @@ of which mostly one has it: yes. Many keys of one file: yes, for the cost of one
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 import numpy.typing as npt
@@ -71,12 +72,20 @@ class KeyFilters:
         """The places (among `hashes`) of the keys that the index file may hold."""
         if entry.filter is None:
             return places
-        file, keep = entry.filter, filter_bytes <= self._cache_bytes
-        with self._open.use(file.path, lambda: self._opened(file, keep, stats)) as filter_:
+        with self._filter(entry.filter, filter_bytes, stats) as filter_:
             if isinstance(hashes, np.ndarray):
                 passed = filter_.may_contain_many(hashes[np.array(places)], stats)
                 return [place for place, passes in zip(places, passed.tolist(), strict=True) if passes]
             return [place for place in places if filter_.may_contain(hashes[place], stats)]
+
+    def pass_many(
+        self, entry: IndexFileEntry, hashes: npt.NDArray[np.int64], filter_bytes: int, stats: LookupStats
+    ) -> npt.NDArray[np.bool_]:
+        """Which keys, by their hashes, the index file may hold."""
+        if entry.filter is None:
+            return np.ones(len(hashes), bool)
+        with self._filter(entry.filter, filter_bytes, stats) as filter_:
+            return filter_.may_contain_many(hashes, stats)
 
     def asked_in_vain(self, entry: IndexFileEntry) -> None:
         """An index file was read, and held none of the keys it was asked for."""
@@ -84,8 +93,9 @@ class KeyFilters:
             self._in_vain.clear()
         self._in_vain.add(entry.path)
 
-    def _opened(self, file: FilterEntry, keep: bool, stats: LookupStats) -> FilterReader:
-        return open_filter(self._storage, file, keep, stats)
+    def _filter(self, file: FilterEntry, filter_bytes: int, stats: LookupStats) -> AbstractContextManager[FilterReader]:
+        keep = filter_bytes <= self._cache_bytes
+        return self._open.use(file.path, lambda: open_filter(self._storage, file, keep, stats))
 
 
 def open_filter(

@@ -16,6 +16,7 @@ from shadow.entries import entry_rows
 from shadow.errors import IndexFileGone, UnknownColumn, UsageError
 from shadow.fetch import Fetcher, FetchReads, Located
 from shadow.lookup import Hit, Lookup, Wanted, parse_key
+from shadow.match import Matcher, Matches, MatchStats
 from shadow.partitions import check_where
 from shadow.snapshots import read_snapshot, snapshot_files
 from shadow.spec import IndexSpec
@@ -220,6 +221,22 @@ class Index:
     def find(self, keys: Sequence[Wanted], stats: LookupStats) -> list[list[Hit]]:
         """The hits of each key, from the index alone."""
         return self._lookup.find(self._state.view, keys, {}, stats)
+
+    def match(
+        self,
+        keys: pa.RecordBatch,
+        within: Mapping[str, pa.Array],
+        stats: MatchStats,
+        null_safe: bool = False,
+    ) -> Matches:
+        """The entries of many keys, in Arrow: `keys` holds the stored key columns in key order, in the types of the
+        spec; `within` the values, as text, that each key's partition must have. A null matches nulls if `null_safe`,
+        else nothing."""
+        return Matcher(self._lookup, self._state.view, stats).match(keys.columns, within, null_safe)
+
+    def holds(self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats) -> pa.BooleanArray:
+        """Whether each of many keys has an entry; nulls equal nulls. No values are read."""
+        return pa.array(Matcher(self._lookup, self._state.view, stats).holds(keys.columns, within))
 
     def read(
         self,

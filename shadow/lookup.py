@@ -112,7 +112,7 @@ class Lookup:
 
     def __init__(self, storage: Storage, cache_bytes: int, filters: bool = True) -> None:
         self._storage = storage
-        self._filters = KeyFilters(storage, cache_bytes // 2) if filters else None
+        self.filters = KeyFilters(storage, cache_bytes // 2) if filters else None
         self._trees: ByteCache[BTreeReader] = ByteCache(cache_bytes - (cache_bytes // 2 if filters else 0))
 
     def find(
@@ -129,14 +129,14 @@ class Lookup:
         files = self._files(view, asked.buckets, partitions)
         spread = sum(len(places) for _, _, places in files) > len(keys)
         for segment, entry, places in files:
-            if self._filters and self._filters.pays(entry, len(places), spread, view.filter_bytes):
-                places = self._filters.likely(entry, places, asked.hashes, view.filter_bytes, stats)
+            if self.filters and self.filters.pays(entry, len(places), spread, view.filter_bytes):
+                places = self.filters.likely(entry, places, asked.hashes, view.filter_bytes, stats)
                 if not places:
                     continue
-            with self._tree(view.spec, segment, entry, stats) as tree:
+            with self.tree(view.spec, segment, entry, stats) as tree:
                 answers = tree.get_many([keys[i].stored for i in places], stats)
-            if self._filters and not any(answers):
-                self._filters.asked_in_vain(entry)
+            if not any(answers):
+                self.asked_in_vain(entry)
             for i, values in zip(places, answers, strict=True):
                 found[i].extend(self._hits(values, view.spec, segment, entry))
         if view.spec.flat:
@@ -160,9 +160,20 @@ class Lookup:
             if (entry := segment.by_bucket.get(place)) is not None
         ]
 
-    def _tree(
+    @property
+    def root(self) -> str:
+        """Where the index lies."""
+        return self._storage.root
+
+    def asked_in_vain(self, entry: IndexFileEntry) -> None:
+        """An index file was read, and held none of the keys it was asked for."""
+        if self.filters:
+            self.filters.asked_in_vain(entry)
+
+    def tree(
         self, spec: IndexSpec, segment: Segment, entry: IndexFileEntry, stats: LookupStats
     ) -> AbstractContextManager[BTreeReader]:
+        """An index file, open and kept."""
         return self._trees.use(entry.path, lambda: open_index_file(self._storage, segment, entry, spec, stats))
 
     def _hits(self, values: list[Key], spec: IndexSpec, segment: Segment, entry: IndexFileEntry) -> list[Hit]:

@@ -108,7 +108,7 @@ def _check_batch(tree: BTreeReader, entries: list[Entry], data: bytes) -> None:
     keys = list({order_key(key): key for key, _ in entries}.values())
     types = tree.schema.key_types
     wanted = Sought([stored_array([key[i] for key in keys], kind) for i, kind in enumerate(types)], types)
-    found = _answer(data, lambda: tree.match(wanted, [tree.schema.values[0].name]).keys)
+    found = _answer(data, lambda: tree.match(wanted.keys, [tree.schema.values[0].name]).keys)
     if found is not None and Counter(wanted.spread(found)[0].tolist()) != Counter(dict(enumerate(counts.values()))):
         raise Wrong("a batch of all keys does not agree with scan")
 

@@ -32,7 +32,7 @@ def matched(tree: BTreeReader, keys: Sequence[Key], walk: bool = False) -> list[
     types, values = tree.schema.key_types, tree.schema.values
     wanted = sought(keys, types)
     ask = tree.match_each if walk else tree.match
-    found = ask(wanted, [column.name for column in values])
+    found = ask(wanted.keys, [column.name for column in values])
     assert [column.type for column in found.columns] == [arrow_type(column.type) for column in values]
     rows, places = wanted.spread(found.keys)
     assert (np.diff(rows) >= 0).all()
@@ -40,8 +40,8 @@ def matched(tree: BTreeReader, keys: Sequence[Key], walk: bool = False) -> list[
     answers: list[list[Key]] = [[] for _ in keys]
     for row, place in zip(rows.tolist(), places.tolist(), strict=True):
         answers[row].append(entries[place])
-    there = np.zeros(len(wanted), bool)
-    there[ask(wanted, []).keys] = True
+    there = np.zeros(len(wanted.keys), bool)
+    there[ask(wanted.keys, []).keys] = True
     assert wanted.by_row(there).tolist() == [bool(answer) for answer in answers]
     return answers
 
@@ -92,8 +92,8 @@ def test_both_zeros_and_all_nans_are_one_key_each() -> None:
     other_nan = np.array([0xFFF8_0000_0000_0001], np.uint64).view(np.float64)[0]
     keys = pa.array([-0.0, 0.0, other_nan, float("nan"), None])
     wanted = Sought([keys], ["double"])
-    assert len(wanted) == 3
-    found = tree.match(wanted, ["row"])
+    assert len(wanted.keys) == 3
+    found = tree.match(wanted.keys, ["row"])
     rows, places = wanted.spread(found.keys)
     assert list(zip(rows.tolist(), found.columns[0].take(pa.array(places)).to_pylist(), strict=True)) == [
         (0, 1), (1, 1), (2, 2), (3, 2),
@@ -105,16 +105,16 @@ def test_only_leaves_that_may_hold_a_key_are_read_each_once_in_long_ranges() -> 
     file = Bytes(write(URL_SCHEMA, entries, node_bytes=1000))
     tree = BTreeReader(file, head_bytes=len(file.data) // 10)
     few = [key for key, _ in entries[5000:5400:7]]
-    tree.match(sought(few[:1], ["string"]), ["row"])  # the levels above are kept
+    tree.match(sought(few[:1], ["string"]).keys, ["row"])  # the levels above are kept
     stats = LookupStats()
     with without_walk():
-        found = tree.match(sought(few, ["string"]), ["row"], stats)
+        found = tree.match(sought(few, ["string"]).keys, ["row"], stats)
     assert found.columns[0].to_pylist() == list(range(5000, 5400, 7))
     assert stats.nodes == found.leaves_read < found.leaves / 20
     assert stats.reads == 1
     assert stats.bytes < len(file.data) / 10
     stats = LookupStats()
-    found = tree.match(sought([key for key, _ in entries], ["string"]), [], stats)
+    found = tree.match(sought([key for key, _ in entries], ["string"]).keys, [], stats)
     assert (found.leaves_read, len(set(found.keys.tolist()))) == (found.leaves, 20_000)
     assert stats.bytes <= 1.2 * len(file.data)
 
@@ -123,8 +123,8 @@ def test_without_values_a_key_above_the_leaves_costs_no_leaf() -> None:
     tree = opened(write(URL_SCHEMA, url_entries(2000), node_bytes=1000))
     (key, _), *_ = tree.sample(1)
     stats = LookupStats()
-    tree.match(sought([key], ["string"]), [], stats)
-    found = tree.match(sought([key], ["string"]), [], stats)
+    tree.match(sought([key], ["string"]).keys, [], stats)
+    found = tree.match(sought([key], ["string"]).keys, [], stats)
     assert (found.keys.tolist(), found.leaves_read) == ([0], 0)
 
 
@@ -143,7 +143,7 @@ def test_trees_in_javas_order_and_with_nulls_last_give_the_same_answers() -> Non
 
 def test_a_tree_as_deep_as_it_is_long_is_answered() -> None:
     tree = opened(_chain())
-    assert len(tree.match(sought([("a",)], ["string"]), ["row"]).keys) == tree.check()
+    assert len(tree.match(sought([("a",)], ["string"]).keys, ["row"]).keys) == tree.check()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

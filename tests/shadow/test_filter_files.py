@@ -184,5 +184,5 @@ def test_no_more_files_are_remembered_as_asked_in_vain_than_stated(place: str, m
     for day in range(DAYS):
         for key in (1, 3, 5, 7):
             assert cost(index, key, {"dt": str(day)})[0] == 0
-    assert index._lookup._filters is not None
-    assert len(index._lookup._filters._in_vain) == 1
+    assert index._lookup.filters is not None
+    assert len(index._lookup.filters._in_vain) == 1

@@ -1,0 +1,303 @@
+"""Many keys to entries at once, without a Python object for a key: what joins and dedup loads ask.
+
+The keys are grouped by bucket and partitions. Each index file is asked in the way that costs less: key by key, or leaf
+by leaf, which where the keys are dense is one read of the whole file. An entry counts only if its own segment still
+covers its source file.
+"""
+
+import logging
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from btree import BTreeReader, DamagedIndexFile
+from btree.batch import Found
+from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
+from btree.keys import arrow_type
+from btree.reader import LookupStats
+from btree.sought import Keys, Sought
+from shadow.lookup import Lookup
+from shadow.segments import IndexFileEntry, Segment
+from shadow.view import View
+from sources import POINTER_COLUMNS
+
+LOG = logging.getLogger("gnomon.match")
+FILE_NAME = POINTER_COLUMNS[0]
+# CPU microseconds, measured by `python -m bench.match --costs`. Key by key: a key, and a record of its leaf. Leaf by
+# leaf: a record above the leaves, when they are read for the first time; a leaf, and a record in it; a key.
+EACH_US, EACH_RECORD_US = 20.0, 0.7
+FENCE_US, LEAF_US, RECORD_US, KEY_US = 1.0, 20.0, 0.25, 0.3
+WHOLE = 0.9  # of the leaves: who reads so many reads the file whole
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Matches(NamedTuple):
+    """For each hit the place of its key among those asked, ascending, and beside it the entry: included columns,
+    partition columns, pointer columns. The hits of a key are in the order of `Index.find`."""
+
+    rows: pa.Int64Array
+    entries: pa.RecordBatch
+
+
+@dataclass
+class MatchStats(LookupStats):
+    """What looking many keys up cost; how many index files their key filter spared, and how many were asked in which
+    way."""
+
+    files_spared: int = 0
+    files_by_key: int = 0
+    files_by_leaf: int = 0
+    files_read_whole: int = 0
+
+
+class _Group(NamedTuple):
+    """Rows whose keys lie in one bucket of the same partitions."""
+
+    rows: Ints
+    bucket: int
+    partitions: Collection[str]
+
+
+class _Wanted:
+    """The keys of a group, and their hashes."""
+
+    def __init__(self, given: Sequence[pa.Array], types: Sequence[str]) -> None:
+        self._types = types
+        self.sought = Sought(given, types)
+        self.keys = self.sought.keys
+
+    @cached_property
+    def hashes(self) -> Ints:
+        """What filters are asked for."""
+        return xxhash64_columns(list(map(plain_column, self.keys.given(), self._types)))
+
+
+class Matcher:
+    """Look-ups of many keys in one snapshot. `within` narrows each row to the partitions that have its values, which
+    are text."""
+
+    def __init__(self, lookup: Lookup, view: View, stats: MatchStats) -> None:
+        self._lookup = lookup
+        self._view = view
+        self._spec = view.spec
+        self._stats = stats
+
+    def match(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], null_safe: bool) -> Matches:
+        """The entries of each row's key. A null matches nulls if `null_safe`, else nothing."""
+        asked = np.ones(len(keys[0]), bool)
+        for array in () if null_safe else (*keys, *within.values()):
+            asked &= array.is_valid().to_numpy(zero_copy_only=False)
+        schema = self._schema()
+        columns = [*(self._spec.file_names[column.name] for column in self._spec.include), *POINTER_COLUMNS]
+        rows, entries = [np.empty(0, np.int64)], [_empty(schema)]
+        for group in self._groups(keys, within, asked):
+            wanted = self._wanted(keys, group)
+            hits, ranks, batches = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [_empty(schema)]
+            for segment, entry, found in self._found(wanted, group, columns):
+                partition, kept = self._live(found, columns.index(FILE_NAME), segment, entry, group)
+                hits.append(found.keys[kept])
+                ranks.append(partition[kept])
+                batches.append(self._batch(found, partition, kept, schema))
+            turn = np.argsort(np.concatenate(ranks), kind="stable")
+            row, place = wanted.sought.spread(np.concatenate(hits)[turn])
+            rows.append(group.rows[row])
+            entries.append(pa.concat_batches(batches).take(pa.array(turn[place])))
+        turn = np.argsort(np.concatenate(rows), kind="stable")
+        return Matches(pa.array(np.concatenate(rows)[turn]), pa.concat_batches(entries).take(pa.array(turn)))
+
+    def holds(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array]) -> Bools:
+        """Whether each row's key is there; nulls equal nulls. No more of the entries is decoded than that takes."""
+        held = np.zeros(len(keys[0]), bool)
+        for group in self._groups(keys, within, ~held):
+            wanted = self._wanted(keys, group)
+            there = np.zeros(len(wanted.keys), bool)
+            names = [FILE_NAME] if self._spec.flat and within else []
+            for segment, entry, found in self._found(wanted, group, names, there):
+                kept = self._live(found, 0, segment, entry, group)[1] if found.columns else slice(None)
+                there[found.keys[kept]] = True
+            held[group.rows] = wanted.sought.by_row(there)
+        return held
+
+    # -- which keys, and where ---------------------------------------------------------------------------------------
+
+    def _groups(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], asked: Bools) -> Iterator[_Group]:
+        rows = np.flatnonzero(asked)
+        if not len(rows):
+            return
+        some = pa.array(rows)
+        plain = [plain_column(_taken(key, some), name) for key, name in zip(keys, self._spec.key_types, strict=True)]
+        buckets = buckets_of(plain, self._spec.buckets)
+        combination, partitions = self._partitions({name: _taken(value, some) for name, value in within.items()})
+        group = (buckets if combination is None else combination * self._spec.buckets + buckets).astype(np.int64)
+        if (group == group[0]).all():
+            order, begins = np.arange(len(rows)), np.array([0])
+        else:
+            order = np.argsort(group, kind="stable")
+            begins = np.flatnonzero(np.diff(group[order], prepend=-1))
+        for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True):
+            code, bucket = divmod(int(group[order[begin]]), self._spec.buckets)
+            if partitions[code]:
+                yield _Group(rows[order[begin:end]], bucket, partitions[code])
+
+    def _partitions(self, within: Mapping[str, pa.Array]) -> tuple[Ints | None, Sequence[Collection[str]]]:
+        """Which of some sets of partitions each row is to be looked for in (None: the first), and these."""
+        if not within:
+            return None, [self._view.partition_values]
+        code = np.zeros(len(next(iter(within.values()))), np.int64)
+        values: list[list[str | None]] = []
+        for array in within.values():
+            text = array.cast(pa.string()).dictionary_encode(null_encoding="encode")
+            values.append(text.dictionary.to_pylist())
+            code = code * len(values[-1]) + text.indices.to_numpy()
+        distinct = pa.array(code).dictionary_encode()
+        by_values: dict[tuple[str | None, ...], dict[str, None]] = {}
+        for partition, found in self._view.partition_values.items():
+            by_values.setdefault(tuple(found.get(name) for name in within), {})[partition] = None
+        combinations = []
+        for number in distinct.dictionary.to_pylist():
+            places: list[str | None] = []
+            for some in reversed(values):
+                number, place = divmod(number, len(some))
+                places.insert(0, some[place])
+            combinations.append(by_values.get(tuple(places), {}))
+        return distinct.indices.to_numpy().astype(np.int64), combinations
+
+    def _wanted(self, keys: Sequence[pa.Array], group: _Group) -> _Wanted:
+        rows = pa.array(group.rows)
+        return _Wanted([_taken(key, rows) for key in keys], self._spec.key_types)
+
+    # -- index files -------------------------------------------------------------------------------------------------
+
+    def _found(
+        self, wanted: _Wanted, group: _Group, columns: Sequence[str], there: Bools | None = None
+    ) -> Iterator[tuple[Segment, IndexFileEntry, Found]]:
+        """What each index file holds of the keys; with `there` only of those that are not there yet, and, where the
+        segment has dead files, with the name of the file."""
+        folders = [""] if self._spec.flat else sorted(group.partitions)
+        places = [(folder, group.bucket) for folder in folders]
+        files = [
+            (segment, entry)
+            for place in places
+            for segment in self._view.segments
+            if (entry := segment.by_bucket.get(place)) is not None
+        ]
+        for segment, entry in files:
+            which = np.arange(len(wanted.keys)) if there is None else np.flatnonzero(~there)
+            which = self._likely(wanted, which, entry, len(files) > 1)
+            if not len(which):
+                continue
+            names = columns if there is None or not segment.dead else [FILE_NAME]
+            found = self._ask(segment, entry, wanted.keys.some(which), names)
+            if not len(found.keys):
+                self._lookup.asked_in_vain(entry)
+            yield segment, entry, found._replace(keys=which[found.keys])
+
+    def _likely(self, wanted: _Wanted, which: Ints, entry: IndexFileEntry, spread: bool) -> Ints:
+        """Of some keys those that an index file may hold."""
+        filters, filter_bytes = self._lookup.filters, self._view.filter_bytes
+        if not len(which) or filters is None or not filters.pays(entry, len(which), spread, filter_bytes):
+            return which
+        likely = which[filters.pass_many(entry, wanted.hashes[which], filter_bytes, self._stats)]
+        self._stats.files_spared += not len(likely)
+        LOG.info("%s: its key filter leaves %d of %d keys", entry.path, len(likely), len(which))
+        return likely
+
+    def _ask(self, segment: Segment, entry: IndexFileEntry, keys: Keys, columns: Sequence[str]) -> Found:
+        """Ask an index file in the way that costs less."""
+        stats = self._stats
+        with self._lookup.tree(self._spec, segment, entry, stats) as tree:
+            each, by_leaf = costs_us(tree, entry, len(keys))
+            begin = stats.bytes
+            if each < by_leaf:
+                stats.files_by_key += 1
+                found, way = tree.match_each(keys, columns, stats), "key by key"
+            else:
+                found = tree.match(keys, columns, stats)
+                is_whole = found.leaves_read >= WHOLE * found.leaves
+                stats.files_read_whole += is_whole
+                stats.files_by_leaf += not is_whole
+                way = "read whole" if is_whole else f"{found.leaves_read} of {found.leaves} leaves"
+        LOG.info(
+            "%s: %s, for %d keys; %d entries, %d bytes, read %d; expected: key by key %.0f us, leaf by leaf %.0f us",
+            *(entry.path, way, len(keys), entry.entries, entry.size, stats.bytes - begin, each, by_leaf),
+        )
+        return found
+
+    # -- entries -----------------------------------------------------------------------------------------------------
+
+    def _live(
+        self, found: Found, place: int, segment: Segment, entry: IndexFileEntry, group: _Group
+    ) -> tuple[Ints, Ints]:
+        """The partition of each entry found, as its place among the view's, and the entries that count: whose source
+        file, in the column at `place`, the segment covers and no other has taken over, in a partition asked for."""
+        names = found.columns[place].dictionary_encode()
+        partitions = []
+        for name in names.dictionary.to_pylist():
+            file = segment.live.get(name)
+            if file is None and name not in segment.partition_of:
+                raise DamagedIndexFile(
+                    f"an entry names {name}, which its segment does not cover",
+                    f"{self._lookup.root}/{entry.path}",
+                    0,
+                )
+            is_asked = file is not None and file.partition in group.partitions
+            partitions.append(self._order[file.partition] if file is not None and is_asked else -1)
+        partition = np.array(partitions, np.int64)[names.indices.to_numpy()]
+        return partition, np.flatnonzero(partition >= 0)
+
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        """The place of each partition among the view's."""
+        return {partition: i for i, partition in enumerate(self._view.partition_values)}
+
+    @cached_property
+    def _folders(self) -> list[pa.Array]:
+        """The partition columns, a row a partition."""
+        folders = list(self._view.partition_values.values())
+        return [pa.array([folder.get(name) for folder in folders], pa.string()) for name in self._spec.partitions]
+
+    def _schema(self) -> pa.Schema:
+        included = [pa.field(column.name, arrow_type(column.type)) for column in self._spec.include]
+        folders = [pa.field(name, pa.string()) for name in self._spec.partitions]
+        pointers = self._spec.entry_schema.columns[-len(POINTER_COLUMNS) :]
+        return pa.schema([*included, *folders, *(pa.field(one.name, arrow_type(one.type)) for one in pointers)])
+
+    def _batch(self, found: Found, partition: Ints, kept: Ints, schema: pa.Schema) -> pa.RecordBatch:
+        """The entries that count, with the values of their partitions."""
+        columns, some = [_taken(column, pa.array(kept)) for column in found.columns], pa.array(partition[kept])
+        included = len(self._spec.include)
+        arrays = [*columns[:included], *(value.take(some) for value in self._folders), *columns[included:]]
+        return pa.RecordBatch.from_arrays([a.cast(f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema)
+
+
+def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float, float]:
+    """What so many keys of an index file take, roughly, key by key and leaf by leaf."""
+    fences = tree.upper_bytes * max(entry.entries, 1) / max(entry.size, 1)  # of records as long as those in leaves
+    leaves = max(fences, 1.0)
+    touched = leaves * -math.expm1(-keys / leaves)
+    records = entry.entries / leaves
+    by_leaf = (
+        (0 if tree.knows_fences else fences * FENCE_US) + touched * (LEAF_US + records * RECORD_US) + keys * KEY_US
+    )
+    return keys * EACH_US + touched * records * EACH_RECORD_US, by_leaf
+
+
+def _taken(array: pa.Array, rows: pa.Array) -> pa.Array:
+    """Rows of a column: the column itself where they are all of it, in order."""
+    return array if len(rows) == len(array) and _is_range(rows) else array.take(rows)
+
+
+def _is_range(rows: pa.Array) -> bool:
+    return bool((np.diff(rows.to_numpy()) == 1).all())
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

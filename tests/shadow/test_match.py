@@ -1,0 +1,208 @@
+"""Many keys at once find what `find` finds of each, whichever way the index files are asked."""
+
+import logging
+import os
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+from btree.keys import arrow_type, stored_array, stored_values
+from shadow import Index, fold, open_index
+from shadow import match as match_module
+from shadow.errors import DamagedIndexFile, IndexFileGone
+from shadow.lookup import Wanted
+from shadow.match import MatchStats
+from tests.shadow.make_index import index_source, write_source
+
+Key = tuple[Any, ...]
+WAYS = {"key by key": (0.0, 1e9), "leaf by leaf": (1e9, 0.0), "as measured": (20.0, 20.0)}
+
+
+def rows(seed: int, count: int, key: str) -> pa.Table:
+    """Keys that repeat within a file and across files, some of them null."""
+    rnd = random.Random(seed)
+    numbers = [None if rnd.random() < 0.1 else rnd.randrange(60) for _ in range(count)]
+    keys = numbers if key == "bigint" else [n if n is None else f"https://é.example/{n}" for n in numbers]
+    return pa.table(
+        {
+            "k": pa.array(keys, arrow_type(key)),
+            "b": pa.array([None if i % 5 == 0 else i % 3 for i in range(count)], pa.int16()),
+            "score": pa.array([None if i % 4 == 0 else i / 8 for i in range(count)]),
+            "day": pa.array(range(count), pa.int32()).view(pa.date32()),
+        }
+    )
+
+
+def made(
+    root: Path, keys: Sequence[str], key: str = "string", flat: bool = False, include: Sequence[str] = ()
+) -> Index:
+    """An index of three segments, the first two with dead files, over partitions of which one is null."""
+    source = root / "source"
+    parts = ["dt=1/a.parquet", "dt=1/b.parquet", "dt=2/a.parquet", "dt=__HIVE_DEFAULT_PARTITION__/a.parquet"]
+    write_source(source, {path: rows(i, 150, key) for i, path in enumerate(parts)})
+    with patch.object(fold, "FACTOR", 0):  # the segments stay apart
+        index_source(source, root / "index", keys, 3, include, flat)
+        write_source(source, {"dt=2/b.parquet": rows(11, 90, key), "dt=3/a.parquet": rows(12, 9, key)})
+        index_source(source, root / "index", keys, 3, include, flat)
+        os.unlink(source / "dt=1/a.parquet")
+        os.unlink(source / "dt=3/a.parquet")
+        write_source(source, {"dt=1/c.parquet": rows(13, 200, key)})
+        index_source(source, root / "index", keys, 3, include, flat)
+    index = open_index(str(root / "index"))
+    assert sum(len(segment.dead) for segment in index.view.segments) == 2
+    return index
+
+
+def asked(index: Index, count: int, seed: int) -> list[Key]:
+    rnd = random.Random(seed)
+    values = {
+        "string": [None, "", *(f"https://é.example/{i}" for i in range(70))],
+        "bigint": [None, -1, *range(70)],
+        "smallint": [None, 0, 1, 2, 3],
+    }
+    return [tuple(rnd.choice(values[kind]) for kind in index.spec.key_types) for _ in range(count)]
+
+
+def batch(index: Index, keys: Sequence[Key]) -> pa.RecordBatch:
+    types = index.spec.key_types
+    names = [key.name for key in index.spec.stored_keys]
+    return pa.RecordBatch.from_arrays([stored_array([k[i] for k in keys], kind) for i, kind in enumerate(types)], names)
+
+
+def found(index: Index, keys: Sequence[Key], places: Sequence[str | None] | None) -> list[list[Key]]:
+    """What `find` gives for each key, as rows: included columns, partition column, pointer."""
+    wanted = [Wanted(key, () if places is None else (("dt", places[i]),)) for i, key in enumerate(keys)]
+    values = index.view.partition_values
+    return [
+        [(*hit.included, values[hit.file.partition]["dt"], *hit.pointer) for hit in hits]
+        for hits in index.find(wanted, MatchStats())
+    ]
+
+
+def matched(index: Index, keys: Sequence[Key], places: Sequence[str | None] | None, null_safe: bool) -> list[list[Key]]:
+    stats = MatchStats()
+    within: Mapping[str, pa.Array] = {} if places is None else {"dt": pa.array(places, pa.string())}
+    matches = index.match(batch(index, keys), within, stats, null_safe)
+    types = [*(column.type for column in index.spec.include), "string", "string", "bigint", "int", "int"]
+    names = [*(column.name for column in index.spec.include), "dt", "data_filename"]
+    assert matches.entries.schema.names[: len(names)] == names
+    columns = [stored_values(column, kind) for column, kind in zip(matches.entries.columns, types, strict=True)]
+    numbers = matches.rows.to_pylist()
+    assert numbers == sorted(numbers)
+    out: list[list[Key]] = [[] for _ in keys]
+    for number, entry in zip(numbers, zip(*columns, strict=True), strict=True):
+        out[number].append(entry)
+    held = index.holds(batch(index, keys), within, stats).to_pylist()
+    if null_safe:
+        assert held == [bool(entries) for entries in out]
+    return out
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    each, leaf = WAYS[request.param]
+    monkeypatch.setattr(match_module, "EACH_US", each)
+    monkeypatch.setattr(match_module, "LEAF_US", leaf)
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Index]:
+    root = tmp_path_factory.mktemp("match")
+    return {
+        "text": made(root / "text", ["k"], include=["score", "b", "day"]),
+        "numbers": made(root / "numbers", ["k"], "bigint", include=["day"]),
+        "flat": made(root / "flat", ["k"], flat=True, include=["score"]),
+        "pairs": made(root / "pairs", ["k", "b"], include=["score"]),
+    }
+
+
+@pytest.mark.parametrize("name", ["text", "numbers", "flat", "pairs"])
+@pytest.mark.parametrize("narrowed", [False, True])
+def test_a_match_finds_what_find_finds_in_its_order(
+    indexes: dict[str, Index], way: str, name: str, narrowed: bool
+) -> None:
+    index = indexes[name]
+    for seed, count in enumerate((1, 7, 300)):
+        keys = asked(index, count, seed)
+        places = [random.Random(i).choice([None, "1", "2", "3", "9", ""]) for i in range(count)] if narrowed else None
+        expected = found(index, keys, places)
+        assert matched(index, keys, places, null_safe=True) == expected
+        nulls = [None in key or (places is not None and places[i] is None) for i, key in enumerate(keys)]
+        without = [[] if null else hits for hits, null in zip(expected, nulls, strict=True)]
+        assert matched(index, keys, places, null_safe=False) == without
+    assert any(expected)
+
+
+def test_no_key_finds_nothing(indexes: dict[str, Index]) -> None:
+    for index in indexes.values():
+        assert matched(index, [], None, True) == []
+        assert matched(index, [], [], True) == []
+
+
+def test_each_way_is_counted_and_logged_with_its_reason(
+    indexes: dict[str, Index], way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    index = open_index(indexes["text"].location)
+    stats = MatchStats()
+    keys = batch(index, [("https://é.example/3",)])
+    with caplog.at_level(logging.INFO, "gnomon.match"):
+        index.match(keys, {}, stats, True)
+    asked = stats.files_by_key + stats.files_by_leaf + stats.files_read_whole
+    lines = [record.message for record in caplog.records if "for 1 keys" in record.message]
+    assert asked == len(lines) > 0
+    expected = {"key by key": asked, "leaf by leaf": 0}.get(way, stats.files_by_key)
+    assert stats.files_by_key == expected
+    assert all("entries" in line and "bytes" in line and "expected: key by key" in line for line in lines)
+
+
+def test_dense_keys_read_an_index_file_once_and_sparse_keys_little_of_it(tmp_path: Path) -> None:
+    table = pa.table({"k": pa.array(range(200_000), pa.int64())})
+    write_source(tmp_path / "source", {"a.parquet": table})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"], 1)
+    (entry,) = (file for segment in open_index(str(tmp_path / "index")).view.segments for file in segment.index_files)
+
+    def asked(keys: range) -> MatchStats:
+        index = open_index(str(tmp_path / "index"), filters=False)
+        stats = MatchStats()
+        matches = index.match(pa.record_batch({"k": pa.array(keys, pa.int64())}), {}, stats)
+        assert matches.rows.to_pylist() == list(range(len(keys)))
+        assert matches.entries["data_offset"].to_pylist() == list(keys)
+        return stats
+
+    few, some, all_ = asked(range(0, 200_000, 50_000)), asked(range(30_000, 60_000)), asked(range(200_000))
+    assert (few.files_by_key, some.files_by_leaf, all_.files_read_whole) == (1, 1, 1)
+    assert few.bytes < entry.size / 2
+    assert some.bytes < entry.size / 2
+    assert all_.bytes < 1.2 * entry.size
+
+
+def test_filters_spare_files_that_hold_none_of_the_keys(indexes: dict[str, Index]) -> None:
+    index = open_index(indexes["text"].location)
+    stats = MatchStats()
+    assert index.match(batch(index, [("nowhere",)] * 3), {}, stats).rows.to_pylist() == []
+    assert stats.files_spared > 0
+    assert stats.files_by_key + stats.files_by_leaf + stats.files_read_whole == 0
+
+
+def test_an_entry_of_a_file_that_the_segment_does_not_cover_is_refused(tmp_path: Path, way: str) -> None:
+    index = made(tmp_path, ["k"])
+    index.match(batch(index, [("https://é.example/3",)]), {}, MatchStats())  # its files are open now
+    for segment in index.view.segments:
+        segment.live.clear()
+        segment.partition_of.clear()
+    with pytest.raises(DamagedIndexFile, match=r"an entry names dt=.*, which its segment does not cover"):
+        index.match(batch(index, [("https://é.example/3",)]), {}, MatchStats())
+
+
+def test_a_vacuumed_index_file_is_named(tmp_path: Path, way: str) -> None:
+    index = made(tmp_path, ["k"])
+    for path in (tmp_path / "index").rglob("*.btree.avro"):
+        path.unlink()
+    with pytest.raises(IndexFileGone, match="missing"):
+        index.match(batch(index, [("https://é.example/3",)]), {}, MatchStats())
