@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from gnomon.output import megabytes, print_json, say
-from gnomon.spark import spark_session
+from gnomon.spark import Conf, Master, spark_session
 from indexer import build as build_index
 from indexer.plan import FORMAT_NAMES, Plan, check_rows, plan
 from indexer.specs import Request
@@ -31,7 +31,8 @@ def build(
         bool,
         typer.Option("--page-maps", help="Record where pages lie, now and in later builds: faster first fetches."),
     ] = False,
-    master: Annotated[str | None, typer.Option(help="Spark master URL; by default this machine.")] = None,
+    master: Master = None,
+    conf: Conf = None,
     adopt: Annotated[bool, typer.Option("--adopt", help="SOURCE is a copy: take over files of equal content.")] = False,
     anew: Annotated[bool, typer.Option("--anew", help="Index all files again: the cure of a damaged index.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be indexed; write nothing.")] = False,
@@ -45,7 +46,7 @@ def build(
         check_rows(planned, request)
         _show(planned, json)
         return
-    with spark_session(master) as spark:
+    with spark_session(master, conf) as spark:
         result = build_index(
             spark, source, index, key, include or [], format, buckets, None, flat, adopt, anew, options, page_maps
         )

@@ -7,7 +7,7 @@ import typer
 
 from gnomon.inputs import local_path, read_batch
 from gnomon.output import print_json, say
-from gnomon.spark import spark_session
+from gnomon.spark import Conf, Master, spark_session
 from indexer import append_new
 from indexer.files import describe
 from shadow import open_index
@@ -22,13 +22,14 @@ def dedup(
     batch: Annotated[str, typer.Argument(help="The batch: Parquet files with the source's columns.")],
     scope: Annotated[str, typer.Option(help="Keys are unique in the whole table, or within a partition.")] = "table",
     batch_id: Annotated[str | None, typer.Option(help="Names the batch; by default a digest of its files.")] = None,
-    master: Annotated[str | None, typer.Option(help="Spark master URL; by default this machine.")] = None,
+    master: Master = None,
+    conf: Conf = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
     """Append the rows of BATCH whose key the source does not have, and index them. A batch is loaded once."""
     open_index(index)  # an index that is not there is known before Spark starts
     name = batch_id or digest_of(batch)
-    with spark_session(master) as spark:
+    with spark_session(master, conf) as spark:
         result = append_new(spark, index, read_batch(spark, batch), name, scope)
     if json:
         print_json(result.to_json())

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from gnomon.crawl import page_url, write_crawl, write_increment
 from gnomon.output import megabytes, say
-from gnomon.spark import spark_session
+from gnomon.spark import Conf, Master, spark_session
 from indexer import append_new, build, load
 from indexer.load import load_counters
 from shadow import ShadowError, StalePointer, UsageError, open_index
@@ -37,13 +37,14 @@ MARKER = "made-by-gnomon-demo"
 def demo(
     folder: Annotated[str, typer.Option(help="Where source, index and results go; emptied first.")] = ".demo",
     pages: Annotated[int, typer.Option(help="Pages of the crawl.", min=2_000)] = 200_000,
-    master: Annotated[str | None, typer.Option(help="Spark master URL; by default this machine.")] = None,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Make a web crawl, index it, fetch over HTTP, load 1,000 keys, dedup a half-old batch, rewrite a file."""
     root = Path(folder)
     source, index = str(root / "source"), str(root / "index")
     _empty(root)
-    with spark_session(master) as spark:
+    with spark_session(master, conf) as spark:
         _generate(spark, source, pages)
         _build(spark, source, index)
         _fetch(index, source)

@@ -8,7 +8,7 @@ import typer
 
 from gnomon.inputs import local_path, read_keys
 from gnomon.output import megabytes, print_json, say
-from gnomon.spark import spark_session
+from gnomon.spark import Conf, Master, spark_session
 from indexer import load as load_rows
 from indexer.load import load_counters
 from indexer.tables import read_parquet
@@ -25,7 +25,8 @@ def load(
     keys: Annotated[str, typer.Argument(help="Parquet, CSV with a header, or JSON lines with the key columns.")],
     out: Annotated[str, typer.Argument(help="The folder to write Parquet files to; it must not exist.")],
     columns: Annotated[str | None, typer.Option(help="Columns to load, with commas between; default all.")] = None,
-    master: Annotated[str | None, typer.Option(help="Spark master URL; by default this machine.")] = None,
+    master: Master = None,
+    conf: Conf = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
     """Write the source's rows for all keys of KEYS to OUT."""
@@ -38,7 +39,7 @@ def load(
     check_apart(source_of(spec), storage_at(out), "output")
     local_path(keys, "the keys as Parquet, CSV or JSON lines")
     begin = time.perf_counter()
-    with spark_session(master) as spark:
+    with spark_session(master, conf) as spark:
         counters = load_counters(spark)
         names = columns.split(",") if columns else None
         rows = load_rows(

@@ -5,19 +5,26 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Annotated
 
+import typer
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from indexer.session import local_session
-from shadow import ShadowError
+from indexer.session import is_this_machine, local_session
+from indexer.ship import check_executors, ship
+from shadow import ShadowError, UsageError
+
+Master = Annotated[str | None, typer.Option("--master", help="Spark master URL; by default this machine.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark's: spark.name=value; repeatable.")]
 
 STDERR = 2
 THROWN = re.compile(r"\w(?:Exception|Error): ")
 JAVA_TOO_OLD = "UnsupportedClassVersionError"
 QUERY_LOG = "DataFrameQueryContextLogger"
+SHIPS = "spark.gnomon.ship"  # false: the executors have our packages
 
 
 class NoSpark(ShadowError):
@@ -25,9 +32,10 @@ class NoSpark(ShadowError):
 
 
 @contextmanager
-def spark_session(master: str | None = None) -> Iterator[SparkSession]:
-    """The active session, or a new one that is stopped at the end. What Java prints while it starts is shown only when
-    it fails: the JVM inherits the stderr there is when it is started."""
+def spark_session(master: str | None = None, conf: Sequence[str] | None = None) -> Iterator[SparkSession]:
+    """The active session, or a new one that is stopped at the end, whose executors have our packages. What Java prints
+    while it starts is shown only when it fails: the JVM inherits the stderr there is when it is started."""
+    settings = parse_conf(conf or ())
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
@@ -38,7 +46,7 @@ def spark_session(master: str | None = None) -> Iterator[SparkSession]:
         saved = os.dup(STDERR)
         os.dup2(chatter.fileno(), STDERR)
         try:
-            spark = local_session(master)
+            spark = local_session(master, settings)
         except (PySparkRuntimeError, OSError) as error:
             chatter.seek(0)
             lines = [line for line in chatter.read().decode(errors="replace").splitlines() if line.strip()]
@@ -50,6 +58,17 @@ def spark_session(master: str | None = None) -> Iterator[SparkSession]:
             os.dup2(saved, STDERR)
             os.close(saved)
         try:
+            if not is_this_machine(spark.sparkContext.master):
+                (check_executors if spark.conf.get(SHIPS, "true") == "false" else ship)(spark)
             yield spark
         finally:
             spark.stop()
+
+
+def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
+    """Settings of Spark's, each given as spark.name=value."""
+    split = [pair.partition("=") for pair in pairs]
+    for name, equals, _ in split:
+        if not equals or not name.startswith("spark."):
+            raise UsageError(f"--conf: expected spark.name=value, found {name!r}")
+    return {name: value for name, _, value in split}

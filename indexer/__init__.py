@@ -5,6 +5,7 @@
 - `load`     rows by key: a join that shuffles the sample and never the index or the payload
 - `dedup`    rows whose key was never loaded, and the load that appends them
 - `write_btree`  any rows as a key-value folder
+- `ship`     our packages for the executors of a cluster
 - `session`  a Spark session for programs that are not handed one
 """
 
@@ -12,6 +13,7 @@ from indexer.build import BuildResult, build
 from indexer.dedup import DedupResult, append_new, filter_new
 from indexer.join import join_with_index
 from indexer.load import load
+from indexer.ship import ship
 from indexer.write_btree import WriteResult, write_btree
 
 __all__ = [
@@ -23,5 +25,6 @@ __all__ = [
     "filter_new",
     "join_with_index",
     "load",
+    "ship",
     "write_btree",
 ]

@@ -1,0 +1,148 @@
+"""A driver on a cluster of two executors: processes of their own, which share nothing with it but the disk. Run as a
+program, it prints what it saw as one JSON line; `test_cluster.py` says what that must be."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pyspark import BarrierTaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gnomon.__main__ import main
+from gnomon.spark import spark_session
+from indexer import load
+from indexer.ship import ExecutorsUnfit, check_executors
+from shadow.storage import storage_at
+
+MASTER = "local-cluster[2,1,1024]"
+ROWS, NIGHT = 600, 300
+SHIPS = "spark.gnomon.ship"
+
+
+def run(work: Path, python: str, variables: dict[str, str], store: str) -> dict[str, Any]:
+    """Everything, in the order of a table's life."""
+    (work / "one.csv").write_text("k,v\n1,2\n")
+    settings = {
+        "spark.pyspark.python": python,
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        SHIPS: "false",
+        **{f"spark.executorEnv.{name}": value for name, value in variables.items()},
+    }
+    conf = [f"{name}={value}" for name, value in settings.items()]
+    words = [word for setting in conf for word in ("--conf", setting)]
+    one = str(work / "one.csv"), str(work / "none"), "--key", "k"
+    seen: dict[str, Any] = {"not shipped": _command("build", *one, "--master", MASTER, *words)}
+    with spark_session(MASTER, [*conf, f"{SHIPS}=true"]) as spark:
+        os.environ.update(variables)  # of this process alone: Java and the executors it started are there already
+        seen["places"] = _places(spark)
+        seen["no python"] = _without_python(spark)
+        seen |= _table(spark, work)
+        seen |= _lines(spark, work)
+        seen |= _remote(spark, work, store)
+    return seen
+
+
+def _command(*words: str) -> dict[str, Any]:
+    """The exit code of a command, the result it printed, and the last line on stderr."""
+    out, said = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
+        code = main([*words, "--json"])
+    return {"code": code, **json.loads(out.getvalue() or "{}"), "said": said.getvalue().splitlines()[-1:]}
+
+
+def _places(spark: SparkSession) -> list[dict[str, str]]:
+    """Of each executor: its folder, and where its tasks have Python and our packages from."""
+
+    def place(_: Any) -> Any:
+        BarrierTaskContext.get().barrier()  # both at a time, so in two executors
+        names = ("btree", "sources", "shadow", "indexer", "gnomon")
+        files = {name: str(import_module(name).__file__) for name in names}
+        return [{"folder": os.getcwd(), "python": sys.executable, **files}]
+
+    return list(spark.sparkContext.parallelize([0, 1], 2).barrier().mapPartitions(place).collect())
+
+
+def _without_python(spark: SparkSession) -> str:
+    """What is said where executors lack the Python that they are told to run."""
+    context = spark.sparkContext
+    there, context.pythonExec = context.pythonExec, "/nowhere/python"
+    try:
+        check_executors(spark)
+    except ExecutorsUnfit as error:
+        return str(error)
+    finally:
+        context.pythonExec = there
+    return ""
+
+
+def _table(spark: SparkSession, work: Path) -> dict[str, Any]:
+    """Parquet in partitions, by Spark's own scan: built, grown, loaded, deduplicated."""
+    lake, index, batch = str(work / "lake"), str(work / "index"), str(work / "batch")
+    _rows(spark, 0, ROWS).write.partitionBy("dt").parquet(lake)
+    build = ("build", lake, index, "--key", "k", "--buckets", "4", "--page-maps")
+    seen = {"first build": _command(*build)}
+    _rows(spark, ROWS, ROWS + NIGHT).write.mode("append").partitionBy("dt").parquet(lake)
+    seen["nightly build"] = _command(*build)
+    before = spark.read.parquet(lake).localCheckpoint()
+    keys = _rows(spark, ROWS - 100, ROWS + 100).select("k").distinct()
+    seen["load"] = _same(load(spark, index, keys), before.join(keys, "k"))
+    _rows(spark, ROWS, ROWS + 2 * NIGHT).write.parquet(batch)
+    seen["dedup"] = _command("dedup", index, batch)
+    new = spark.read.parquet(batch).select("k").distinct().subtract(before.select("k"))
+    seen["new keys"] = new.count()
+    seen["after dedup"] = _same(
+        spark.read.parquet(lake).groupBy("k").count(),
+        before.groupBy("k").count().union(new.select("k", F.lit(1).cast("long"))),
+    )
+    return seen
+
+
+def _lines(spark: SparkSession, work: Path) -> dict[str, Any]:
+    """JSON lines, by a scan in Python tasks."""
+    lake, index = str(work / "lines"), str(work / "lines_index")
+    _rows(spark, 0, ROWS).drop("dt").write.json(lake)
+    keys = _rows(spark, 0, 100).select("k").distinct()
+    build = _command("build", lake, index, "--key", "k", "--format", "jsonl", "--schema", "k string, v bigint")
+    plain = spark.read.schema("k string, v bigint").json(lake)
+    return {"build of lines": build, "load of lines": _same(load(spark, index, keys), plain.join(keys, "k"))}
+
+
+def _remote(spark: SparkSession, work: Path, store: str) -> dict[str, Any]:
+    """A store whose keys executors have from the session's settings alone."""
+    lake, index = f"{store}/lake", f"{store}/index"
+    target = storage_at(lake)
+    for path in (work / "lake").rglob("*.parquet"):
+        target.put_new(str(path.relative_to(work / "lake")), [path.read_bytes()])
+    keys = _rows(spark, 0, 100).select("k").distinct()
+    build = _command("build", lake, index, "--key", "k")
+    plain = spark.read.parquet(str(work / "lake"))
+    return {"build in a store": build, "load from a store": _same(load(spark, index, keys), plain.join(keys, "k"))}
+
+
+def _rows(spark: SparkSession, first: int, stop: int) -> DataFrame:
+    """Rows of which two have the same key; each tenth has none."""
+    number = F.col("id")
+    key = F.when(number % 10 != 0, F.concat(F.lit("page-é-"), F.floor(number / 2)))
+    day = F.concat(F.lit("2026-01-0"), number % 3 + 1)
+    return spark.range(first, stop, 1, 2).select(
+        key.alias("k"), number.alias("v"), F.repeat(key, 5).alias("payload"), day.alias("dt")
+    )
+
+
+def _same(found: DataFrame, expected: DataFrame) -> dict[str, Any]:
+    """How many rows there are, and whether they are those expected."""
+    names = expected.columns
+    rows, wanted = (sorted(map(str, frame.select(*names).collect())) for frame in (found, expected))
+    return {"rows": len(rows), "same": rows == wanted}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4])))
