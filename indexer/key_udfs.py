@@ -1,14 +1,12 @@
 """Key columns of DataFrames that Spark's casts do not read: by the rules of `shadow.key_forms`, in Arrow tasks."""
 
-from collections.abc import Callable
-
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType
 
 from btree.keys import Stored, arrow_type, decimal_type
 from btree.mapping import is_count
+from indexer.spark_versions import HAS_ARROW_UDF, arrow_udf, text_udf
 from shadow.calendar import DIGITS
 from shadow.errors import KeyTypeError
 from shadow.key_forms import has_form, read_key, shown_key
@@ -22,20 +20,12 @@ def read_by_udf(given: Column, kind: DataType, key: KeyColumn) -> Column | None:
     """A column as the stored type of a key, null where a value is not of it; None for what Spark's casts read."""
     found = kind.simpleString().partition("(")[0]
     if isinstance(kind, StringType) and (has_form(key) or decimal_type(key.type)):
-        return _udf(lambda array: _from_text(array, key), key)(given)
+        return text_udf(lambda array: _from_text(array, key), key.type)(given)
     source = (key.source_type or "").removesuffix(")")
     name, _, unit = source.partition("(")
-    if is_count(key.source_type) and found in TAKEN[name]:
-        return _udf(lambda array: _from_units(array, unit), key)(given)
+    if is_count(key.source_type) and found in TAKEN[name] and HAS_ARROW_UDF:
+        return arrow_udf(lambda array: _from_units(array, unit), key.type)(given)
     return None
-
-
-def _udf(read: Callable[[pa.Array], pa.Array], key: KeyColumn) -> Callable[[Column], Column]:
-    def reader(array: pa.Array) -> pa.Array:
-        return read(array)
-
-    made: Callable[[Column], Column] = F.arrow_udf(reader, key.type)
-    return made
 
 
 def _from_text(array: pa.Array, key: KeyColumn) -> pa.Array:

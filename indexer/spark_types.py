@@ -8,11 +8,12 @@ that the type cannot hold (digits below a microsecond, say) is an error."""
 import pyarrow as pa
 from pyarrow import types
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, TimeType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from btree.keys import LONGEST_DECIMAL
 from btree.mapping import MAPPED, is_count, source_type, value_type
+from indexer.spark_versions import IN_UTC, TIME_TYPE, is_time, type_of
 from shadow import to_json
 from shadow.errors import UnsupportedFormat
 from shadow.values import python_values
@@ -34,10 +35,12 @@ def spark_type(arrow: pa.DataType) -> DataType:
         return StructType([StructField(field.name, spark_type(field.type)) for field in arrow])
     name = source_type(arrow)
     if name is not None and not is_count(name):
-        return from_arrow_type(MAPPED[name])
+        return type_of(MAPPED[name])
     kind = value_type(arrow)
     if types.is_time(kind):
-        return TimeType(NANOSECONDS if kind.unit == "ns" else MICROSECONDS)
+        if TIME_TYPE is None:
+            raise NoSparkType
+        return TIME_TYPE(NANOSECONDS if kind.unit == "ns" else MICROSECONDS)
     if types.is_null(kind) or (types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= LONGEST_DECIMAL):
         return StringType()
     if types.is_decimal(kind):
@@ -45,7 +48,7 @@ def spark_type(arrow: pa.DataType) -> DataType:
     if types.is_union(kind) or types.is_interval(kind):
         raise NoSparkType
     try:
-        return from_arrow_type(kind)
+        return type_of(kind)
     except PySparkException:
         raise NoSparkType from None
 
@@ -58,10 +61,10 @@ def arrow_of(kind: DataType) -> pa.DataType:
         return pa.map_(arrow_of(kind.keyType), arrow_of(kind.valueType))
     if isinstance(kind, StructType):
         return pa.struct([pa.field(field.name, arrow_of(field.dataType)) for field in kind])
-    if isinstance(kind, TimeType) and kind.precision <= MICROSECONDS:
+    if is_time(kind) and kind.precision <= MICROSECONDS:
         return pa.time64("us")  # Spark hands it over as nanoseconds
     try:
-        return to_arrow_type(kind, timezone="UTC")
+        return to_arrow_type(kind, **IN_UTC)
     except PySparkException:
         raise NoSparkType from None
 

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from indexer.spark_types import NoSparkType, holds, spark_type
+from indexer.spark_versions import IN_UTC
 from shadow import Index, UsageError
 from shadow.columns import wider
 from shadow.storage import is_local
@@ -80,7 +81,7 @@ def _type_of(field: pa.Field, in_spark: DataType | None) -> DataType:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow types Spark takes for these columns, timestamps in UTC."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema, **IN_UTC)
 
 
 def writes_micros(index: Index, names: Sequence[str]) -> bool:

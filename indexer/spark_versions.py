@@ -1,0 +1,49 @@
+"""What differs between the versions of Spark that we run on (4.0 to 4.3), and nothing else."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Column, types
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.types import DataType
+
+TIME_TYPE: Any = getattr(types, "TimeType", None)  # a time of day, since 4.1
+HAS_ARROW_UDF = hasattr(F, "arrow_udf")  # since 4.1
+# What makes Arrow's timestamps those of UTC: since 4.2 it has to be said, before it went without saying.
+IN_UTC = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
+
+
+def is_time(kind: DataType) -> bool:
+    return TIME_TYPE is not None and isinstance(kind, TIME_TYPE)
+
+
+def type_of(arrow: pa.DataType) -> DataType:
+    """Spark's own type for an Arrow type. A timestamp without a zone is timestamp_ntz, which 4.0 and 4.1 have to be
+    told."""
+    return from_arrow_type(arrow, prefer_timestamp_ntz=True)
+
+
+def arrow_udf(read: Callable[[pa.Array], pa.Array], kind: str) -> Callable[[Column], Column]:
+    """A function of a column, between Arrow arrays; where `HAS_ARROW_UDF`."""
+
+    def in_arrow(array: pa.Array) -> pa.Array:
+        return read(array)
+
+    made: Callable[[Column], Column] = F.arrow_udf(in_arrow, kind)
+    return made
+
+
+def text_udf(read: Callable[[pa.Array], pa.Array], kind: str) -> Callable[[Column], Column]:
+    """The same of a column of text, which Spark 4.0 hands over in pandas."""
+    if HAS_ARROW_UDF:
+        return arrow_udf(read, kind)
+
+    def in_pandas(series: pd.Series) -> pd.Series:
+        return pd.Series(read(pa.array(series.tolist(), pa.string())).to_pylist(), dtype=object)
+
+    made: Callable[[Column], Column] = F.pandas_udf(in_pandas, kind)
+    return made
