@@ -380,19 +380,29 @@ def compare(
 
 def _compare(before: pa.Array, after: pa.Array, nulls_last: bool) -> tuple[np.ndarray, np.ndarray]:
     """(after equals before, after is greater than before), NaN one value and greatest but for nulls at that end."""
-    same = _filled(pc.equal(before, after))
     more = _filled(pc.greater(after, before))
     if before.null_count or after.null_count:
         no_before, no_after = _filled(before.is_null()), _filled(after.is_null())
-        same |= no_before & no_after
         more |= no_after & ~no_before if nulls_last else no_before & ~no_after
     if pa.types.is_floating(before.type):
-        nan_before, nan_after = _filled(pc.is_nan(before)), _filled(pc.is_nan(after))
-        same |= nan_before & nan_after
-        more |= ~nan_before & nan_after
-    return same, more
+        more |= ~_filled(pc.is_nan(before)) & _filled(pc.is_nan(after))
+    return same_values(before, after), more
+
+
+def same_values(one: pa.Array, other: pa.Array) -> np.ndarray:
+    """Whether two key columns of one type hold the same value, row by row: null is one, NaN is one."""
+    same = _filled(pc.equal(one, other))
+    if one.null_count or other.null_count:
+        same |= _filled(one.is_null()) & _filled(other.is_null())
+    if pa.types.is_floating(one.type):
+        same |= _filled(pc.is_nan(one)) & _filled(pc.is_nan(other))
+    return same
 
 
 def _filled(mask: pa.Array) -> np.ndarray:
-    flags: np.ndarray = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
-    return flags.copy()
+    """Null is false. Not by `fill_null` nor `to_numpy`, which import pandas where that is installed."""
+    if mask.null_count:
+        mask = pc.and_kleene(mask, mask.is_valid())
+    bits = np.frombuffer(mask.buffers()[1] or b"", np.uint8)
+    flags: np.ndarray = np.unpackbits(bits, count=mask.offset + len(mask), bitorder="little").view(np.bool_)
+    return flags[mask.offset :].copy()

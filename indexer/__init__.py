@@ -2,7 +2,7 @@
 
 - `build`    source to index: list, diff, scan, write, commit (`files`, `specs`, `scan`, `write` are its steps)
 - `join`     keys to entries: the sample is shuffled to the index's buckets
-- `load`     rows by key: a join that shuffles the sample and never the index or the payload
+- `load`     rows by key, or by pointers: a join that shuffles the sample and never the index or the payload
 - `dedup`    rows whose key was never loaded, and the load that appends them
 - `write_btree`  any rows as a key-value folder
 - `ship`     our packages for the executors of a cluster
@@ -12,7 +12,7 @@
 from indexer.build import BuildResult, build
 from indexer.dedup import DedupResult, append_new, filter_new
 from indexer.join import join_with_index
-from indexer.load import load
+from indexer.load import load, load_by_index
 from indexer.ship import ship
 from indexer.write_btree import WriteResult, write_btree
 
@@ -25,6 +25,7 @@ __all__ = [
     "filter_new",
     "join_with_index",
     "load",
+    "load_by_index",
     "ship",
     "write_btree",
 ]

@@ -27,20 +27,23 @@ def column(name: str) -> Column:
     return F.col(quoted(name))
 
 
-def with_keys(frame: DataFrame, spec: IndexSpec, what: str, every_key_counts: bool = False) -> DataFrame:
+def with_keys(
+    frame: DataFrame, spec: IndexSpec, what: str, every_key_counts: bool = False, all_of_it: bool = True
+) -> DataFrame:
     """The frame with its key once more, in the types of the index, in columns that `drop_keys` takes away (int 5 and
     bigint 5 hash differently). Text is read as the command line reads it: bytes as base64, timestamps in UTC.
 
     A number that the index's type cannot hold exactly has no row: its key becomes null, which matches nothing; where
     `every_key_counts` it fails the job, as text does that is not of the type. UsageError for a type that cannot be
-    compared."""
+    compared. Without `all_of_it` columns of the key may be missing."""
     missing = [key.name for key in spec.keys if key.name not in frame.columns]
-    if missing:
+    if missing and all_of_it:
         raise UsageError(f"{what}: the key column {', '.join(missing)} is missing; it has {', '.join(frame.columns)}")
     kinds = {field.name: field.dataType for field in frame.schema}
     keys = [
         _key(what, key, kinds[key.name], every_key_counts).alias(name)
         for key, name in zip(spec.keys, key_names(spec), strict=True)
+        if key.name in kinds
     ]
     return frame.select("*", *keys)
 

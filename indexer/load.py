@@ -1,41 +1,35 @@
 """Load: the rows of many keys, as a join that shuffles the sample but neither the index nor the payload.
 
-The sample goes to the index's buckets, each task looks its keys up in its own index files; the pointers found go
-to their source files, each task reads its rows in file order.
+The sample goes to the index's buckets, each task looks its keys up in its own index files (`join`); the pointers found
+go to their source files, each task reads its rows in file order (`fetch`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
 
-from indexer.join import FILE, OFFSET, SIZE, SUB_OFFSET, LookupCounters, located, lookup_counters
-from indexer.keys import column, drop_keys, map_batches, wanted_keys, with_keys
-from indexer.spark_types import as_spark
-from indexer.tables import arrow_schema, source_types
-from indexer.tasks import open_in_worker
+from indexer.fetch import ERROR, FetchCounters, fetched
+from indexer.join import OURS, POINTER_FIELDS, LookupCounters, located, lookup_counters
+from indexer.keys import KEY_PREFIX, column, key_names, with_keys
+from indexer.tables import source_types
 from shadow import Index, UsageError, open_index
-from shadow.coverage import source_of
-from shadow.fetch import FetchReads
+from sources import POINTER_COLUMNS
 
-TASKS_PER_CORE = 2
-ROWS_PER_PIECE = 10_000  # rows of a source file that go to one task, so that a hot file is many tasks
-FETCH_BYTES = 64 * 1024 * 1024  # rows read at a time by a task, by the mean size of a row
+UNREADABLE = ("fail", "report")
+INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+AS_GIVEN = tuple(zip(POINTER_COLUMNS, POINTER_FIELDS, strict=True))
 
 
 @dataclass
-class LoadCounters(LookupCounters):
+class LoadCounters(LookupCounters, FetchCounters):
     """Sums over the tasks of a load, complete once its result was computed; a retried task counts twice."""
-
-    source_bytes: Accumulator[int]
 
 
 def load_counters(spark: SparkSession) -> LoadCounters:
-    return LoadCounters(**vars(lookup_counters(spark)), source_bytes=spark.sparkContext.accumulator(0))
+    sums = [spark.sparkContext.accumulator(0) for _ in range(5)]
+    return LoadCounters(*sums, **vars(lookup_counters(spark)))
 
 
 def load(
@@ -45,24 +39,97 @@ def load(
     columns: Sequence[str] | None = None,
     how: str = "inner",
     counters: LoadCounters | None = None,
+    null_safe: bool = False,
+    unreadable: str = "fail",
 ) -> DataFrame:
     """The rows of the source whose key is in `keys`: all columns of `keys`, then those of the source asked for
     (default: all that `keys` does not have).
 
     A row of `keys` gives one row for each source row with its key; with how="left" one of nulls where there is
-    none. As in SQL, a key with a null matches nothing. Lazy; errors of a task (StalePointer ...) fail the job."""
+    none. As in SQL, a key with a null matches nothing; with `null_safe` nulls match nulls. Lazy.
+
+    A row that cannot be read (its file changed or is gone, its page is damaged) fails the job, with the error that says
+    so; with unreadable="report" it comes with nulls in the source's columns, and a last column `data_error` says why,
+    with path and pointer: null in all other rows, also in those without a match."""
     opened = open_index(index)
+    payload = _payload_columns(opened, keys, columns)
+    _check_unreadable(unreadable, [*keys.columns, *payload])
     counters = counters or load_counters(spark)
     sample = with_keys(keys, opened.spec, "keys")
-    payload = _payload_columns(opened, keys, columns)
-    snapshot = opened.view.snapshot.number
-    found = located(spark, opened, sample, how, counters=counters)
-    piece = F.floor(column(OFFSET) / ROWS_PER_PIECE)
-    tasks = spark.sparkContext.defaultParallelism * TASKS_PER_CORE
-    ordered = found.repartition(tasks, column(FILE), piece).sortWithinPartitions(FILE, OFFSET, SUB_OFFSET)
-    schema = StructType([*keys.schema, *source_types(spark, opened, payload)])
-    fetch = _fetch(opened.location, snapshot, payload, schema, counters)
-    return map_batches(ordered, fetch, schema)
+    found = located(spark, opened, sample, how, null_safe, counters=counters)
+    types = source_types(spark, opened, payload)
+    return fetched(opened, found, keys.columns, _compared(opened, found), types, unreadable == "report", counters)
+
+
+def load_by_index(
+    spark: SparkSession,
+    index: str,
+    pointers: DataFrame,
+    columns: Sequence[str] | None = None,
+    unreadable: str = "fail",
+    counters: LoadCounters | None = None,
+) -> DataFrame:
+    """The rows of the source that `pointers` lead to: a table with data_filename, data_offset, data_sub_offset and
+    data_size, as the index has it and `join_with_index` gives it, however filtered or joined since.
+
+    All columns of `pointers` are kept, but the four only where `columns` names them; then come the source's columns
+    asked for that `pointers` lacks (default: all). Key columns that `pointers` has are compared with the keys of the
+    rows: StalePointer where one differs. A row whose data_filename is null stays, beside nulls. `unreadable`: as in
+    `load`; so is a pointer into a file that the newest snapshot does not cover. Lazy."""
+    opened = open_index(index)
+    _check_pointers(pointers)
+    kept = [name for name in pointers.columns if name not in POINTER_COLUMNS or name in (columns or ())]
+    known = opened.view.columns
+    unknown = [name for name in columns or () if name not in known and name not in pointers.columns]
+    if unknown:
+        there = f"the source has {', '.join(known)}"
+        raise UsageError(f"neither the source nor pointers have a column {', '.join(unknown)}; {there}")
+    payload = [name for name in dict.fromkeys(known if columns is None else columns) if name not in pointers.columns]
+    if not kept and not payload:
+        raise UsageError("columns: none are left to load; name some")
+    _check_unreadable(unreadable, [*kept, *payload])
+    counters = counters or load_counters(spark)
+    keyed = with_keys(pointers, opened.spec, "pointers", all_of_it=False)
+    asked = [column(name).cast(field.dataType).alias(field.name) for name, field in AS_GIVEN]
+    keys = [column(name) for name in keyed.columns if name.startswith(KEY_PREFIX)]
+    found = keyed.select(*map(column, kept), *keys, *asked)
+    types = source_types(spark, opened, payload)
+    return fetched(opened, found, kept, _compared(opened, found), types, unreadable == "report", counters)
+
+
+def _compared(index: Index, found: DataFrame) -> dict[str, str]:
+    """Key columns to those of `found` that hold what the rows must have there."""
+    names = zip(index.spec.keys, key_names(index.spec), strict=True)
+    return {key.name: name for key, name in names if not key.partition and name in found.columns}
+
+
+def _check_pointers(pointers: DataFrame) -> None:
+    _check_names(pointers, "pointers")
+    kinds = {field.name: field.dataType for field in pointers.schema}
+    missing = [name for name in POINTER_COLUMNS if name not in kinds]
+    if missing:
+        raise UsageError(f"pointers: the column {', '.join(missing)} is missing; it has {', '.join(kinds)}")
+    for name, field in AS_GIVEN:
+        fits = StringType if isinstance(field.dataType, StringType) else INTEGERS
+        if not isinstance(kinds[name], fits):
+            expected, found = field.dataType.simpleString(), kinds[name].simpleString()
+            raise UsageError(f"pointers: column {name}: expected {expected}, found {found}")
+
+
+def _check_names(frame: DataFrame, what: str) -> None:
+    twice = [name for name in frame.columns if frame.columns.count(name) > 1]
+    if twice:
+        raise UsageError(f"{what}: it has more than one column {twice[0]}; rename one")
+    ours = [name for name in frame.columns if name.startswith(OURS)]
+    if ours:
+        raise UsageError(f"{what}: names that begin with {OURS} are taken; rename {', '.join(ours)}")
+
+
+def _check_unreadable(unreadable: str, names: Sequence[str]) -> None:
+    if unreadable not in UNREADABLE:
+        raise UsageError(f"unreadable: expected {' or '.join(UNREADABLE)}, found {unreadable!r}")
+    if unreadable == "report" and ERROR in names:
+        raise UsageError(f"there is a column {ERROR} already; rename it, or do not ask for it")
 
 
 def _payload_columns(index: Index, sample: DataFrame, columns: Sequence[str] | None) -> list[str]:
@@ -76,52 +143,3 @@ def _payload_columns(index: Index, sample: DataFrame, columns: Sequence[str] | N
     if both:
         raise UsageError(f"keys: the source has a column {', '.join(both)}, too; rename it, or do not ask for it")
     return wanted
-
-
-def _fetch(
-    location: str, snapshot: int, payload: list[str], schema: StructType, counters: LoadCounters
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    target = arrow_schema(schema)
-
-    def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        index = open_in_worker(location, snapshot)
-        root = source_of(index.spec).storage.root
-        for batch in batches:
-            for piece in _by_file(batch, index):
-                stats = FetchReads()
-                rows = drop_keys(piece.drop_columns([FILE, OFFSET, SUB_OFFSET, SIZE]))
-                table = _read(index, piece, payload, stats)
-                counters.source_bytes.add(stats.bytes)
-                counters.index_bytes.add(stats.page_maps.bytes)
-                given = [c.cast(field.type) for c, field in zip(rows.columns, target, strict=False)]
-                kinds = zip(schema[len(given) :], target.types[len(given) :], table.columns, strict=True)
-                at, path = piece.column(OFFSET), f"{root}/{piece.column(FILE)[0]}"
-                read = [
-                    as_spark(c.combine_chunks(), field.dataType, kind, field.name, at, path) for field, kind, c in kinds
-                ]
-                arrays = [*given, *read]
-                yield pa.RecordBatch.from_arrays(arrays, schema=target)
-
-    return fetch
-
-
-def _read(index: Index, piece: pa.RecordBatch, payload: list[str], stats: FetchReads) -> pa.Table:
-    path = piece.column(FILE)[0].as_py()
-    if path is None:  # a left join's row without a match
-        return pa.table({name: pa.nulls(piece.num_rows) for name in payload})
-    pointers = list(zip(piece.column(OFFSET).to_pylist(), piece.column(SUB_OFFSET).to_pylist(), strict=True))
-    keys = [key.stored for key in wanted_keys(piece, index.spec)]
-    return index.read(path, pointers, keys, payload, stats)
-
-
-def _by_file(batch: pa.RecordBatch, index: Index) -> Iterator[pa.RecordBatch]:
-    """The batch, cut where the file changes and where its rows would take more than FETCH_BYTES."""
-    paths = batch.column(FILE).to_pylist()
-    begin = 0
-    while begin < len(paths):
-        most = max(1, FETCH_BYTES // index.row_bytes(paths[begin])) if paths[begin] is not None else len(paths)
-        end = begin + 1
-        while end < len(paths) and paths[end] == paths[begin] and end - begin < most:
-            end += 1
-        yield batch.slice(begin, end - begin)
-        begin = end

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from btree import BTreeReader
 from shadow.coverage import SourceRoot
 from shadow.errors import StorageError, UsageError
-from shadow.fetch import Fetcher, FetchReads, Located
+from shadow.fetch import Fetcher
 from shadow.fingerprint import difference
 from shadow.index_files import pointer_of
-from shadow.lookup import Hit
 from shadow.probe import probe
 from shadow.publish import ATTEMPTS, new_segment_id, put_snapshot, wait
 from shadow.rebase import ConcurrentCommit
@@ -115,7 +114,7 @@ def _of_other_rows(
                 file = files.get(pointer.data_filename)
                 if file is not None and file.path in segment.live and file.path not in found:
                     try:
-                        fetcher.table(file, [Located(Hit(pointer, file, ()), key)], [], FetchReads())
+                        fetcher.check(file, pointer, key)
                     except SourceError:
                         found.add(file.path)
     return found

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from btree.errors import BTreeError
-from btree.keys import Key, Stored, key_array, stored_values
+from btree.keys import Key, key_array, same_values
+from btree.stored_arrays import stored_array
 from shadow.caches import ByteCache
 from shadow.errors import FileChanged, StalePointer
 from shadow.fingerprint import difference
@@ -23,7 +25,7 @@ from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import OpenFile, ReadStats, Storage
 from shadow.values import python_values
-from sources import DamagedMaps, SourceFile, open_mapped, open_source
+from sources import DamagedMaps, Numbers, Pointer, SourceFile, open_mapped, open_source
 
 REINDEX = "run gnomon build again"
 TOUCH = "its size and time are the same, so touch it and run gnomon build again"
@@ -61,7 +63,9 @@ class Fetcher:
             by_file.setdefault(located.hit.file, []).append(place)
         answer: list[dict[str, Any]] = [{} for _ in wanted]
         for file, places in by_file.items():
-            table = self._checked(file, [wanted[place] for place in places], columns, stats)
+            of_file = [wanted[place] for place in places]
+            keys = self._as_arrays([one.key for one in of_file])
+            table = self._checked(file, _numbers([one.hit.pointer for one in of_file]), keys, columns, stats)
             there, of_folder = table.column_names, partition_values(file.partition)
             for name in columns:
                 if name in self._spec.partitions or name not in there:
@@ -73,25 +77,58 @@ class Fetcher:
         return answer
 
     def table(
-        self, file: SourceFileEntry, wanted: Sequence[Located], columns: Sequence[str], stats: FetchReads
+        self,
+        file: SourceFileEntry,
+        pointers: Numbers,
+        keys: Mapping[str, pa.Array],
+        columns: Sequence[str],
+        stats: FetchReads,
     ) -> pa.Table:
-        """The rows that lie in one file, one for each of `wanted`, with the columns in the order asked."""
-        return self._complete(self._checked(file, wanted, columns, stats), file.partition, columns, len(wanted))
+        """Rows of one file, one for each of `pointers` (offset and sub-offset), with the columns in the order asked.
+        `keys`: the key that each row must hold, by column, in the types they are stored in; what is missing there is
+        not compared."""
+        return self._complete(self._checked(file, pointers, keys, columns, stats), file.partition, columns)
+
+    def check(self, file: SourceFileEntry, pointer: Pointer, key: Key) -> None:
+        """That the row a pointer leads to holds a key (in stored form). SourceError where not."""
+        self._checked(file, _numbers([pointer]), self._as_arrays([key]), [], FetchReads())
+
+    def _as_arrays(self, keys: Sequence[Key]) -> dict[str, pa.Array]:
+        return {
+            column.name: stored_array([key[i] for key in keys], column.type)
+            for i, column in enumerate(self._spec.stored_keys)
+        }
 
     def _checked(
-        self, file: SourceFileEntry, wanted: Sequence[Located], columns: Sequence[str], stats: FetchReads
+        self,
+        file: SourceFileEntry,
+        pointers: Numbers,
+        keys: Mapping[str, pa.Array],
+        columns: Sequence[str],
+        stats: FetchReads,
     ) -> pa.Table:
         """Rows of one file with the columns that it has, and with its keys, which were compared."""
         with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
-            keys = [key.name for key in self._spec.stored_keys]
             there = set(source.schema.names) - set(self._spec.partitions)
             needed = [name for name in dict.fromkeys([*columns, *keys]) if name in there]
-            pointers = [(one.hit.pointer.data_offset, one.hit.pointer.data_sub_offset) for one in wanted]
             table = source.fetch(reader, pointers, needed)
             if not needed:
                 self._look(file)  # nothing was read that could have shown a change
-        self._check_keys(table, wanted, reader.name)
+        self._check_keys(table, pointers, keys, reader.name)
         return table
+
+    def units(self, file: SourceFileEntry, offsets: Numbers, stats: FetchReads) -> Numbers:
+        """Which of the rows at these offsets are read together: `SourceFile.units`."""
+        with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
+            return source.units(offsets)
+
+    def check_file(self, file: SourceFileEntry) -> None:
+        """That a file is still the one that was indexed, and says what it holds. SourceError where not."""
+        stats = FetchReads()
+        with self._open(file, stats) as reader:
+            self._look(file)
+            with self._source(file, reader, stats):
+                pass
 
     def metadata(self, file: SourceFileEntry) -> SourceFile:
         """What a source file says of itself."""
@@ -157,28 +194,29 @@ class Fetcher:
                     raise damaged(index, entry, error) from None
                 return found  # another file than the one indexed, which is the answer
 
-    def _check_keys(self, table: pa.Table, wanted: Sequence[Located], where: str) -> None:
-        """Compare the keys of the rows that were read with the keys asked for, both in stored form."""
-        for i, key in enumerate(self._spec.stored_keys):
+    def _check_keys(self, table: pa.Table, pointers: Numbers, keys: Mapping[str, pa.Array], where: str) -> None:
+        """Compare the keys of the rows that were read with the keys asked for, column by column."""
+        for key in self._spec.stored_keys:
+            expected = keys.get(key.name)
+            if expected is None:
+                continue
             if key.name in table.column_names:
-                found = _stored(table.column(key.name), key, where)
+                found = _key_of(table.column(key.name), key, where)
             else:
-                found = [None] * len(wanted)  # the file lacks the column: every row holds a null there
-            for value, located in zip(found, wanted, strict=True):
-                expected = located.key[i]
-                if value != expected and (value == value or expected == expected):  # NaN is one value
-                    raise StalePointer(
-                        f"row {located.hit.pointer.data_offset} does not hold the key it was indexed under; {REINDEX}",
-                        where,
-                    )
+                found = pa.nulls(len(expected), expected.type)  # the file lacks the column
+            other = np.flatnonzero(~same_values(found, expected))
+            if len(other):
+                row = int(pointers[other[0], 0])
+                raise StalePointer(f"row {row} does not hold the key it was indexed under; {REINDEX}", where)
 
-    def _complete(self, table: pa.Table, partition: str, columns: Sequence[str], rows: int) -> pa.Table:
+    def _complete(self, table: pa.Table, partition: str, columns: Sequence[str]) -> pa.Table:
         """Add partition columns, as text, and nulls for columns that the file does not have."""
+        rows = table.num_rows
         values: Mapping[str, str | None] = partition_values(partition)
         arrays = []
         for name in columns:
             if name in self._spec.partitions:
-                arrays.append(pa.array([values.get(name)] * rows, pa.string()))
+                arrays.append(pa.repeat(pa.scalar(values.get(name), pa.string()), rows))
             elif name in table.column_names:
                 arrays.append(table.column(name))
             else:
@@ -186,8 +224,12 @@ class Fetcher:
         return pa.Table.from_arrays(arrays, names=list(columns))
 
 
-def _stored(array: pa.ChunkedArray, key: KeyColumn, where: str) -> list[Stored]:
+def _numbers(pointers: Sequence[Pointer]) -> Numbers:
+    return np.array([(one.data_offset, one.data_sub_offset) for one in pointers], dtype=np.int64).reshape(-1, 2)
+
+
+def _key_of(array: pa.ChunkedArray, key: KeyColumn, where: str) -> pa.Array:
     try:
-        return stored_values(key_array(array, key.type, key.name), key.type)
+        return key_array(array, key.type, key.name)
     except (BTreeError, ValueError) as error:  # another type, or text that is not UTF-8
         raise StalePointer(f"the key is not the {key.type} that was indexed ({error}); {REINDEX}", where) from None

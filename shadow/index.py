@@ -9,20 +9,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from btree.keys import Key
 from btree.reader import LookupStats
 from shadow.coverage import Diff, SourceRoot, diff, source_of
 from shadow.entries import entry_rows
-from shadow.errors import IndexFileGone, UnknownColumn, UsageError
+from shadow.errors import IndexFileGone, StalePointer, UnknownColumn, UsageError
 from shadow.fetch import Fetcher, FetchReads, Located
 from shadow.lookup import Hit, Lookup, Wanted, parse_key
 from shadow.match import Matcher, Matches, MatchStats
 from shadow.partitions import check_where
+from shadow.segments import SourceFileEntry
 from shadow.snapshots import read_snapshot, snapshot_files
 from shadow.spec import IndexSpec
-from shadow.storage import FileInfo, Storage, storage_at
+from shadow.storage import FileInfo, Storage, join, storage_at
 from shadow.view import View, open_view
-from sources import Pointer
+from sources import Numbers, Pointer
 
 CACHE_BYTES = 256 * 1024 * 1024  # memory for the index (upper nodes and key filters) and file metadata, half each
 
@@ -241,24 +241,28 @@ class Index:
     def read(
         self,
         path: str,
-        pointers: Sequence[tuple[int, int]],
-        keys: Sequence[Key],
+        pointers: Numbers,
+        keys: Mapping[str, pa.Array],
         columns: Sequence[str],
         stats: FetchReads,
     ) -> pa.Table:
-        """Rows of one source file: at each (data_offset, data_sub_offset) the row that must hold the key (in stored
-        form) beside it."""
+        """Rows of one source file: `Fetcher.table`."""
         state = self._state
-        file, fetcher = state.view.covered[path], self._fetcher(state)
-        wanted = [
-            Located(Hit(Pointer(path, offset, sub_offset, 0), file, ()), key)
-            for (offset, sub_offset), key in zip(pointers, keys, strict=True)
-        ]
-        return fetcher.table(file, wanted, columns, stats)
+        return self._fetcher(state).table(_covered(state, path), pointers, keys, columns, stats)
+
+    def units(self, path: str, offsets: Numbers, stats: FetchReads) -> Numbers:
+        """Which rows of a source file are best read together: `SourceFile.units`."""
+        state = self._state
+        return self._fetcher(state).units(_covered(state, path), offsets, stats)
+
+    def check_file(self, path: str) -> None:
+        """SourceError unless a source file is still the one that was indexed."""
+        state = self._state
+        self._fetcher(state).check_file(_covered(state, path))
 
     def row_bytes(self, path: str) -> int:
         """Mean bytes of a row of a source file."""
-        file = self._state.view.covered[path]
+        file = _covered(self._state, path)
         return max(1, file.size // max(file.rows, 1))
 
     def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
@@ -318,6 +322,16 @@ class Index:
         wanted = [parse_key(key, view.spec) for key in keys]
         conditions = check_where(where, view.spec.partitions)
         return wanted, self._lookup.find(view, wanted, conditions, stats.index)
+
+
+def _covered(state: _State, path: str) -> SourceFileEntry:
+    """The file by its name in pointers. StalePointer where the snapshot does not cover it."""
+    file = state.view.covered.get(path)
+    if file is None:
+        number, root = state.view.snapshot.number, state.view.spec.source
+        message = f"snapshot {number} of the index does not cover this file; take pointers from this index as it is now"
+        raise StalePointer(message, join(root, path))
+    return file
 
 
 def open_index(

@@ -7,8 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from btree.keys import arrow_type, key_array
-from shadow.fetch import Fetcher, FetchReads, Located
-from shadow.lookup import Hit
+from shadow.fetch import Fetcher
 from shadow.proof import FAILURES, HASHES, FolderProof, Hashes, Tally, row_hashes
 from shadow.report import Fault, Report, fault_of
 from shadow.segments import SourceFileEntry
@@ -108,7 +107,7 @@ class ReadBack:
         """Fetch the sampled rows one by one: each pointer that leads astray is a fault."""
         for key, pointer in tally.sample:
             try:
-                self._fetcher.table(tally.file, [Located(Hit(pointer, tally.file, ()), key)], [], FetchReads())
+                self._fetcher.check(tally.file, pointer, key)
                 self._report.rows_compared += 1
             except FAILURES as error:
                 found = fault_of(error, self._where(tally.file))

@@ -9,11 +9,10 @@ from btree.hashing import xxhash64
 from btree.keys import Key
 from shadow.coverage import SourceRoot, diff, source_of
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
-from shadow.fetch import Fetcher, FetchReads, Located
+from shadow.fetch import Fetcher
 from shadow.filter_files import open_filter
 from shadow.index_files import pointer_of
 from shadow.list_checks import check_columns, check_lists, check_snapshot
-from shadow.lookup import Hit
 from shadow.page_maps import prove_page_maps
 from shadow.plain_table import plain_table
 from shadow.proof import FAILURES, FolderProof
@@ -52,7 +51,7 @@ def verify_sample(
         if file is None or spec.folder_of(file.partition) != entry.partition:
             what = f"holds an entry of file {pointer.data_filename}, which belongs elsewhere"
             raise DamagedIndexFile(what, f"{index.root}/{entry.path}", 0)
-        fetcher.table(file, [Located(Hit(pointer, file, ()), key)], [], FetchReads())
+        fetcher.check(file, pointer, key)
         compared += 1
     return compared
 

@@ -10,7 +10,7 @@ ddl        Spark's DDL, in which a schema is given; `text_values` and `json_valu
            makes one of JSON rows
 """
 
-from sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile, Split
+from sources.contract import MappedFile, Maps, Numbers, Options, RangeReader, SourceFile, Split
 from sources.errors import DamagedSource, OptionError, SourceError, StalePointer, UnsupportedFormat
 from sources.parquet import DamagedMaps
 from sources.pointer import POINTER_COLUMNS, Pointer
@@ -23,6 +23,7 @@ __all__ = [
     "DamagedSource",
     "MappedFile",
     "Maps",
+    "Numbers",
     "OptionError",
     "Options",
     "Pointer",

@@ -8,9 +8,13 @@ meaning (docs/pointers.md) belongs to that format alone.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 Options = Mapping[str, str]  # how a file is to be read where its bytes do not say: a CSV file's delimiter
+Numbers = NDArray[np.int64]
+Pointers = Sequence[tuple[int, int]] | Numbers  # data_offset and data_sub_offset of each; an array has two columns
 Split = tuple[int, int]  # a range of bytes, from and to: the rows that begin in it
 Maps = Callable[[], bytes]  # gives the page maps of a file as they were recorded
 
@@ -68,7 +72,11 @@ class SourceFile(Protocol):
         """All rows (of a split: those that begin in it) in file order: the columns asked for, then `data_offset` int64,
         `data_sub_offset` int32, `data_size` int32."""
 
-    def fetch(self, reader: RangeReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+    def units(self, offsets: Numbers) -> Numbers:
+        """For rows at these offsets, which rise, numbers that rise with them: of rows that share one (those of a block,
+        of a row group) much is read once if they are fetched together."""
+
+    def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         """The rows at `(data_offset, data_sub_offset)`, one for each pointer and in the order given
         (a repeated pointer gives a repeated row), with the columns in the order asked.
 

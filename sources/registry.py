@@ -37,7 +37,8 @@ class Format:
     """`magic` are the first bytes of its files, `endings` those of their names where the bytes do not speak.
     `options` are those that it knows, each with a word on it. `infer`, of formats whose files do not say what columns
     they have, gives them from a file's rows; `merge` those of several files. They stand in the option `schema`.
-    `page_maps`, of formats with pages, is what can be recorded of where they lie."""
+    `page_maps`, of formats with pages, is what can be recorded of where they lie. `by_ordinal`: the offset of a pointer
+    counts rows of the file, not bytes."""
 
     open: Callable[[RangeReader, Options], SourceFile]
     magic: bytes = b""
@@ -46,13 +47,14 @@ class Format:
     infer: Callable[[RangeReader, Options], pa.Schema] | None = None
     merge: Callable[[Sequence[pa.Schema]], pa.Schema] | None = None
     page_maps: PageMaps | None = None
+    by_ordinal: bool = False
 
 
 PACKED = ("", ".gz", ".bz2", ".zst")  # text may be compressed: it is refused, or not, when it is opened
 FORMATS: dict[str, Format] = {
-    "parquet": Format(open_parquet, MAGIC, page_maps=PageMaps(open_parquet, check_parquet_maps)),
+    "parquet": Format(open_parquet, MAGIC, page_maps=PageMaps(open_parquet, check_parquet_maps), by_ordinal=True),
     "avro": Format(open_avro, AVRO_MAGIC),
-    "orc": Format(open_orc, ORC_MAGIC, options=ORC_OPTIONS),
+    "orc": Format(open_orc, ORC_MAGIC, options=ORC_OPTIONS, by_ordinal=True),
     "sequence": Format(open_sequence, SEQUENCE_MAGIC, options=SEQUENCE_OPTIONS),
     "csv": Format(
         open_csv,

@@ -3,16 +3,16 @@ in two where not."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from sources.arrow_numbers import int64s
+from sources.asked import as_asked, distinct_pairs, without_columns
 from sources.avro.container import HEAD_BYTES, SYNC_BYTES, Block, Header, check_sync, parse_block
 from sources.avro.decoder import Batch, Decoder
 from sources.avro.records import at_block, check_end, unpack_records
+from sources.contract import Numbers, Pointers
 from sources.errors import StalePointer
 from sources.ranges import PlainReader, name_of, read_ranges, size_of
 
@@ -22,7 +22,6 @@ TOGETHER = 64 << 20  # bytes asked for, and held, at once
 KEPT_LENGTHS = 1 << 16
 LENGTH_BYTES = 150  # of memory that one takes
 
-Pointers = Sequence[tuple[int, int]]
 Item = TypeVar("Item")
 
 
@@ -62,11 +61,13 @@ def fetch_rows(
 ) -> pa.Table:
     """The rows at the pointers, in their order. `least`: bytes of the shortest row."""
     path = name_of(reader)
-    wanted = sorted(set(pointers))
-    for offset, row in wanted:
-        if not header.end <= offset < size_of(reader) or row < 0:
-            raise StalePointer(f"no row at pointer ({offset}, {row}): index the file again", path)
-    rows_of = {offset: [row for _, row in group] for offset, group in groupby(wanted, lambda pointer: pointer[0])}
+    offsets, rows, places = distinct_pairs(pointers, path)
+    wrong = np.flatnonzero((offsets < header.end) | (offsets >= size_of(reader)) | (rows < 0))
+    if len(wrong):
+        pointer = (int(offsets[wrong[0]]), int(rows[wrong[0]]))
+        raise StalePointer(f"no row at pointer {pointer}: index the file again", path)
+    blocks, starts = np.unique(offsets, return_index=True)
+    rows_of = dict(zip(blocks.tolist(), np.split(rows, starts[1:]), strict=False))  # without a pointer, one empty share
     made: list[pa.RecordBatch] = []
     batch, first = Batch(decoder), header.end
     for block, payload in _blocks(reader, header, lengths, list(rows_of)):
@@ -77,12 +78,8 @@ def fetch_rows(
         _read(batch, block, records, rows_of[block.offset], path)
     made.append(_made(batch, decoder, path, first))
     if not decoder.columns:
-        return pa.Table.from_struct_array(pa.Array.from_buffers(pa.struct([]), len(pointers), [None]))
-    table = pa.Table.from_batches(made)
-    if wanted == list(pointers):
-        return table
-    places = {pointer: place for place, pointer in enumerate(wanted)}
-    return table.take(int64s(np.array([places[pointer] for pointer in pointers], dtype=np.int64)))
+        return without_columns(len(places))
+    return as_asked(pa.Table.from_batches(made), places)
 
 
 def _made(batch: Batch, decoder: Decoder, path: str, offset: int) -> pa.RecordBatch:
@@ -90,19 +87,27 @@ def _made(batch: Batch, decoder: Decoder, path: str, offset: int) -> pa.RecordBa
         return pa.RecordBatch.from_arrays(batch.arrays(), schema=decoder.schema)
 
 
-def _read(batch: Batch, block: Block, records: bytes, rows: Sequence[int], path: str) -> None:
+def _read(batch: Batch, block: Block, records: bytes, rows: Numbers, path: str) -> None:
     """Read these rows of a block, ascending, and pass over those between."""
     if rows[-1] >= block.rows:
         message = f"no row {rows[-1]} in the block, which has {block.rows}: index the file again"
         raise StalePointer(message, path, block.offset)
     position = reached = 0
     with at_block(path, block.offset):
-        for row in rows:
+        for row, count in _runs(rows):
             position = batch.skip(records, position, row - reached)
-            position, _ = batch.read(records, position, 1)
-            reached = row + 1
+            position, _ = batch.read(records, position, count)
+            reached = row + count
     if reached == block.rows:
         check_end(block, records, position, path)
+
+
+def _runs(rows: Numbers) -> Iterator[tuple[int, int]]:
+    """`(first, count)` of rows that follow each other."""
+    starts = np.flatnonzero(np.diff(rows) != 1) + 1
+    first = np.append(0, starts)
+    counts = np.append(starts, len(rows)) - first
+    return zip(rows[first].tolist(), counts.tolist(), strict=True)
 
 
 def _blocks(

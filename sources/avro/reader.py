@@ -12,7 +12,7 @@ from sources.avro.decoder import RowSchema, row_schema
 from sources.avro.failures import Beyond, Malformed
 from sources.avro.fetch import BlockLengths, fetch_rows
 from sources.avro.scan import scan_rows
-from sources.contract import Options, Split
+from sources.contract import Numbers, Options, Pointers, Split
 from sources.errors import DamagedSource, UnsupportedFormat
 from sources.ranges import PlainReader, name_of, read_ranges, size_of
 from sources.splits import even_splits
@@ -131,6 +131,10 @@ class AvroFile:
         within = split or (0, self._size)
         yield from scan_rows(reader, self._header, self._codec, self._schema.least, decoder, within)
 
-    def fetch(self, reader: PlainReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+    def units(self, offsets: Numbers) -> Numbers:
+        """Blocks."""
+        return offsets
+
+    def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         decoder = self._schema.decoder(columns)
         return fetch_rows(reader, self._header, self._codec, self._schema.least, decoder, self._lengths, pointers)

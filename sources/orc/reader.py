@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from sources.arrow_numbers import int32s, int64s
-from sources.contract import Options, Split
+from sources.asked import as_asked, without_columns
+from sources.contract import Numbers, Options, Pointers, Split
 from sources.errors import DamagedSource, OptionError, UnsupportedFormat
 from sources.orc.bitpack import Ints
 from sources.orc.errors import Damage, OrcError
@@ -19,7 +20,7 @@ from sources.orc.scan import scan_stripe
 from sources.orc.schema import Type, arrow_field
 from sources.orc.stripe import StripeMeta
 from sources.orc.tail import MAGIC, Footer, parse_footer, parse_postscript
-from sources.ordinals import as_asked, distinct_rows, without_columns
+from sources.ordinals import distinct_rows, groups_of
 from sources.pointer_columns import with_pointers
 from sources.ranges import PlainReader, name_of, size_of
 from sources.splits import even_splits
@@ -138,7 +139,11 @@ class OrcFile:
             int32s(np.full(rows, self.row_bytes, dtype=np.int32)),
         )
 
-    def fetch(self, reader: PlainReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+    def units(self, offsets: Numbers) -> Numbers:
+        """Stripes."""
+        return groups_of(offsets, self._first_rows)
+
+    def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         path = name_of(reader)
         asked = self._columns(columns, path)
         rows, places = distinct_rows(pointers, self.rows, path)
@@ -156,7 +161,7 @@ class OrcFile:
         self, reader: PlainReader, path: str, asked: Sequence[tuple[str, Type]], rows: Ints
     ) -> Iterator[tuple[int, pa.Array]]:
         """`(place in the columns asked for, some rows of it)`, the rows of each column rising."""
-        ordinals, starts = np.unique(np.searchsorted(self._first_rows, rows, side="right") - 1, return_index=True)
+        ordinals, starts = np.unique(groups_of(rows, self._first_rows), return_index=True)
         parts = np.split(rows, starts[1:]) if len(rows) else []
         with self._lock:
             known = {ordinal: self._stripes[ordinal] for ordinal in ordinals.tolist() if ordinal in self._stripes}

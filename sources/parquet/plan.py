@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from sources.ordinals import groups_of
 from sources.parquet.arrow_types import ArrowTypes
 from sources.parquet.dictionaries import Dictionaries
 from sources.parquet.footer import ChunkPlace, Footer, denies_compression, legacy_slack
@@ -59,11 +60,15 @@ class Layout:
             places.append(place)
         return places
 
+    def groups_of(self, rows: Rows) -> Rows:
+        """The row group of each row of the file."""
+        return groups_of(rows, self._first_rows)
+
     def plan(self, reader: PlainReader, path: str, asked: Sequence[Column], rows: Rows) -> list[Read | PickRead]:
         """The reads that give `rows` (ordinals in the file, rising), by row group and then by column."""
         if not len(rows):
             return []
-        group_of = np.searchsorted(self._first_rows, rows, side="right") - 1
+        group_of = self.groups_of(rows)
         shares = []
         groups, starts = np.unique(group_of, return_index=True)
         for ordinal, share in zip(groups.tolist(), np.split(rows, starts[1:]), strict=True):

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from sources.contract import Maps, Options, Split
+from sources.asked import as_asked, without_columns
+from sources.contract import Maps, Numbers, Options, Pointers, Split
 from sources.errors import DamagedSource, UnsupportedFormat
-from sources.ordinals import as_asked, distinct_rows, without_columns
+from sources.ordinals import distinct_rows
 from sources.parquet.arrow_types import ArrowTypes
 from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, parse_footer
 from sources.parquet.pick import PickRead
@@ -135,7 +136,11 @@ class ParquetFile:
                 arrays[i], fields[i] = arrays[i].cast(declared.type), declared
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def fetch(self, reader: PlainReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+    def units(self, offsets: Numbers) -> Numbers:
+        """Row groups."""
+        return self._layout.groups_of(offsets)
+
+    def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         path = name_of(reader)
         asked = self._columns(columns, path)
         rows, places = distinct_rows(pointers, self.rows, path)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from sources.arrow_numbers import int64s
-from sources.contract import Options, Split
-from sources.errors import SourceError, StalePointer
+from sources.asked import as_asked, distinct_pairs, without_columns
+from sources.contract import Numbers, Options, Pointers, Split
+from sources.errors import SourceError
 from sources.ranges import PlainReader, name_of, size_of
 from sources.sequence.block_fetch import fetch_blocks
 from sources.sequence.blocks import Block, measure, scan_blocks
@@ -85,27 +85,28 @@ class SequenceFile:
         scan = scan_blocks if self._layout.header.in_blocks else scan_records
         yield from scan(reader, self._layout, columns, split or (0, self._size))
 
-    def fetch(self, reader: PlainReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+    def units(self, offsets: Numbers) -> Numbers:
+        """Blocks; or records, which stand alone."""
+        return offsets
+
+    def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         """Near records are read together, each block once; one round of reads, and a second for what is longer than
         was to be thought. `StalePointer` where no record or block begins."""
         self._check(columns, reader)
         fields = pa.schema([self.schema.field(name) for name in columns])
         if not len(pointers):
             return fields.empty_table()
-        offsets, ordinals, back = _distinct(pointers, name_of(reader))
+        offsets, ordinals, back = distinct_pairs(pointers, name_of(reader))
         taken: list[Longs] = []
         batches: list[pa.RecordBatch] = []
         for rows, arrays in self._fetched(reader, columns, offsets, ordinals):
             taken.append(rows)
             batches.append(pa.RecordBatch.from_arrays(arrays, schema=fields))
         if not len(columns):
-            return pa.Table.from_struct_array(pa.array([{}] * len(back), pa.struct([])))
+            return without_columns(len(back))
         place = np.empty(len(offsets), dtype=np.int64)
         place[np.concatenate(taken)] = np.arange(len(offsets))
-        order = place[back]
-        table = pa.Table.from_batches(batches, fields)
-        in_order = len(order) == len(offsets) and bool((order[1:] > order[:-1]).all())
-        return table if in_order else table.take(int64s(order))
+        return as_asked(pa.Table.from_batches(batches, fields), place[back])
 
     def _fetched(
         self, reader: PlainReader, columns: Sequence[str], offsets: Longs, ordinals: Longs
@@ -125,20 +126,6 @@ class SequenceFile:
         for name in columns:
             if name not in self.schema.names:
                 raise KeyError(f"{name_of(reader)}: no column {name!r}; it has {', '.join(self.schema.names)}")
-
-
-def _distinct(pointers: Sequence[tuple[int, int]], path: str) -> tuple[Longs, Longs, Longs]:
-    """Offsets and second numbers of the pointers, sorted, each once; and for each pointer given its ordinal there."""
-    try:
-        pairs = np.array(pointers, dtype=np.int64).reshape(-1, 2)
-    except OverflowError:
-        raise StalePointer("a pointer beyond 64 bits", path) from None
-    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-    sorted_pairs = pairs[order]
-    fresh = np.append(True, (sorted_pairs[1:] != sorted_pairs[:-1]).any(axis=1))
-    back = np.empty(len(pairs), dtype=np.int64)
-    back[order] = np.cumsum(fresh) - 1
-    return sorted_pairs[fresh, 0], sorted_pairs[fresh, 1], back
 
 
 def _sampled(layout: Layout, size: int, head: bytes, path: str) -> tuple[int, int]:

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from sources.arrow_numbers import int32s, int64s
-from sources.contract import Split
+from sources.asked import as_asked, pairs_of, without_columns
+from sources.contract import Numbers, Pointers, Split
 from sources.errors import DamagedSource, StalePointer
 from sources.pointer_columns import with_pointers
 from sources.ranges import PlainReader, name_of, read_ranges
@@ -130,22 +131,26 @@ class TextFile:
             yield reader.read_range(position, length), position + length == self._size
             position += length
 
-    def fetch(self, reader: PlainReader, pointers: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+    def units(self, offsets: Numbers) -> Numbers:
+        """Rows stand alone; of a compressed file all that is before the last of them is read."""
+        return offsets if self._packed is None else np.zeros_like(offsets)
+
+    def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         path = name_of(reader)
         self._check(columns, path)
-        for offset, sub_offset in pointers:
-            if sub_offset != 0 or offset < self._first or (self._packed is None and offset >= self._size):
-                raise StalePointer(f"no row begins there (sub-offset {sub_offset}): index it again", path, offset)
-        asked = np.array([offset for offset, _ in pointers], dtype=np.int64)
-        offsets, back = np.unique(asked, return_inverse=True)
+        asked = pairs_of(pointers, path)
+        beyond = (asked[:, 0] >= self._size) & (self._packed is None)
+        wrong = np.flatnonzero((asked[:, 1] != 0) | (asked[:, 0] < self._first) | beyond)
+        if len(wrong):
+            offset, sub_offset = asked[wrong[0]].tolist()
+            raise StalePointer(f"no row begins there (sub-offset {sub_offset}): index it again", path, offset)
+        offsets, back = np.unique(asked[:, 0], return_inverse=True)
         found = self._unpacked_records if self._packed is not None else self._records
         batches = [self._decoded(at, records, columns, path) for at, records in found(reader, offsets, path)]
         if not columns:
-            return pa.Table.from_struct_array(pa.array([{}] * len(back), pa.struct([])))
+            return without_columns(len(back))
         schema = pa.schema([self.schema.field(name) for name in columns])
-        table = pa.Table.from_batches(batches, schema)
-        in_order = len(back) == len(offsets) and bool((back[1:] > back[:-1]).all())
-        return table if in_order else table.take(int64s(back))
+        return as_asked(pa.Table.from_batches(batches, schema), back)
 
     def _records(self, reader: PlainReader, offsets: Positions, path: str) -> Iterator[Records]:
         """The records at some offsets, so many at a time as may be read in one round."""

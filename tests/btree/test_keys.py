@@ -15,7 +15,18 @@ from hypothesis import strategies as st
 
 from btree import KeyTypeError
 from btree.display import to_json
-from btree.keys import KeyOrder, adjacent, arrow_type, is_key_type, order_key, stored_values, to_stored, type_of_arrow
+from btree.keys import (
+    KeyOrder,
+    adjacent,
+    arrow_type,
+    is_key_type,
+    order_key,
+    same_values,
+    stored_values,
+    to_stored,
+    type_of_arrow,
+)
+from btree.stored_arrays import stored_array
 from tests.btree.files import arrow_column
 
 UTC = dt.UTC
@@ -231,6 +242,22 @@ def test_stored_values_of_a_sliced_column_are_its_stored_forms(kind: str) -> Non
     assert [repr(v) for v in stored_values(column, kind)] == [repr(v) for v in values]
     chunked = pa.chunked_array([column.slice(0, 1), column.slice(1)])
     assert [repr(v) for v in stored_values(chunked, kind)] == [repr(v) for v in values]
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+def test_stored_forms_make_the_column_they_are_of(kind: str) -> None:
+    for values in (ORDERED[kind], ORDERED[kind][1:], ORDERED[kind][:1], []):
+        column = stored_array(values, kind)
+        column.validate(full=True)
+        assert column.type == arrow_type(kind)
+        assert [repr(v) for v in stored_values(column, kind)] == [repr(v) for v in values]
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+def test_values_are_the_same_where_their_stored_forms_are(kind: str) -> None:
+    pairs = [(one, other) for one in ORDERED[kind] for other in ORDERED[kind]]
+    same = same_values(*[stored_array(column, kind) for column in zip(*pairs, strict=True)])
+    assert same.tolist() == [order_key((one,)) == order_key((other,)) for one, other in pairs]
 
 
 @pytest.mark.parametrize("kind", ORDERED)

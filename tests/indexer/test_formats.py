@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import indexer.files as files_module
-from indexer import append_new, build, load
+from indexer import append_new, build, join_with_index, load, load_by_index
 from shadow import SpecMismatch, StalePointer, UsageError, open_index
 from shadow.storage import storage_at
 from shadow.verify import verify
@@ -166,6 +166,11 @@ def test_each_row_is_found_by_its_key_and_loaded_by_it(
     loaded = load(spark, place, keys, columns=[case.text, "dt"]).collect()
     found = sorted((int(row[case.number]), row[case.text], row["dt"]) for row in loaded)
     assert found == sorted((n, row[case.text], row["dt"]) for n in wanted for row in expected(lake, case, n))
+    if split_bytes > 1000:
+        return
+    pointers = join_with_index(spark, place, keys).drop("dt")
+    by_index = load_by_index(spark, place, pointers.union(pointers), [case.text, "dt"]).collect()
+    assert sorted((int(row[case.number]), row[case.text], row["dt"]) for row in by_index) == sorted(found * 2)
 
 
 def test_the_nightly_build_sees_what_changed_and_a_stale_file_is_refused(

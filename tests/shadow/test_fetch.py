@@ -5,6 +5,8 @@ import decimal
 import math
 import os
 import re
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -349,6 +351,13 @@ def test_a_row_with_another_key_is_refused_when_even_the_footer_is_the_same(tmp_
     with pytest.raises(StalePointer, match="row 1"):
         index.fetch(2, columns=["v"])  # checked though the key was not asked for
     assert index.fetch(3) == [{"k": 3, "v": "c", "p": "1"}]
+
+
+def test_a_first_fetch_is_not_slowed_by_imports_it_does_not_need(index: Index) -> None:
+    """pandas, which pyarrow imports at the first chance, takes a third of a second."""
+    code = "import sys; from shadow import open_index; open_index(sys.argv[1]).fetch(5); print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, index.location], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]
 
 
 def test_a_damaged_source_file_is_named(index: Index, tmp_path: Path) -> None:

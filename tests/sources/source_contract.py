@@ -4,6 +4,7 @@ named `sample`, which file to hold it to."""
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -94,6 +95,17 @@ class SourceContract:
         asked = [len(pointers) - 1, 0, *range(0, len(pointers), 7), 0, len(pointers) // 2, len(pointers) - 1]
         table = source.fetch(reader, [pointers[i] for i in asked], source.schema.names)
         assert table.to_pylist() == [sample.rows[i] for i in asked]
+        numbers = np.array(pointers, np.int64)[asked]
+        assert source.fetch(reader, numbers, source.schema.names).equals(table)
+
+    def test_rows_that_are_read_together_have_numbers_that_rise_with_them(self, sample: Sample) -> None:
+        reader = sample.reader()
+        source = sample.open(reader)
+        offsets = np.array([offset for offset, _ in pointers_of(source.scan(reader, []))])
+        units = source.units(offsets)
+        assert len(units) == len(offsets)
+        assert (np.diff(units) >= 0).all()
+        assert (np.diff(units)[np.diff(offsets) == 0] == 0).all()
 
     def test_columns_come_in_the_order_asked(self, sample: Sample) -> None:
         reader = sample.reader()

@@ -1,0 +1,38 @@
+"""Keys in stored form as Arrow columns. Not with `pa.array`: it imports pandas where that is installed, a third of a
+second within the first fetch of a process."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from btree.keys import DECIMAL_BYTES, Stored, arrow_type
+
+LONGEST = (1 << 31) - 1  # bytes of all texts of a column
+
+
+def stored_array(values: Sequence[Stored], type_name: str) -> pa.Array:
+    """The column that `stored_values` gives these stored forms of."""
+    kind = arrow_type(type_name)
+    there = np.array([value is not None for value in values], dtype=np.bool_)
+    valid = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        buffers = _texts(values)
+    elif pa.types.is_boolean(kind):
+        buffers = [np.packbits(np.array([bool(value) for value in values], dtype=np.bool_), bitorder="little")]
+    elif pa.types.is_decimal(kind):
+        buffers = [b"".join([int(value or 0).to_bytes(DECIMAL_BYTES, "little", signed=True) for value in values])]
+    else:
+        number = np.dtype(f"{'float' if pa.types.is_floating(kind) else 'int'}{kind.bit_width}")
+        buffers = [np.array([value or 0 for value in values], dtype=number)]
+    return pa.Array.from_buffers(kind, len(values), [valid, *map(pa.py_buffer, buffers)])
+
+
+def _texts(values: Sequence[Stored]) -> list[np.ndarray | bytes]:
+    texts = [
+        value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else b"" for value in values
+    ]
+    data = b"".join(texts)
+    if len(data) > LONGEST:
+        raise OverflowError(f"keys of {len(data)} bytes at once")
+    return [np.cumsum([0, *map(len, texts)]).astype(np.int32), data]

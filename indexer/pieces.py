@@ -1,0 +1,101 @@
+"""How the rows that a task is to fetch are cut: by file, by the bytes that are read at a time, by those handed on at a
+time. Numbers and slices; what the pieces hold is not looked at."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sources import Numbers
+from sources.arrow_numbers import int64s
+
+HELD_BYTES = 64 << 20  # of rows of the sample, that wait for others of the same file
+
+Flags = NDArray[np.bool_]
+
+
+def runs(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
+    """Rows that are sorted by a column of text in batches in which that has one value: as few as may be, whatever
+    batches the rows come in."""
+    held: list[pa.RecordBatch] = []
+    size, value = 0, None
+    for batch in batches:
+        encoded = pc.run_end_encode(batch.column(name))
+        begin = 0
+        for found, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
+            part = batch.slice(begin, end - begin)
+            begin = end
+            if held and (found != value or size >= HELD_BYTES):
+                yield joined(held)
+                held, size = [], 0
+            held.append(part)
+            size, value = size + part.nbytes, found
+    if held:
+        yield joined(held)
+
+
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """All rows in one batch."""
+    if len(batches) == 1:
+        return batches[0]
+    columns = [pa.concat_arrays(arrays) for arrays in zip(*(batch.columns for batch in batches), strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
+
+
+def numbers_of(column: pa.Array) -> Numbers:
+    """An integer column without nulls."""
+    plain = column.cast(pa.int64())
+    return np.frombuffer(plain.buffers()[1] or b"", np.int64, len(plain), 8 * plain.offset)
+
+
+def firsts(offsets: Numbers, sub_offsets: Numbers) -> Flags:
+    """Of pointers in order: which of them are not the one before."""
+    fresh = np.ones(len(offsets), dtype=np.bool_)
+    fresh[1:] = (offsets[1:] != offsets[:-1]) | (sub_offsets[1:] != sub_offsets[:-1])
+    return fresh
+
+
+def next_cut(filled: NDArray[np.float64], units: Numbers, begin: int, most: float) -> int:
+    """Where a piece that begins with row `begin` ends. `filled`: bytes of all rows up to each; `units`: which of them
+    are read together. At most `most` bytes, one row at least; between two units where that leaves half of it."""
+    before = filled[begin - 1] if begin else 0.0
+    end = max(int(np.searchsorted(filled, before + most, side="right")), begin + 1)
+    if end >= len(filled) or units[end - 1] != units[end]:
+        return end
+    unit = int(np.searchsorted(units, units[end]))
+    return unit if unit > begin and filled[unit - 1] - before >= most / 2 else end
+
+
+def row_bytes(columns: list[pa.Array]) -> NDArray[np.float64]:
+    """Bytes of each row: of texts its own, of what is nested the mean."""
+    total = np.zeros(len(columns[0]) if columns else 0)
+    for column in columns:
+        if _is_text(column.type):
+            total += numbers_of(pc.binary_length(column).fill_null(0))
+        else:
+            total += column.nbytes / max(len(column), 1)
+    return total
+
+
+def slices(sizes: NDArray[np.float64], most: float) -> Iterator[tuple[int, int]]:
+    """`(begin, end)` of runs of rows of at most `most` bytes, or one row."""
+    filled, begin = np.cumsum(sizes), 0
+    while begin < len(sizes):
+        before = filled[begin - 1] if begin else 0.0
+        end = max(int(np.searchsorted(filled, before + most, side="right")), begin + 1)
+        yield begin, end
+        begin = end
+
+
+def taken(column: pa.Array, places: Numbers) -> pa.Array:
+    """The rows at some places, which do not fall; without a copy where they follow each other."""
+    if len(places) and places[-1] - places[0] == len(places) - 1 and bool((np.diff(places) == 1).all()):
+        return column.slice(int(places[0]), len(places))
+    return column.take(int64s(places))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
+    return any(is_kind(kind) for is_kind in tests)
