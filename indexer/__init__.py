@@ -6,11 +6,13 @@
 - `dedup`    rows whose key was never loaded, and the load that appends them
 - `write_btree`  any rows as a key-value folder
 - `ship`     our packages for the executors of a cluster
+- `index_table`  the index folder as a table of the Spark catalog
 - `session`  a Spark session for programs that are not handed one
 """
 
 from indexer.build import BuildResult, build
 from indexer.dedup import DedupResult, append_new, filter_new
+from indexer.index_table import declare_table
 from indexer.join import join_with_index
 from indexer.load import load, load_by_index
 from indexer.ship import ship
@@ -22,6 +24,7 @@ __all__ = [
     "WriteResult",
     "append_new",
     "build",
+    "declare_table",
     "filter_new",
     "join_with_index",
     "load",

@@ -328,7 +328,7 @@ def _covered(state: _State, path: str) -> SourceFileEntry:
     """The file by its name in pointers. StalePointer where the snapshot does not cover it."""
     file = state.view.covered.get(path)
     if file is None:
-        number, root = state.view.snapshot.number, state.view.spec.source
+        number, root = state.view.snapshot.number, source_of(state.view.spec).storage.root
         message = f"snapshot {number} of the index does not cover this file; take pointers from this index as it is now"
         raise StalePointer(message, join(root, path))
     return file

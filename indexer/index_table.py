@@ -1,0 +1,168 @@
+"""The index folder declared as a table of the Spark catalog: for SQL, for Spark's own bucketed joins, and for Hive.
+
+A declared table shows every file that is present: it equals the newest snapshot after a first build, and after
+`compact` and `vacuum`; `gnomon inspect` says whether it does. It is external: dropping it leaves the index alone.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from btree.schema import Column, EntrySchema
+from shadow import UsageError
+from shadow.partitions import partition_values
+from shadow.spec import IndexSpec
+from shadow.storage import is_local, join, storage_at
+from shadow.view import View, open_view
+
+BUCKETED, HIVE = FORMS = ("bucketed", "hive")
+# Spark's reader by the name of its class: it comes with Spark, while the name `avro` asks for a package of its own.
+AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
+HIVE_AVRO = (
+    "ROW FORMAT SERDE 'org.apache.hadoop.hive.serde2.avro.AvroSerDe' "
+    "STORED AS INPUTFORMAT 'org.apache.hadoop.hive.ql.io.avro.AvroContainerInputFormat' "
+    "OUTPUTFORMAT 'org.apache.hadoop.hive.ql.io.avro.AvroContainerOutputFormat'"
+)
+PROPERTIES = "gnomon."  # what the names of our table properties begin with
+INDEX, DECLARED = f"{PROPERTIES}index", f"{PROPERTIES}declared"  # the folder, and a digest of the declaration
+# A small integer is Avro's int, and Spark's reader takes it for no other (their hashes are the same).
+_AS_INT = {"tinyint": "int", "smallint": "int"}
+# Hive 2.3 takes microseconds for milliseconds, and knows no timestamp without a zone: there they are numbers.
+_IN_HIVE = {**_AS_INT, "timestamp": "bigint", "timestamp_ntz": "bigint"}
+PARTITIONS_A_STATEMENT = 500
+
+
+def declare_table(
+    spark: SparkSession, index: str, table: str, form: str = BUCKETED, properties: Mapping[str, str] | None = None
+) -> None:
+    """Declare the index as `table`, or bring a table of it up to date: columns, buckets, partitions.
+
+    `bucketed` is Spark's own Avro table, whose buckets Spark prunes (by a key of one column) and joins without a
+    shuffle; it must be declared again after `gnomon rebuild`, which changes their number. `hive` is a Hive Avro table,
+    where timestamps are numbers of microseconds. UsageError for a table of that name that is not of this index."""
+    if form not in FORMS:
+        raise UsageError(f"form: expected {' or '.join(FORMS)}, found {form!r}")
+    if form == HIVE:
+        check_hive(spark)
+    storage = storage_at(index)
+    view = open_view(storage)
+    there = table_properties(spark, table)
+    if there is not None and there.get(INDEX) != storage.root:
+        raise UsageError(
+            f"{table}: there is a table of this name, and it is not of the index {storage.root}; name another"
+        )
+    wanted = declaration(view.spec, storage.root, table, form)
+    theirs = {name: value for name, value in (there or {}).items() if name.startswith(PROPERTIES)}
+    ours = {**theirs, **(properties or {}), INDEX: storage.root, DECLARED: wanted.digest}
+    if there is None or theirs != ours:
+        if there is not None:
+            spark.sql(f"DROP TABLE {table}")
+        spark.sql(wanted.sql(ours))
+    if view.spec.partitions and not view.spec.flat:
+        register_partitions(spark, table, view, storage.root)
+    spark.catalog.refreshTable(table)
+
+
+def check_hive(spark: SparkSession) -> None:
+    if spark.conf.get("spark.sql.catalogImplementation") != HIVE:
+        raise UsageError(
+            "form=hive: the session has no Hive support; build it with enableHiveSupport(), or use another"
+        )
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A CREATE TABLE, and the table properties that it needs."""
+
+    create: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.sql({}).encode()).hexdigest()[:32]
+
+    def sql(self, properties: Mapping[str, str]) -> str:
+        """The statement, with further table properties."""
+        every = sorted({**self.properties, **properties}.items())
+        pairs = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in every)
+        return f"{self.create} TBLPROPERTIES ({pairs})" if pairs else self.create
+
+
+def declaration(spec: IndexSpec, root: str, table: str, form: str = BUCKETED) -> Declaration:
+    """How an index is declared. Its files are not said to be sorted: entries stand in the order of a tree's levels."""
+    schema = spec.entry_schema
+    folders = [] if spec.flat else [f"{_name(name)} string" for name in spec.partitions]
+    location = f"LOCATION {_text(spark_location(root))}"
+    if form == HIVE:
+        columns = ", ".join(f"{_name(one.name)} {_IN_HIVE.get(one.type, one.type)}" for one in schema.columns)
+        partitioned = f"PARTITIONED BY ({', '.join(folders)}) " if folders else ""
+        create = f"CREATE EXTERNAL TABLE {table} ({columns}) {partitioned}{HIVE_AVRO} {location}"
+        return Declaration(create, {"avro.schema.literal": json.dumps(_hive_schema(schema))})
+    columns = ", ".join([f"{_name(one.name)} {_AS_INT.get(one.type, one.type)}" for one in schema.columns] + folders)
+    names = ", ".join(_name(name) for name in spec.partitions)
+    partitioned = f"PARTITIONED BY ({names}) " if folders else ""
+    keys = ", ".join(_name(one.name) for one in schema.keys)
+    clustered = f"CLUSTERED BY ({keys}) INTO {spec.buckets} BUCKETS"
+    return Declaration(f"CREATE TABLE {table} ({columns}) USING {AVRO} {partitioned}{clustered} {location}")
+
+
+def _hive_schema(schema: EntrySchema) -> dict[str, object]:
+    """The schema Hive reads the files by: the link left out, numbers for what it misreads."""
+    columns = [Column(one.name, _IN_HIVE.get(one.type, one.type), one.nullable) for one in schema.columns]
+    content = EntrySchema(tuple(columns[: len(schema.keys)]), tuple(columns[len(schema.keys) :])).to_avro()
+    fields = content["fields"]
+    assert isinstance(fields, list)
+    return {**content, "fields": fields[:-1]}
+
+
+def spark_location(root: str) -> str:
+    """A storage's root as Spark takes it, whatever its default file system is."""
+    return f"file:{root}" if is_local(root) else root
+
+
+def table_properties(spark: SparkSession, table: str) -> dict[str, str] | None:
+    """The properties of a table; None where there is no such table."""
+    if not spark.catalog.tableExists(table):
+        return None
+    return {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+
+
+def register_partitions(spark: SparkSession, table: str, view: View, root: str) -> None:
+    """Give the table the partitions of the snapshot and no other. Nothing on disk is touched."""
+    listed = [row["partition"] for row in spark.sql(f"SHOW PARTITIONS {table}").collect()]
+    there = {tuple(partition_values(folder).values()): folder for folder in listed}
+    wanted = {tuple(values.values()): folder for folder, values in view.partition_values.items()}
+    gone = [_partition_spec(view.spec, values) for values in there if values not in wanted]
+    new = [
+        f"{_partition_spec(view.spec, values)} LOCATION {_text(spark_location(join(root, folder)))}"
+        for values, folder in wanted.items()
+        if values not in there
+    ]
+    for some in _batches(gone):
+        spark.sql(f"ALTER TABLE {table} DROP IF EXISTS {', '.join(some)}")
+    for some in _batches(new):
+        spark.sql(f"ALTER TABLE {table} ADD IF NOT EXISTS {' '.join(some)}")
+
+
+def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    for begin in range(0, len(texts), PARTITIONS_A_STATEMENT):
+        yield texts[begin : begin + PARTITIONS_A_STATEMENT]
+
+
+def _partition_spec(spec: IndexSpec, values: Sequence[str | None]) -> str:
+    pairs = zip(spec.partitions, values, strict=True)
+    return f"PARTITION ({', '.join(f'{_name(name)} = {_text(value)}' for name, value in pairs)})"
+
+
+def _name(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(value: str | None) -> str:
+    """A literal of SQL."""
+    if value is None:
+        return "null"
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
