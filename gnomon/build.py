@@ -1,5 +1,6 @@
 """gnomon build: source to index."""
 
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -7,6 +8,7 @@ import typer
 from gnomon.output import megabytes, print_json, say
 from gnomon.spark import Conf, Master, spark_session
 from indexer import build as build_index
+from indexer.catalog import is_table, read_table
 from indexer.plan import FORMAT_NAMES, Plan, check_rows, plan
 from indexer.specs import Request
 from shadow import UsageError
@@ -16,7 +18,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 @app.command()
 def build(
-    source: Annotated[str, typer.Argument(help="The source: the root of its data files, or one file.")],
+    source: Annotated[str, typer.Argument(help="The source: the root of its data files, one file, or table:db.name.")],
     index: Annotated[str, typer.Argument(help="The index folder; made by the first build.")],
     key: Annotated[list[str], typer.Option(help="A key column; repeat for a composite key, in order.")],
     include: Annotated[list[str] | None, typer.Option(help="A column to keep in the index, too; repeatable.")] = None,
@@ -41,12 +43,15 @@ def build(
     """Index what the newest snapshot does not cover: new, changed and vanished files. Safe to run again."""
     options = parse_options(option or [], schema)
     request = Request(key, include or [], buckets, flat, options, page_maps)
-    planned = plan(source, index, request, format, adopt, anew)  # before Spark starts
-    if dry_run:
-        check_rows(planned, request)
-        _show(planned, json)
-        return
-    with spark_session(master, conf) as spark:
+    with ExitStack() as session:
+        spark = session.enter_context(spark_session(master, conf, hive=True)) if is_table(source) else None
+        place = read_table(spark, source) if spark is not None else source
+        planned = plan(place, index, request, format, adopt, anew)  # of a path before Spark starts
+        if dry_run:
+            check_rows(planned, request)
+            _show(planned, json)
+            return
+        spark = spark or session.enter_context(spark_session(master, conf))
         result = build_index(
             spark, source, index, key, include or [], format, buckets, None, flat, adopt, anew, options, page_maps
         )
@@ -85,8 +90,8 @@ def _show(planned: Plan, json: bool) -> None:
         return
     found = planned.difference
     moved = planned.view is not None and planned.view.spec.source != planned.root.location
-    if planned.view is not None and found.is_empty and not (planned.adopted or planned.unmapped or moved):
-        say(f"nothing to do: snapshot {planned.view.snapshot.number} covers {planned.root.location} as it is now")
+    if planned.view is not None and planned.is_done and not (planned.adopted or planned.unmapped or moved):
+        say(f"nothing to do: snapshot {planned.view.snapshot.number} covers {planned.root.name} as it is now")
         return
     for what, files in (("new", found.new), ("changed", found.changed)):
         for info in files:

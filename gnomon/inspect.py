@@ -7,11 +7,11 @@ import typer
 
 from gnomon.output import megabytes, print_json, say
 from shadow import Index, ShadowError, open_index
-from shadow.coverage import Diff
-from shadow.partitions import partition_of
+from shadow.coverage import Diff, source_of
 from shadow.plain_table import plain_table
-from shadow.spec import KeyColumn
+from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import storage_at
+from shadow.view import View
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -46,7 +46,7 @@ def describe(index: Index) -> dict[str, Any]:
         "snapshot": view.snapshot.number,
         "operation": view.snapshot.operation,
         "committed_at": view.snapshot.committed_at,
-        "source": {"location": spec.source, "format": spec.format, "files": view.source_files},
+        "source": _source(spec, view),
         "keys": list(map(_column, spec.keys)),
         "include": list(map(_column, spec.include)),
         "rows": view.snapshot.rows,
@@ -66,6 +66,11 @@ def describe(index: Index) -> dict[str, Any]:
             "dead_entries": plain.dead_entries,
         },
     }
+
+
+def _source(spec: IndexSpec, view: View) -> dict[str, Any]:
+    table = {"table": spec.table} if spec.table else {}
+    return {"location": spec.source, **table, "format": spec.format, "files": view.source_files}
 
 
 def _column(column: KeyColumn) -> dict[str, str]:
@@ -96,9 +101,10 @@ def coverage(index: Index) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
         difference = index.coverage()
     except (ShadowError, OSError) as error:
         return {"complete": False, "error": str(error)}, by_partition
+    source = source_of(index.spec, index.view.snapshot.folders)
     for kind, paths in paths_by_kind(difference).items():
         for path in paths:
-            name = partition_of(path) if index.spec.partitions else ""
+            name = source.partition_of(path, bool(index.spec.partitions))
             by_partition.setdefault(name, {"rows": 0, "files": 0, "new": 0, "changed": 0, "vanished": 0})[kind] += 1
     counts: dict[str, Any] = {kind: len(paths) for kind, paths in paths_by_kind(difference).items()}
     return {"complete": difference.is_empty, **counts}, dict(sorted(by_partition.items()))
@@ -120,15 +126,17 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         covered = f"unknown: {found['error']}"
     elif found["complete"]:
         covered = "complete: every file of the source, as it is now" if source["location"] else "all there is"
+        covered += " (partitions that are new in the catalog a build sees)" if "table" in source else ""
     else:
         covered = (
             f"{found['new']} new, {found['changed']} changed, {found['vanished']} vanished files: run gnomon build"
         )
+    place = f"table {source['table']} at {source['location']}" if "table" in source else source["location"]
     per_entry = facts["index_bytes"] / max(sum(buckets), 1)
     lines = [
         f"index      {facts['index']}",
         f"snapshot   {facts['snapshot']} ({facts['operation']}, {facts['committed_at']})",
-        f"source     {source['location']} ({source['format']}, {source['files']:,} files)"
+        f"source     {place} ({source['format']}, {source['files']:,} files)"
         if source["location"]
         else "source     none: the entries hold the values",
         f"key        {', '.join(map(_column_text, facts['keys']))}",

@@ -23,8 +23,9 @@ Conf = Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spa
 STDERR = 2
 THROWN = re.compile(r"\w(?:Exception|Error): ")
 JAVA_TOO_OLD = "UnsupportedClassVersionError"
-QUERY_LOG = "DataFrameQueryContextLogger"
+QUERY_LOGS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 SHIPS = "spark.gnomon.ship"  # false: the executors have our packages
+HIVE = {"spark.sql.catalogImplementation": "hive"}
 
 
 class NoSpark(ShadowError):
@@ -32,15 +33,19 @@ class NoSpark(ShadowError):
 
 
 @contextmanager
-def spark_session(master: str | None = None, conf: Sequence[str] | None = None) -> Iterator[SparkSession]:
-    """The active session, or a new one that is stopped at the end, whose executors have our packages. What Java prints
-    while it starts is shown only when it fails: the JVM inherits the stderr there is when it is started."""
-    settings = parse_conf(conf or ())
+def spark_session(
+    master: str | None = None, conf: Sequence[str] | None = None, hive: bool = False
+) -> Iterator[SparkSession]:
+    """The active session, or a new one that is stopped at the end, whose executors have our packages; with `hive` its
+    catalog is that of a Hive metastore, as of Spark's own SQL shell. What Java prints while it starts is shown only
+    when it fails: the JVM inherits the stderr there is when it is started."""
+    settings = {**(HIVE if hive else {}), **parse_conf(conf or ())}
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
         return
-    logging.getLogger(QUERY_LOG).disabled = True  # it prints each failed query as JSON; the exception tells it, too
+    for name in QUERY_LOGS:
+        logging.getLogger(name).disabled = True  # they print each failed query as JSON; the exception tells it, too
     with tempfile.TemporaryFile() as chatter:
         sys.stderr.flush()
         saved = os.dup(STDERR)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import SparkSession
 
+from indexer.catalog import is_table, read_table
 from indexer.files import Described, check_unchanged, columns_of, describe, with_rows
 from indexer.infer import infer_schema
 from indexer.page_maps import write_maps
@@ -23,7 +24,7 @@ from shadow.publish import Changes, new_segment_id
 from shadow.record import record
 from shadow.segments import IndexFileEntry, PageMapsEntry
 from shadow.snapshots import Snapshot
-from shadow.spec import IndexSpec
+from shadow.spec import IndexSpec, schema_option
 from shadow.spec_file import put_back
 from shadow.storage import Storage
 from shadow.verify import verify_sample
@@ -71,7 +72,8 @@ def build(
     options: Mapping[str, str] | None = None,
     page_maps: bool = False,
 ) -> BuildResult:
-    """Index the files of `source` that the newest snapshot of `index` does not cover, and drop those that are gone.
+    """Index the files of `source` (a path, a URL, `table:db.name`) that the newest snapshot of `index` does not cover,
+    and drop those that are gone.
 
     The snapshot is committed only when each partition has exactly as many entries as its files have rows, the
     files written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the
@@ -80,7 +82,8 @@ def build(
     damaged one (`shadow.anew`); `page_maps` records those of all files, and makes later builds do so (Parquet only):
     of files that are indexed already in a commit of its own (`shadow.record`). Errors: those of `shadow.errors`."""
     request = Request(keys, include, buckets, flat, options or {}, page_maps)
-    planned = plan(source, index, request, format, adopt, anew)
+    place = read_table(spark, source) if is_table(source) else source
+    planned = plan(place, index, request, format, adopt, anew)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
     adopted = 0
@@ -89,10 +92,10 @@ def build(
         if adopt and planned.view is not None:
             check_types(planned.view.spec, _described(spark, planned, request)[0])  # before anything is committed
             adopted = adopt_source(planned.storage, planned.root)[1]
-            planned = plan(source, index, request, format)
+            planned = plan(place, index, request, format)
         if page_maps and planned.view is not None and (planned.unmapped or not planned.view.spec.page_maps):
             done = _record(spark, planned, planned.view.spec)
-            planned = plan(source, index, replace(request, page_maps=False), format)
+            planned = plan(place, index, replace(request, page_maps=False), format)
         result = _update(spark, planned, request, batch)
     return replace(
         result,
@@ -114,7 +117,7 @@ def _record(spark: SparkSession, planned: Plan, spec: IndexSpec) -> list[PageMap
 def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | None) -> BuildResult:
     begin = time.perf_counter()
     storage, root, view, difference = planned.storage, planned.root, planned.view, planned.difference
-    if view is not None and difference.is_empty and batch is None:
+    if view is not None and planned.is_done and batch is None:
         return _result(view.snapshot, difference, [], [], view.spec, False, begin)
     described, schema = _described(spark, planned, request)
     spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, described)
@@ -133,7 +136,7 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
         index_files=written,
         source_files=[one.entry for one in described],
         dead=difference.dead,
-        columns=columns_of(described, view.snapshot.columns if view else {}),
+        columns=columns_of(described, view.snapshot.columns if view else {}, root.table),
         batch=batch,
         counts={
             "new": len(difference.new),
@@ -141,6 +144,7 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
             "vanished": len(difference.vanished),
             "rows_indexed": sum(one.entry.rows for one in described),
         },
+        folders=root.table.folders if root.table is not None else None,
     )
     if planned.newest is not None:
         snapshot, is_ours = publish_anew(storage, spec, planned.newest, changes, segment), True
@@ -150,10 +154,15 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
 
 
 def _described(spark: SparkSession, planned: Plan, request: Request) -> tuple[list[Described], str]:
-    """The files to index, opened; and the schema that was found for all files of a format whose files do not tell."""
+    """The files to index, opened; and the schema that a table declares, or that was found for all files of a format
+    whose files do not tell."""
     files, options = planned.difference.to_index, dict(planned.options)
-    schema = infer_schema(spark, planned.root, planned.format, options, files, planned.spec)
-    options |= {"schema": schema} if schema else {}
+    table = planned.root.table
+    if table is not None:
+        schema = table.columns
+    else:
+        schema = infer_schema(spark, planned.root, planned.format, options, files, planned.spec)
+    options |= schema_option(table.name if table is not None else "", schema)
     partitions = bool(planned.partitions)
     return describe(planned.root, planned.format, options, partitions, files, request.columns), schema
 
@@ -171,7 +180,7 @@ def _index(
     others = [one for one in described if not one.is_counted or one.entry.rows]
     if not others:
         return [], list(described)
-    if is_for_spark(root.storage.root, spec, others):
+    if is_for_spark(spark, root.storage.root, spec, others):
         try:
             entries = scan(spark, root.storage.root, spec, others, in_spark=True)
             written, _ = write_index_files(entries, storage.root, spec, segment, others)

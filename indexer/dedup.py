@@ -94,6 +94,11 @@ def append_new(spark: SparkSession, index: str, batch: DataFrame, batch_id: str,
     spec = opened.spec
     if spec.holds_values:
         raise UsageError(f"{index}: a folder of values, which has no source to append to; expected an index")
+    if spec.table:
+        raise UsageError(
+            f"{spec.source_name}: rows are appended to folders, not to a table of the catalog; insert them "
+            "with Spark (filter_new tells which are new), then build"
+        )
     if spec.single_file:
         raise UsageError(f"{spec.source}: a source of one file cannot be appended to; dedup needs a folder")
     if spec.format != "parquet":
@@ -162,7 +167,7 @@ def _folder_value(name: str, kind: DataType, index: Index) -> Column:
     are not plain numbers (01): which of them is meant cannot be told."""
     existing = [index.view.partition_values[partition].get(name) for partition in index.view.partitions]
     if isinstance(kind, IntegralType):
-        odd = [value for value in existing if value is not None and not PLAIN_NUMBER.fullmatch(value)]
+        odd = [str(value) for value in existing if value is not None and not PLAIN_NUMBER.fullmatch(str(value))]
         if odd:
             raise UsageError(f"batch: {name} is {kind.simpleString()}, the source has folders like {name}={odd[0]}")
     elif not isinstance(kind, (StringType, DateType)):

@@ -11,11 +11,12 @@ from shadow.columns import wider
 from shadow.coverage import SourceRoot
 from shadow.errors import FileChanged, SourceError, StalePointer, UnsupportedFormat
 from shadow.fingerprint import difference
-from shadow.partitions import partition_of
 from shadow.rebase import BuildFailed
 from shadow.segments import SourceFileEntry
-from shadow.storage import FileInfo, OpenFile, Storage
+from shadow.storage import FileInfo, OpenFile, Readable, join
+from shadow.table import Table
 from sources import FORMATS, Options, Split, detect, format_of_name, open_source
+from sources.ddl import parse_ddl
 
 READERS = 16  # files whose metadata is read at a time
 WANTED_SPLITS = 64  # of all files together, of which each is cut into at least one
@@ -61,7 +62,7 @@ def describe(
         with listed(root.storage, info) as reader:
             with of_one_format(reader, format_name):
                 source = open_source(reader, format_name, options)
-            partition = partition_of(info.path) if partitions else ""
+            partition = root.partition_of(info.path, partitions)
             rows = source.rows
             entry = SourceFileEntry(info.path, partition, rows or 0, info.size, info.mtime_ns, source.digest, info.etag)
             scanned = source.scan_bytes(indexed)
@@ -77,7 +78,7 @@ def check_names(root: SourceRoot, format_name: str, files: Sequence[FileInfo]) -
         return
     for info in files:
         if format_of_name(info.path) not in ("", format_name):
-            raise _another(f"{root.storage.root}/{info.path}", format_of_name(info.path), format_name)
+            raise _another(join(root.storage.root, info.path), format_of_name(info.path), format_name)
 
 
 @contextmanager
@@ -112,13 +113,13 @@ def _format_by_bytes(reader: OpenFile) -> str:
 
 
 @contextmanager
-def listed(storage: Storage, info: FileInfo) -> Iterator[OpenFile]:
+def listed(storage: Readable, info: FileInfo) -> Iterator[OpenFile]:
     """A file of a listing, open. StalePointer when it is another one, or gone, by now."""
     try:
         with storage.open(info.path, known=info) as reader:
             yield reader
     except (FileChanged, FileNotFoundError, NotADirectoryError) as error:
-        what, where = "changed" if isinstance(error, FileChanged) else "vanished", f"{storage.root}/{info.path}"
+        what, where = "changed" if isinstance(error, FileChanged) else "vanished", join(storage.root, info.path)
         raise StalePointer(f"the file {what} while the source was listed; run the build again", where) from None
 
 
@@ -143,13 +144,15 @@ def check_unchanged(root: SourceRoot, described: Sequence[Described]) -> None:
         if found is None or difference(entry, found):
             raise StalePointer(
                 "the file changed while it was being indexed; nothing was committed, run the build again",
-                f"{root.storage.root}/{entry.path}",
+                join(root.storage.root, entry.path),
             )
 
 
-def columns_of(described: Sequence[Described], known: Mapping[str, str]) -> dict[str, str]:
-    """All columns seen so far with their Arrow types: those known, then new ones in file order. Of numbers of one kind
-    the widest type, of others that of the newest file."""
+def columns_of(described: Sequence[Described], known: Mapping[str, str], table: Table | None = None) -> dict[str, str]:
+    """The columns that a table declares, with their Arrow types. Of another source all that were seen: those known,
+    then new ones in file order; of numbers of one kind the widest type, of others that of the newest file."""
+    if table is not None:
+        return {field.name: str(field.type) for field in parse_ddl(table.columns)}
     columns = dict(known)
     for one in described:
         for field in one.schema:

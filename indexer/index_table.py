@@ -134,7 +134,7 @@ def register_partitions(spark: SparkSession, table: str, view: View, root: str) 
     """Give the table the partitions of the snapshot and no other. Nothing on disk is touched."""
     listed = [row["partition"] for row in spark.sql(f"SHOW PARTITIONS {table}").collect()]
     there = {tuple(partition_values(folder).values()): folder for folder in listed}
-    wanted = {tuple(values.values()): folder for folder, values in view.partition_values.items()}
+    wanted = {tuple(partition_values(folder).values()): folder for folder in view.partitions}
     gone = [_partition_spec(view.spec, values) for values in there if values not in wanted]
     new = [
         f"{_partition_spec(view.spec, values)} LOCATION {_text(spark_location(join(root, folder)))}"

@@ -11,7 +11,7 @@ from indexer.files import listed, of_one_format
 from shadow.coverage import SourceRoot
 from shadow.errors import UsageError
 from shadow.spec import IndexSpec
-from shadow.storage import FileInfo, storage_at
+from shadow.storage import FileInfo, source_storage
 from sources import FORMATS, Options
 from sources.ddl import COMMENT, parse_ddl, to_ddl
 from sources.json_infer import NOTHING
@@ -36,7 +36,7 @@ def infer_schema(
     infer, place, given = format.infer, root.storage.root, dict(options)
 
     def inferred(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage = storage_at(place)
+        storage = source_storage(place)
         for batch in batches:
             for ordinal in batch.column(0).to_pylist():
                 with listed(storage, files[ordinal]) as reader, of_one_format(reader, format_name):

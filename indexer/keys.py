@@ -11,6 +11,7 @@ from btree.keys import INTEGER_BITS, decimal_type, stored_values
 from indexer.key_udfs import read_by_udf
 from shadow.errors import UsageError
 from shadow.lookup import Wanted
+from shadow.partitions import TEXT, asked_values
 from shadow.spec import IndexSpec, KeyColumn
 
 KEY_PREFIX = "__gnomon_key_"
@@ -114,8 +115,9 @@ def wanted_keys(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = 
     narrow = {key.name: name for key, name in keys.items() if key.partition} | {name: name for name in within}
     if not narrow:
         return [Wanted(key) for key in stored]
-    values = zip(*(batch.column(name).cast(pa.string()).to_pylist() for name in narrow.values()), strict=True)
-    folders = (tuple(text or None for text in value) for value in values)  # empty text is Hive's null
+    types = spec.partition_types
+    columns = (asked_values(batch.column(name), types.get(of, TEXT), of) for of, name in narrow.items())
+    folders = zip(*columns, strict=True)
     return [Wanted(key, tuple(zip(narrow, value, strict=True))) for key, value in zip(stored, folders, strict=True)]
 
 

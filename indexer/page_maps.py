@@ -12,7 +12,7 @@ from shadow.errors import StalePointer
 from shadow.page_maps import page_maps_path, write_page_maps
 from shadow.segments import PageMapsEntry, SourceFileEntry
 from shadow.spec import IndexSpec
-from shadow.storage import Storage, storage_at
+from shadow.storage import Readable, source_storage, storage_at
 from sources import open_mapped
 
 RESULT = pa.schema(
@@ -55,7 +55,7 @@ def write_maps(
 
 def _writer(task: MapTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        source, index = storage_at(task.root), storage_at(task.index)
+        source, index = source_storage(task.root), storage_at(task.index)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 blocks = [_exported(source, task.spec, task.files[file]) for file in task.shares[number]]
@@ -66,7 +66,7 @@ def _writer(task: MapTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
     return write
 
 
-def _exported(source: Storage, spec: IndexSpec, file: SourceFileEntry) -> bytes:
+def _exported(source: Readable, spec: IndexSpec, file: SourceFileEntry) -> bytes:
     """The page maps of a file. StalePointer where it is not the one to index."""
     with listed(source, file.info) as reader:
         found = open_mapped(reader, spec.format, spec.read_options)

@@ -6,13 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from indexer.catalog import CatalogTable
 from indexer.files import check_names, describe, detect_format
 from indexer.infer import infer_here
-from indexer.specs import Request, check_request, new_spec
+from indexer.specs import Request, check_declared, check_request, new_spec
 from shadow.adopt import Adoption, adoption
 from shadow.anew import newest_number, spec_on_record
 from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root
-from shadow.errors import IndexNotFound, StorageError, UnknownColumn, UsageError
+from shadow.errors import IndexNotFound, SourceNotFound, StorageError, UnknownColumn, UsageError
 from shadow.page_maps import check_format, without_maps
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec
@@ -45,11 +46,19 @@ class Plan:
     newest: int | None = None
     unmapped: Sequence[SourceFileEntry] = ()
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the newest snapshot covers the source as it is, and says what the catalog says of it."""
+        if self.view is None or not self.difference.is_empty:
+            return False
+        table, snapshot = self.root.table, self.view.snapshot
+        return table is None or (snapshot.folders == table.folders and snapshot.spec.schema == table.columns)
+
     def to_json(self) -> dict[str, Any]:
         """What `gnomon build --dry-run --json` prints."""
         return {
             "index": self.storage.root,
-            "source": self.root.location,
+            "source": self.root.name,
             "snapshot": self.view.snapshot.number if self.view else self.newest,
             "new": [{"path": info.path, "size": info.size} for info in self.difference.new],
             "changed": [{"path": info.path, "size": info.size} for info in self.difference.changed],
@@ -59,13 +68,16 @@ class Plan:
         }
 
 
-def plan(source: str, index: str, request: Request, format: str, adopt: bool = False, anew: bool = False) -> Plan:
+def plan(
+    source: str | CatalogTable, index: str, request: Request, format: str, adopt: bool = False, anew: bool = False
+) -> Plan:
     """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index. With `adopt`
     the source may be a copy elsewhere, and files of it count as covered that hold what was indexed. With `anew` none
     counts as covered, and nothing of the index need be readable."""
     if format not in FORMAT_NAMES:
         raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {format!r}")
-    storage, root = storage_at(index), source_root(source)
+    storage = storage_at(index)
+    root = source_root(source) if isinstance(source, str) else source.root_at(source.location)
     check_apart(root, storage)
     _check_folder(storage)
     if adopt and anew:
@@ -75,26 +87,63 @@ def plan(source: str, index: str, request: Request, format: str, adopt: bool = F
     spec = view.spec if view else spec_on_record(storage) if newest else None
     if spec is not None and spec.holds_values:
         raise UsageError(f"{storage.root}: a folder of values that write_btree made; build to another folder")
-    files = root.list()
+    if isinstance(source, CatalogTable) and spec is not None and spec.table and not adopt:
+        root = source.root_at(spec.source)  # files keep their names, whatever the table's own folder is by now
+    files = _files(root, view)
     partitions = root.partitions(files)
-    format_name = format if format != "auto" else spec.format if spec else detect_format(root, files)
-    if format == "auto":
-        check_names(root, format_name, files)
-    options = dict(request.options or (spec.options if spec else {}))
-    check_options(format_name, options)
+    format_name = _format(root, files, format, spec)
+    options = _options(root, format_name, request, spec)
     if request.page_maps:
         check_format(format_name)
     if spec is None and not _is_inferred(format_name, options):
         _check_new(root, request, format_name, partitions, files, lambda _: options)
     elif spec is not None:
-        there = replace(spec, source=root.location) if adopt else spec
+        table = root.table.name if root.table else ""
+        there = replace(spec, source=root.location, table=table) if adopt else spec
         check_request(there, request, root, format_name, partitions, storage.root)
+        check_declared(spec, root)
     found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
-    difference = diff(files, found.applied_to(view.segments) if view else ())
+    difference = diff(files, found.applied_to(view.segments) if view else (), root.table)
     unmapped = _unmapped(storage, view, difference) if request.page_maps and view else []
     return Plan(
         storage, root, view, format_name, partitions, found.adopted, difference, options, spec, newest or None, unmapped
     )
+
+
+def _files(root: SourceRoot, view: View | None) -> list[FileInfo]:
+    """The source's files. SourceNotFound where a table that has partitions has no file any more: a disk that is not
+    there must not empty the index."""
+    files = root.list()
+    if not files and root.table is not None and root.table.folders and view is not None and view.covered:
+        raise SourceNotFound(
+            f"{root.name}: no data files in any folder that the catalog names, below {root.location} or elsewhere; "
+            f"expected some of the {len(view.covered):,} that the index covers (to empty it, build with --anew)"
+        )
+    return files
+
+
+def _format(root: SourceRoot, files: Sequence[FileInfo], format: str, spec: IndexSpec | None) -> str:
+    """The format of the source's files: as asked for, on record, or told by the catalog or by themselves."""
+    if root.table is not None:
+        if format not in ("auto", root.table.format):
+            raise UsageError(f"format: {root.name} is of format {root.table.format}, found {format!r}")
+        return root.table.format
+    if format != "auto":
+        return format
+    format_name = spec.format if spec else detect_format(root, files)
+    check_names(root, format_name, files)
+    return format_name
+
+
+def _options(root: SourceRoot, format_name: str, request: Request, spec: IndexSpec | None) -> dict[str, str]:
+    """How the files are read: as asked for, on record, or told by the catalog."""
+    if root.table is not None:
+        if request.options:
+            raise UsageError(f"option {min(request.options)}: how the files of {root.name} are read the catalog says")
+        return dict(root.table.options)
+    options = dict(request.options or (spec.options if spec else {}))
+    check_options(format_name, options)
+    return options
 
 
 def _unmapped(storage: Storage, view: View, difference: Diff) -> list[SourceFileEntry]:
@@ -130,7 +179,10 @@ def _check_new(
     files: Sequence[FileInfo],
     options_of: Callable[[Sequence[FileInfo]], Mapping[str, str]],
 ) -> None:
-    """Refuse a first build whose columns are none of the source's. Mostly one file tells."""
+    """Refuse a first build whose columns are none of the source's. Mostly one file tells; of a table the catalog."""
+    if root.table is not None:
+        new_spec(request, root, format_name, partitions, [])
+        return
     for some in (files[:1], files):
         described = describe(root, format_name, options_of(some), bool(partitions), some, request.columns)
         try:

@@ -20,7 +20,7 @@ from indexer.keys import column, quoted
 from indexer.tables import read_parquet
 from shadow.errors import UnsupportedFormat
 from shadow.spec import IndexSpec, KeyColumn
-from shadow.storage import FileInfo, Storage, is_local, storage_at
+from shadow.storage import FileInfo, Readable, is_local, join, source_storage
 from sources import Split, open_source
 from sources.pointer_columns import POINTER_FIELDS
 
@@ -31,9 +31,11 @@ URI_SAFE = "/;:@&=+$,-_.!~*'()"  # what java.net.URI leaves in a path
 MOST_TASKS = 10_000  # of a scan of our own
 
 
-def is_for_spark(root: str, spec: IndexSpec, described: Sequence[Described]) -> bool:
+def is_for_spark(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described]) -> bool:
     """Whether Spark's own scan gives what a fetch gives, from where it is taken to read."""
-    return is_local(root) and spec.format == "parquet" and reads_alike(spec, described)
+    case_sensitive = spark.conf.get("spark.sql.caseSensitive") == "true"
+    are_local = all(is_local(join(root, one.entry.path)) for one in described)
+    return are_local and spec.format == "parquet" and reads_alike(spec, described, case_sensitive)
 
 
 def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described], in_spark: bool) -> DataFrame:
@@ -53,7 +55,7 @@ def _by_spark(
 ) -> DataFrame:
     columns = [*spec.stored_keys, *spec.include]
     schema = ", ".join(f"{quoted(c.name)} {c.type}" for c in columns)
-    paths = [f"{root}/{one.entry.path}" for one in described]
+    paths = [join(root, one.entry.path) for one in described]
     folders = _folder_ordinals(spec, described)
     files = spark.createDataFrame(
         [(file_uri(path), i, folders[i]) for i, path in enumerate(paths)],
@@ -81,7 +83,7 @@ def _by_sources(
     tail = [FOLDER, FILE, ROW, SUB, SIZE]
 
     def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage = storage_at(root)
+        storage = source_storage(root)
         for batch in batches:
             for file, split in (pieces[piece] for share in batch.column(0).to_pylist() for piece in shares[share]):
                 rows = 0
@@ -101,7 +103,7 @@ def _by_sources(
 
 
 def _scan_file(
-    storage: Storage, info: FileInfo, spec: IndexSpec, columns: Sequence[KeyColumn], split: Split
+    storage: Readable, info: FileInfo, spec: IndexSpec, columns: Sequence[KeyColumn], split: Split
 ) -> Iterator[list[pa.Array]]:
     """The columns of a range of a file in the types of the index, a batch at a time, and behind them the numbers of the
     rows' pointers. A column that the file lacks is null."""

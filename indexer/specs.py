@@ -9,12 +9,15 @@ from btree.keys import is_key_type, type_of_arrow
 from btree.mapping import mean_the_same, source_type
 from indexer.files import Described
 from shadow.coverage import SourceRoot
-from shadow.errors import UnknownColumn, UsageError
+from shadow.errors import SpecMismatch, UnknownColumn, UsageError
+from shadow.partitions import TEXT
 from shadow.spec import MOST_BUCKETS, IndexSpec, KeyColumn, check_columns, check_same, ordered
+from sources.ddl import parse_ddl
 
 ENTRIES_PER_BUCKET = 500_000  # of the largest partition (flat: of all), when the bucket count is not given
 UNKNOWN_TYPE = "unknown"
 RESERVED = ("_metadata", "__gnomon")
+Columns = Sequence[tuple[str, pa.Schema]]  # of files, or of a table
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ def new_spec(
     described: Sequence[Described],
     schema: str = "",
 ) -> IndexSpec:
-    """The spec of a first build: types from the source's files, buckets from their rows. `schema`: what was found of
-    columns that the files do not tell."""
+    """The spec of a first build: types from the source's files, or as a catalog table declares them; buckets from the
+    rows. `schema`: what was found of columns that the files do not tell."""
     rows: dict[str, int] = {}
     for one in described:
         folder = "" if request.flat else one.entry.partition
@@ -63,18 +66,23 @@ def new_spec(
     for name in request.include:
         if name in partitions or name in request.keys:
             raise UsageError(f"include: {name} need not be included, every answer has it")
+    table = root.table
+    types = dict(table.types) if table is not None else {}
+    columns = _of_files(described) if table is None else [(root.name, parse_ddl(table.columns))]
     spec = IndexSpec(
         source=root.location,
         single_file=root.single_file is not None,
         format=format_name,
         partitions=tuple(partitions),
-        keys=tuple(_column(name, described, partitions) for name in request.keys),
-        include=tuple(_column(name, described, ()) for name in request.include),
+        keys=tuple(_column(name, columns, dict.fromkeys(partitions, TEXT) | types) for name in request.keys),
+        include=tuple(_column(name, columns, {}) for name in request.include),
         buckets=buckets,
         flat=bool(request.flat),
-        options=ordered(request.options),
-        schema=schema,
+        options=ordered(request.options if table is None else table.options),
+        schema=schema if table is None else table.columns,
         page_maps=request.page_maps,
+        table="" if table is None else table.name,
+        partition_types=types,
     )
     check_columns(spec)
     return spec
@@ -95,9 +103,29 @@ def check_request(
         include=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.include),
         buckets=request.buckets or spec.buckets,
         flat=spec.flat if request.flat is None else request.flat,
-        options=ordered(request.options) if request.options else spec.options,
+        options=_options(spec, request, root),
+        table=root.table.name if root.table is not None else "",
+        partition_types=dict(root.table.types) if root.table is not None else {},
     )
     check_same(spec, wanted, where)
+
+
+def _options(spec: IndexSpec, request: Request, root: SourceRoot) -> tuple[tuple[str, str], ...]:
+    if root.table is not None:
+        return ordered(root.table.options)
+    return ordered(request.options) if request.options else spec.options
+
+
+def check_declared(spec: IndexSpec, root: SourceRoot) -> None:
+    """Refuse (SpecMismatch) an index of a catalog table that declares an indexed column as another type by now."""
+    declared = parse_ddl(root.table.columns) if root.table is not None else pa.schema([])
+    for column in (*spec.stored_keys, *spec.include) if root.table is not None else ():
+        found = declared.field(column.name).type if column.name in declared.names else None
+        if found is None or not _fits(found, column):
+            raise SpecMismatch(
+                f"{root.name}: column {column.name} is {found or 'not there'} by now, the index was made with "
+                f"{column.type}; build to another folder"
+            )
 
 
 def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
@@ -120,11 +148,15 @@ def _fits(arrow: pa.DataType, column: KeyColumn) -> bool:
     return same or pa.types.is_null(arrow)
 
 
-def _column(name: str, described: Sequence[Described], partitions: Sequence[str]) -> KeyColumn:
+def _of_files(described: Sequence[Described]) -> Columns:
+    return [(one.entry.path, one.schema) for one in described]
+
+
+def _column(name: str, columns: Columns, partitions: Mapping[str, str]) -> KeyColumn:
     """A column with its type in the first file that has it, and values in it."""
     if name in partitions:
-        return KeyColumn(name, "string", partition=True)
-    there = [(one.entry.path, one.schema.field(name).type) for one in described if name in one.schema.names]
+        return KeyColumn(name, partitions[name], partition=True)
+    there = [(path, schema.field(name).type) for path, schema in columns if name in schema.names]
     for path, arrow in there:
         if pa.types.is_null(arrow):
             continue
@@ -139,5 +171,5 @@ def _column(name: str, described: Sequence[Described], partitions: Sequence[str]
         raise UnknownColumn(
             f"column {name} has no type in any file: no values, or none that can be read; name another column"
         )
-    known = [*dict.fromkeys(n for one in described for n in one.schema.names), *partitions]
+    known = [*dict.fromkeys(n for _, schema in columns for n in schema.names), *partitions]
     raise UnknownColumn(f"the source has no column {name}; it has {', '.join(known) or 'none'}")

@@ -19,11 +19,14 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from btree.keys import arrow_type
 from indexer.spark_types import NoSparkType, holds, spark_type
 from indexer.spark_versions import IN_UTC
 from shadow import Index, UsageError
 from shadow.columns import wider
+from shadow.spec import IndexSpec
 from shadow.storage import is_local
+from sources.ddl import parse_ddl
 
 # Of numbers that are wider in other files of the source, by Arrow's name.
 WIDER = {
@@ -51,10 +54,13 @@ def exact(path: str) -> str:
 
 
 def source_types(spark: SparkSession, index: Index, names: Sequence[str]) -> StructType:
-    """The source's columns in the types Spark reads them in (partition columns are text); by the rules of
+    """The source's columns in the types Spark reads them in (partition columns are text), or a catalog table declares;
+    by the rules of
     `spark_types` where Spark has none of its own, cannot read the file, or is not taken to reach it. UsageError for a
     column that no Spark type holds."""
     found: dict[str, DataType] = {name: StringType() for name in index.spec.partitions}
+    if index.spec.table:
+        return _declared(index.spec, names)
     for path, schema in index.schemas(names):
         try:
             by_spark = is_local(path) and index.spec.format == "parquet"
@@ -67,6 +73,13 @@ def source_types(spark: SparkSession, index: Index, names: Sequence[str]) -> Str
                 kind = None if widest == str(field.type) else WIDER.get(widest)
                 found[field.name] = kind or _type_of(field, in_spark.get(field.name))
     return StructType([StructField(name, found.get(name, StringType())) for name in names])
+
+
+def _declared(spec: IndexSpec, names: Sequence[str]) -> StructType:
+    """Columns of a catalog table, as it declares them."""
+    declared = {field.name: field.type for field in parse_ddl(spec.schema)}
+    declared |= {name: arrow_type(kind) for name, kind in spec.partition_types.items()}
+    return StructType([StructField(name, spark_type(declared[name])) for name in names])
 
 
 def _type_of(field: pa.Field, in_spark: DataType | None) -> DataType:

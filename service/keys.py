@@ -26,7 +26,7 @@ def key_shown(key: object, spec: IndexSpec) -> dict[str, Any]:
     wanted = parse_key(key, spec)
     stored, partitions = iter(wanted.stored), dict(wanted.where)
     return {
-        column.name: partitions[column.name] if column.partition else shown_key(next(stored), column)
+        column.name: shown_key(partitions[column.name] if column.partition else next(stored), column)
         for column in spec.keys
     }
 

@@ -88,7 +88,7 @@ def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileI
     if elsewhere and covered and not now:
         raise UsageError(
             f"{root.location}: none of the {len(covered):,} files that the index covers is there; expected a copy of "
-            f"{view.spec.source}"
+            f"{view.spec.source_name}"
         )
     strangers = (
         entry.path
@@ -128,7 +128,7 @@ def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
         wait(attempt)
         view = open_view(storage)
         found = adoption(storage, root, view, root.list())
-        if not found.adopted and view.spec.source == root.location:
+        if not found.adopted and (view.spec.source_name, view.spec.source) == (root.name, root.location):
             return view.snapshot, 0
         probe(storage)
         snapshot = _next(storage, view, root, found)
@@ -146,10 +146,11 @@ def _next(storage: Storage, view: View, root: SourceRoot, found: Adoption) -> Sn
         operation="adopt",
         segments=relist(storage, view, after),
         partitions=rows_by_partition(after),
-        spec=replace(view.spec, source=root.location),
+        spec=replace(view.spec, source=root.location, table=root.table.name if root.table else ""),
         committed_at=utc_now(),
         batch=None,
         commit_id=new_segment_id(),
         parent_id=view.snapshot.commit_id,
         counts={"adopted": len(found.adopted)},
+        folders=None if root.table is None else dict(root.table.folders),
     )

@@ -53,6 +53,7 @@ def publish_anew(storage: Storage, spec: IndexSpec, newest: int, changes: Change
         commit_id=segment_id,
         parent_id=_commit_id(storage, newest),
         counts=dict(changes.counts or {}),
+        folders=None if changes.folders is None else dict(changes.folders),
     )
     if not put_snapshot(storage, snapshot):
         raise ConcurrentCommit(

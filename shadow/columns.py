@@ -17,11 +17,13 @@ def wider(before: str, now: str) -> str:
 
 def columns_after(base: State, now: State, changes: Changes, spec: IndexSpec) -> dict[str, str]:
     """The source's columns: those that are known, and what the build saw of others. Where files do not tell them,
-    `spec` has their types, which hold what others found meanwhile, too."""
+    `spec` has their types, which hold what others found meanwhile, too. A catalog table has those that it declares."""
+    given = {field.name: str(field.type) for field in parse_ddl(spec.schema)}
+    if spec.table:
+        return given
     before = base.snapshot.columns if base.snapshot else {}
     columns = dict(now.snapshot.columns) if now.snapshot else {}
     for name, kind in changes.columns.items():
         if before.get(name) != kind:
             columns[name] = wider(columns.get(name, ""), kind)
-    given = {field.name: str(field.type) for field in parse_ddl(spec.schema)}
     return {name: given.get(name, kind) for name, kind in columns.items()}

@@ -1,31 +1,45 @@
 """Which of the source's files, as they are now, a snapshot covers."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from shadow.errors import SourceNotFound, UsageError
 from shadow.fingerprint import difference
-from shadow.partitions import partition_columns
+from shadow.partitions import partition_columns, partition_of
 from shadow.segments import Segment
-from shadow.spec import IndexSpec
-from shadow.storage import FileInfo, Storage, is_hidden, is_local, join, split, storage_at
+from shadow.spec import TABLE_PREFIX, IndexSpec
+from shadow.storage import (
+    FileInfo,
+    Readable,
+    SourceStorage,
+    Storage,
+    is_hidden,
+    is_local,
+    join,
+    source_storage,
+    split,
+    storage_at,
+)
+from shadow.table import Table
 
 
 @dataclass(frozen=True)
 class SourceRoot:
-    """Where a source lies: a root folder, or one file in a folder (which then has no partition columns)."""
+    """Where a source lies: a root folder, or one file in a folder (which then has no partition columns), or the folders
+    of a table of Spark's catalog, below its root or elsewhere."""
 
-    storage: Storage
+    storage: Readable
     single_file: str | None = None
+    table: Table | None = None
 
     def list(self) -> list[FileInfo]:
-        """The data files there are now, ordered by path. SourceNotFound when there are none."""
+        """The data files there are now, ordered by path. SourceNotFound when there are none; a table may be empty."""
         if self.single_file is not None:
             return [self._the_file(self.single_file)]
-        files = list(self.storage.list())
-        if not files:
+        files = list(self.storage.list()) if self.table is None else self.table.list(self.storage.root)
+        if not files and self.table is None:
             raise SourceNotFound(f"{self.storage.root}: no data files there; expected some at or below it")
         for info in files:
             if not info.path.isascii() and not _is_text(info.path):
@@ -43,11 +57,24 @@ class SourceRoot:
         """The source's partition columns."""
         if self.single_file is not None:
             return ()
+        if self.table is not None:
+            return tuple(self.table.types)
         return partition_columns([info.path for info in files], self.storage.root)
+
+    def partition_of(self, path: str, partitioned: bool) -> str:
+        """The partition of a file, as its folders or the catalog have it; "" where there are no partition columns."""
+        if self.table is not None:
+            return self.table.partition_of(path)
+        return partition_of(path) if partitioned else ""
 
     @property
     def location(self) -> str:
         return join(self.storage.root, self.single_file or "")
+
+    @property
+    def name(self) -> str:
+        """What the source is called where a build is told of it."""
+        return f"{TABLE_PREFIX}{self.table.name}" if self.table is not None else self.location
 
 
 def _is_text(path: str) -> bool:
@@ -63,43 +90,50 @@ def source_root(location: str) -> SourceRoot:
     storage = storage_at(location)
     above, name = split(storage.root)
     if not name:
-        return SourceRoot(storage)
+        return SourceRoot(SourceStorage(storage))
     try:
         file = storage_at(above).open(name)
     except (FileNotFoundError, NotADirectoryError):
         raise SourceNotFound(f"{storage.root}: no such file or folder; expected the root of the source") from None
     except IsADirectoryError:
-        return SourceRoot(storage)
+        return SourceRoot(SourceStorage(storage))
     file.close()
     if is_hidden(name):
         raise SourceNotFound(f"{storage.root}: engines skip a file of this name; rename it, or index a copy of it")
-    return SourceRoot(storage_at(above), name)
+    return SourceRoot(source_storage(above), name)
 
 
-def source_of(spec: IndexSpec) -> SourceRoot:
-    """The source of an index; it need not be reachable yet: a look-up may never touch it. UsageError of a folder of
-    values, which has none."""
+def source_of(spec: IndexSpec, folders: Mapping[str, str] | None = None) -> SourceRoot:
+    """The source of an index; it need not be reachable yet: a look-up may never touch it. `folders` are those of a
+    catalog table's partitions that are known: without them it cannot be listed.
+
+    UsageError of a folder of values, which has none."""
     if spec.holds_values:
         raise UsageError("a folder of values has no source (write_btree made it); expected the index of a source")
+    if spec.table:
+        known = Table(spec.table, folders or {}, spec.partition_types, spec.schema)
+        return SourceRoot(source_storage(spec.source), table=known)
     if not spec.single_file:
-        return SourceRoot(storage_at(spec.source))
+        return SourceRoot(source_storage(spec.source))
     above, name = split(spec.source)
-    return SourceRoot(storage_at(above), name)
+    return SourceRoot(source_storage(above), name)
 
 
 def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
     """Refuse (UsageError) an index, or another output, whose files would be taken for files of the source."""
     if root.single_file is not None:
         return
-    try:
-        below = PurePosixPath(_real(index.root)).relative_to(_real(root.storage.root))
-    except ValueError:
-        return
-    if not any(map(is_hidden, below.parts)):
-        raise UsageError(
-            f"{index.root}: the {what} would lie among the files of its source {root.storage.root}; name a folder "
-            "outside of it, or one that begins with _"
-        )
+    elsewhere = root.table.elsewhere if root.table is not None else ()
+    for place in (root.storage.root, *elsewhere):
+        try:
+            below = PurePosixPath(_real(index.root)).relative_to(_real(place))
+        except ValueError:
+            continue
+        if not any(map(is_hidden, below.parts)):
+            raise UsageError(
+                f"{index.root}: the {what} would lie among the files of its source {place}; name a folder outside of "
+                "it, or one that begins with _"
+            )
 
 
 def _real(root: str) -> str:
@@ -126,8 +160,9 @@ class Diff:
         return not (self.new or self.changed or self.vanished)
 
 
-def diff(files: Iterable[FileInfo], segments: Iterable[Segment]) -> Diff:
-    """Compare a listing with what the segments cover, by path and fingerprint."""
+def diff(files: Iterable[FileInfo], segments: Iterable[Segment], table: Table | None = None) -> Diff:
+    """Compare a listing with what the segments cover, by path and fingerprint; of a `table` also by partition: the
+    catalog may give a folder to another one."""
     now = {info.path: info for info in files}
     covered: set[str] = set()
     changed: list[FileInfo] = []
@@ -141,7 +176,7 @@ def diff(files: Iterable[FileInfo], segments: Iterable[Segment]) -> Diff:
             info = now.get(entry.path)
             if info is None:
                 vanished.append(entry.path)
-            elif difference(entry, info):
+            elif difference(entry, info) or (table is not None and table.partition_of(entry.path) != entry.partition):
                 changed.append(info)
             else:
                 covered.add(entry.path)

@@ -9,7 +9,7 @@ from btree.keys import Stored, arrow_type, decimal_type
 from shadow.errors import UnknownColumn
 from shadow.key_forms import has_form, shown_key
 from shadow.lookup import Hit, Wanted
-from shadow.partitions import partition_values
+from shadow.partitions import TEXT, stored_partition
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.values import python_values
 from shadow.view import View
@@ -47,13 +47,14 @@ def _columns(spec: IndexSpec, hits: Sequence[tuple[Wanted, Hit]], names: Sequenc
     made: dict[str, list[Any]] = {}
     if not spec.holds_values:
         made |= {name: [hit.pointer[i] for _, hit in hits] for i, name in enumerate(POINTER_COLUMNS)}
-    of_folders = [partition_values(hit.file.partition) for _, hit in hits]
+    of_folders = [stored_partition(hit.file.partition, spec.partition_types) for _, hit in hits]
     for i, column in enumerate(spec.include):
         made[column.name] = _shown([hit.included[i] for _, hit in hits], column)
     for i, column in enumerate(spec.stored_keys):
         made[column.name] = _shown([key.stored[i] for key, _ in hits], column)
     for name in spec.partitions:
-        made[name] = [values.get(name) for values in of_folders]
+        column = KeyColumn(name, spec.partition_types.get(name, TEXT))
+        made[name] = _shown([values.get(name) for values in of_folders], column)
     return [made[name] for name in names]
 
 

@@ -1,7 +1,7 @@
 """Pointers to rows: only from files that are still what was indexed, and only rows that hold the key asked for.
 
-A partition column's value is that of the folder, as text, also where the files have a column of that name (Spark does
-so, too); a column that a file does not have is null in its rows."""
+A partition column's value is that of the folder, as text (of a catalog table: in its type), also where the files have a
+column of that name (Spark does so, too); a column that a file does not have is null in its rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +20,10 @@ from shadow.errors import FileChanged, StalePointer
 from shadow.fingerprint import difference
 from shadow.lookup import Hit
 from shadow.page_maps import damaged, read_page_maps
-from shadow.partitions import partition_values
+from shadow.partitions import TEXT, partition_array, stored_partition
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec, KeyColumn
-from shadow.storage import OpenFile, ReadStats, Storage
+from shadow.storage import OpenFile, Readable, ReadStats, Storage, join
 from shadow.values import python_values
 from sources import DamagedMaps, Numbers, Pointer, SourceFile, open_mapped, open_source
 
@@ -50,7 +50,7 @@ class Fetcher:
     """Reads rows of one source. Parsed file metadata is kept in a cache bounded by bytes; files are opened for each
     fetch, so that a changed one is noticed. Recorded page maps are read from `index`; without it they are not used."""
 
-    def __init__(self, storage: Storage, spec: IndexSpec, cache_bytes: int, index: Storage | None = None) -> None:
+    def __init__(self, storage: Readable, spec: IndexSpec, cache_bytes: int, index: Storage | None = None) -> None:
         self._storage = storage
         self._spec = spec
         self._index = index
@@ -66,12 +66,12 @@ class Fetcher:
             of_file = [wanted[place] for place in places]
             keys = self._as_arrays([one.key for one in of_file])
             table = self._checked(file, _numbers([one.hit.pointer for one in of_file]), keys, columns, stats)
-            there, of_folder = table.column_names, partition_values(file.partition)
+            there, of_folder = table.column_names, self._of_folder(file.partition, 1)
             for name in columns:
-                if name in self._spec.partitions or name not in there:
-                    values: list[Any] = [of_folder.get(name)] * len(places)
+                if name in self._spec.partitions:
+                    values: list[Any] = python_values(of_folder[name]) * len(places)
                 else:
-                    values = python_values(table.column(name))
+                    values = python_values(table.column(name)) if name in there else [None] * len(places)
                 for place, value in zip(places, values, strict=True):
                     answer[place][name] = value
         return answer
@@ -155,7 +155,7 @@ class Fetcher:
     def _open(self, file: SourceFileEntry, stats: ReadStats) -> Iterator[OpenFile]:
         """A source file, open as long as it is the one that was indexed: at the first sign that it is not, in here or
         where it is read, StalePointer."""
-        where = f"{self._storage.root}/{file.path}"
+        where = join(self._storage.root, file.path)
         try:
             with self._storage.open(file.path, stats, file.info) as reader:
                 yield reader
@@ -210,18 +210,24 @@ class Fetcher:
                 raise StalePointer(f"row {row} does not hold the key it was indexed under; {REINDEX}", where)
 
     def _complete(self, table: pa.Table, partition: str, columns: Sequence[str]) -> pa.Table:
-        """Add partition columns, as text, and nulls for columns that the file does not have."""
+        """Add partition columns, and nulls for columns that the file does not have."""
         rows = table.num_rows
-        values: Mapping[str, str | None] = partition_values(partition)
+        of_folder = self._of_folder(partition, rows)
         arrays = []
         for name in columns:
             if name in self._spec.partitions:
-                arrays.append(pa.repeat(pa.scalar(values.get(name), pa.string()), rows))
+                arrays.append(of_folder[name])
             elif name in table.column_names:
                 arrays.append(table.column(name))
             else:
                 arrays.append(pa.nulls(rows))
         return pa.Table.from_arrays(arrays, names=list(columns))
+
+    def _of_folder(self, partition: str, rows: int) -> dict[str, pa.Array]:
+        """The partition columns of so many rows."""
+        types = self._spec.partition_types
+        values = stored_partition(partition, types)
+        return {n: partition_array(values.get(n), types.get(n, TEXT), rows) for n in self._spec.partitions}
 
 
 def _numbers(pointers: Sequence[Pointer]) -> Numbers:

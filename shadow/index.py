@@ -84,7 +84,7 @@ class Index:
     def _opened(self, view: View) -> _State:
         if view.spec.holds_values:
             return _State(view, None, None)
-        source = source_of(view.spec)
+        source = source_of(view.spec, view.snapshot.folders)
         return _State(view, source, Fetcher(source.storage, view.spec, self._cache_bytes, self._maps))
 
     @property
@@ -113,16 +113,19 @@ class Index:
             moved = view.snapshot != state.view.snapshot
             if moved:  # to another spec where the index was made anew
                 same_spec = view.spec == state.view.spec
-                state = replace(state, view=view) if same_spec else self._opened(view)
+                source = source_of(view.spec, view.snapshot.folders)
+                state = replace(state, view=view, source=source) if same_spec else self._opened(view)
             self._state = replace(state, newest=newest)
             return moved
 
     def coverage(self) -> Diff:
-        """List the source and compare: what the snapshot does not cover yet. Without a source that is nothing."""
+        """List the source and compare: what the snapshot does not cover yet. Of a catalog table the folders are listed
+        that the last build found in the catalog: partitions that are new there are seen by the next build only. Without
+        a source that is nothing."""
         state = self._state
         if state.source is None:
             return Diff((), (), (), {})
-        return diff(state.source.list(), state.view.segments)
+        return diff(state.source.list(), state.view.segments, state.source.table)
 
     def check(self, keys: Sequence[object], columns: Sequence[str] | None, where: Mapping[str, object] | None) -> None:
         """Raise UsageError or KeyTypeError when a question cannot be asked; nothing is read."""
@@ -130,7 +133,7 @@ class Index:
         for key in keys:
             parse_key(key, view.spec)
         self._columns(view, columns)
-        check_where(where, view.spec.partitions)
+        check_where(where, view.spec.partitions, view.spec.partition_types)
 
     def lookup(self, key: object, where: Mapping[str, object] | None = None) -> list[Pointer]:
         """The pointers of a key's rows, from the index alone."""
@@ -278,7 +281,7 @@ class Index:
             typed = {field.name for field in schema if not pa.types.is_null(field.type)}
             if wanted & typed:
                 wanted -= typed
-                yield f"{source.storage.root}/{file.path}", schema
+                yield join(source.storage.root, file.path), schema
 
     def _fetcher(self, state: _State) -> Fetcher:
         if state.fetcher is None:
@@ -320,7 +323,7 @@ class Index:
         self, view: View, keys: Sequence[object], where: Mapping[str, object] | None, stats: FetchStats
     ) -> tuple[list[Wanted], list[list[Hit]]]:
         wanted = [parse_key(key, view.spec) for key in keys]
-        conditions = check_where(where, view.spec.partitions)
+        conditions = check_where(where, view.spec.partitions, view.spec.partition_types)
         return wanted, self._lookup.find(view, wanted, conditions, stats.index)
 
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pyarrow as pa
 
 from btree.keys import type_of_arrow
+from shadow.coverage import source_of
 from shadow.index_files import INDEX_FILE_SUFFIX
-from shadow.partitions import partition_of
 from shadow.report import Fault, Report
 from shadow.segments import IndexFileEntry, Segment, segment_path
 from shadow.snapshots import Snapshot, snapshot_path
@@ -61,7 +61,7 @@ def check_lists(storage: Storage, view: View, report: Report) -> None:
     which its name says, among those of source files that are covered."""
     covering: dict[str, Segment] = {}
     for segment in view.segments:
-        faults = [*_source_files(view.spec, segment), *_index_files(view.spec, segment)]
+        faults = [*_source_files(view, segment), *_index_files(view.spec, segment)]
         for path in segment.live:
             other = covering.setdefault(path, segment)
             if other is not segment:
@@ -70,14 +70,15 @@ def check_lists(storage: Storage, view: View, report: Report) -> None:
             report.add(Fault(f"{storage.root}/{segment_path(segment.id)}", 0, what))
 
 
-def _source_files(spec: IndexSpec, segment: Segment) -> list[str]:
+def _source_files(view: View, segment: Segment) -> list[str]:
     faults = []
     for path, count in Counter(file.path for file in segment.source_files).items():
         if count > 1:
             faults.append(f"lists {path} {count} times")
     elsewhere: dict[tuple[str, str], list[str]] = {}
-    for file in segment.source_files:
-        partition = partition_of(file.path) if spec.partitions else ""
+    source = source_of(view.spec, view.snapshot.folders)
+    for file in segment.source_files if source.table is None else segment.live.values():  # a table's folders are as now
+        partition = source.partition_of(file.path, bool(view.spec.partitions))
         if file.partition != partition:
             elsewhere.setdefault((partition, file.partition), []).append(file.path)
     for (partition, said), paths in elsewhere.items():

@@ -13,7 +13,7 @@ import pyarrow as pa
 from btree import BTreeReader, DamagedIndexFile, bucket_of
 from btree.hash_columns import buckets_of, plain_keys, xxhash64_columns
 from btree.hashing import xxhash64
-from btree.keys import Key
+from btree.keys import Key, Stored
 from btree.reader import LookupStats
 from shadow.caches import ByteCache
 from shadow.errors import UsageError
@@ -44,7 +44,7 @@ class Wanted:
     """A key asked for: the stored form of its stored columns, and the partition values it names."""
 
     stored: Key
-    where: tuple[tuple[str, str | None], ...] = ()
+    where: tuple[tuple[str, Stored], ...] = ()
 
 
 def parse_key(key: object, spec: IndexSpec) -> Wanted:
@@ -66,10 +66,10 @@ def parse_key(key: object, spec: IndexSpec) -> Wanted:
     if len(values) != len(names):
         raise UsageError(f"the key has {len(names)} columns ({', '.join(names)}); found {len(values)} values")
     stored: list[Any] = []
-    where: list[tuple[str, str | None]] = []
+    where: list[tuple[str, Stored]] = []
     for column, value in zip(spec.keys, values, strict=True):
         if column.partition:
-            where.append((column.name, as_partition_value(value)))
+            where.append((column.name, as_partition_value(value, column.type, column.name)))
         else:
             stored.append(read_key(value, column))
     return Wanted(tuple(stored), tuple(where))
@@ -119,7 +119,7 @@ class Lookup:
         self,
         view: View,
         keys: Sequence[Wanted],
-        where: Mapping[str, str | None],
+        where: Mapping[str, Stored],
         stats: LookupStats,
     ) -> list[list[Hit]]:
         """For each key its hits: by partition, then by segment, then in the order of the index file."""
@@ -196,9 +196,9 @@ class Lookup:
         return hits
 
 
-def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, str | None]) -> list[Mapping[str, object]]:
+def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, Stored]) -> list[Mapping[str, object]]:
     """The partitions that each key may lie in, in order."""
-    selected: dict[tuple[tuple[str, str | None], ...], Mapping[str, object]] = {}
+    selected: dict[tuple[tuple[str, Stored], ...], Mapping[str, object]] = {}
     for key in keys:
         if key.where not in selected:
             agree = all(where.get(column, value) == value for column, value in key.where)
@@ -206,7 +206,7 @@ def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, str | None
     return [selected[key.where] for key in keys]
 
 
-def _partitions(view: View, conditions: Mapping[str, str | None]) -> Mapping[str, object]:
+def _partitions(view: View, conditions: Mapping[str, Stored]) -> Mapping[str, object]:
     """The partitions that have the values asked for."""
     if not conditions:
         return view.partition_values

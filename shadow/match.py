@@ -19,10 +19,11 @@ import pyarrow as pa
 from btree import BTreeReader, DamagedIndexFile
 from btree.batch import Found
 from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
-from btree.keys import arrow_type
+from btree.keys import Stored, arrow_type
 from btree.reader import LookupStats
 from btree.sought import Keys, Sought
 from shadow.lookup import Lookup
+from shadow.partitions import TEXT, asked_values, partition_array
 from shadow.segments import IndexFileEntry, Segment
 from shadow.view import View
 from sources import POINTER_COLUMNS
@@ -81,8 +82,8 @@ class _Wanted:
 
 
 class Matcher:
-    """Look-ups of many keys in one snapshot. `within` narrows each row to the partitions that have its values, which
-    are text."""
+    """Look-ups of many keys in one snapshot. `within` narrows each row to the partitions that have its values: of
+    their types, or text."""
 
     def __init__(self, lookup: Lookup, view: View, stats: MatchStats) -> None:
         self._lookup = lookup
@@ -152,18 +153,18 @@ class Matcher:
         if not within:
             return None, [self._view.partition_values]
         code = np.zeros(len(next(iter(within.values()))), np.int64)
-        values: list[list[str | None]] = []
-        for array in within.values():
-            text = array.cast(pa.string()).dictionary_encode(null_encoding="encode")
-            values.append(text.dictionary.to_pylist())
-            code = code * len(values[-1]) + text.indices.to_numpy()
+        values: list[list[Stored]] = []
+        for name, array in within.items():
+            given = array.dictionary_encode(null_encoding="encode")
+            values.append(asked_values(given.dictionary, self._spec.partition_types.get(name, TEXT), name))
+            code = code * len(values[-1]) + given.indices.to_numpy()
         distinct = pa.array(code).dictionary_encode()
-        by_values: dict[tuple[str | None, ...], dict[str, None]] = {}
+        by_values: dict[tuple[Stored, ...], dict[str, None]] = {}
         for partition, found in self._view.partition_values.items():
             by_values.setdefault(tuple(found.get(name) for name in within), {})[partition] = None
         combinations = []
         for number in distinct.dictionary.to_pylist():
-            places: list[str | None] = []
+            places: list[Stored] = []
             for some in reversed(values):
                 number, place = divmod(number, len(some))
                 places.insert(0, some[place])
@@ -261,12 +262,19 @@ class Matcher:
     @cached_property
     def _folders(self) -> list[pa.Array]:
         """The partition columns, a row a partition."""
-        folders = list(self._view.partition_values.values())
-        return [pa.array([folder.get(name) for folder in folders], pa.string()) for name in self._spec.partitions]
+        columns = []
+        for name, kind in self._partition_types.items():
+            values = [partition_array(folder.get(name), kind, 1) for folder in self._view.partition_values.values()]
+            columns.append(pa.concat_arrays([pa.array([], arrow_type(kind)), *values]))
+        return columns
+
+    @property
+    def _partition_types(self) -> dict[str, str]:
+        return {name: self._spec.partition_types.get(name, TEXT) for name in self._spec.partitions}
 
     def _schema(self) -> pa.Schema:
         included = [pa.field(column.name, arrow_type(column.type)) for column in self._spec.include]
-        folders = [pa.field(name, pa.string()) for name in self._spec.partitions]
+        folders = [pa.field(name, arrow_type(kind)) for name, kind in self._partition_types.items()]
         pointers = self._spec.entry_schema.columns[-len(POINTER_COLUMNS) :]
         return pa.schema([*included, *folders, *(pa.field(one.name, arrow_type(one.type)) for one in pointers)])
 

@@ -1,12 +1,21 @@
-"""Hive-style partition folders: `dt=2026-01-01/country=de/part-0.parquet`. Values are text, as they stand."""
+"""Hive-style partition folders: `dt=2026-01-01/country=de/part-0.parquet`. Values are text, as they stand; those of a
+catalog table are of its types: they are compared in the stored form of keys (int 7 is found in a folder `n=007`)."""
 
 from collections.abc import Mapping
+from decimal import Context, Decimal
 from itertools import dropwhile, takewhile
 from urllib.parse import unquote
 
-from shadow.errors import SourceNotFound, UsageError
+import pyarrow as pa
+
+from btree.keys import Stored, arrow_type, decimal_type, key_array, stored_values, to_stored
+from shadow.errors import BTreeError, KeyTypeError, SourceNotFound, UsageError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
+TEXT = "string"
+EXACT = Context(prec=80)  # beyond any decimal key
+NO_TYPES: Mapping[str, str] = {}
+ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}  # in folder names, by Hive
 
 
 def partition_of(path: str) -> str:
@@ -34,6 +43,30 @@ def partition_values(partition: str) -> dict[str, str | None]:
     """Column to value of a partition's folders; percent escapes undone once, Hive's null as None."""
     pairs = [folder.partition("=") for folder in partition.split("/") if folder]
     return {_unescaped(name): None if value == NULL_VALUE else _unescaped(value) for name, _, value in pairs}
+
+
+def partition_folders(values: Mapping[str, str]) -> str:
+    """The folders of a partition whose values are these texts, as Hive and Spark name them."""
+    return "/".join(f"{_escaped(name)}={_escaped(text) or NULL_VALUE}" for name, text in values.items())
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"%{ord(c):02X}" if c in ESCAPED else c for c in text)
+
+
+def stored_partition(partition: str, types: Mapping[str, str]) -> dict[str, Stored]:
+    """Column to value of a partition's folders, in the stored form of the columns' types; of those without one, text.
+    KeyTypeError where a value is not of its type."""
+    values = partition_values(partition)
+    return {name: as_partition_value(text, types.get(name, TEXT), name) for name, text in values.items()}
+
+
+def partition_array(value: Stored, kind: str, rows: int) -> pa.Array:
+    """So many rows of a partition column's value, in the Arrow type of its type."""
+    target, ticks = arrow_type(kind), {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}
+    if value is not None and (decimal := decimal_type(kind)):
+        return pa.array([Decimal(int(value)).scaleb(-decimal.scale, EXACT)] * rows, target)
+    return pa.array([value] * rows, ticks.get(kind, target)).view(target)
 
 
 def _unescaped(text: str) -> str:
@@ -74,24 +107,46 @@ def _columns_of(folder: str, where: str) -> tuple[str, ...]:
     return columns
 
 
-def matches(values: Mapping[str, str | None], where: Mapping[str, str | None]) -> bool:
+def matches(values: Mapping[str, Stored], where: Mapping[str, Stored]) -> bool:
     """Whether a partition has the values asked for."""
     return all(values.get(column) == value for column, value in where.items())
 
 
-def as_partition_value(value: object) -> str | None:
-    """A partition value asked for, as the text it has in a folder's name; Hive's name of null means null."""
+def as_partition_value(value: object, kind: str = TEXT, column: str = "") -> Stored:
+    """A partition value asked for, or that of a folder, in stored form; Hive's name of null is null. Of a text column
+    that is its text in a folder's name. KeyTypeError where it is not of the column's type."""
     if value is None or value == NULL_VALUE:
         return None
+    if kind != TEXT:
+        return to_stored(value, kind, column)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def check_where(where: Mapping[str, object] | None, columns: tuple[str, ...]) -> dict[str, str | None]:
-    """The partition values asked for, as text. UsageError for a column that is not a partition column."""
-    checked: dict[str, str | None] = {}
+def asked_values(array: pa.Array, kind: str, column: str) -> list[Stored]:
+    """The partition values of a column of a batch, in stored form; empty text is Hive's null. UsageError where they are
+    not of the partition column's type."""
+    if kind == TEXT:
+        return [text or None for text in array.cast(pa.string()).to_pylist()]
+    if pa.types.is_string(array.type):
+        return [as_partition_value(text or None, kind, column) for text in array.to_pylist()]
+    try:
+        return stored_values(key_array(array, kind, column), kind)
+    except BTreeError as error:
+        raise UsageError(str(error)) from None
+
+
+def check_where(
+    where: Mapping[str, object] | None, columns: tuple[str, ...], types: Mapping[str, str] = NO_TYPES
+) -> dict[str, Stored]:
+    """The partition values asked for, in stored form. UsageError for a column that is not a partition column, or a
+    value that is not of its type."""
+    checked: dict[str, Stored] = {}
     for column, value in (where or {}).items():
         if column not in columns:
             known = ", ".join(columns) or "none"
             raise UsageError(f"where: {column} is not a partition column (there are: {known})")
-        checked[column] = as_partition_value(value)
+        try:
+            checked[column] = as_partition_value(value, types.get(column, TEXT), column)
+        except KeyTypeError as error:
+            raise UsageError(f"where: {str(error).removeprefix('key ')}") from None
     return checked

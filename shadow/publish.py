@@ -28,7 +28,9 @@ from shadow.rebase import (
     State,
     check_changes,
     check_kept,
+    folders_after,
     is_committed,
+    is_told,
     nothing_left,
     rebase,
     spec_after,
@@ -100,9 +102,9 @@ def publish(
         widened = spec_after(base, now, spec, storage.root)
         after = rebase(base, now, changes, ours, current)
         check_kept(base, now, after, ours)
-        if now.snapshot is not None and nothing_left(now, after, changes):
-            return now.snapshot
         snapshot = _next(base, now, after, changes, widened, ref)
+        if now.snapshot is not None and nothing_left(now, after, changes) and is_told(now.snapshot, snapshot):
+            return now.snapshot
         if put_snapshot(storage, snapshot):
             if parent is None:
                 put_back(storage, spec)
@@ -169,6 +171,7 @@ def _next(
         commit_id=ours.id,
         parent_id=parent.commit_id if parent else None,
         counts=dict(changes.counts or {}),
+        folders=folders_after(base, now, changes),
     )
 
 

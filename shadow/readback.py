@@ -12,6 +12,7 @@ from shadow.proof import FAILURES, HASHES, FolderProof, Hashes, Tally, row_hashe
 from shadow.report import Fault, Report, fault_of
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec
+from shadow.storage import join
 from sources.pointer import OFFSET, SUB_OFFSET
 
 POINTER_NUMBERS = 3  # columns at the end of a scan of a source
@@ -114,7 +115,7 @@ class ReadBack:
                 self._report.add(found._replace(offset=pointer.data_offset) if found.offset is None else found)
 
     def _where(self, file: SourceFileEntry) -> str:
-        return f"{self._root}/{file.path}"
+        return join(self._root, file.path)
 
 
 def _rows(pieces: Iterable[tuple[list[pa.Array], Hashes]]) -> Rows:

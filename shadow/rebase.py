@@ -39,7 +39,8 @@ class CommitLost(ConcurrentCommit):
 class Changes:
     """What a commit adds and takes away: one new segment of these files, if any. `dead` holds all dead ordinals of the
     segments it names; `replaced` the segments whose live source files the new one covers, with the same entries;
-    `buckets` another number of buckets, to which all live segments are replaced; `columns` are added to those known."""
+    `buckets` another number of buckets, to which all live segments are replaced; `columns` are added to those known;
+    `folders` are those of a catalog table's partitions now (None: as they were)."""
 
     operation: str
     index_files: Sequence[IndexFileEntry]
@@ -50,6 +51,7 @@ class Changes:
     counts: Mapping[str, int] | None = None
     replaced: frozenset[str] = frozenset()
     buckets: int | None = None
+    folders: Mapping[str, str] | None = None
 
 
 class State(NamedTuple):
@@ -142,6 +144,17 @@ def is_committed(now: State, commit_id: str) -> bool:
     return commit_id in ids or (now.snapshot is not None and now.snapshot.commit_id == commit_id)
 
 
+def folders_after(base: State, now: State, changes: Changes) -> dict[str, str] | None:
+    """The folders of a catalog table's partitions: those of the newest snapshot, with what the build found changed."""
+    known = now.snapshot.folders if now.snapshot else None
+    if changes.folders is None:
+        return known
+    before = (base.snapshot.folders if base.snapshot else None) or {}
+    changed = {name: folder for name, folder in changes.folders.items() if before.get(name) != folder}
+    gone = before.keys() - changes.folders.keys()
+    return {name: folder for name, folder in {**(known or {}), **changed}.items() if name not in gone}
+
+
 def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool:
     """Whether a commit would say nothing new: it moves no file, loads no batch and sets no number of buckets."""
     return tuple(after) == now.segments and changes.batch is None and changes.buckets is None
@@ -175,6 +188,11 @@ def _both_schemas(ours: IndexSpec, theirs: IndexSpec) -> str:
     if merge is None:
         return ours.schema
     return to_ddl(merge([parse_ddl(theirs.schema), parse_ddl(ours.schema)]))
+
+
+def is_told(snapshot: Snapshot, after: Snapshot) -> bool:
+    """Whether a snapshot says all of what a catalog table is that the one after it would say."""
+    return snapshot.folders == after.folders and (not after.spec.table or snapshot.spec.schema == after.spec.schema)
 
 
 class _Source:

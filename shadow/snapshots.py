@@ -22,7 +22,8 @@ class Snapshot:
     """One state of the index. `spec` is what it is of; its number of buckets and the place of its source may be others
     than those of the snapshot before. `partitions` maps a partition folder ("" where there are none) to its live rows;
     `columns` maps the source's columns to their Arrow types, in order. `batch` is the id of a dedup load. By its
-    `commit_id`, which no other has, a program knows its own commit again; `parent_id` is that of the one before."""
+    `commit_id`, which no other has, a program knows its own commit again; `parent_id` is that of the one before.
+    `folders` are those of a catalog table's partitions, as the build found them in the catalog (`shadow.table`)."""
 
     number: int
     operation: str
@@ -35,13 +36,14 @@ class Snapshot:
     commit_id: str = ""
     parent_id: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    folders: dict[str, str] | None = None
 
     @property
     def rows(self) -> int:
         return sum(self.partitions.values())
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        content: dict[str, Any] = {
             "snapshot": self.number,
             "parent": self.number - 1 or None,
             "commit_id": self.commit_id,
@@ -57,6 +59,7 @@ class Snapshot:
             "partitions": self.partitions,
             "columns": self.columns,
         }
+        return content if self.folders is None else {**content, "folders": self.folders}
 
 
 def snapshot_path(number: int) -> str:
@@ -105,9 +108,15 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
             commit_id=content["commit_id"],
             parent_id=content["parent_id"],
             counts=content["counts"],
+            folders=_folders(content),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedMetadata(f"{where} at byte 0: not a snapshot ({error!r}); {CURE}") from None
+
+
+def _folders(content: Mapping[str, Any]) -> dict[str, str] | None:
+    folders = content.get("folders")
+    return None if folders is None else {partition: str(folder) for partition, folder in folders.items()}
 
 
 def newest_snapshot(storage: Storage) -> Snapshot | None:

@@ -1,7 +1,7 @@
 """What an index is of: source, keys, included columns, buckets, hash."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,15 +11,21 @@ from btree.keys import is_key_type
 from btree.mapping import MAPPED
 from btree.schema import AVRO_NAME, Column, EntrySchema
 from shadow.errors import CURE, DamagedMetadata, NewerFormat, SpecMismatch, UsageError
-from sources import POINTER_COLUMNS
+from sources import DECLARED, POINTER_COLUMNS
 
 FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
 PARTITIONED, FLAT = "partitioned", "flat"  # layouts
 VALUES = "values"  # the format, and the layout, of what has no source: its entries hold values, no pointers
 HASH = {"name": HASH_NAME, "seed": SEED}
 MOST_BUCKETS = 65_536
+TABLE_PREFIX = "table:"  # of a source that is a table of Spark's catalog
 POINTER_TYPES = ("string", "bigint", "int", "int")
 POINTER_SCHEMA = tuple(Column(n, t, nullable=False) for n, t in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True))
+
+
+def schema_option(table: str, schema: str) -> dict[str, str]:
+    """The option by which files are opened that do not tell their columns, or are of a table that declares them."""
+    return {DECLARED if table else "schema": schema} if schema else {}
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,11 @@ class IndexSpec:
     `options` are those of the format that the user gave, ordered; `schema` is what was found of columns that the files
     themselves do not tell, as DDL: it grows with the files. `page_maps`: builds record those of the files that they
     index. Of format VALUES there is no source: `include` are columns that lie in the entries alone, which have no
-    pointers."""
+    pointers.
+
+    Of a table of Spark's catalog `table` is its name ("db.name"; else empty), `source` its root when the index was
+    made, `partition_types` the types of the partition columns, in order (else empty: their values are text), and
+    `schema` its other columns as it declares them now."""
 
     source: str
     single_file: bool
@@ -58,6 +68,8 @@ class IndexSpec:
     options: tuple[tuple[str, str], ...] = ()
     schema: str = ""
     page_maps: bool = False
+    table: str = ""
+    partition_types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def holds_values(self) -> bool:
@@ -66,7 +78,12 @@ class IndexSpec:
     @property
     def read_options(self) -> dict[str, str]:
         """How the source's files are opened."""
-        return dict(self.options) | ({"schema": self.schema} if self.schema else {})
+        return dict(self.options) | schema_option(self.table, self.schema)
+
+    @property
+    def source_name(self) -> str:
+        """The source as a build is told of it."""
+        return f"{TABLE_PREFIX}{self.table}" if self.table else self.source
 
     def folder_of(self, partition: str) -> str:
         """The folder of the index files for a partition of the source."""
@@ -110,6 +127,7 @@ class IndexSpec:
 
     def to_json(self) -> dict[str, Any]:
         source: dict[str, Any] = {"location": self.source, "single_file": self.single_file, "format": self.format}
+        source |= {"table": self.table} if self.table else {}
         source |= {"options": dict(self.options)} if self.options else {}
         source |= {"schema": self.schema} if self.schema else {}
         content: dict[str, Any] = {
@@ -123,12 +141,13 @@ class IndexSpec:
             "buckets": self.buckets,
             "hash": HASH,
         }
+        content |= {"partition_types": dict(self.partition_types)} if self.partition_types else {}
         return content | ({"page_maps": True} if self.page_maps else {})
 
     def is_like(self, other: "IndexSpec") -> bool:
-        """Whether the entries of both are the same; where the source lies, the number of buckets, what columns were
-        found in its files, and whether page maps are recorded, may differ."""
-        may_differ = {name: getattr(other, name) for name in ("source", "buckets", "schema", "page_maps")}
+        """Whether the entries of both are the same; where the source lies, or what it is called, the number of buckets,
+        what columns were found in its files, and whether page maps are recorded, may differ."""
+        may_differ = {name: getattr(other, name) for name in ("source", "table", "buckets", "schema", "page_maps")}
         return replace(self, **may_differ) == other
 
 
@@ -184,6 +203,8 @@ def _spec(content: dict[str, Any]) -> IndexSpec:
         options=ordered(source.get("options", {})),
         schema=source.get("schema", ""),
         page_maps=content.get("page_maps", False),
+        table=source.get("table", ""),
+        partition_types=dict(content.get("partition_types", {})),
     )
 
 
@@ -196,6 +217,7 @@ def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
     """Whether this program hashes, lays out and compares keys as the one that wrote the index."""
     columns = (*spec.keys, *spec.include)
     types_known = all(is_key_type(one.type) and one.source_type in (None, *MAPPED) for one in columns)
+    types_known = types_known and all(map(is_key_type, spec.partition_types.values()))
     layouts = (VALUES,) if spec.holds_values else (PARTITIONED, FLAT)
     return types_known and content["layout"] in layouts and content["hash"] == HASH
 

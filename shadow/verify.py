@@ -22,7 +22,7 @@ from shadow.segments import IndexFileEntry, SourceFileEntry, read_segment, segme
 from shadow.snapshots import newest_snapshot, read_snapshot, snapshot_numbers, snapshot_path
 from shadow.spec import IndexSpec
 from shadow.spec_file import SPEC_PATH, read_spec
-from shadow.storage import Storage
+from shadow.storage import Readable, Storage, join
 from shadow.values_proof import prove_values
 from shadow.view import View
 
@@ -33,7 +33,7 @@ CACHE_BYTES = 16 * 1024 * 1024
 
 def verify_sample(
     index: Storage,
-    source: Storage,
+    source: Readable,
     spec: IndexSpec,
     index_files: Sequence[IndexFileEntry],
     source_files: Sequence[SourceFileEntry],
@@ -103,7 +103,7 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
         return report
     root = _source_of(storage, view, report)
     stale = _check_coverage(root, view, report) if root else set(view.covered)
-    source = root.storage if root else storage  # of which then nothing is read
+    source: Readable = root.storage if root else storage  # of which then nothing is read
     fetcher = Fetcher(source, view.spec, CACHE_BYTES)  # by what the files themselves say of their pages
     read_back = ReadBack(root.storage.root if root else view.spec.source, view.spec, fetcher, report)
     for file in view.covered.values():
@@ -136,9 +136,11 @@ def _check_page_maps(
 
 
 def _is_all(view: View, opened: int) -> bool:
-    """Whether so many opened files are all that were ever indexed: each snapshot added a segment, and lost no file."""
+    """Whether so many opened files are all that were ever indexed: each snapshot added a segment, and lost no file.
+    Never of a catalog table: its columns are what it declares, whatever the files have."""
     refs = view.snapshot.segments
-    return len(view.segments) == view.snapshot.number and not any(r.dead for r in refs) and opened == len(view.covered)
+    never_lost = not view.spec.table and len(view.segments) == view.snapshot.number
+    return never_lost and not any(r.dead for r in refs) and opened == len(view.covered)
 
 
 def _open(storage: Storage, number: int | None, report: Report) -> View | None:
@@ -170,7 +172,7 @@ def _open(storage: Storage, number: int | None, report: Report) -> View | None:
 
 def _source_of(storage: Storage, view: View, report: Report) -> SourceRoot | None:
     try:
-        return source_of(view.spec)
+        return source_of(view.spec, view.snapshot.folders)
     except FAILURES as error:
         report.add(fault_of(error, f"{storage.root}/{snapshot_path(view.snapshot.number)}"))
         return None
@@ -179,14 +181,14 @@ def _source_of(storage: Storage, view: View, report: Report) -> SourceRoot | Non
 def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
     """Compare the source's files with those covered. Those that changed or vanished are faults, and returned."""
     try:
-        difference = diff(root.list(), view.segments)
+        difference = diff(root.list(), view.segments, root.table)
     except FAILURES as error:
         report.add(fault_of(error, root.location))
         return set(view.covered)
     if len(view.segments) == len(view.snapshot.segments):  # else nobody knows
         report.not_covered = [info.path for info in difference.new]
     for info in difference.changed:
-        report.add(Fault(f"{root.storage.root}/{info.path}", None, "changed since it was indexed"))
+        report.add(Fault(join(root.storage.root, info.path), None, "changed since it was indexed"))
     for path in difference.vanished:
-        report.add(Fault(f"{root.storage.root}/{path}", None, "gone since it was indexed"))
+        report.add(Fault(join(root.storage.root, path), None, "gone since it was indexed"))
     return {info.path for info in difference.changed}.union(difference.vanished)

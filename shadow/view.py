@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from btree.keys import Stored
 from shadow.errors import DamagedMetadata, IndexNotFound
-from shadow.partitions import partition_values
+from shadow.partitions import stored_partition
 from shadow.segments import Segment, SourceFileEntry
 from shadow.snapshots import Snapshot, read_newest, read_segments, read_snapshot
 from shadow.spec import IndexSpec
@@ -29,9 +30,9 @@ class View:
         return tuple(sorted(self.snapshot.partitions))
 
     @cached_property
-    def partition_values(self) -> dict[str, dict[str, str | None]]:
-        """Column to value of each of `partitions`."""
-        return {partition: partition_values(partition) for partition in self.partitions}
+    def partition_values(self) -> dict[str, dict[str, Stored]]:
+        """Column to value of each of `partitions`, in stored form."""
+        return {partition: stored_partition(partition, self.spec.partition_types) for partition in self.partitions}
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

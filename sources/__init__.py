@@ -11,12 +11,14 @@ ddl        Spark's DDL, in which a schema is given; `text_values` and `json_valu
 """
 
 from sources.contract import MappedFile, Maps, Numbers, Options, RangeReader, SourceFile, Split
+from sources.declared import DECLARED
 from sources.errors import DamagedSource, OptionError, SourceError, StalePointer, UnsupportedFormat
 from sources.parquet import DamagedMaps
 from sources.pointer import POINTER_COLUMNS, Pointer
 from sources.registry import FORMATS, check_maps, check_options, detect, format_of_name, open_mapped, open_source
 
 __all__ = [
+    "DECLARED",
     "FORMATS",
     "POINTER_COLUMNS",
     "DamagedMaps",

@@ -8,6 +8,7 @@ import pyarrow as pa
 from sources.avro import open_avro
 from sources.avro.container import MAGIC as AVRO_MAGIC
 from sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile
+from sources.declared import DECLARED, DeclaredFile, DeclaredMappedFile, declared_columns
 from sources.errors import DamagedSource, OptionError, UnsupportedFormat
 from sources.json_infer import merge_schemas
 from sources.orc import OPTIONS as ORC_OPTIONS
@@ -18,7 +19,7 @@ from sources.parquet import open_parquet
 from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC
 from sources.ranges import name_of, size_of
 from sources.sequence import OPTIONS as SEQUENCE_OPTIONS
-from sources.sequence import open_sequence
+from sources.sequence import open_sequence, unnamed_values
 from sources.sequence.header import MAGIC as SEQUENCE_MAGIC
 from sources.text import CSV_OPTIONS, JSON_OPTIONS, infer_csv, infer_jsonl, merge_csv, open_csv, open_jsonl
 
@@ -38,7 +39,9 @@ class Format:
     `options` are those that it knows, each with a word on it. `infer`, of formats whose files do not say what columns
     they have, gives them from a file's rows; `merge` those of several files. They stand in the option `schema`.
     `page_maps`, of formats with pages, is what can be recorded of where they lie. `by_ordinal`: the offset of a pointer
-    counts rows of the file, not bytes."""
+    counts rows of the file, not bytes. `of_table`, of formats whose files do not name their columns, gives the options
+    by which those that a table declares are read from them, in its order, without names; `added` are columns of the
+    files that are none of a table's."""
 
     open: Callable[[RangeReader, Options], SourceFile]
     magic: bytes = b""
@@ -48,6 +51,8 @@ class Format:
     merge: Callable[[Sequence[pa.Schema]], pa.Schema] | None = None
     page_maps: PageMaps | None = None
     by_ordinal: bool = False
+    of_table: Callable[[pa.Schema], Options] | None = None
+    added: tuple[str, ...] = ()
 
 
 PACKED = ("", ".gz", ".bz2", ".zst")  # text may be compressed: it is refused, or not, when it is opened
@@ -55,7 +60,9 @@ FORMATS: dict[str, Format] = {
     "parquet": Format(open_parquet, MAGIC, page_maps=PageMaps(open_parquet, check_parquet_maps), by_ordinal=True),
     "avro": Format(open_avro, AVRO_MAGIC),
     "orc": Format(open_orc, ORC_MAGIC, options=ORC_OPTIONS, by_ordinal=True),
-    "sequence": Format(open_sequence, SEQUENCE_MAGIC, options=SEQUENCE_OPTIONS),
+    "sequence": Format(
+        open_sequence, SEQUENCE_MAGIC, options=SEQUENCE_OPTIONS, of_table=unnamed_values, added=("key",)
+    ),
     "csv": Format(
         open_csv,
         endings=tuple(f"{ending}{packed}" for ending in (".csv", ".tsv") for packed in PACKED),
@@ -79,7 +86,20 @@ def open_source(reader: RangeReader, format: str, options: Options | None = None
     found = FORMATS.get(format)
     if found is None:
         raise UnsupportedFormat(f"no format {format!r}; supported: {', '.join(FORMATS)}", name_of(reader))
-    return found.open(reader, options or {})
+    of_format, ddl = _split(options)
+    if ddl is None:
+        return found.open(reader, of_format)
+    columns = declared_columns(ddl)
+    if found.of_table is not None:
+        of_format = {**of_format, **found.of_table(columns)}
+    return DeclaredFile(found.open(reader, of_format), columns, name_of(reader), found.added)
+
+
+def _split(options: Options | None) -> tuple[Options, str | None]:
+    """The options of the format, and the columns that a table declares."""
+    of_format = dict(options or {})
+    ddl = of_format.pop(DECLARED, None)
+    return of_format, ddl
 
 
 def open_mapped(
@@ -87,7 +107,9 @@ def open_mapped(
 ) -> MappedFile:
     """As `open_source`, of a format with page maps; `maps` gives those recorded, after the metadata was read.
     DamagedMaps where they are not what `export_maps` gave for this file."""
-    return _page_maps(format).open(reader, options or {}, maps)
+    of_format, ddl = _split(options)
+    file = _page_maps(format).open(reader, of_format, maps)
+    return file if ddl is None else DeclaredMappedFile(file, declared_columns(ddl), name_of(reader))
 
 
 def check_maps(format: str, maps: bytes, digest: str) -> None:

@@ -7,22 +7,29 @@
 - `webhdfs`   HDFS
 - `retries`   calls that may be made again, and how often
 - `ranges`    several ranged reads as few larger ones
+- `source`    a source whose files may lie on several stores
 - `remote_file` an open file of a store that is asked over a network
 """
 
-from shadow.storage.contract import FileInfo, OpenFile, ReadStats, Storage, is_hidden
+from shadow.storage.contract import FileInfo, OpenFile, Readable, ReadStats, Storage, is_hidden
 from shadow.storage.local import LocalStorage
-from shadow.storage.locations import is_local, join, split, storage_at
+from shadow.storage.locations import below, is_absolute, is_local, join, split, storage_at
+from shadow.storage.source import SourceStorage, source_storage
 
 __all__ = [
     "FileInfo",
     "LocalStorage",
     "OpenFile",
     "ReadStats",
+    "Readable",
+    "SourceStorage",
     "Storage",
+    "below",
+    "is_absolute",
     "is_hidden",
     "is_local",
     "join",
+    "source_storage",
     "split",
     "storage_at",
 ]

@@ -62,9 +62,9 @@ class OpenFile(Protocol):
     ) -> None: ...
 
 
-class Storage(Protocol):
-    """A root on some store. Not bound to a thread; can be pickled and used after a fork, where it makes its own
-    connections."""
+class Readable(Protocol):
+    """A root on some store, to read from. Not bound to a thread; can be pickled and used after a fork, where it makes
+    its own connections."""
 
     @property
     def root(self) -> str: ...
@@ -75,6 +75,13 @@ class Storage(Protocol):
 
         `known` is the file on record: another one is FileChanged. A store that can compare on the way then makes no
         call here, so that this, or that the file is gone, may show at a read only."""
+
+    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
+        """The files below a folder, ordered by path; with `hidden` also those that `is_hidden` speaks of."""
+
+
+class Storage(Readable, Protocol):
+    """A root on some store, to read from and to write to."""
 
     def read(self, path: str) -> bytes:
         """A whole small file. FileNotFoundError, NotADirectoryError, IsADirectoryError when there is none."""
@@ -87,9 +94,6 @@ class Storage(Protocol):
     def move_new(self, path: str, target: str) -> None:
         """Give a file another name, durable, and only if that is free (AlreadyExists). It may have both names for a
         while, or, after a crash, for good; it never has none."""
-
-    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
-        """The files below a folder, ordered by path; with `hidden` also those that `is_hidden` speaks of."""
 
     def delete(self, path: str) -> None:
         """Remove a file; nothing happens where it is gone already."""

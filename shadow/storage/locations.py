@@ -75,5 +75,23 @@ def split(root: str) -> tuple[str, str]:
 
 
 def join(root: str, path: str) -> str:
-    """The location of a path below a storage's root."""
+    """The location of a path below a storage's root; of one that is no path below it, itself."""
+    if is_absolute(path):
+        return path
     return f"{root.rstrip('/')}/{path}" if path else root
+
+
+def is_absolute(path: str) -> bool:
+    """Whether the path of a file says all of where it lies: it is not below the root of its source."""
+    return path.startswith("/") or "://" in path
+
+
+def host(location: str) -> str:
+    """The root of the store that a storage's root lies in: /, s3://bucket."""
+    scheme, colon, rest = location.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}" if colon else "/"
+
+
+def below(root: str, location: str) -> str:
+    """The path of a location below a storage's root, "" for the root itself; of one that is not below it, itself."""
+    return "" if location == root else location.removeprefix(root.rstrip("/") + "/")

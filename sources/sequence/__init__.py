@@ -13,6 +13,6 @@ reader     all of it as a `SourceFile`
 """
 
 from sources.sequence.reader import open_sequence
-from sources.sequence.value_columns import OPTIONS
+from sources.sequence.value_columns import OPTIONS, unnamed_values
 
-__all__ = ["OPTIONS", "open_sequence"]
+__all__ = ["OPTIONS", "open_sequence", "unnamed_values"]

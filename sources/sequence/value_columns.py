@@ -1,16 +1,17 @@
 """Values that are text, parsed into columns of their own: delimited as Hive's text serde writes them, or JSON.
 
 Delimited, as Hive has it: fields stand apart by the delimiter, U+0001 unless told; items of arrays, maps and structs by
-U+0002, a map's keys from their values by U+0003, one further at each level down. Backslash and N is null, and so is
-nothing at all where the type is not text. Missing fields are null, further ones are read over; nothing is escaped.
-Binary is base64, which is how the serde writes it; bytes that are no base64 are the value itself, as it reads them.
+U+0002, a map's keys from their values by U+0003 (unless told), one further at each level down. Backslash and N, unless
+told, is null, and so is nothing at all where the type is not text. Missing fields are null, further ones are read over;
+nothing is escaped. Binary is base64, which is how the serde writes it; bytes that are no base64 are the value itself,
+as it reads them.
 A value that is not of its type is refused.
 """
 
 import re
 from binascii import a2b_base64
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from pyarrow import types
 
 from sources.arrow_numbers import int32s, int64s
 from sources.contract import Options
-from sources.ddl import parse_ddl
+from sources.ddl import parse_ddl, to_ddl
 from sources.errors import OptionError, UnsupportedFormat
 from sources.json_values import JsonColumns
 from sources.sequence.vints import Longs
@@ -30,12 +31,27 @@ OPTIONS = {
     "value_format": "delimited or json: parse the values, which are text, into columns",
     "schema": "the columns of parsed values, as Spark's DDL: a bigint, b string",
     "delimiter": "what stands between the fields of delimited values; U+0001 unless told",
+    "item_delimiter": "what stands between the items of arrays, maps and structs in them; U+0002 unless told",
+    "map_delimiter": "what stands between a map's keys and values in them; U+0003 unless told",
+    "null": "the text that is null in them; \\N unless told",
 }
 HIVE_DELIMITER = "\x01"
-NULL = b"\\N"
+DELIMITERS = ("delimiter", "item_delimiter", "map_delimiter")
+ITEMS, KEYS = 2, 3  # the levels at which the delimiters of items and of a map's keys are
 TEXTUAL = (types.is_string, types.is_binary)
 BASE64 = re.compile(rb"[A-Za-z0-9+/_= \t\r\n-]+")  # of both alphabets, and with white space
 PLAIN_ALPHABET = bytes.maketrans(b"-_", b"+/")
+
+
+class Marks(NamedTuple):
+    """What stands between the parts of values further down, and what is null."""
+
+    items: bytes = b"\x02"
+    keys: bytes = b"\x03"
+    null: bytes = b"\\N"
+
+    def at(self, level: int) -> bytes:
+        return {ITEMS: self.items, KEYS: self.keys}.get(level) or bytes([level])
 
 
 class ValueColumns(Protocol):
@@ -49,9 +65,9 @@ class ValueColumns(Protocol):
 
 def value_columns(options: Options, value_class: str, path: str) -> ValueColumns | None:
     """None where values stay as they are. OptionError for options that do not go together."""
-    format, ddl, delimiter = (options.get(name) for name in OPTIONS)
+    format, ddl, delimiter, *marks = (options.get(name) for name in OPTIONS)
     if format is None:
-        for name in ("schema", "delimiter"):
+        for name in list(OPTIONS)[1:]:
             if options.get(name) is not None:
                 raise OptionError(f"option {name}: only of use with value_format")
         return None
@@ -65,12 +81,21 @@ def value_columns(options: Options, value_class: str, path: str) -> ValueColumns
     if not len(schema):
         raise OptionError("option schema: it names no column")
     if format == "delimited":
-        if delimiter == "":
-            raise OptionError("option delimiter: it is empty")
-        return _Delimited(schema, HIVE_DELIMITER if delimiter is None else delimiter)
-    if delimiter is not None:
-        raise OptionError("option delimiter: JSON has none")
+        for name in DELIMITERS:
+            if options.get(name) == "":
+                raise OptionError(f"option {name}: it is empty")
+        given = (own if mark is None else mark.encode() for mark, own in zip(marks, Marks(), strict=True))
+        return _Delimited(schema, HIVE_DELIMITER if delimiter is None else delimiter, Marks(*given))
+    for name in (*DELIMITERS, "null"):
+        if options.get(name) is not None:
+            raise OptionError(f"option {name}: JSON has none")
     return _Json(schema)
+
+
+def unnamed_values(columns: pa.Schema) -> dict[str, str]:
+    """The option by which values are parsed into columns of these types, under names that say no more than their
+    places."""
+    return {"schema": to_ddl(pa.schema([pa.field(f"_col{i}", field.type) for i, field in enumerate(columns)]))}
 
 
 class _Json:
@@ -91,9 +116,10 @@ class _Json:
 
 
 class _Delimited:
-    def __init__(self, schema: pa.Schema, delimiter: str) -> None:
+    def __init__(self, schema: pa.Schema, delimiter: str, marks: Marks) -> None:
         self.schema = schema
         self._delimiter = delimiter.encode()
+        self._marks = marks
 
     def parse(self, values: pa.Array, columns: Sequence[str]) -> list[pa.Array]:
         parts = _Parts(values.cast(pa.binary()), self._delimiter)
@@ -103,7 +129,7 @@ class _Delimited:
     def _column(self, parts: "_Parts", ordinal: int) -> pa.Array:
         field = self.schema.field(ordinal)
         try:
-            return _converted(parts.item(ordinal), field.type, level=2)
+            return _converted(parts.item(ordinal), field.type, self._marks, ITEMS)
         except RefusedValue as error:
             raise RefusedValue(error.index, f"field {field.name!r}: {error}") from None
 
@@ -128,15 +154,15 @@ class _Parts:
         return int(np.searchsorted(self.offsets, index, "right")) - 1
 
 
-def _converted(texts: pa.Array, kind: pa.DataType, level: int) -> pa.Array:
-    """The texts, which are binary, in a type. `level`: the code point of the next separator."""
-    texts = pc.if_else(pc.equal(texts, NULL), None, texts)
+def _converted(texts: pa.Array, kind: pa.DataType, marks: Marks, level: int) -> pa.Array:
+    """The texts, which are binary, in a type. `level`: that of the next separator."""
+    texts = pc.if_else(pc.equal(texts, marks.null), None, texts)
     if types.is_binary(kind):
         return pa.array([None if text is None else _from_base64(text) for text in texts.to_pylist()], kind)
     if types.is_string(kind):
         return texts.view(kind)
     if types.is_nested(kind):
-        return _nested(texts, kind, level)
+        return _nested(texts, kind, marks, level)
     texts = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
     _utf8(texts)
     return from_text(texts.view(pa.string()), kind)
@@ -151,23 +177,23 @@ def _from_base64(text: bytes) -> bytes:
     return a2b_base64(whole + b"=" * (-len(whole) % 4)) or text
 
 
-def _nested(texts: pa.Array, kind: pa.DataType, level: int) -> pa.Array:
+def _nested(texts: pa.Array, kind: pa.DataType, marks: Marks, level: int) -> pa.Array:
     nulls = texts.is_null()
-    separator = bytes([level])
+    separator = marks.at(level)
     if types.is_struct(kind):
         parts = _Parts(texts, separator)
-        fields = [_converted(parts.item(i), kind.field(i).type, level + 1) for i in range(kind.num_fields)]
+        fields = [_converted(parts.item(i), kind.field(i).type, marks, level + 1) for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=nulls)
     parts = _Parts(pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts), separator)  # nothing: no items
     offsets = int32s(parts.offsets.astype(np.int32))
     if types.is_list(kind):
-        items = _within(parts, lambda: _converted(parts.items, kind.value_type, level + 1))
+        items = _within(parts, lambda: _converted(parts.items, kind.value_type, marks, level + 1))
         return pa.ListArray.from_arrays(offsets, items, type=kind, mask=nulls)
-    pairs = _Parts(parts.items, bytes([level + 1]), most=1)
-    keys = _within(parts, lambda: _converted(pairs.item(0), kind.key_type, level + 2))
+    pairs = _Parts(parts.items, marks.at(level + 1), most=1)
+    keys = _within(parts, lambda: _converted(pairs.item(0), kind.key_type, marks, level + 2))
     if keys.null_count:
         raise RefusedValue(parts.of_text(int(np.flatnonzero(keys.is_null())[0])), "a map has a null as key")
-    items = _within(parts, lambda: _converted(pairs.item(1), kind.item_type, level + 2))
+    items = _within(parts, lambda: _converted(pairs.item(1), kind.item_type, marks, level + 2))
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=nulls)
 
 

@@ -1,0 +1,132 @@
+"""What the files of a catalog table are: format and options, by its provider or its Hive serde."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shadow.errors import ShadowError, UsageError
+from shadow.storage import split, storage_at
+
+PROVIDERS = ("parquet", "orc", "avro")  # of datasource tables
+HIVE = "hive"
+SEQUENCE_SERDE = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
+HIVE_FORMATS = {  # serde and input format
+    ("org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe", "MapredParquetInputFormat"): "parquet",
+    ("parquet.hive.serde.ParquetHiveSerDe", "DeprecatedParquetInputFormat"): "parquet",
+    ("org.apache.hadoop.hive.ql.io.orc.OrcSerde", "OrcInputFormat"): "orc",
+    ("org.apache.hadoop.hive.serde2.avro.AvroSerDe", "AvroContainerInputFormat"): "avro",
+    (SEQUENCE_SERDE, "SequenceFileInputFormat"): "sequence",
+}
+# Settings of a table by which engines read other files, or other values, than those that lie in its folders.
+REFUSED = {
+    "transactional": "its files hold changes of rows (ACID)",
+    "recursivefilelookup": "it reads folders below those of its partitions",
+    "pathglobfilter": "it reads some files of its folders only",
+    "modifiedbefore": "it reads some files of its folders only",
+    "modifiedafter": "it reads some files of its folders only",
+    "parquet.column.index.access": "its columns are found by place",
+    "orc.force.positional.evolution": "its columns are found by place",
+    "escape.delim": "its values are escaped",
+    "serialization.last.column.takes.rest": "its last column takes the rest of a value",
+    "hive.serialization.extend.nesting.levels": "its separators are other ones",
+    "hive.serialization.extend.additional.nesting.levels": "its separators are other ones",
+    "serialization.encoding": "its text is not UTF-8",
+    "timestamp.formats": "its timestamps are in a form of their own",
+}
+OFF = ("false", "", "utf-8", "utf8")
+SEPARATORS = {  # an option of `sequence`: the properties that hold it, the first that is there counts, and Hive's own
+    "delimiter": (("field.delim", "serialization.format"), 1),
+    "item_delimiter": (("collection.delim", "colelction.delim"), 2),  # Hive's own misspelling
+    "map_delimiter": (("mapkey.delim",), 3),
+}
+NULL_FORMAT = "serialization.null.format"
+
+
+def format_of_table(source: str, table: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """The format of a table's files, and its options. UsageError for a table whose rows are not those of its files."""
+    provider, storage = table["provider"], table["storage"]
+    properties = {**table["properties"], **(storage["properties"] or {})}
+    format_name = _hive_format(storage) if provider == HIVE else provider if provider in PROVIDERS else None
+    if format_name is None:
+        kind = (
+            f"Hive serde {storage['serde']} over {storage['inputFormat']}" if provider == HIVE else f"format {provider}"
+        )
+        raise UsageError(
+            f"{source}: a table of {kind} is not read; expected one of Parquet, ORC, Avro, or of SequenceFiles with "
+            "Hive's LazySimpleSerDe"
+        )
+    for name, value in properties.items():
+        if name.lower() in REFUSED and str(value).lower() not in OFF:
+            raise UsageError(
+                f"{source}: {REFUSED[name.lower()]} ({name}={value}), which is not read; copy it to a plain table"
+            )
+    if format_name == "avro":
+        _check_defaults(source, properties)
+    if format_name == "orc":
+        return format_name, {"timestamp_unit": "us"}
+    return format_name, _sequence_options(properties) if format_name == "sequence" else {}
+
+
+def is_like_table(table: Mapping[str, Any], partition: Mapping[str, Any]) -> bool:
+    """Whether a partition's files are read as the table's are. Of a datasource table they are, whatever Hive says."""
+    if table["provider"] != HIVE:
+        return True
+    storage = table["storage"]
+    ours, theirs = _hive_format(storage), _hive_format(partition)
+    if ours == "sequence" == theirs:
+        return _sequence_options(storage["properties"]) == _sequence_options(partition["properties"])
+    return ours == theirs
+
+
+def _hive_format(storage: Mapping[str, Any]) -> str | None:
+    return HIVE_FORMATS.get((storage["serde"], str(storage["inputFormat"]).rpartition(".")[2]))
+
+
+def _sequence_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """Hive's properties as options of the format `sequence`."""
+    options = {"value_format": "delimited"}
+    for option, (names, default) in SEPARATORS.items():
+        given = next((properties[name] for name in names if properties.get(name)), "")
+        if given and _separator(given) != chr(default):
+            options[option] = _separator(given)
+    if NULL_FORMAT in properties:
+        options["null"] = properties[NULL_FORMAT]
+    return options
+
+
+def _separator(text: str) -> str:
+    """One byte: its number, or else the first character, as Hive reads it."""
+    try:
+        number = int(text)
+    except ValueError:
+        return text[0]
+    return chr(number) if 0 <= number < 128 else text[0]
+
+
+def _check_defaults(source: str, properties: Mapping[str, str]) -> None:
+    """Refuse a schema by which a column that a file lacks is something else than null."""
+    literal, url = properties.get("avro.schema.literal"), properties.get("avro.schema.url")
+    try:
+        if not literal and url and url != "none":
+            above, name = split(storage_at(url).root)
+            literal = storage_at(above).read(name).decode()
+        schema = json.loads(literal) if literal and literal != "none" else None
+    except (OSError, ValueError, ShadowError) as error:
+        raise UsageError(f"{source}: its Avro schema cannot be read ({error})") from None
+    for name, default in _defaults(schema):
+        if default is not None:
+            raise UsageError(
+                f"{source}: its Avro schema has {json.dumps(default)} for {name} where a file lacks it, which is not "
+                "read; expected null"
+            )
+
+
+def _defaults(schema: Any) -> list[tuple[str, Any]]:
+    """The fields of a schema that have a default, with it."""
+    if isinstance(schema, list):
+        return [pair for one in schema for pair in _defaults(one)]
+    if not isinstance(schema, dict):
+        return []
+    found = [(field["name"], field["default"]) for field in schema.get("fields", []) if "default" in field]
+    inner = [field.get("type") for field in schema.get("fields", [])]
+    return found + _defaults([*inner, *(schema[part] for part in ("items", "values", "type") if part in schema)])

@@ -1,0 +1,38 @@
+"""The storage of a source: files below its root by their paths there, files of a catalog table that lie elsewhere by
+their whole location, each on the store that it names."""
+
+from collections.abc import Iterator
+
+from shadow.storage.contract import FileInfo, OpenFile, Readable, ReadStats
+from shadow.storage.locations import host, is_absolute, storage_at
+
+
+class SourceStorage:
+    """Reads below a root and, by absolute paths, anywhere else. A store elsewhere is connected to once."""
+
+    def __init__(self, below: Readable) -> None:
+        self._below = below
+        self._others: dict[str, Readable] = {}
+
+    def __reduce__(self) -> tuple[type["SourceStorage"], tuple[Readable]]:
+        return SourceStorage, (self._below,)
+
+    @property
+    def root(self) -> str:
+        return self._below.root
+
+    def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> OpenFile:
+        if not is_absolute(path):
+            return self._below.open(path, stats, known)
+        place = host(path)
+        if place not in self._others:
+            self._others[place] = storage_at(place)
+        return self._others[place].open(path.removeprefix(place).lstrip("/"), stats, known)
+
+    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
+        return self._below.list(prefix, hidden)
+
+
+def source_storage(root: str) -> SourceStorage:
+    """The storage of a source by its root."""
+    return SourceStorage(storage_at(root))

@@ -1,0 +1,70 @@
+"""A table of Spark's catalog as a source: its partitions, each in a folder of its own that may lie anywhere.
+
+A file belongs to the partition in whose folder it lies, and to none where the catalog has no partition for its folder.
+Engines differ in whether they read files further down, so these are refused.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shadow.errors import SourceNotFound
+from shadow.storage import FileInfo, below, is_absolute, join, storage_at
+
+LISTED_AT_ONCE = 16  # folders
+
+
+@dataclass(frozen=True)
+class Table:
+    """`folders`: each partition, as its folders are named in an index ("" where the table has none), and where its
+    files lie: below the table's root ("" is the root), or a whole location. `types`: the partition columns with their
+    types, in order. `columns`: the others, as DDL. `format` and its `options`: how the files are read."""
+
+    name: str
+    folders: Mapping[str, str]
+    types: Mapping[str, str]
+    columns: str
+    format: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """The folders that do not lie below the root."""
+        return [folder for folder in self.folders.values() if is_absolute(folder)]
+
+    @cached_property
+    def _partitions(self) -> dict[str, str]:
+        """The partition of each folder."""
+        return {folder: partition for partition, folder in self.folders.items()}
+
+    def partition_of(self, path: str) -> str:
+        """The partition of a file by the folder that it lies in; "" for one that lies in no partition's."""
+        return self._partitions.get(path.rpartition("/")[0], "")
+
+    def list(self, root: str) -> list[FileInfo]:
+        """The data files there are now, ordered by path. SourceNotFound where files lie below a partition's folder and
+        not in it."""
+        with ThreadPoolExecutor(LISTED_AT_ONCE) as pool:
+            found = pool.map(lambda folder: self._in(root, folder), self.folders.values())
+            return sorted(info for files in found for info in files)
+
+    def _in(self, root: str, folder: str) -> Sequence[FileInfo]:
+        place, files = join(root, folder), []
+        for info in storage_at(place).list():
+            within, _, _ = info.path.rpartition("/")
+            if not within:
+                files.append(info._replace(path=f"{folder}/{info.path}" if folder else info.path))
+            elif not any(below(root, join(place, part)) in self._partitions for part in _parents(within)):
+                raise SourceNotFound(
+                    f"{join(place, info.path)}: lies below the folder of a partition of {self.name} and not in it, "
+                    "where Spark does not read it; move it up, or away"
+                )
+        return files
+
+
+def _parents(folder: str) -> Iterable[str]:
+    """A folder and those above it."""
+    while folder:
+        yield folder
+        folder = folder.rpartition("/")[0]

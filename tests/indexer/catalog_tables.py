@@ -1,0 +1,49 @@
+"""Tables of the catalog for tests: files written by pyarrow, declared by DDL; and what Spark reads of them."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from shadow import open_index
+
+
+def rows(begin: int, end: int) -> pa.Table:
+    """Some rows, each of which has a `url` of its own but for every tenth."""
+    numbers = range(begin, end)
+    columns = {"url": [f"u{n // 10 * 10 if n % 10 == 1 else n}" for n in numbers], "n": pa.array(numbers, pa.int64())}
+    return pa.table({**columns, "html": [f"<p>{n}</p>" for n in numbers]})
+
+
+COLUMNS = "url string, n bigint, html string"
+
+
+def write(folder: Path, table: pa.Table, name: str = "a.parquet") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / name)
+
+
+def same_rows(spark: SparkSession, table: str, index: str, key: str = "url") -> int:
+    """Every row that Spark reads of the table is found by its key, as Spark has it, and no other; how many they are."""
+    wanted = [plain(row.asDict(recursive=True)) for row in spark.table(table).collect()]
+    keys = sorted({row[key] for row in wanted if row[key] is not None})
+    opened = open_index(index)
+    found = [plain(row) for answer in opened.fetch_many(keys) for row in answer]
+    assert [list(row) for row in found[:1]] == [list(row) for row in wanted[:1]]
+    assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+    assert opened.view.snapshot.rows == len(wanted)
+    return len(wanted)
+
+
+def plain(value: Any) -> Any:
+    """A value in which moments have no zone (those of the tests' session are in UTC), and bytes are bytes."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None)
+    return bytes(value) if isinstance(value, bytearray) else value
