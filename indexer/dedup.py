@@ -12,19 +12,30 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, StringType
 
 from btree.mapping import is_count
-from btree.reader import LookupStats
 from indexer.build import build
-from indexer.keys import column, drop_keys, key_names, map_batches, to_buckets, wanted_keys, with_keys
+from indexer.keys import (
+    column,
+    drop_keys,
+    in_chunks,
+    key_names,
+    map_batches,
+    narrowing,
+    stored_keys,
+    to_buckets,
+    with_keys,
+)
 from indexer.stage import publish_staged, stage
 from indexer.tables import source_types, writes_micros
 from indexer.tasks import open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.errors import SnapshotNotFound
+from shadow.match import MatchStats
 from shadow.partitions import base_of
 from shadow.snapshots import read_snapshot, snapshot_numbers
 from shadow.spec import IndexSpec
@@ -66,7 +77,8 @@ def filter_new(spark: SparkSession, index: str, batch: DataFrame, scope: str = "
     rows = to_buckets(with_keys(batch, opened.spec, "batch", every_key_counts=True), opened.spec)
     # One shuffle serves both: rows with one key are in one task, and a task holds keys of one bucket.
     unknown = _unknown(opened.location, opened.view.snapshot.number, tuple(within))
-    return map_batches(rows.dropDuplicates([*key_names(opened.spec), *within]), unknown, batch.schema)
+    distinct = rows.dropDuplicates([*key_names(opened.spec), *within])
+    return map_batches(distinct.sortWithinPartitions(*key_names(opened.spec)), unknown, batch.schema)
 
 
 def _unknown(
@@ -74,9 +86,11 @@ def _unknown(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def unknown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(location, snapshot)
-        for batch in batches:
-            hits = index.find(wanted_keys(batch, index.spec, within), LookupStats())
-            yield drop_keys(batch.filter(pa.array([not found for found in hits], pa.bool_())))
+        for batch in in_chunks(batches):
+            narrow = narrowing(batch, index.spec, within)  # empty text is Hive's null
+            folders = {name: pc.if_else(pc.equal(text, ""), None, text) for name, text in narrow.items()}
+            held = index.holds(stored_keys(batch, index.spec), folders, MatchStats())
+            yield drop_keys(batch.filter(pc.invert(held)))
 
     return unknown
 

@@ -4,8 +4,7 @@ The sample goes to the index's buckets, sorted by key, and each task looks its k
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +14,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from btree.keys import arrow_type
-from btree.reader import LookupStats
-from indexer.keys import KEY_PREFIX, column, key_names, map_batches, to_buckets, wanted_keys, with_keys
+from indexer.keys import (
+    KEY_PREFIX,
+    column,
+    in_chunks,
+    key_names,
+    map_batches,
+    narrowing,
+    stored_keys,
+    to_buckets,
+    with_keys,
+)
 from indexer.spark_types import spark_type
 from indexer.tables import source_types
 from indexer.tasks import open_in_worker
 from shadow import Index, UsageError, open_index
+from shadow.match import MatchStats
 from shadow.spec import IndexSpec
 from sources import POINTER_COLUMNS
 
@@ -34,17 +43,30 @@ POINTER_FIELDS = [
 ]
 ENTRY_PREFIX = "__gnomon_entry_"  # included and partition columns, until they get their names
 HOWS = ("inner", "left")
+OUTPUT_BYTES = 16 * 1024 * 1024  # of a batch handed to Spark, roughly
 
 
 @dataclass
 class LookupCounters:
     """Sums over the tasks of a join, complete once its result was computed; a retried task counts twice."""
 
-    index_bytes: Accumulator[int]
+    index_bytes: Accumulator[int]  # read, of index files and key filters
+    files_spared: Accumulator[int]  # by their key filter; of the others how each was asked, each time that it was
+    files_by_key: Accumulator[int]
+    files_by_leaf: Accumulator[int]
+    files_read_whole: Accumulator[int]
+
+    def add(self, stats: MatchStats) -> None:
+        """What a task did."""
+        self.index_bytes.add(stats.bytes)
+        self.files_spared.add(stats.files_spared)
+        self.files_by_key.add(stats.files_by_key)
+        self.files_by_leaf.add(stats.files_by_leaf)
+        self.files_read_whole.add(stats.files_read_whole)
 
 
 def lookup_counters(spark: SparkSession) -> LookupCounters:
-    return LookupCounters(spark.sparkContext.accumulator(0))
+    return LookupCounters(*[spark.sparkContext.accumulator(0) for _ in fields(LookupCounters)])
 
 
 def join_with_index(
@@ -152,70 +174,49 @@ def _look_up(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(location, snapshot)
-        for batch in batches:
-            stats = LookupStats()
-            wanted = wanted_keys(batch, index.spec, within)
-            may_match = _may_match(batch, index.spec, within, null_safe)
-            asked = np.flatnonzero(may_match).tolist()
-            hits: list[list[Any]] = [[] for _ in wanted]
-            for i, found in zip(asked, index.find([wanted[i] for i in asked], stats), strict=True):
-                hits[i] = found
-            counters.index_bytes.add(stats.bytes)
-            yield _with_entries(batch, hits, how, columns, index)
+        for batch in in_chunks(batches):
+            stats = MatchStats()
+            asked = np.flatnonzero(_is_held(batch, index.spec))
+            some = batch if len(asked) == batch.num_rows else batch.take(pa.array(asked))
+            keys, narrow = stored_keys(some, index.spec), narrowing(some, index.spec, within)
+            rows, entries = index.match(keys, narrow, stats, null_safe)
+            counters.add(stats)
+            yield from _beside(batch, asked[rows.to_numpy()], _chosen(entries, index.spec, columns), how)
 
     return look_up
 
 
-def _may_match(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str], null_safe: bool) -> npt.NDArray[np.bool_]:
-    """Which rows have a key that an entry may have. One that the index's type cannot hold is null beside its key, and
-    matches nothing."""
-    may = np.ones(batch.num_rows, bool)
+def _is_held(batch: pa.RecordBatch, spec: IndexSpec) -> npt.NDArray[np.bool_]:
+    """Which rows have keys that the types of the index hold; one that they do not is null beside the sample's own."""
+    held = np.ones(batch.num_rows, bool)
     for key, name in zip(spec.keys, key_names(spec), strict=True):
-        valid = batch.column(name).is_valid().to_numpy(zero_copy_only=False)
-        may &= valid if not null_safe else valid | batch.column(key.name).is_null().to_numpy(zero_copy_only=False)
-    for name in within if not null_safe else ():
-        may &= batch.column(name).is_valid().to_numpy(zero_copy_only=False)
-    return may
+        if batch.column(name).null_count > batch.column(key.name).null_count:
+            nulls = [batch.column(one).is_null().to_numpy(zero_copy_only=False) for one in (name, key.name)]
+            held &= ~nulls[0] | nulls[1]
+    return held
 
 
-def _with_entries(
-    batch: pa.RecordBatch, hits: list[list[Any]], how: str, columns: Sequence[str], index: Index
-) -> pa.RecordBatch:
-    """The rows of the sample, each as often as it has hits, beside these."""
-    nothing: list[Any] = [None] if how == "left" else []
-    entries = [hit for found in hits for hit in found or nothing]
-    repeats = [len(found or nothing) for found in hits]
-    rows = batch.take(pa.array(np.repeat(np.arange(len(hits)), repeats)))
-    pointers = [hit and hit.pointer for hit in entries]
-    included = {one.name: i for i, one in enumerate(index.spec.include)}
-    values = []
-    for name in columns:
-        if name in included:
-            kind = arrow_type(index.spec.include[included[name]].type)
-            raw = [hit and hit.included[included[name]] for hit in entries]
-            values.append(_stored_array(raw, kind))
-        else:
-            values.append(
-                pa.array(
-                    [hit and index.view.partition_values[hit.file.partition][name] for hit in entries], pa.string()
-                )
-            )
-    arrays = [
-        *rows.columns,
-        *values,
-        pa.array([p and p.data_filename for p in pointers], pa.string()),
-        pa.array([p and p.data_offset for p in pointers], pa.int64()),
-        pa.array([p and p.data_sub_offset for p in pointers], pa.int32()),
-        pa.array([p and p.data_size for p in pointers], pa.int32()),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, [str(i) for i in range(len(arrays))])
+def _chosen(entries: pa.RecordBatch, spec: IndexSpec, columns: Sequence[str]) -> list[pa.Array]:
+    """These columns of entries, and those of the pointer."""
+    names = [*(one.name for one in spec.include), *spec.partitions]
+    return [*(entries.column(names.index(name)) for name in columns), *entries.columns[len(names) :]]
 
 
-def _stored_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Stored forms as an Arrow column."""
-    if pa.types.is_decimal(kind):
-        unscaled = pa.array(values, pa.decimal128(kind.precision, 0))
-        return pa.Array.from_buffers(kind, len(values), unscaled.buffers())
-    if pa.types.is_temporal(kind):
-        return pa.array(values, pa.int32() if pa.types.is_date(kind) else pa.int64()).view(kind)
-    return pa.array(values, kind)
+def _beside(
+    batch: pa.RecordBatch, rows: npt.NDArray[np.int64], entries: Sequence[pa.Array], how: str
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the sample, each as often as it has entries, beside these; a left join keeps those that have none.
+    Cut where a batch would take more than OUTPUT_BYTES."""
+    counts = np.bincount(rows, minlength=batch.num_rows)
+    repeats = np.maximum(counts, 1) if how == "left" else counts
+    given = np.repeat(np.arange(batch.num_rows), repeats)
+    is_hit = np.repeat(counts > 0, repeats)
+    hits = np.cumsum(is_hit) - 1
+    row_bytes = batch.nbytes // max(batch.num_rows, 1) + sum(one.nbytes for one in entries) // max(len(rows), 1)
+    most = max(1, OUTPUT_BYTES // max(row_bytes, 1))
+    for begin in range(0, len(given), most):
+        cut = slice(begin, begin + most)
+        some = batch.take(pa.array(given[cut]))
+        place = pa.array(hits[cut], mask=~is_hit[cut])
+        arrays = [*some.columns, *(one.take(place) for one in entries)]
+        yield pa.RecordBatch.from_arrays(arrays, [str(i) for i in range(len(arrays))])

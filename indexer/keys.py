@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
 
-from btree.keys import INTEGER_BITS, decimal_type, stored_values
+from btree.keys import INTEGER_BITS, decimal_type, key_array, stored_values
 from indexer.key_udfs import read_by_udf
 from shadow.errors import UsageError
 from shadow.lookup import Wanted
@@ -16,6 +16,7 @@ from shadow.spec import IndexSpec, KeyColumn
 
 KEY_PREFIX = "__gnomon_key_"
 NUMBERS = {*INTEGER_BITS, "float", "double"}
+CHUNK_ROWS, CHUNK_BYTES = 200_000, 32 * 1024 * 1024  # looked up at once by a task, beside one batch of Spark's
 HAS_OFFSET = r"(?i)(z|[+-]\d{1,2}(:?\d{2}){0,2}|utc|gmt)$"
 
 
@@ -119,6 +120,34 @@ def wanted_keys(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = 
     columns = (asked_values(batch.column(name), types.get(of, TEXT), of) for of, name in narrow.items())
     folders = zip(*columns, strict=True)
     return [Wanted(key, tuple(zip(narrow, value, strict=True))) for key, value in zip(stored, folders, strict=True)]
+
+
+def stored_keys(batch: pa.RecordBatch, spec: IndexSpec) -> pa.RecordBatch:
+    """The stored key columns of a batch that `with_keys` gave its keys, in key order and in the types of the index."""
+    names = dict(zip(spec.keys, key_names(spec), strict=True))
+    arrays = [key_array(batch.column(names[key]), key.type, key.name) for key in spec.stored_keys]
+    return pa.RecordBatch.from_arrays(arrays, [names[key] for key in spec.stored_keys])
+
+
+def narrowing(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = ()) -> dict[str, pa.Array]:
+    """The partition values, as text, that narrow the look-up of each row: those of its key and of the columns named."""
+    names = {key.name: name for key, name in zip(spec.keys, key_names(spec), strict=True) if key.partition}
+    names |= {name: name for name in within if name not in names}
+    return {column: batch.column(name).cast(pa.string()) for column, name in names.items()}
+
+
+def in_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of small batches in larger ones: of keys in order, so many touch a part of an index file once."""
+    some: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        some.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield pa.concat_batches(some)
+            some, rows, size = [], 0, 0
+    if some:
+        yield pa.concat_batches(some)
 
 
 def map_batches(
