@@ -3,6 +3,7 @@
 - `fetch`       rows by key: the workloads, their contenders, the command
 - `formats`     rows by key from a file of each format: the command
 - `btree`       one index file: the workloads, what is measured, the command
+- `match`       many keys against one index file: the workloads, the command
 - `page`        figures as Markdown, and their place in docs/benchmarks.md
 
 Of `fetch`:

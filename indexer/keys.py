@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
 
-from btree.keys import INTEGER_BITS, decimal_type, key_array, stored_values
+from btree.keys import INTEGER_BITS, arrow_type, decimal_type, stored_values
 from indexer.key_udfs import read_by_udf
 from shadow.errors import UsageError
 from shadow.lookup import Wanted
@@ -125,7 +125,7 @@ def wanted_keys(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = 
 def stored_keys(batch: pa.RecordBatch, spec: IndexSpec) -> pa.RecordBatch:
     """The stored key columns of a batch that `with_keys` gave its keys, in key order and in the types of the index."""
     names = dict(zip(spec.keys, key_names(spec), strict=True))
-    arrays = [key_array(batch.column(names[key]), key.type, key.name) for key in spec.stored_keys]
+    arrays = [batch.column(names[key]).cast(arrow_type(key.type)) for key in spec.stored_keys]
     return pa.RecordBatch.from_arrays(arrays, [names[key] for key in spec.stored_keys])
 
 

@@ -1,14 +1,30 @@
 """What Spark's Python workers share between the tasks they run: an open index, at one snapshot."""
 
+import logging
+import os
+import sys
 from functools import lru_cache
 
 from shadow import Index, open_index
 
 WORKER_CACHE_BYTES = 64 * 1024 * 1024
 OPEN_INDEXES = 4
+LOGGER, LOG_LEVEL = "gnomon", "GNOMON_LOG"
 
 
 @lru_cache(OPEN_INDEXES)
 def open_in_worker(location: str, snapshot: int) -> Index:
     """The index at the snapshot the driver chose; opened once in each worker process, after its fork."""
+    _log()
     return open_index(location, snapshot, WORKER_CACHE_BYTES)
+
+
+def _log() -> None:
+    """Write what tasks log to stderr, which is the executor's log, if GNOMON_LOG names a level."""
+    level = os.environ.get(LOG_LEVEL, "").upper()
+    logger = logging.getLogger(LOGGER)
+    if level in logging.getLevelNamesMapping() and not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(level)

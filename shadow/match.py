@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from btree import BTreeReader, DamagedIndexFile
 from btree.batch import Found
+from btree.blocks import LONGEST_GUESS_BYTES
 from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from btree.keys import Stored, arrow_type
 from btree.reader import LookupStats
@@ -30,10 +31,11 @@ from sources import POINTER_COLUMNS
 
 LOG = logging.getLogger("gnomon.match")
 FILE_NAME = POINTER_COLUMNS[0]
-# CPU microseconds, measured by `python -m bench.match --costs`. Key by key: a key, and a record of its leaf. Leaf by
-# leaf: a record above the leaves, when they are read for the first time; a leaf, and a record in it; a key.
-EACH_US, EACH_RECORD_US = 20.0, 0.7
-FENCE_US, LEAF_US, RECORD_US, KEY_US = 1.0, 20.0, 0.25, 0.3
+# CPU microseconds, measured in files of 2 and 10 million entries. Key by key: a key, and a record of its leaf. Leaf by
+# leaf: a record above the leaves, when they are read for the first time; a leaf, and a record in it; a key; and a byte
+# of the long ranges that are read, which reach over gaps of up to LONGEST_GUESS_BYTES.
+EACH_US, EACH_RECORD_US = 20.0, 1.0
+FENCE_US, LEAF_US, RECORD_US, KEY_US, BYTE_US = 1.0, 20.0, 0.2, 0.3, 0.0004
 WHOLE = 0.9  # of the leaves: who reads so many reads the file whole
 
 Ints = npt.NDArray[np.int64]
@@ -292,9 +294,9 @@ def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float
     leaves = max(fences, 1.0)
     touched = leaves * -math.expm1(-keys / leaves)
     records = entry.entries / leaves
-    by_leaf = (
-        (0 if tree.knows_fences else fences * FENCE_US) + touched * (LEAF_US + records * RECORD_US) + keys * KEY_US
-    )
+    by_leaf = touched * (LEAF_US + records * RECORD_US) + keys * KEY_US
+    by_leaf += 0 if tree.knows_fences else fences * FENCE_US
+    by_leaf += min(touched * LONGEST_GUESS_BYTES, entry.size) * BYTE_US
     return keys * EACH_US + touched * records * EACH_RECORD_US, by_leaf
 
 

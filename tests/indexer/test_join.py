@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 import shadow
 from indexer import build, join_with_index
+from indexer.join import lookup_counters
 from sources import POINTER_COLUMNS
 
 pytestmark = pytest.mark.spark
@@ -23,7 +24,7 @@ def crawl(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
         F.when(F.col("id") % 7 == 0, None).otherwise(F.col("id") % 5).alias("code"),
         F.when(F.col("id") % 11 == 0, None).otherwise(F.col("id") / 4).alias("score"),
         F.timestamp_seconds(F.col("id")).alias("ts"),
-        F.concat(F.lit("2026-01-0"), F.col("id") % 3 + 1).alias("dt"),
+        F.when(F.col("id") % 10 != 0, F.concat(F.lit("2026-01-0"), F.col("id") % 3 + 1)).alias("dt"),
     )
     for i, part in enumerate(rows.randomSplit([0.4, 0.3, 0.3], 5)):
         part.repartition(2).write.mode("append").partitionBy("dt").parquet(f"{root}/source")
@@ -117,6 +118,49 @@ def test_a_composite_key_with_a_partition_column_equals_a_plain_join(
     assert joined.columns == [*sample.columns, *POINTER_COLUMNS]
     expected = compared(sample, source_of(spark, crawl), ["url", "dt", "code"], how, null_safe, [])
     assert same(joined.drop(*POINTER_COLUMNS), expected)
+
+
+def test_every_key_type_equals_a_plain_join(spark: SparkSession, tmp_path: Path) -> None:
+    """One index of each type; the sample holds values that are there, twice, and others, and null."""
+    number = F.col("id") % 40 - 20
+    keys = {
+        "string": F.concat(F.lit("é"), number),
+        "boolean": number % 2 == 0,
+        "tinyint": number.cast("tinyint"),
+        "smallint": number.cast("smallint"),
+        "int": number.cast("int"),
+        "bigint": number * 10**15,
+        "float": F.when(number == 3, F.lit("NaN")).otherwise(number / 4).cast("float"),
+        "double": F.when(number == 3, F.lit("NaN"))
+        .when(number == 0, F.lit("-0.0"))
+        .otherwise(number / 4)
+        .cast("double"),
+        "date": F.date_add(F.lit("2026-01-01").cast("date"), number.cast("int")),
+        "timestamp": F.timestamp_micros(number * 10**15 + 1),
+        "timestamp_ntz": F.to_timestamp_ntz(F.concat(F.lit("2026-01-01 00:00:"), (number + 20).cast("int"))),
+        "binary": F.encode(F.concat(F.lit("é"), number), "UTF-8"),
+        "short_decimal": (number / 8).cast("decimal(9,3)"),
+        "long_decimal": (number * 10**15).cast("decimal(38,10)") * 10**6,
+    }
+    columns = [F.when(F.col("id") % 9 != 0, key).alias(name) for name, key in keys.items()]
+    spark.range(120).select("id", *columns).coalesce(1).write.parquet(f"{tmp_path}/source")
+    source = spark.read.parquet(f"{tmp_path}/source")
+    for name in keys:
+        build(spark, f"{tmp_path}/source", f"{tmp_path}/{name}", [name], ["id"], buckets=2)
+        sample = source.select(name).limit(50).union(spark.range(200, 210).select(keys[name]))
+        joined = join_with_index(spark, f"{tmp_path}/{name}", sample, "left", null_safe=True)
+        expected = compared(sample, source, [name], "left", True, ["id"])
+        assert same(joined.select(name, "id"), expected), name
+        assert joined.count() > 60, name
+
+
+def test_how_index_files_were_asked_is_counted(spark: SparkSession, crawl: Path) -> None:
+    counters = lookup_counters(spark)
+    sample = source_of(spark, crawl).select("url").distinct()
+    assert join_with_index(spark, f"{crawl}/index", sample, counters=counters).count() > 1000
+    ways = (counters.files_by_key, counters.files_by_leaf, counters.files_read_whole)
+    assert sum(way.value for way in ways) > 0
+    assert counters.index_bytes.value > 0
 
 
 def test_pointers_lead_to_the_rows(spark: SparkSession, crawl: Path) -> None:

@@ -1,0 +1,30 @@
+"""What tasks say of their work."""
+
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from indexer.tasks import LOG_LEVEL, LOGGER, open_in_worker
+from shadow.match import MatchStats
+from tests.shadow.make_index import index_source, write_source
+
+
+@pytest.mark.parametrize("level", ["INFO", "", "nonsense"])
+def test_how_an_index_file_was_asked_goes_to_stderr_if_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], level: str
+) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [1, 2, 3]})})
+    snapshot = index_source(tmp_path / "source", tmp_path / "index", ["k"], 1)
+    monkeypatch.setenv(LOG_LEVEL, level)
+    logger = logging.getLogger(LOGGER)
+    try:
+        index = open_in_worker(str(tmp_path / "index"), snapshot.number)
+        index.match(pa.record_batch({"k": [2]}), {}, MatchStats())
+    finally:
+        for handler in list(logger.handlers):
+            logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    said = capsys.readouterr().err
+    assert ("INFO gnomon.match" in said and "for 1 keys; 3 entries" in said) == (level == "INFO")
