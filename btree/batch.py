@@ -59,20 +59,28 @@ class Batch:
         self._types = {column.name: column.type for column in file.schema.entry.columns}
         self._key_names = [column.name for column in file.schema.entry.keys]
 
-    def run(self) -> Found:
-        """What the file holds of the keys. DamagedIndexFile, or Irregular where it is to be walked node by node."""
+    def pieces(self) -> Iterator[Found]:
+        """What the file holds of the keys, in file order, leaves by the thousand. DamagedIndexFile, or Irregular where
+        it is to be walked node by node."""
         before, upto = places(self._fences.keys, self._sought.columns)
         leaves = self._leaves(before, upto)
         at = np.flatnonzero(upto > before)
-        fences = [self._fences.entries.column(name).take(pa.array(at)) for name in self._columns]
-        hits = [_Hits(before[at], 2 * at, fences)]
-        hits += [self._match(chunk, parts) for chunk, parts in self._chunks(leaves)]
-        keys = np.concatenate([some.keys for some in hits])
+        columns = [self._fences.entries.column(name).take(pa.array(at)) for name in self._columns]
+        fences, done = _Hits(before[at], 2 * at, columns), 0
+        for chunk, parts in self._chunks(leaves):
+            hits = self._match(chunk, parts)
+            until = int(np.searchsorted(fences.at, 2 * self._fences.below[chunk.which[-1]] + 1))
+            yield self._piece([_some(fences, done, until), hits], len(chunk.which))
+            done = until
+        if done < len(at):
+            yield self._piece([_some(fences, done, len(at))], 0)
+
+    def _piece(self, hits: Sequence[_Hits], leaves_read: int) -> Found:
+        """Hits in file order."""
         turn = np.argsort(np.concatenate([some.at for some in hits]), kind="stable")
-        columns = [
-            pa.concat_arrays(some).take(pa.array(turn)) for some in zip(*(some.columns for some in hits), strict=True)
-        ]
-        return Found(keys[turn], columns, len(self._fences.leaves), len(leaves.which))
+        keys = np.concatenate([some.keys for some in hits])[turn]
+        columns = [pa.concat_arrays(some).take(pa.array(turn)) for some in zip(*(h.columns for h in hits), strict=True)]
+        return Found(keys, columns, len(self._fences.leaves), leaves_read)
 
     def _leaves(self, before: Ints, upto: Ints) -> _Leaves:
         """A leaf holds keys from the fence before it on, which may begin a run of equal keys, up to the one behind it,
@@ -142,6 +150,12 @@ class Batch:
         equal, greater = compare(_rows(keys, rows), _rows(self._fences.keys, fences))
         before: Bools = greater if self._file.has_whole_runs else greater | equal
         return before
+
+
+def _some(hits: _Hits, begin: int, end: int) -> _Hits:
+    return _Hits(
+        hits.keys[begin:end], hits.at[begin:end], [column.slice(begin, end - begin) for column in hits.columns]
+    )
 
 
 def _rows(columns: Sequence[pa.Array], rows: Ints) -> list[pa.Array]:

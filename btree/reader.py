@@ -107,18 +107,26 @@ class BTreeReader:
         answers = iter(found)
         return [any(list(islice(answers, len(some)))) for some in probes]
 
-    def match(self, sought: Keys, columns: Sequence[str], stats: LookupStats | None = None) -> Found:
+    def match(self, sought: Keys, columns: Sequence[str], stats: LookupStats | None = None) -> Iterator[Found]:
         """The entries of many keys, as these of their value columns; without columns it only says which keys are there
-        (each at least once). Leaves are read in long ranges and decoded together; the answers are `get_many`'s."""
+        (each at least once). Leaves are read in long ranges and decoded together, thousands for each piece of the
+        answer; together the pieces are what `get_many` gives, in file order."""
         stats = stats if stats is not None else LookupStats()
         if self.is_empty or not len(sought):
-            return self.match_each(sought, columns, stats)
+            return
         try:
             if self._fences is None:
                 self._fences = fences_of(self._file, stats)
-            return Batch(self._file, self._fences, sought, columns, stats).run()
+            pieces = Batch(self._file, self._fences, sought, columns, stats).pieces()
+            if self.entries is None:  # only a file of others may turn out to be irregular by its leaves
+                pieces = iter(list(pieces))
         except Irregular:
-            return self.match_each(sought, columns, stats)
+            yield self.match_each(sought, columns, stats)
+            return
+        try:
+            yield from pieces
+        except Irregular:
+            raise DamagedIndexFile("a leaf with links, at a depth where others have none", self.path, 0) from None
 
     def match_each(self, sought: Keys, columns: Sequence[str], stats: LookupStats | None = None) -> Found:
         """The same, key by key: fewer microseconds for a few keys, and for any tree."""

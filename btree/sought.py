@@ -4,7 +4,7 @@ The *comparable* form of a key column is one of int64 (numbers, days, moments, b
 that they order as integers do), binary (text and bytes) or decimal128. Nulls come first and equal each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -89,25 +89,32 @@ class Sought:
             equal, _ = adjacent(columns)
         is_new = np.ones(rows, bool)  # not the key of the row before
         is_new[1:] = ~equal
-        self._key_of: Ints = np.empty(rows, np.int64)  # the key of each row
-        self._key_of[order] = np.cumsum(is_new) - 1
+        self._order = order
+        self._firsts = np.append(np.flatnonzero(is_new), rows)  # the first row of each key, in that order
         if not is_new.all():
             columns = [column.filter(pa.array(is_new)) for column in columns]
         self.keys = Keys(given, types, order[is_new], columns)
 
     def by_row(self, values: Bools) -> Bools:
         """Of values of the keys, that of each row's key."""
-        return values[self._key_of]
+        out = np.empty(len(self._order), bool)
+        out[self._order] = np.repeat(values, np.diff(self._firsts))
+        return out
 
-    def spread(self, found: Ints) -> tuple[Ints, Ints]:
-        """From hits of the keys to hits of the rows: for each row in turn each hit of its key, in their order, as (row,
-        place among the hits). `found` is the key of each hit."""
-        counts = np.bincount(found, minlength=len(self.keys))
-        turn = np.argsort(found, kind="stable")
-        repeats = counts[self._key_of]
-        rows = np.repeat(np.arange(len(repeats)), repeats)
-        begins = (np.cumsum(counts) - counts)[self._key_of] - (np.cumsum(repeats) - repeats)
-        return rows, turn[np.repeat(begins, repeats) + np.arange(len(rows))]
+    def spread(self, found: Ints, most: int | None = None) -> Iterator[tuple[Ints, Ints]]:
+        """From hits of the keys to hits of the rows: each hit, in order, for each row that has its key, as (row, place
+        among the hits); about `most` at a time, by default all. `found` is the key of each hit."""
+        counts = (self._firsts[found + 1] - self._firsts[found]).astype(np.int64)
+        ends = np.cumsum(counts)
+        begin = 0
+        while begin < len(found):
+            before = int(ends[begin - 1]) if begin else 0
+            end = len(found) if most is None else max(begin + 1, int(np.searchsorted(ends, before + most, "right")))
+            some = counts[begin:end]
+            place = np.repeat(np.arange(begin, end), some)
+            nth = np.arange(len(place)) - np.repeat(ends[begin:end] - some - before, some)
+            yield self._order[self._firsts[found[place]] + nth], place
+            begin = end
 
 
 def _sorted(columns: Sequence[pa.Array]) -> Ints:

@@ -30,7 +30,7 @@ from indexer.tables import source_types
 from indexer.tasks import open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.match import MatchStats
-from shadow.spec import IndexSpec
+from shadow.spec import POINTER_TYPES, IndexSpec
 from sources import POINTER_COLUMNS
 
 OURS = "__gnomon_"  # what the columns begin with that a join adds on its way
@@ -43,7 +43,7 @@ POINTER_FIELDS = [
 ]
 ENTRY_PREFIX = "__gnomon_entry_"  # included and partition columns, until they get their names
 HOWS = ("inner", "left")
-OUTPUT_BYTES = 16 * 1024 * 1024  # of a batch handed to Spark, roughly
+OUTPUT_BYTES, ENTRY_BYTES = 16 * 1024 * 1024, 200  # of a batch handed to Spark, and of an entry, roughly
 
 
 @dataclass
@@ -174,14 +174,21 @@ def _look_up(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(location, snapshot)
+        types = {one.name: one.type for one in index.spec.include}
+        kinds = [arrow_type(name) for name in (*(types.get(name, "string") for name in columns), *POINTER_TYPES)]
         for batch in in_chunks(batches):
             stats = MatchStats()
             asked = np.flatnonzero(_is_held(batch, index.spec))
             some = batch if len(asked) == batch.num_rows else batch.take(pa.array(asked))
             keys, narrow = stored_keys(some, index.spec), narrowing(some, index.spec, within)
-            rows, entries = index.match(keys, narrow, stats, null_safe)
+            is_left = np.full(batch.num_rows, how == "left")  # whether a row has no entry, and is kept
+            for rows, entries in index.match_pieces(keys, narrow, stats, null_safe):
+                given, chosen = asked[rows.to_numpy()], _chosen(entries, index.spec, columns)
+                is_left[given] = False
+                yield from _beside(batch, given, chosen)
             counters.add(stats)
-            yield from _beside(batch, asked[rows.to_numpy()], _chosen(entries, index.spec, columns), how)
+            alone = np.flatnonzero(is_left)
+            yield from _beside(batch, alone, [pa.nulls(len(alone), kind) for kind in kinds])
 
     return look_up
 
@@ -203,20 +210,13 @@ def _chosen(entries: pa.RecordBatch, spec: IndexSpec, columns: Sequence[str]) ->
 
 
 def _beside(
-    batch: pa.RecordBatch, rows: npt.NDArray[np.int64], entries: Sequence[pa.Array], how: str
+    batch: pa.RecordBatch, rows: npt.NDArray[np.int64], entries: Sequence[pa.Array]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the sample, each as often as it has entries, beside these; a left join keeps those that have none.
-    Cut where a batch would take more than OUTPUT_BYTES."""
-    counts = np.bincount(rows, minlength=batch.num_rows)
-    repeats = np.maximum(counts, 1) if how == "left" else counts
-    given = np.repeat(np.arange(batch.num_rows), repeats)
-    is_hit = np.repeat(counts > 0, repeats)
-    hits = np.cumsum(is_hit) - 1
-    row_bytes = batch.nbytes // max(batch.num_rows, 1) + sum(one.nbytes for one in entries) // max(len(rows), 1)
-    most = max(1, OUTPUT_BYTES // max(row_bytes, 1))
-    for begin in range(0, len(given), most):
-        cut = slice(begin, begin + most)
-        some = batch.take(pa.array(given[cut]))
-        place = pa.array(hits[cut], mask=~is_hit[cut])
-        arrays = [*some.columns, *(one.take(place) for one in entries)]
+    """These rows of the sample, each beside its entry. Cut where a batch would take more than
+    OUTPUT_BYTES."""
+    row_bytes = batch.nbytes // max(batch.num_rows, 1) + ENTRY_BYTES
+    most = max(1, OUTPUT_BYTES // row_bytes)
+    for begin in range(0, len(rows), most):
+        some = batch.take(pa.array(rows[begin : begin + most]))
+        arrays = [*some.columns, *(one.slice(begin, most) for one in entries)]
         yield pa.RecordBatch.from_arrays(arrays, [str(i) for i in range(len(arrays))])

@@ -237,6 +237,16 @@ class Index:
         else nothing."""
         return Matcher(self._lookup, self._state.view, stats).match(keys.columns, within, null_safe)
 
+    def match_pieces(
+        self,
+        keys: pa.RecordBatch,
+        within: Mapping[str, pa.Array],
+        stats: MatchStats,
+        null_safe: bool = False,
+    ) -> Iterator[Matches]:
+        """The same, some entries at a time, in the order of the index files: for keys that have any number of them."""
+        return Matcher(self._lookup, self._state.view, stats).pieces(keys.columns, within, null_safe)
+
     def holds(self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats) -> pa.BooleanArray:
         """Whether each of many keys has an entry; nulls equal nulls. No values are read."""
         return pa.array(Matcher(self._lookup, self._state.view, stats).holds(keys.columns, within))

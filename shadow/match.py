@@ -36,6 +36,7 @@ FILE_NAME = POINTER_COLUMNS[0]
 # of the long ranges that are read, which reach over gaps of up to LONGEST_GUESS_BYTES.
 EACH_US, EACH_RECORD_US = 20.0, 1.0
 FENCE_US, LEAF_US, RECORD_US, KEY_US, BYTE_US = 1.0, 20.0, 0.2, 0.3, 0.0004
+MOST_HITS = 100_000  # handed on at once
 WHOLE = 0.9  # of the leaves: who reads so many reads the file whole
 
 Ints = npt.NDArray[np.int64]
@@ -94,27 +95,28 @@ class Matcher:
         self._stats = stats
 
     def match(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], null_safe: bool) -> Matches:
-        """The entries of each row's key. A null matches nulls if `null_safe`, else nothing."""
+        """The entries of each row's key, all of them at once, in the order of `find`."""
+        found = list(self.pieces(keys, within, null_safe))
+        rows = np.concatenate([np.empty(0, np.int64), *(some.rows.to_numpy() for some in found)])
+        entries = pa.concat_batches([_empty(self._schema), *(some.entries for some in found)])
+        names = entries.column(len(self._spec.include) + len(self._spec.partitions))
+        order = self._partitions_of(names) if self._spec.flat else np.zeros(len(rows), np.int64)
+        turn = np.lexsort((order, rows))
+        return Matches(pa.array(rows[turn]), entries.take(pa.array(turn)))
+
+    def pieces(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], null_safe: bool) -> Iterator[Matches]:
+        """The entries of each row's key, some at a time, in the order of the index files. A null matches nulls if
+        `null_safe`, else nothing."""
         asked = np.ones(len(keys[0]), bool)
         for array in () if null_safe else (*keys, *within.values()):
             asked &= array.is_valid().to_numpy(zero_copy_only=False)
-        schema = self._schema()
         columns = [*(self._spec.file_names[column.name] for column in self._spec.include), *POINTER_COLUMNS]
-        rows, entries = [np.empty(0, np.int64)], [_empty(schema)]
         for group in self._groups(keys, within, asked):
             wanted = self._wanted(keys, group)
-            hits, ranks, batches = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [_empty(schema)]
             for segment, entry, found in self._found(wanted, group, columns):
                 partition, kept = self._live(found, columns.index(FILE_NAME), segment, entry, group)
-                hits.append(found.keys[kept])
-                ranks.append(partition[kept])
-                batches.append(self._batch(found, partition, kept, schema))
-            turn = np.argsort(np.concatenate(ranks), kind="stable")
-            row, place = wanted.sought.spread(np.concatenate(hits)[turn])
-            rows.append(group.rows[row])
-            entries.append(pa.concat_batches(batches).take(pa.array(turn[place])))
-        turn = np.argsort(np.concatenate(rows), kind="stable")
-        return Matches(pa.array(np.concatenate(rows)[turn]), pa.concat_batches(entries).take(pa.array(turn)))
+                for row, place in wanted.sought.spread(found.keys[kept], MOST_HITS):
+                    yield Matches(pa.array(group.rows[row]), self._batch(found, partition, kept[place]))
 
     def holds(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array]) -> Bools:
         """Whether each row's key is there; nulls equal nulls. No more of the entries is decoded than that takes."""
@@ -198,10 +200,8 @@ class Matcher:
             if not len(which):
                 continue
             names = columns if there is None or not segment.dead else [FILE_NAME]
-            found = self._ask(segment, entry, wanted.keys.some(which), names)
-            if not len(found.keys):
-                self._lookup.asked_in_vain(entry)
-            yield segment, entry, found._replace(keys=which[found.keys])
+            for found in self._ask(segment, entry, wanted.keys.some(which), names):
+                yield segment, entry, found._replace(keys=which[found.keys])
 
     def _likely(self, wanted: _Wanted, which: Ints, entry: IndexFileEntry, spread: bool) -> Ints:
         """Of some keys those that an index file may hold."""
@@ -213,26 +213,33 @@ class Matcher:
         LOG.info("%s: its key filter leaves %d of %d keys", entry.path, len(likely), len(which))
         return likely
 
-    def _ask(self, segment: Segment, entry: IndexFileEntry, keys: Keys, columns: Sequence[str]) -> Found:
+    def _ask(self, segment: Segment, entry: IndexFileEntry, keys: Keys, columns: Sequence[str]) -> Iterator[Found]:
         """Ask an index file in the way that costs less."""
         stats = self._stats
         with self._lookup.tree(self._spec, segment, entry, stats) as tree:
             each, by_leaf = costs_us(tree, entry, len(keys))
-            begin = stats.bytes
+            begin, hits = stats.bytes, 0
             if each < by_leaf:
                 stats.files_by_key += 1
-                found, way = tree.match_each(keys, columns, stats), "key by key"
+                way, pieces = "key by key", iter([tree.match_each(keys, columns, stats)])
             else:
-                found = tree.match(keys, columns, stats)
-                is_whole = found.leaves_read >= WHOLE * found.leaves
+                way, pieces = "", tree.match(keys, columns, stats)
+            leaves = leaves_read = 0
+            for found in pieces:
+                hits += len(found.keys)
+                leaves, leaves_read = found.leaves, leaves_read + found.leaves_read
+                yield found
+            if not way:
+                is_whole = leaves_read >= WHOLE * leaves
                 stats.files_read_whole += is_whole
                 stats.files_by_leaf += not is_whole
-                way = "read whole" if is_whole else f"{found.leaves_read} of {found.leaves} leaves"
+                way = "read whole" if is_whole else f"{leaves_read} of {leaves} leaves"
+        if not hits:
+            self._lookup.asked_in_vain(entry)
         LOG.info(
             "%s: %s, for %d keys; %d entries, %d bytes, read %d; expected: key by key %.0f us, leaf by leaf %.0f us",
             *(entry.path, way, len(keys), entry.entries, entry.size, stats.bytes - begin, each, by_leaf),
         )
-        return found
 
     # -- entries -----------------------------------------------------------------------------------------------------
 
@@ -274,18 +281,27 @@ class Matcher:
     def _partition_types(self) -> dict[str, str]:
         return {name: self._spec.partition_types.get(name, TEXT) for name in self._spec.partitions}
 
+    def _partitions_of(self, names: pa.Array) -> Ints:
+        """The place among the view's partitions of each source file, of which all count."""
+        files = names.dictionary_encode()
+        order = [self._order[self._view.covered[name].partition] for name in files.dictionary.to_pylist()]
+        places: Ints = np.array(order, np.int64)[files.indices.to_numpy()]
+        return places
+
+    @cached_property
     def _schema(self) -> pa.Schema:
         included = [pa.field(column.name, arrow_type(column.type)) for column in self._spec.include]
         folders = [pa.field(name, arrow_type(kind)) for name, kind in self._partition_types.items()]
         pointers = self._spec.entry_schema.columns[-len(POINTER_COLUMNS) :]
         return pa.schema([*included, *folders, *(pa.field(one.name, arrow_type(one.type)) for one in pointers)])
 
-    def _batch(self, found: Found, partition: Ints, kept: Ints, schema: pa.Schema) -> pa.RecordBatch:
+    def _batch(self, found: Found, partition: Ints, kept: Ints) -> pa.RecordBatch:
         """The entries that count, with the values of their partitions."""
         columns, some = [_taken(column, pa.array(kept)) for column in found.columns], pa.array(partition[kept])
         included = len(self._spec.include)
         arrays = [*columns[:included], *(value.take(some) for value in self._folders), *columns[included:]]
-        return pa.RecordBatch.from_arrays([a.cast(f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema)
+        cast = [array.cast(field.type) for array, field in zip(arrays, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(cast, schema=self._schema)
 
 
 def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """A batch of keys finds what `get_many` finds of each, and proves what it touches as that does."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from btree import BTreeReader, Column, DamagedIndexFile, EntrySchema
 from btree import batch as batch_module
+from btree.batch import Found
 from btree.blocks import LookupStats
 from btree.dione import DioneWriter
 from btree.keys import Key, arrow_type, order_key, stored_values
@@ -27,21 +28,37 @@ def sought(keys: Sequence[Key], types: Sequence[str]) -> Sought:
     return Sought([arrow_column([key[i] for key in keys], name) for i, name in enumerate(types)], types)
 
 
+def joined(pieces: Iterable[Found]) -> Found:
+    """The pieces of an answer as one."""
+    some = list(pieces)
+    columns = [pa.concat_arrays(arrays) for arrays in zip(*(one.columns for one in some), strict=True)]
+    keys = np.concatenate([np.empty(0, np.int64), *(one.keys for one in some)])
+    return Found(keys, columns, max((one.leaves for one in some), default=0), sum(one.leaves_read for one in some))
+
+
 def matched(tree: BTreeReader, keys: Sequence[Key], walk: bool = False) -> list[list[Key]]:
     """What a batch look-up gives for each key, in stored form, and that the one without values agrees."""
     types, values = tree.schema.key_types, tree.schema.values
     wanted = sought(keys, types)
-    ask = tree.match_each if walk else tree.match
-    found = ask(wanted.keys, [column.name for column in values])
+
+    def ask(columns: Sequence[str]) -> Found:
+        return tree.match_each(wanted.keys, columns) if walk else joined(tree.match(wanted.keys, columns))
+
+    found = ask([column.name for column in values])
+    assert (np.diff(found.keys) >= 0).all()
+    if not len(found.keys):
+        return [[] for _ in keys]
     assert [column.type for column in found.columns] == [arrow_type(column.type) for column in values]
-    rows, places = wanted.spread(found.keys)
-    assert (np.diff(rows) >= 0).all()
+    (one,) = wanted.spread(found.keys)
+    some = list(wanted.spread(found.keys, most=3))
+    rows, places = (np.concatenate(parts) for parts in zip(*some, strict=True))
+    assert [part.tolist() for part in one] == [rows.tolist(), places.tolist()]
     entries = list(zip(*(stored_values(c, v.type) for c, v in zip(found.columns, values, strict=True)), strict=True))
     answers: list[list[Key]] = [[] for _ in keys]
     for row, place in zip(rows.tolist(), places.tolist(), strict=True):
         answers[row].append(entries[place])
     there = np.zeros(len(wanted.keys), bool)
-    there[ask(wanted.keys, []).keys] = True
+    there[ask([]).keys] = True
     assert wanted.by_row(there).tolist() == [bool(answer) for answer in answers]
     return answers
 
@@ -93,8 +110,8 @@ def test_both_zeros_and_all_nans_are_one_key_each() -> None:
     keys = pa.array([-0.0, 0.0, other_nan, float("nan"), None])
     wanted = Sought([keys], ["double"])
     assert len(wanted.keys) == 3
-    found = tree.match(wanted.keys, ["row"])
-    rows, places = wanted.spread(found.keys)
+    found = joined(tree.match(wanted.keys, ["row"]))
+    ((rows, places),) = wanted.spread(found.keys)
     assert list(zip(rows.tolist(), found.columns[0].take(pa.array(places)).to_pylist(), strict=True)) == [
         (0, 1), (1, 1), (2, 2), (3, 2),
     ]  # fmt: skip
@@ -105,16 +122,16 @@ def test_only_leaves_that_may_hold_a_key_are_read_each_once_in_long_ranges() -> 
     file = Bytes(write(URL_SCHEMA, entries, node_bytes=1000))
     tree = BTreeReader(file, head_bytes=len(file.data) // 10)
     few = [key for key, _ in entries[5000:5400:7]]
-    tree.match(sought(few[:1], ["string"]).keys, ["row"])  # the levels above are kept
+    list(tree.match(sought(few[:1], ["string"]).keys, ["row"]))  # the levels above are kept
     stats = LookupStats()
     with without_walk():
-        found = tree.match(sought(few, ["string"]).keys, ["row"], stats)
+        found = joined(tree.match(sought(few, ["string"]).keys, ["row"], stats))
     assert found.columns[0].to_pylist() == list(range(5000, 5400, 7))
     assert stats.nodes == found.leaves_read < found.leaves / 20
     assert stats.reads == 1
     assert stats.bytes < len(file.data) / 10
     stats = LookupStats()
-    found = tree.match(sought([key for key, _ in entries], ["string"]).keys, [], stats)
+    found = joined(tree.match(sought([key for key, _ in entries], ["string"]).keys, [], stats))
     assert (found.leaves_read, len(set(found.keys.tolist()))) == (found.leaves, 20_000)
     assert stats.bytes <= 1.2 * len(file.data)
 
@@ -123,8 +140,8 @@ def test_without_values_a_key_above_the_leaves_costs_no_leaf() -> None:
     tree = opened(write(URL_SCHEMA, url_entries(2000), node_bytes=1000))
     (key, _), *_ = tree.sample(1)
     stats = LookupStats()
-    tree.match(sought([key], ["string"]).keys, [], stats)
-    found = tree.match(sought([key], ["string"]).keys, [], stats)
+    list(tree.match(sought([key], ["string"]).keys, [], stats))
+    found = joined(tree.match(sought([key], ["string"]).keys, [], stats))
     assert (found.keys.tolist(), found.leaves_read) == ([0], 0)
 
 
@@ -143,7 +160,7 @@ def test_trees_in_javas_order_and_with_nulls_last_give_the_same_answers() -> Non
 
 def test_a_tree_as_deep_as_it_is_long_is_answered() -> None:
     tree = opened(_chain())
-    assert len(tree.match(sought([("a",)], ["string"]).keys, ["row"]).keys) == tree.check()
+    assert len(joined(tree.match(sought([("a",)], ["string"]).keys, ["row"])).keys) == tree.check()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

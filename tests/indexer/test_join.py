@@ -7,9 +7,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import shadow
-from indexer import build, join_with_index
+from indexer import join_with_index
 from indexer.join import lookup_counters
 from sources import POINTER_COLUMNS
+from tests.shadow.make_index import index_source
 
 pytestmark = pytest.mark.spark
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def crawl(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A source with duplicate keys within a file, across files and across partitions, null keys; an index of it in
-    partition folders, and a flat one, both of two segments of which the first has dead files."""
+    partition folders, a flat one, and one by a composite key, of several segments with dead files."""
     root = tmp_path_factory.mktemp("crawl")
     rows = spark.range(3000).select(
         F.when(F.col("id") % 97 == 0, None).otherwise(F.concat(F.lit("https://é/"), F.col("id") % 1700)).alias("url"),
@@ -32,10 +33,8 @@ def crawl(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
             for file in sorted((root / "source/dt=2026-01-02").glob("*.parquet"))[:2]:
                 file.unlink()
         for name, flat in (("index", False), ("flat", True)):
-            build(spark, f"{root}/source", f"{root}/{name}", ["url"], ["score", "ts"], buckets=3, flat=flat)
-        if i == 0:
-            build(spark, f"{root}/source", f"{root}/pair", ["url", "dt", "code"], buckets=2)
-    build(spark, f"{root}/source", f"{root}/pair", ["url", "dt", "code"], buckets=2)
+            index_source(root / "source", root / name, ["url"], 3, ["score", "ts"], flat)
+        index_source(root / "source", root / "pair", ["url", "dt", "code"], 2)
     return root
 
 
@@ -146,7 +145,7 @@ def test_every_key_type_equals_a_plain_join(spark: SparkSession, tmp_path: Path)
     spark.range(120).select("id", *columns).coalesce(1).write.parquet(f"{tmp_path}/source")
     source = spark.read.parquet(f"{tmp_path}/source")
     for name in keys:
-        build(spark, f"{tmp_path}/source", f"{tmp_path}/{name}", [name], ["id"], buckets=2)
+        index_source(tmp_path / "source", tmp_path / name, [name], 2, ["id"])
         sample = source.select(name).limit(50).union(spark.range(200, 210).select(keys[name]))
         joined = join_with_index(spark, f"{tmp_path}/{name}", sample, "left", null_safe=True)
         expected = compared(sample, source, [name], "left", True, ["id"])
@@ -188,7 +187,7 @@ def test_no_exchange_stands_above_the_look_up(spark: SparkSession, crawl: Path) 
 
 def test_a_key_that_the_type_of_the_index_cannot_hold_matches_no_null(spark: SparkSession, tmp_path: Path) -> None:
     spark.createDataFrame([(1,), (None,)], "k int").coalesce(1).write.parquet(str(tmp_path / "source"))
-    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])
+    index_source(tmp_path / "source", tmp_path / "index", ["k"])
     sample = spark.createDataFrame([(1,), (None,), (1 << 40,)], "k bigint")
     joined = join_with_index(spark, str(tmp_path / "index"), sample, null_safe=True)
     assert sorted((row.k for row in joined.collect()), key=str) == [1, None]
