@@ -343,19 +343,6 @@ def stored_values(array: pa.Array, type_name: str) -> list[Stored]:
     return list(array.to_pylist())
 
 
-def stored_array(values: Sequence[Stored], type_name: str) -> pa.Array:
-    """Stored forms as an Arrow column: what `stored_values` takes apart."""
-    kind = arrow_type(type_name)
-    if pa.types.is_decimal(kind):
-        numbers = pa.array(
-            [None if v is None else decimal.Decimal(int(v)) for v in values], pa.decimal128(kind.precision)
-        )
-        return pa.Array.from_buffers(kind, len(values), numbers.buffers())
-    if pa.types.is_temporal(kind):
-        return pa.array(values, pa.int32() if pa.types.is_date(kind) else pa.int64()).view(kind)
-    return pa.array(values, kind)
-
-
 def adjacent(columns: Sequence[pa.Array], nulls_last: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Compare each row of key columns with the row before it: (equal, greater or equal), both of n - 1 booleans, or
     none of no rows."""

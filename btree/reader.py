@@ -10,12 +10,13 @@ from btree.batch import Batch, Found
 from btree.blocks import Block, BlockFile, LookupStats, RangeReader
 from btree.errors import BTreeError, DamagedIndexFile
 from btree.fences import Fences, fences_of
-from btree.keys import Key, stored_array
+from btree.keys import Key
 from btree.node import Probe
 from btree.parts import Irregular
 from btree.scan import Census, Scan
 from btree.schema import EntrySchema
 from btree.sought import Keys
+from btree.stored_arrays import stored_array
 from btree.walk import Place, Walk
 
 __all__ = ["BTreeReader", "Census", "LookupStats", "RangeReader"]

@@ -128,8 +128,9 @@ def _found(
     """`located`, with these columns of the entries as ENTRY_PREFIX0 ... before the pointers."""
     spec = opened.spec
     check_sample(sample, spec, how, within)
-    stored = {one.name: spark_type(arrow_type(one.type)) for one in spec.include}
-    entries = [StructField(f"{ENTRY_PREFIX}{i}", stored.get(name, StringType())) for i, name in enumerate(columns)]
+    types = {one.name: one.type for one in spec.include} | {name: spec.partition_type(name) for name in spec.partitions}
+    stored = [spark_type(arrow_type(types[name])) for name in columns]
+    entries = [StructField(f"{ENTRY_PREFIX}{i}", kind) for i, kind in enumerate(stored)]
     look_up = _look_up(
         opened.location,
         opened.view.snapshot.number,
@@ -175,7 +176,10 @@ def _look_up(
     def look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(location, snapshot)
         types = {one.name: one.type for one in index.spec.include}
-        kinds = [arrow_type(name) for name in (*(types.get(name, "string") for name in columns), *POINTER_TYPES)]
+        kinds = [
+            *(arrow_type(types.get(name) or index.spec.partition_type(name)) for name in columns),
+            *map(arrow_type, POINTER_TYPES),
+        ]
         for batch in in_chunks(batches):
             stats = MatchStats()
             asked = np.flatnonzero(_is_held(batch, index.spec))

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
 
-from btree.keys import INTEGER_BITS, arrow_type, decimal_type, stored_values
+from btree.keys import INTEGER_BITS, arrow_type, decimal_type
 from indexer.key_udfs import read_by_udf
 from shadow.errors import UsageError
-from shadow.lookup import Wanted
-from shadow.partitions import TEXT, asked_values
 from shadow.spec import IndexSpec, KeyColumn
 
 KEY_PREFIX = "__gnomon_key_"
@@ -109,19 +108,6 @@ def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:
     return frame.repartition(tasks, *stored)
 
 
-def wanted_keys(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = ()) -> list[Wanted]:
-    """The key of each row of a batch in stored form; `within` names partition columns that narrow the look-up."""
-    keys = dict(zip(spec.keys, key_names(spec), strict=True))
-    stored = zip(*(stored_values(batch.column(keys[key]), key.type) for key in spec.stored_keys), strict=True)
-    narrow = {key.name: name for key, name in keys.items() if key.partition} | {name: name for name in within}
-    if not narrow:
-        return [Wanted(key) for key in stored]
-    types = spec.partition_types
-    columns = (asked_values(batch.column(name), types.get(of, TEXT), of) for of, name in narrow.items())
-    folders = zip(*columns, strict=True)
-    return [Wanted(key, tuple(zip(narrow, value, strict=True))) for key, value in zip(stored, folders, strict=True)]
-
-
 def stored_keys(batch: pa.RecordBatch, spec: IndexSpec) -> pa.RecordBatch:
     """The stored key columns of a batch that `with_keys` gave its keys, in key order and in the types of the index."""
     names = dict(zip(spec.keys, key_names(spec), strict=True))
@@ -130,10 +116,16 @@ def stored_keys(batch: pa.RecordBatch, spec: IndexSpec) -> pa.RecordBatch:
 
 
 def narrowing(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = ()) -> dict[str, pa.Array]:
-    """The partition values, as text, that narrow the look-up of each row: those of its key and of the columns named."""
+    """The partition values that narrow the look-up of each row: those of its key and of the columns named."""
     names = {key.name: name for key, name in zip(spec.keys, key_names(spec), strict=True) if key.partition}
     names |= {name: name for name in within if name not in names}
-    return {column: batch.column(name).cast(pa.string()) for column, name in names.items()}
+    return {column: _with_nulls(batch.column(name)) for column, name in names.items()}
+
+
+def _with_nulls(values: pa.Array) -> pa.Array:
+    """Partition values; empty text is null, as where a folder is named."""
+    is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+    return pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values) if is_text else values
 
 
 def in_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from btree.keys import Stored, arrow_type, decimal_type
 from shadow.errors import UnknownColumn
 from shadow.key_forms import has_form, shown_key
 from shadow.lookup import Hit, Wanted
-from shadow.partitions import TEXT, stored_partition
+from shadow.partitions import stored_partition
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.values import python_values
 from shadow.view import View
@@ -53,7 +53,7 @@ def _columns(spec: IndexSpec, hits: Sequence[tuple[Wanted, Hit]], names: Sequenc
     for i, column in enumerate(spec.stored_keys):
         made[column.name] = _shown([key.stored[i] for key, _ in hits], column)
     for name in spec.partitions:
-        column = KeyColumn(name, spec.partition_types.get(name, TEXT))
+        column = KeyColumn(name, spec.partition_type(name))
         made[name] = _shown([values.get(name) for values in of_folders], column)
     return [made[name] for name in names]
 

@@ -20,7 +20,7 @@ from shadow.errors import FileChanged, StalePointer
 from shadow.fingerprint import difference
 from shadow.lookup import Hit
 from shadow.page_maps import damaged, read_page_maps
-from shadow.partitions import TEXT, partition_array, stored_partition
+from shadow.partitions import partition_array, stored_partition
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import OpenFile, Readable, ReadStats, Storage, join
@@ -225,9 +225,8 @@ class Fetcher:
 
     def _of_folder(self, partition: str, rows: int) -> dict[str, pa.Array]:
         """The partition columns of so many rows."""
-        types = self._spec.partition_types
-        values = stored_partition(partition, types)
-        return {n: partition_array(values.get(n), types.get(n, TEXT), rows) for n in self._spec.partitions}
+        spec, values = self._spec, stored_partition(partition, self._spec.partition_types)
+        return {name: partition_array(values.get(name), spec.partition_type(name), rows) for name in spec.partitions}
 
 
 def _numbers(pointers: Sequence[Pointer]) -> Numbers:

@@ -24,7 +24,7 @@ from btree.keys import Stored, arrow_type
 from btree.reader import LookupStats
 from btree.sought import Keys, Sought
 from shadow.lookup import Lookup
-from shadow.partitions import TEXT, asked_values, partition_array
+from shadow.partitions import asked_values, partition_array
 from shadow.segments import IndexFileEntry, Segment
 from shadow.view import View
 from sources import POINTER_COLUMNS
@@ -160,7 +160,7 @@ class Matcher:
         values: list[list[Stored]] = []
         for name, array in within.items():
             given = array.dictionary_encode(null_encoding="encode")
-            values.append(asked_values(given.dictionary, self._spec.partition_types.get(name, TEXT), name))
+            values.append(asked_values(given.dictionary, self._spec.partition_type(name), name))
             code = code * len(values[-1]) + given.indices.to_numpy()
         distinct = pa.array(code).dictionary_encode()
         by_values: dict[tuple[Stored, ...], dict[str, None]] = {}
@@ -279,7 +279,7 @@ class Matcher:
 
     @property
     def _partition_types(self) -> dict[str, str]:
-        return {name: self._spec.partition_types.get(name, TEXT) for name in self._spec.partitions}
+        return {name: self._spec.partition_type(name) for name in self._spec.partitions}
 
     def _partitions_of(self, names: pa.Array) -> Ints:
         """The place among the view's partitions of each source file, of which all count."""

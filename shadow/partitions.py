@@ -2,18 +2,18 @@
 catalog table are of its types: they are compared in the stored form of keys (int 7 is found in a folder `n=007`)."""
 
 from collections.abc import Mapping
-from decimal import Context, Decimal
 from itertools import dropwhile, takewhile
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 
-from btree.keys import Stored, arrow_type, decimal_type, key_array, stored_values, to_stored
+from btree.keys import Stored, key_array, stored_values, to_stored
+from btree.stored_arrays import stored_array
 from shadow.errors import BTreeError, KeyTypeError, SourceNotFound, UsageError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 TEXT = "string"
-EXACT = Context(prec=80)  # beyond any decimal key
 NO_TYPES: Mapping[str, str] = {}
 ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}  # in folder names, by Hive
 
@@ -63,10 +63,8 @@ def stored_partition(partition: str, types: Mapping[str, str]) -> dict[str, Stor
 
 def partition_array(value: Stored, kind: str, rows: int) -> pa.Array:
     """So many rows of a partition column's value, in the Arrow type of its type."""
-    target, ticks = arrow_type(kind), {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}
-    if value is not None and (decimal := decimal_type(kind)):
-        return pa.array([Decimal(int(value)).scaleb(-decimal.scale, EXACT)] * rows, target)
-    return pa.array([value] * rows, ticks.get(kind, target)).view(target)
+    one = stored_array([value], kind)
+    return one if rows == 1 else one.take(pa.array(np.zeros(rows, np.int32)))
 
 
 def _unescaped(text: str) -> str:
@@ -123,12 +121,12 @@ def as_partition_value(value: object, kind: str = TEXT, column: str = "") -> Sto
 
 
 def asked_values(array: pa.Array, kind: str, column: str) -> list[Stored]:
-    """The partition values of a column of a batch, in stored form; empty text is Hive's null. UsageError where they are
-    not of the partition column's type."""
+    """The partition values of a column of a batch, in stored form. UsageError where they are not of the partition
+    column's type."""
     if kind == TEXT:
-        return [text or None for text in array.cast(pa.string()).to_pylist()]
+        return [as_partition_value(text) for text in array.cast(pa.string()).to_pylist()]
     if pa.types.is_string(array.type):
-        return [as_partition_value(text or None, kind, column) for text in array.to_pylist()]
+        return [as_partition_value(text, kind, column) for text in array.to_pylist()]
     try:
         return stored_values(key_array(array, kind, column), kind)
     except BTreeError as error:

@@ -85,6 +85,10 @@ class IndexSpec:
         """The source as a build is told of it."""
         return f"{TABLE_PREFIX}{self.table}" if self.table else self.source
 
+    def partition_type(self, name: str) -> str:
+        """The type of a partition column."""
+        return self.partition_types.get(name, "string")
+
     def folder_of(self, partition: str) -> str:
         """The folder of the index files for a partition of the source."""
         return "" if self.flat else partition

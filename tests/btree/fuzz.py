@@ -25,8 +25,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from btree import BTreeReader, DamagedIndexFile
-from btree.keys import order_key, stored_array
+from btree.keys import order_key
 from btree.sought import Sought
+from btree.stored_arrays import stored_array
 from tests.btree.files import NAME, Entry, opened
 from tests.btree.mutations import SEEDS, Seed, mutate_behind_checksums, mutate_bytes
 

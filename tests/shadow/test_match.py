@@ -11,7 +11,8 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from btree.keys import arrow_type, stored_array, stored_values
+from btree.keys import arrow_type, stored_values
+from btree.stored_arrays import stored_array
 from shadow import Index, fold, open_index
 from shadow import match as match_module
 from shadow.errors import DamagedIndexFile, IndexFileGone
