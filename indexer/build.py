@@ -71,6 +71,7 @@ def build(
     anew: bool = False,
     options: Mapping[str, str] | None = None,
     page_maps: bool = False,
+    partitions: Sequence[Mapping[str, object]] | None = None,
 ) -> BuildResult:
     """Index the files of `source` (a path, a URL, `table:db.name`) that the newest snapshot of `index` does not cover,
     and drop those that are gone.
@@ -80,8 +81,11 @@ def build(
     dedup load that appended the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a
     commit of its own (`shadow.adopt`); `anew` indexes all files, whatever the index holds, which is the cure of a
     damaged one (`shadow.anew`); `page_maps` records those of all files, and makes later builds do so (Parquet only):
-    of files that are indexed already in a commit of its own (`shadow.record`). Errors: those of `shadow.errors`."""
-    request = Request(keys, include, buckets, flat, options or {}, page_maps)
+    of files that are indexed already in a commit of its own (`shadow.record`). With `partitions`
+    (`[{"dt": "2026-01-01"}]`, each named by some or all of its columns) the files of those alone are compared and
+    indexed, of others nothing changes; with none at all a first build makes an index without rows. Errors: those of
+    `shadow.errors`."""
+    request = Request(keys, include, buckets, flat, options or {}, page_maps, partitions)
     place = read_table(spark, source) if is_table(source) else source
     planned = plan(place, index, request, format, adopt, anew)
     if planned.view is not None:
@@ -120,7 +124,8 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
     if view is not None and planned.is_done and batch is None:
         return _result(view.snapshot, difference, [], [], view.spec, False, begin)
     described, schema = _described(spark, planned, request)
-    spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, described)
+    known = described if request.partitions is None or planned.spec else _opened(_of_all(planned), request, schema)
+    spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, known)
     spec = replace(spec, schema=schema, page_maps=spec.page_maps or request.page_maps)
     check_types(spec, described)
     probe(storage)
@@ -162,9 +167,18 @@ def _described(spark: SparkSession, planned: Plan, request: Request) -> tuple[li
         schema = table.columns
     else:
         schema = infer_schema(spark, planned.root, planned.format, options, files, planned.spec)
-    options |= schema_option(table.name if table is not None else "", schema)
-    partitions = bool(planned.partitions)
-    return describe(planned.root, planned.format, options, partitions, files, request.columns), schema
+    return _opened(planned, request, schema), schema
+
+
+def _opened(planned: Plan, request: Request, schema: str) -> list[Described]:
+    table, partitions = planned.root.table, bool(planned.partitions)
+    options = {**planned.options, **schema_option(table.name if table is not None else "", schema)}
+    return describe(planned.root, planned.format, options, partitions, planned.difference.to_index, request.columns)
+
+
+def _of_all(planned: Plan) -> Plan:
+    """The plan for all files of the source: a first build of some partitions sees to types and buckets for all."""
+    return replace(planned, difference=replace(planned.difference, new=tuple(planned.files), changed=()))
 
 
 def _index(

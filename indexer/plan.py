@@ -12,9 +12,10 @@ from indexer.infer import infer_here
 from indexer.specs import Request, check_declared, check_request, new_spec
 from shadow.adopt import Adoption, adoption
 from shadow.anew import newest_number, spec_on_record
-from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root
+from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root, within
 from shadow.errors import IndexNotFound, SourceNotFound, StorageError, UnknownColumn, UsageError
 from shadow.page_maps import check_format, without_maps
+from shadow.partitions import check_where, matches, stored_partition
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec
 from shadow.spec_file import read_spec
@@ -32,7 +33,8 @@ class Plan:
     the index is of, where that is known.
 
     `unmapped` are the files covered as they are of which page maps were asked for, and are missing or damaged. Of a
-    build `anew` there is no view and all files are new; `newest` is the number of the snapshot that it follows."""
+    build `anew` there is no view and all files are new; `newest` is the number of the snapshot that it follows.
+    `files` are all of the source, also where some partitions only are to be indexed."""
 
     storage: Storage
     root: SourceRoot
@@ -45,6 +47,7 @@ class Plan:
     spec: IndexSpec | None
     newest: int | None = None
     unmapped: Sequence[SourceFileEntry] = ()
+    files: Sequence[FileInfo] = ()
 
     @property
     def is_done(self) -> bool:
@@ -80,6 +83,8 @@ def plan(
     root = source_root(source) if isinstance(source, str) else source.root_at(source.location)
     check_apart(root, storage)
     _check_folder(storage)
+    if request.partitions is not None and (adopt or anew):
+        raise UsageError("partitions: --adopt and --anew are of the whole source")
     if adopt and anew:
         raise UsageError("--adopt takes over what is indexed, --anew indexes all files: expected one of them")
     newest = newest_number(storage) if anew else 0
@@ -104,10 +109,47 @@ def plan(
         check_declared(spec, root)
     found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
     difference = diff(files, found.applied_to(view.segments) if view else (), root.table)
+    if request.partitions is not None:
+        difference = _within(request.partitions, root, partitions, files, view, difference)
     unmapped = _unmapped(storage, view, difference) if request.page_maps and view else []
     return Plan(
-        storage, root, view, format_name, partitions, found.adopted, difference, options, spec, newest or None, unmapped
+        storage=storage,
+        root=root,
+        view=view,
+        format=format_name,
+        partitions=partitions,
+        adopted=found.adopted,
+        difference=difference,
+        options=options,
+        spec=spec,
+        newest=newest or None,
+        unmapped=unmapped,
+        files=files,
     )
+
+
+def _within(
+    chosen: Sequence[Mapping[str, object]],
+    root: SourceRoot,
+    columns: tuple[str, ...],
+    files: Sequence[FileInfo],
+    view: View | None,
+    difference: Diff,
+) -> Diff:
+    """What of the difference is of the partitions asked for. UsageError for one that neither source nor index has."""
+    types = root.table.types if root.table is not None else {}
+    there = {root.partition_of(info.path, bool(columns)) for info in files}
+    there |= set(root.table.folders) if root.table is not None else set()
+    there |= {file.partition for file in view.covered.values()} if view is not None else set()
+    values = {partition: stored_partition(partition, types) for partition in there}
+    partitions: set[str] = set()
+    for one in chosen:
+        where = check_where(one, columns, types)
+        found = {partition for partition, of in values.items() if matches(of, where)}
+        if not found:
+            raise UsageError(f"{root.name}: no partition {', '.join(f'{name}={value}' for name, value in one.items())}")
+        partitions |= found
+    return within(root, difference, view.segments if view is not None else (), partitions)
 
 
 def _files(root: SourceRoot, view: View | None) -> list[FileInfo]:

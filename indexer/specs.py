@@ -24,7 +24,7 @@ Columns = Sequence[tuple[str, pa.Schema]]  # of files, or of a table
 class Request:
     """What a build was asked for; `buckets` None means: as many as there are, or as the rows ask for; `flat` None: as
     the index is, or not; no `options` of the format: those of the index, or none; no `page_maps`: as the index has
-    it, or none."""
+    it, or none; `partitions` None: all, else those that have one of these values of partition columns."""
 
     keys: Sequence[str]
     include: Sequence[str]
@@ -32,6 +32,7 @@ class Request:
     flat: bool | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     page_maps: bool = False
+    partitions: Sequence[Mapping[str, object]] | None = None
 
     @property
     def columns(self) -> list[str]:

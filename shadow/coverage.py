@@ -1,7 +1,7 @@
 """Which of the source's files, as they are now, a snapshot covers."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -158,6 +158,26 @@ class Diff:
     @property
     def is_empty(self) -> bool:
         return not (self.new or self.changed or self.vanished)
+
+
+def within(root: SourceRoot, difference: Diff, segments: Iterable[Segment], partitions: Collection[str]) -> Diff:
+    """The part of a difference that is of some partitions: files of others stay as they are covered, or are not."""
+    before = {segment.id: segment for segment in segments}
+    named = {file.path: file.partition for segment in before.values() for file in segment.live.values()}
+
+    def is_chosen(path: str) -> bool:
+        return root.partition_of(path, True) in partitions or named.get(path) in partitions
+
+    dead = {
+        name: frozenset(
+            ordinal
+            for ordinal in ordinals
+            if ordinal in before[name].dead or is_chosen(before[name].source_files[ordinal].path)
+        )
+        for name, ordinals in difference.dead.items()
+    }
+    new, changed = ([info for info in files if is_chosen(info.path)] for files in (difference.new, difference.changed))
+    return Diff(tuple(new), tuple(changed), tuple(filter(is_chosen, difference.vanished)), dead)
 
 
 def diff(files: Iterable[FileInfo], segments: Iterable[Segment], table: Table | None = None) -> Diff:

@@ -23,8 +23,9 @@ from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from btree.keys import Stored, arrow_type
 from btree.reader import LookupStats
 from btree.sought import Keys, Sought
+from btree.stored_arrays import stored_array
 from shadow.lookup import Lookup
-from shadow.partitions import asked_values, partition_array
+from shadow.partitions import asked_values
 from shadow.segments import IndexFileEntry, Segment
 from shadow.view import View
 from sources import POINTER_COLUMNS
@@ -271,11 +272,8 @@ class Matcher:
     @cached_property
     def _folders(self) -> list[pa.Array]:
         """The partition columns, a row a partition."""
-        columns = []
-        for name, kind in self._partition_types.items():
-            values = [partition_array(folder.get(name), kind, 1) for folder in self._view.partition_values.values()]
-            columns.append(pa.concat_arrays([pa.array([], arrow_type(kind)), *values]))
-        return columns
+        folders = self._view.partition_values.values()
+        return [stored_array([folder.get(n) for folder in folders], kind) for n, kind in self._partition_types.items()]
 
     @property
     def _partition_types(self) -> dict[str, str]:
