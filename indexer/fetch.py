@@ -44,7 +44,7 @@ ERROR = "data_error"  # with unreadable="report": why a row could not be read
 TASKS_PER_CORE = 2
 PIECES_PER_TASK = 8  # pieces of the source that would go to a task if all were wanted: enough to be dealt out evenly
 PIECE_BYTES = (16 << 20, 128 << 20)  # of a source file, at least and at most; a page on a cut is read by two tasks
-READ_BYTES = 32 << 20  # of rows, decoded, that a task reads at a time
+READ_BYTES = 24 << 20  # of rows, decoded, that a task reads at a time; at most twice as many
 OUT_BYTES = 16 << 20  # of rows that it hands to Spark at a time
 PACKED_TEXT = r"(?i)\.(gz|bz2|zst)$"  # read from the beginning each time: one task's, whatever is wanted of it
 FIRST_GROWTH = 4.0  # bytes of a decoded row to those it is said to take in the file, until some were read
@@ -177,30 +177,45 @@ class _Task:
 
     def _read(self, wanted: "_Wanted", begin: int, end: int) -> Iterator[tuple[int, int, list[pa.Array] | str]]:
         """`(begin, end, their columns or why they cannot be read)`: where some rows cannot, these alone."""
-        found: list[pa.Array] | str
+        found = self._tried(wanted, begin, end)
+        if isinstance(found, str):
+            try:
+                self._index.check_file(wanted.path)
+            except SourceError as error:  # none of its rows can be read
+                yield begin, end, str(error)
+            else:
+                yield from self._halved(wanted, begin, end, found)
+        else:
+            yield begin, end, found
+
+    def _halved(
+        self, wanted: "_Wanted", begin: int, end: int, error: str
+    ) -> Iterator[tuple[int, int, list[pa.Array] | str]]:
+        """`_read` of rows that cannot be read together. Where the first and the last fail at the same place of the
+        file, all between do. Rows of one block come together or not at all: that it can be decoded up to some row does
+        not say that it is sound up to there."""
+        middle = wanted.middle(begin, end)
+        if not begin < middle < end or (self._fails(wanted, begin, error) and self._fails(wanted, end - 1, error)):
+            yield begin, end, error
+            return
+        for low, high in ((begin, middle), (middle, end)):
+            found = self._tried(wanted, low, high)
+            if isinstance(found, str):
+                yield from self._halved(wanted, low, high, found)
+            else:
+                yield low, high, found
+
+    def _fails(self, wanted: "_Wanted", row: int, error: str) -> bool:
+        return self._tried(wanted, row, row + 1) == error
+
+    def _tried(self, wanted: "_Wanted", begin: int, end: int) -> list[pa.Array] | str:
+        """The payload of some rows; with `report`, the error where one of them cannot be read."""
         try:
-            found = self._arrays(wanted, begin, end)
+            return self._arrays(wanted, begin, end)
         except SourceError as error:
             if not self._asked.report:
                 raise
-            found = str(error)
-        if isinstance(found, str) and end - begin > 1:
-            gone = self._gone(wanted.path)
-            if gone is None:
-                middle = _middle(wanted.units, begin, end)
-                yield from self._read(wanted, begin, middle)
-                yield from self._read(wanted, middle, end)
-                return
-            found = gone
-        yield begin, end, found
-
-    def _gone(self, path: str) -> str | None:
-        """Why no row of the file can be read, if that is so."""
-        try:
-            self._index.check_file(path)
-        except SourceError as error:
             return str(error)
-        return None
 
     def _arrays(self, wanted: "_Wanted", begin: int, end: int) -> list[pa.Array]:
         """The payload of some rows in Spark's types."""
@@ -297,16 +312,22 @@ class _Wanted:
         low, high = np.searchsorted(self.places, [begin, end]).tolist()
         return range(low, high), self.places[low:high] - begin
 
+    def middle(self, begin: int, end: int) -> int:
+        """Near the middle of some rows: the first of what is read together, or else of what has an offset of its own;
+        `begin` where all have one."""
+        middle = (begin + end) // 2
+        for numbers in (self.units, self.pointers[:, 0]):
+            first = int(np.searchsorted(numbers, numbers[middle]))
+            if first > begin:
+                return first
+            beyond = int(np.searchsorted(numbers, numbers[middle], side="right"))
+            if beyond < end:
+                return beyond
+        return begin
+
     def told(self, error: str, rows: range) -> pa.Array:
         """The error with the pointer of each row."""
         offsets, sub_offsets = (
             self.run.column(name).slice(rows.start, len(rows)).cast(pa.string()) for name in (OFFSET, SUB_OFFSET)
         )
         return pc.binary_join_element_wise(f"{error}; pointer (", offsets, ", ", sub_offsets, ")", "")
-
-
-def _middle(units: Numbers, begin: int, end: int) -> int:
-    """A row near the middle of a piece, the first of its unit where that is not the first of the piece."""
-    middle = (begin + end) // 2
-    unit = int(np.searchsorted(units, units[middle]))
-    return unit if unit > begin else middle

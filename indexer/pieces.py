@@ -59,13 +59,16 @@ def firsts(offsets: Numbers, sub_offsets: Numbers) -> Flags:
 
 def next_cut(filled: NDArray[np.float64], units: Numbers, begin: int, most: float) -> int:
     """Where a piece that begins with row `begin` ends. `filled`: bytes of all rows up to each; `units`: which of them
-    are read together. At most `most` bytes, one row at least; between two units where that leaves half of it."""
+    are read together. One row at least, and of bytes `most`; but between half and twice as many where the piece then
+    ends with a unit."""
     before = filled[begin - 1] if begin else 0.0
     end = max(int(np.searchsorted(filled, before + most, side="right")), begin + 1)
     if end >= len(filled) or units[end - 1] != units[end]:
         return end
-    unit = int(np.searchsorted(units, units[end]))
-    return unit if unit > begin and filled[unit - 1] - before >= most / 2 else end
+    first, following = np.searchsorted(units, [units[end], units[end] + 1]).tolist()
+    if first > begin and filled[first - 1] - before >= most / 2:
+        return int(first)
+    return int(following) if filled[following - 1] - before <= 2 * most else end
 
 
 def row_bytes(columns: list[pa.Array]) -> NDArray[np.float64]:

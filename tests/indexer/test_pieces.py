@@ -40,10 +40,13 @@ def test_cuts_hold_so_many_bytes_and_fall_between_units_where_that_costs_little(
     while begin < rows:
         end = next_cut(filled, units, begin, most)
         assert begin < end <= rows
-        assert sizes[begin:end].sum() <= most or end == begin + 1
-        if end < rows and units[end] == units[end - 1]:  # within a unit: it begins too early to be left for later
-            unit = int(np.argmax(units == units[end]))
+        assert sizes[begin:end].sum() <= 2 * most or end == begin + 1
+        if sizes[begin:end].sum() > most and end > begin + 1:
+            assert end == rows or units[end] != units[end - 1]
+        if end < rows and units[end] == units[end - 1]:  # within a unit, which is neither left for later nor ended
+            unit, following = int(np.argmax(units == units[end])), int(np.searchsorted(units, units[end], side="right"))
             assert unit <= begin or sizes[begin:unit].sum() < most / 2
+            assert sizes[begin:following].sum() > 2 * most
         begin = end
 
 

@@ -51,9 +51,10 @@ def index_source(
     flat: bool = False,
     anew: bool = False,
     page_maps: bool = False,
+    format: str = "parquet",
 ) -> Snapshot:
     """Build, or bring up to date, the index of a source; the newest snapshot."""
-    return Build(source, index, keys, buckets, include, flat, anew, page_maps).commit()
+    return Build(source, index, keys, buckets, include, flat, anew, page_maps, format).commit()
 
 
 class Build:
@@ -69,6 +70,7 @@ class Build:
         flat: bool = False,
         anew: bool = False,
         page_maps: bool = False,
+        format: str = "parquet",
     ) -> None:
         root = self.root = source_root(str(source)) if isinstance(source, Path) else source
         self.storage = storage_at(str(index)) if isinstance(index, Path) else index
@@ -80,9 +82,9 @@ class Build:
         files = root.list()
         self.difference = diff(files, self.view.segments if self.view else ())
         partitions = root.partitions(files)
-        opened = [(info, _metadata(root, info)) for info in self.difference.to_index]
+        opened = [(info, _metadata(root, info, format)) for info in self.difference.to_index]
         known = self.view.spec if self.view else spec_on_record(self.storage) if self.newest else None
-        spec = known or _spec(root, partitions, opened, keys, buckets, include, flat)
+        spec = known or _spec(root, partitions, opened, keys, buckets, include, flat, format)
         self.spec = replace(spec, page_maps=spec.page_maps or page_maps)
         self.segment = new_segment_id()
         self.columns = dict(self.view.snapshot.columns) if self.view else {}
@@ -91,7 +93,8 @@ class Build:
         for info, data in opened:
             self.columns |= {field.name: str(field.type) for field in data.schema}
             partition = partition_of(info.path) if partitions else ""
-            entry = SourceFileEntry(info.path, partition, data.rows, info.size, info.mtime_ns, data.digest, info.etag)
+            rows = _rows(root, info, data) if data.rows is None else data.rows
+            entry = SourceFileEntry(info.path, partition, rows, info.size, info.mtime_ns, data.digest, info.etag)
             self.covered.append(entry)
             tables.append(_entries(root, self.spec, entry, data))
         self.index_files = write_entries(self.storage, self.spec, self.segment, tables) if tables else []
@@ -124,9 +127,14 @@ def write_maps(
     return dict(zip(files, write_page_maps(index, page_maps_path(segment, 0), blocks), strict=True))
 
 
-def _metadata(root: SourceRoot, info: FileInfo) -> SourceFile:
+def _metadata(root: SourceRoot, info: FileInfo, format: str) -> SourceFile:
     with root.storage.open(info.path) as reader:
-        return open_source(reader, "parquet")
+        return open_source(reader, format)
+
+
+def _rows(root: SourceRoot, info: FileInfo, data: SourceFile) -> int:
+    with root.storage.open(info.path) as reader:
+        return sum(batch.num_rows for batch in data.scan(reader, []))
 
 
 def _spec(
@@ -137,13 +145,14 @@ def _spec(
     buckets: int,
     include: Sequence[str],
     flat: bool,
+    format: str,
 ) -> IndexSpec:
     fields = [field for _, data in reversed(opened) for field in data.schema if not pa.types.is_null(field.type)]
     known = {f.name: KeyColumn(f.name, str(type_of_arrow(f.type)), source_type=source_type(f.type)) for f in fields}
     columns = [KeyColumn(name, "string", partition=True) if name in partitions else known[name] for name in keys]
     included = tuple(known[name] for name in include)
     single = root.single_file is not None
-    spec = IndexSpec(root.location, single, "parquet", partitions, tuple(columns), included, buckets, flat)
+    spec = IndexSpec(root.location, single, format, partitions, tuple(columns), included, buckets, flat)
     check_columns(spec)
     return spec
 
