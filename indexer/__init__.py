@@ -7,10 +7,12 @@
 - `write_btree`  any rows as a key-value folder
 - `ship`     our packages for the executors of a cluster
 - `index_table`  the index folder as a table of the Spark catalog
+- `datasource`  an index as a table of Spark SQL (`register`, `read_index`); `pushdown` says what its filters ask for
 - `session`  a Spark session for programs that are not handed one
 """
 
 from indexer.build import BuildResult, build
+from indexer.datasource import read_index, register
 from indexer.dedup import DedupResult, append_new, filter_new
 from indexer.index_table import declare_table
 from indexer.join import join_with_index
@@ -29,6 +31,8 @@ __all__ = [
     "join_with_index",
     "load",
     "load_by_index",
+    "read_index",
+    "register",
     "ship",
     "write_btree",
 ]

@@ -53,17 +53,16 @@ def exact(path: str) -> str:
     return PATTERN_SIGNS.sub(r"\\\g<0>", path)
 
 
-def source_types(spark: SparkSession, index: Index, names: Sequence[str]) -> StructType:
+def source_types(spark: SparkSession | None, index: Index, names: Sequence[str]) -> StructType:
     """The source's columns in the types Spark reads them in (partition columns are text), or a catalog table declares;
-    by the rules of
-    `spark_types` where Spark has none of its own, cannot read the file, or is not taken to reach it. UsageError for a
-    column that no Spark type holds."""
+    by the rules of `spark_types` where Spark has none of its own, cannot read the file, is not taken to reach it, or is
+    not asked (None). UsageError for a column that no Spark type holds."""
     found: dict[str, DataType] = {name: StringType() for name in index.spec.partitions}
     if index.spec.table:
         return _declared(index.spec, names)
     for path, schema in index.schemas(names):
         try:
-            by_spark = is_local(path) and index.spec.format == "parquet"
+            by_spark = spark is not None and is_local(path) and index.spec.format == "parquet"
             in_spark = {f.name: f.dataType for f in read_parquet(spark, [path]).schema} if by_spark else {}
         except PySparkException:
             in_spark = {}

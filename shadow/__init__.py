@@ -16,6 +16,7 @@
 - `key_forms`    keys as they are given and shown, where the source's type is not the index's
 - `lookup`       key to pointers
 - `match`        many keys to entries at once
+- `entry_batches`  entries as Arrow batches
 - `fetch`        pointers to rows
 - `entries`      what the index itself holds of a key: of a folder of values all there is
 - `values`       values of a row in Python and JSON (`calendar`: dates Python cannot hold)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -12,12 +12,13 @@ import pyarrow as pa
 from btree.reader import LookupStats
 from shadow.coverage import Diff, SourceRoot, diff, source_of
 from shadow.entries import entry_rows
+from shadow.entry_batches import EntryColumn, scan_entries
 from shadow.errors import IndexFileGone, StalePointer, UnknownColumn, UsageError
 from shadow.fetch import Fetcher, FetchReads, Located
 from shadow.lookup import Hit, Lookup, Wanted, parse_key
 from shadow.match import Matcher, Matches, MatchStats
 from shadow.partitions import check_where
-from shadow.segments import SourceFileEntry
+from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.snapshots import read_snapshot, snapshot_files
 from shadow.spec import IndexSpec
 from shadow.storage import FileInfo, Storage, join, storage_at
@@ -250,6 +251,17 @@ class Index:
     def holds(self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats) -> pa.BooleanArray:
         """Whether each of many keys has an entry; nulls equal nulls. No values are read."""
         return pa.array(Matcher(self._lookup, self._state.view, stats).holds(keys.columns, within))
+
+    def scan(
+        self,
+        segment: Segment,
+        file: IndexFileEntry,
+        columns: Sequence[EntryColumn],
+        partitions: Collection[str],
+        stats: LookupStats,
+    ) -> Iterator[pa.RecordBatch]:
+        """The entries of an index file that count, of these partitions, in key order."""
+        return scan_entries(self._storage, self.spec, segment, file, columns, partitions, stats)
 
     def read(
         self,

@@ -80,6 +80,11 @@ def bucket_number(key: object, spec: IndexSpec) -> int:
     return bucket_of(parse_key(key, spec).stored, spec.key_types, spec.buckets)
 
 
+def buckets_of_keys(keys: Sequence[Key], spec: IndexSpec) -> list[int]:
+    """The bucket of each key, in stored form."""
+    return list(buckets_of(plain_keys(keys, spec.key_types), spec.buckets).tolist()) if keys else []
+
+
 class _Asked:
     """The keys of one look-up, hashed: few of them one by one, many of them column by column."""
 
