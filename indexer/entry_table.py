@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from btree.keys import arrow_type
+from indexer.spark_types import spark_type
 from indexer.tables import arrow_schema, source_types
 from shadow import Index, UsageError
 from shadow.entry_batches import POINTER, EntryColumn, entry_columns
@@ -26,7 +26,7 @@ class EntryTable:
 
     @cached_property
     def schema(self) -> StructType:
-        fields = [StructField(name, from_arrow_type(arrow_type(self.known[name].type), True)) for name in self.columns]
+        fields = [StructField(name, spark_type(arrow_type(self.known[name].type))) for name in self.columns]
         return StructType([*fields, *self.payload_types])
 
     @cached_property
