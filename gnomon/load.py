@@ -11,6 +11,7 @@ from gnomon.output import megabytes, print_json, say
 from gnomon.spark import Conf, Master, spark_session
 from indexer import load as load_rows
 from indexer.load import load_counters
+from indexer.stage import check_rows_here, write_parquet
 from indexer.tables import read_parquet
 from shadow import UsageError, open_index
 from shadow.coverage import check_apart, source_of
@@ -45,8 +46,9 @@ def load(
         rows = load_rows(
             spark, index, read_keys(spark, keys, [key.name for key in spec.keys]), names, counters=counters
         )
-        rows.write.parquet(target)
+        written = write_parquet(rows, target)
         count = read_parquet(spark, [target], rows.schema).count()
+        check_rows_here(target, written, count)
     result = {
         "rows": count,
         "seconds": round(time.perf_counter() - begin, 3),

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from indexer.files import listed
 from indexer.scan import shares_of
+from indexer.write import check_files_here
 from shadow.errors import StalePointer
 from shadow.page_maps import page_maps_path, write_page_maps
 from shadow.segments import PageMapsEntry, SourceFileEntry
@@ -50,6 +51,7 @@ def write_maps(
     shares = shares_of([file.size for file in there], spark.sparkContext.defaultParallelism)
     task = MapTask(root, index, spec, segment, there, shares)
     rows = spark.range(0, len(shares), 1, len(shares)).mapInArrow(_writer(task), RESULT_DDL).collect()
+    check_files_here(storage_at(index), {row.path: row.size for row in rows})
     return {there[row.file].path: PageMapsEntry(row.path, row.size, row.offset, row.length, row.crc32) for row in rows}
 
 

@@ -49,8 +49,8 @@ def read_parquet(spark: SparkSession, paths: Sequence[str], schema: StructType |
 
 
 def exact(path: str) -> str:
-    """A path as a pattern that only it matches."""
-    return PATTERN_SIGNS.sub(r"\\\g<0>", path)
+    """A local path as a pattern that only it matches, whatever file system Spark takes a plain path to be of."""
+    return "file:" + PATTERN_SIGNS.sub(r"\\\g<0>", path)
 
 
 def source_types(spark: SparkSession | None, index: Index, names: Sequence[str]) -> StructType:

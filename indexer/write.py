@@ -1,7 +1,7 @@
 """Index files written inside Spark tasks: sorted Arrow batches in, one row for each file out."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -14,11 +14,12 @@ from pyspark.sql import functions as F
 from btree.hashing import SEED, hash_int
 from indexer.files import Described
 from indexer.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
+from shadow.errors import StorageError
 from shadow.partitions import partition_values
 from shadow.publish import write_index_file
 from shadow.segments import FilterEntry, IndexFileEntry
 from shadow.spec import IndexSpec
-from shadow.storage import storage_at
+from shadow.storage import Storage, is_local, storage_at
 
 RESULT = pa.schema(
     [
@@ -75,7 +76,26 @@ def write_index_files(
     for row in written:
         if row.path is None:
             counts[row.bucket] += row.entries
-    return [_entry_of(row.asDict(recursive=True)) for row in written if row.path is not None], dict(counts)
+    entries_of = [_entry_of(row.asDict(recursive=True)) for row in written if row.path is not None]
+    check_files_here(storage_at(index), {entry.path: entry.size for entry in entries_of})
+    return entries_of, dict(counts)
+
+
+def check_files_here(storage: Storage, sizes: Mapping[str, int]) -> None:
+    """StorageError where tasks wrote files of the index to disks of other machines."""
+    if not is_local(storage.root):
+        return
+    for path, size in sizes.items():
+        try:
+            with storage.open(path) as reader:
+                found = reader.size
+        except FileNotFoundError:
+            found = None
+        if found != size:
+            raise StorageError(
+                f"{storage.root}/{path}: a task wrote this file, and it is not here; expected a disk that executors "
+                "and this machine share: docs/cluster.md; nothing was committed"
+            )
 
 
 def write_values(entries: DataFrame, index: str, spec: IndexSpec, segment: str, rows: int) -> list[IndexFileEntry]:

@@ -1,0 +1,76 @@
+"""Local paths where tasks may run on other machines: they are paths of disks, and what tasks wrote must be here."""
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from indexer import append_new, build, load
+from indexer.stage import publish_staged, stage
+from shadow.errors import StorageError
+from shadow.snapshots import snapshot_numbers
+from shadow.storage import storage_at
+
+pytestmark = pytest.mark.spark
+PRIVATE_DISK = 'exec unshare -rm sh -c \'mount -t tmpfs none "$0" && exec "$@"\' '  # folder, program and its words
+
+
+def _has_private_disks() -> bool:
+    """Whether this system lets us give a process disks of its own."""
+    done = subprocess.run(["sh", "-c", f"{PRIVATE_DISK} /mnt true"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+@pytest.fixture
+def source(spark: SparkSession, tmp_path: Path) -> str:
+    path = str(tmp_path / "lake")
+    spark.range(20).select("id", F.lit("a").alias("dt")).write.partitionBy("dt").parquet(path)
+    return path
+
+
+def test_paths_are_of_local_disks_whatever_file_system_spark_takes_them_to_be_of(
+    spark: SparkSession, source: str, tmp_path: Path
+) -> None:
+    batch = spark.range(10, 30).select("id", F.lit("b").alias("dt")).localCheckpoint()
+    spark.conf.set("fs.defaultFS", "nowhere://cluster")
+    try:
+        build(spark, source, str(tmp_path / "index"), ["id"])
+        first = append_new(spark, str(tmp_path / "index"), batch, "first")
+        second = append_new(spark, str(tmp_path / "index"), batch, "second")
+        rows = load(spark, str(tmp_path / "index"), batch.select("id")).collect()
+    finally:
+        spark.conf.unset("fs.defaultFS")
+    assert (first.appended, second.appended) == (10, 0)
+    assert sorted((row.id, row.dt) for row in rows) == [(i, "a" if i < 20 else "b") for i in range(10, 30)]
+
+
+@pytest.mark.skipif(not _has_private_disks(), reason="this system gives no mount namespaces to us")
+def test_a_build_whose_tasks_wrote_to_another_disk_is_not_committed(
+    spark: SparkSession, source: str, tmp_path: Path
+) -> None:
+    disk, python = tmp_path / "disk", tmp_path / "python"
+    disk.mkdir()
+    python.write_text(f"""#!/bin/sh\n{PRIVATE_DISK} {disk} {os.environ["PYSPARK_PYTHON"]} "$@"\n""")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    context = spark.sparkContext
+    there, context.pythonExec = context.pythonExec, str(python)
+    try:
+        with pytest.raises(StorageError, match="a task wrote this file, and it is not here; expected a disk that exec"):
+            build(spark, source, str(disk / "index"), ["id"])
+    finally:
+        context.pythonExec = there
+    assert not snapshot_numbers(storage_at(str(disk / "index")))
+
+
+def test_a_dedup_load_whose_rows_are_on_another_disk_appends_none(spark: SparkSession, source: str) -> None:
+    before = sorted(Path(source).rglob("*.parquet"))
+    staged = stage(spark.range(30, 50, 1, 2).withColumn("dt", F.lit("a")), source, [], "batch", True)
+    lost = next(path for path in Path(source, staged.folder).glob("*.parquet"))
+    lost.unlink()
+    with pytest.raises(StorageError, match="tasks wrote 20 rows, and 10 are here; expected a disk that executors and"):
+        publish_staged(storage_at(source), staged)
+    assert sorted(path for path in Path(source).rglob("*.parquet") if staged.folder not in path.parts) == before
