@@ -4,6 +4,8 @@
 - `formats`     rows by key from a file of each format: the command
 - `btree`       one index file: the workloads, what is measured, the command
 - `match`       many keys against one index file: the workloads, the command
+- `build`       an index built, beside Spark's own shuffle, sort and write: the command
+- `processes`   CPU time by process; `sampling`, where Python spends it
 - `page`        figures as Markdown, and their place in docs/benchmarks.md
 
 Of `fetch`:

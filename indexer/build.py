@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from indexer.catalog import is_table, read_table
 from indexer.files import Described, check_unchanged, columns_of, describe, with_rows
 from indexer.infer import infer_schema
+from indexer.order import likely_beginning
 from indexer.page_maps import write_maps
 from indexer.plan import Plan, plan
 from indexer.scan import is_for_spark, scan
@@ -197,7 +198,8 @@ def _index(
     if is_for_spark(spark, root.storage.root, spec, others):
         try:
             entries = scan(spark, root.storage.root, spec, others, in_spark=True)
-            written, _ = write_index_files(entries, storage.root, spec, segment, others)
+            beginning = likely_beginning(root.storage, spec, others)
+            written, _ = write_index_files(entries, storage.root, spec, segment, others, beginning)
             if sum(file.entries for file in written) == sum(one.entry.rows for one in others):
                 return written, list(described)
         except SPARK_ERRORS as error:

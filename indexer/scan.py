@@ -42,11 +42,12 @@ def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[De
     """One row for each source row: stored key and included columns under their names in the index file, GROUP
     (folder ordinal * buckets + bucket), FILE (ordinal in `described`), and ROW, its `data_offset`. Of a scan by
     `sources` (not `in_spark`) also SUB and SIZE, the rest of the pointer; and a row for each range that was scanned,
-    with the number of its rows in ROW, in the group behind the last folder's."""
+    with the number of its rows in ROW, in the first group behind the last folder's."""
     names = [entry.name for entry in spec.entry_schema.columns][: len(spec.stored_keys) + len(spec.include)]
     rows = (_by_spark if in_spark else _by_sources)(spark, root, spec, described, names)
     bucket = F.pmod(F.hash(*names[: len(spec.stored_keys)]), F.lit(spec.buckets))
-    group = (F.col(FOLDER) * spec.buckets + bucket).cast("int").alias(GROUP)
+    behind = F.lit(len(folders_of(spec, described)) * spec.buckets)
+    group = F.least(F.col(FOLDER) * spec.buckets + bucket, behind).cast("int").alias(GROUP)
     return rows.select(*names, group, F.col(FILE), F.col(ROW), *([] if in_spark else [F.col(SUB), F.col(SIZE)]))
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from btree.hashing import SEED, hash_int
 from indexer.files import Described
+from indexer.order import HEAD, head_of
 from indexer.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
 from shadow.errors import StorageError
 from shadow.partitions import partition_values
@@ -36,7 +37,8 @@ RESULT_DDL = (
     "path string, partition string, bucket int, entries bigint, size bigint, crc32 bigint, "
     "filter struct<path: string, size: bigint, crc32: bigint>"
 )
-ROWS_PER_TASK = 1_000_000
+ROWS_OF_A_TASK = 100_000  # in one index file, so that it is worth a task
+ROWS_PER_TASK = 1_000_000  # in several
 MOST_TASKS = 4096
 
 
@@ -54,10 +56,15 @@ class WriteTask:
 
 
 def write_index_files(
-    entries: DataFrame, index: str, spec: IndexSpec, segment: str, described: Sequence[Described]
+    entries: DataFrame,
+    index: str,
+    spec: IndexSpec,
+    segment: str,
+    described: Sequence[Described],
+    beginning: str = "",
 ) -> tuple[list[IndexFileEntry], dict[int, int]]:
     """Shuffle the scanned entries to their index files, sort, write and read back: the files written, and the rows that
-    the scan counted, by ordinal of the file, where it does."""
+    the scan counted, by ordinal of the file, where it does. `beginning`: that of the first key, likely (`order`)."""
     folders = folders_of(spec, described)
     rows = sum(one.likely_rows for one in described)
     task = WriteTask(
@@ -70,7 +77,7 @@ def write_index_files(
         [min(one.row_bytes, 2**31 - 1) for one in described],
     )
     order = [FILE, ROW, *([SUB] if SUB in entries.columns else [])]
-    placed = by_index_file(entries, spec, len(folders), rows, order)
+    placed = by_index_file(entries, spec, len(folders), rows, order, beginning)
     written = placed.mapInArrow(_writer(task), RESULT_DDL).collect()
     counts: Counter[int] = Counter()
     for row in written:
@@ -98,21 +105,36 @@ def check_files_here(storage: Storage, sizes: Mapping[str, int]) -> None:
             )
 
 
-def write_values(entries: DataFrame, index: str, spec: IndexSpec, segment: str, rows: int) -> list[IndexFileEntry]:
+def write_values(
+    entries: DataFrame, index: str, spec: IndexSpec, segment: str, rows: int, beginning: str
+) -> list[IndexFileEntry]:
     """The index files of entries that hold values: the columns of the entry schema, and their GROUP, the bucket.
 
     Equal keys are sorted by their values, so that a task that is run again makes the same bytes."""
-    placed = by_index_file(entries, spec, 1, rows, [column.name for column in spec.entry_schema.values])
+    placed = by_index_file(entries, spec, 1, rows, [column.name for column in spec.entry_schema.values], beginning)
     written = placed.mapInArrow(_writer(WriteTask(index, spec, segment, [""], [], [], [])), RESULT_DDL).collect()
     return [_entry_of(row.asDict(recursive=True)) for row in written]
 
 
-def by_index_file(entries: DataFrame, spec: IndexSpec, folders: int, rows: int, within_key: Sequence[str]) -> DataFrame:
-    """The entries shuffled so that each task has whole index files, one after the other, each sorted by key."""
+def by_index_file(
+    entries: DataFrame, spec: IndexSpec, folders: int, rows: int, within_key: Sequence[str], beginning: str = ""
+) -> DataFrame:
+    """The entries shuffled so that each task has whole index files, one after the other, each sorted by key; what the
+    texts of the first key column are likely to begin with is the `beginning`.
+
+    Where files are large each is a task of its own, and its entries need not be sorted by file first, so that the key
+    is what Spark compares quickly (`order`)."""
     cores = entries.sparkSession.sparkContext.defaultParallelism
-    tasks = min(folders * spec.buckets, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)
-    keys = [key.name for key in spec.entry_schema.keys]
-    return entries.repartition(tasks, _route(tasks)).sortWithinPartitions(GROUP, *keys, *within_key)
+    files, keys = folders * spec.buckets, [key.name for key in spec.entry_schema.keys]
+    if files >= MOST_TASKS or rows < files * ROWS_OF_A_TASK:
+        tasks = min(files, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)
+        return entries.repartition(tasks, _route(tasks)).sortWithinPartitions(GROUP, *keys, *within_key)
+    tasks = files + (SUB in entries.columns)  # the last one for what a scan counted
+    routed = entries.repartition(tasks, _route(tasks))
+    if not beginning:
+        return routed.sortWithinPartitions(*keys, *within_key)
+    headed = routed.withColumn(HEAD, head_of(F.col(keys[0]), beginning))
+    return headed.sortWithinPartitions(HEAD, *keys, *within_key).drop(HEAD)
 
 
 def _entry_of(row: dict[str, Any]) -> IndexFileEntry:

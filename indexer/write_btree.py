@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from btree.keys import arrow_type, is_key_type
+from indexer.order import shared_beginning
 from indexer.scan import GROUP
 from indexer.specs import ENTRIES_PER_BUCKET, RESERVED
 from indexer.task_errors import as_raised
@@ -74,13 +75,13 @@ def write_btree(
         named.persist()
     try:
         with as_raised():
-            rows, size = _measured(named, spec)
+            rows, size, beginning = _measured(named, spec)
             number = before.spec.buckets if before is not None else buckets or _buckets(rows, size)
             spec = replace(spec, buckets=number)
             segment = new_segment_id()
             group = F.pmod(F.col(HASH), F.lit(number)).alias(GROUP)
             entries = named.select(*[column.name for column in spec.entry_schema.columns], group)
-            written = write_values(entries, storage.root, spec, segment, rows) if rows else []
+            written = write_values(entries, storage.root, spec, segment, rows, beginning) if rows else []
     finally:
         if not is_cached:
             named.unpersist()
@@ -156,13 +157,16 @@ def _named(df: DataFrame, spec: IndexSpec) -> DataFrame:
     return named.select("*", F.hash(*[column.name for column in spec.entry_schema.keys]).alias(HASH))
 
 
-def _measured(named: DataFrame, spec: IndexSpec) -> tuple[int, int]:
-    """How many rows there are, and about how many bytes their entries take."""
+def _measured(named: DataFrame, spec: IndexSpec) -> tuple[int, int, str]:
+    """How many rows there are, about how many bytes their entries take, and what texts of the first key begin with."""
     columns = spec.entry_schema.columns
     texts = [F.octet_length(column.name) for column in columns if column.type in ("string", "binary")]
     lengths = [F.coalesce(F.sum(length), F.lit(0)).alias(f"c{i}") for i, length in enumerate(texts)]
-    rows, *sizes = named.agg(F.count(F.lit(1)).alias("rows"), *lengths).first() or (0,)
-    return rows, sum(sizes) + rows * BYTES_PER_NUMBER * (len(columns) - len(texts))
+    key = columns[0]
+    ends = [end(key.name if key.type == "string" else F.lit("")).alias(end.__name__) for end in (F.min, F.max)]
+    rows, least, most, *sizes = named.agg(F.count(F.lit(1)).alias("rows"), *ends, *lengths).first() or (0, "", "")
+    size = sum(sizes) + rows * BYTES_PER_NUMBER * (len(columns) - len(texts))
+    return rows, size, shared_beginning([least or "", most or ""])
 
 
 def _buckets(rows: int, size: int) -> int:

@@ -65,7 +65,7 @@ def scan_entries(
     names = [column.name for column in columns if column.part != PARTITION]
     values = [stored_partition(one.partition, spec.partition_types) for one in covered]
     folders = {
-        column.name: storedstored_array([value.get(column.source) for value in values], column.type)
+        column.name: stored_array([value.get(column.source) for value in values], column.type)
         for column in columns
         if column.part == PARTITION
     }
