@@ -36,9 +36,10 @@ REFUSED = {
 OFF = ("false", "", "utf-8", "utf8")
 SEPARATORS = {  # an option of `sequence`: the properties that hold it, the first that is there counts, and Hive's own
     "delimiter": (("field.delim", "serialization.format"), 1),
-    "item_delimiter": (("collection.delim", "colelction.delim"), 2),  # Hive's own misspelling
+    "item_delimiter": (("colelction.delim",), 2),  # so misspelled up to Hive 2.3, and in Spark
     "map_delimiter": (("mapkey.delim",), 3),
 }
+LATER_NAME = "collection.delim"  # of the same, since Hive 3
 NULL_FORMAT = "serialization.null.format"
 
 
@@ -64,7 +65,16 @@ def format_of_table(source: str, table: Mapping[str, Any]) -> tuple[str, dict[st
         _check_defaults(source, properties)
     if format_name == "orc":
         return format_name, {"timestamp_unit": "us"}
-    return format_name, _sequence_options(properties) if format_name == "sequence" else {}
+    if format_name != "sequence":
+        return format_name, {}
+    options = _sequence_options(properties)
+    later = properties.get(LATER_NAME)
+    if later and _separator(later) != options.get("item_delimiter", chr(SEPARATORS["item_delimiter"][1])):
+        raise UsageError(
+            f"{source}: {LATER_NAME}={later}, which Hive heeds since version 3 and Spark does not: what its files have "
+            "cannot be told; set colelction.delim to it"
+        )
+    return format_name, options
 
 
 def is_like_table(table: Mapping[str, Any], partition: Mapping[str, Any]) -> bool:

@@ -47,7 +47,8 @@ class ServedIndex:
         source = self.index.spec.source
         above = ((source.rpartition("/")[0], "the source"),) if self.index.spec.single_file else ()
         index = ((self.index.location, "the index"), (self._settings.index, "the index"))
-        return (*index, (source, "the source"), *above)
+        elsewhere = ((folder, "the source") for folder in self.index.folders_elsewhere)
+        return (*index, (source, "the source"), *above, *elsewhere)
 
     def at(self, snapshot: int | None) -> Index:
         """The index at a snapshot; the newest for None. SnapshotNotFound where it is gone."""

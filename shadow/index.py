@@ -101,6 +101,12 @@ class Index:
     def location(self) -> str:
         return self._storage.root
 
+    @property
+    def folders_elsewhere(self) -> list[str]:
+        """The folders of a catalog table that do not lie below its root."""
+        table = self._state.source.table
+        return table.elsewhere if table is not None else []
+
     def refresh(self) -> bool:
         """Move to the newest snapshot; whether there was another one. An index opened at a number stays there."""
         if self._pinned:

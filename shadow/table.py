@@ -53,6 +53,8 @@ class Table:
         place, files = join(root, folder), []
         for info in storage_at(place).list():
             within, _, _ = info.path.rpartition("/")
+            if not info.size:  # what Hive leaves for a bucket without rows; engines skip it
+                continue
             if not within:
                 files.append(info._replace(path=f"{folder}/{info.path}" if folder else info.path))
             elif not any(below(root, join(place, part)) in self._partitions for part in _parents(within)):

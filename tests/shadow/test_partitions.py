@@ -1,11 +1,25 @@
 """Partition folders mean what Spark and Hive mean by them; what they would not agree on is refused."""
 
 import datetime as dt
+import decimal
 
+import pyarrow as pa
 import pytest
 
+from btree.keys import arrow_type
 from shadow.errors import SourceNotFound, UsageError
-from shadow.partitions import check_where, matches, partition_columns, partition_of, partition_values
+from shadow.partitions import (
+    asked_values,
+    check_where,
+    matches,
+    partition_array,
+    partition_columns,
+    partition_folders,
+    partition_of,
+    partition_values,
+    stored_partition,
+)
+from shadow.values import python_values
 
 
 @pytest.mark.parametrize(
@@ -108,3 +122,47 @@ def test_values_match_exactly_and_case_counts() -> None:
     assert matches(values, {"c": "DE", "n": None})
     assert not matches(values, {"c": "de"})
     assert not matches(values, {"n": ""})
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "value"),
+    [
+        ("int", ["7", "007", "+7"], 7),
+        ("bigint", ["20201004", "020201004"], 20201004),
+        ("date", ["2020-10-04"], dt.date(2020, 10, 4)),
+        ("decimal(6,2)", ["1.5", "1.50"], decimal.Decimal("1.50")),
+        ("boolean", ["true"], True),
+        ("double", ["0.5", "5e-1"], 0.5),
+        (
+            "timestamp",
+            ["2020-10-04 01:02:03", "2020-10-04T01:02:03Z"],
+            dt.datetime(2020, 10, 4, 1, 2, 3, tzinfo=dt.UTC),
+        ),
+        ("string", ["007"], "007"),
+    ],
+)
+def test_values_of_a_type_are_found_however_they_are_written(kind: str, texts: list[str], value: object) -> None:
+    types = {"p": kind}
+    for text in texts:
+        there = stored_partition(partition_folders({"p": text}), types)
+        for asked in (value, *texts):
+            assert matches(there, check_where({"p": asked}, ("p",), types))
+        assert not matches(there, check_where({"p": None}, ("p",), types))
+        assert python_values(partition_array([there["p"], None], kind)) == [value, None]
+    column = pa.array([value, None], arrow_type(kind))
+    assert asked_values(column, kind, "p") == [there["p"], None]
+    assert asked_values(pa.array([texts[-1], ""]), kind, "p") == [there["p"], None]
+
+
+def test_partition_folders_are_named_as_hive_names_them_and_read_back() -> None:
+    values = {"p": "a/b=%é {[\x01", "q r": "__HIVE_DEFAULT_PARTITION__"}
+    folders = partition_folders(values)
+    assert folders == "p=a%2Fb%3D%25é %7B%5B%01/q r=__HIVE_DEFAULT_PARTITION__"
+    assert stored_partition(folders, {}) == {"p": values["p"], "q r": None}
+
+
+def test_a_value_that_is_not_of_the_partition_columns_type_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"where: column p: expected int, found 'x'"):
+        check_where({"p": "x"}, ("p",), {"p": "int"})
+    with pytest.raises(UsageError, match="column p of type int: found values of Arrow type double"):
+        asked_values(pa.array([1.5]), "int", "p")

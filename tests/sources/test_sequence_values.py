@@ -106,6 +106,17 @@ def test_a_delimiter_may_be_of_several_characters_and_no_ascii() -> None:
         assert rows_of(table) == [("k0", 1, "ü")]
 
 
+def test_items_and_keys_of_maps_may_have_delimiters_and_null_a_text_of_their_own() -> None:
+    options = HIVE | {"schema": "a string, m map<string,array<int>>, l array<string>, n int"}
+    own = {"delimiter": "|", "item_delimiter": ";", "map_delimiter": ":", "null": "none"}
+    values = ["x|k:1\x042;l:none|p;none|3", "none|none|none|none", "\\N|||"]
+    assert rows_of(read(values, options | own).drop(["key"])) == [
+        ("x", {"k": [1, 2], "l": None}, ["p", None], 3),
+        (None, None, None, None),
+        ("\\N", {}, [], None),
+    ]
+
+
 def test_values_may_be_bytes_and_their_text_need_not_be_utf8() -> None:
     table = read([b"1,\xff", b"2,ok"], {**HIVE, "schema": "a int, b string", "delimiter": ","}, value="BytesWritable")
     assert rows_of(table) == [("k0", 1, b"\xff"), ("k1", 2, "ok")]
