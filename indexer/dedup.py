@@ -87,12 +87,16 @@ def _unknown(
     def unknown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(location, snapshot)
         for batch in in_chunks(batches):
-            narrow = narrowing(batch, index.spec, within)  # empty text is Hive's null
-            folders = {name: pc.if_else(pc.equal(text, ""), None, text) for name, text in narrow.items()}
-            held = index.holds(stored_keys(batch, index.spec), folders, MatchStats())
+            narrow = {name: _folders(values) for name, values in narrowing(batch, index.spec, within).items()}
+            held = index.holds(stored_keys(batch, index.spec), narrow, MatchStats())
             yield drop_keys(batch.filter(pc.invert(held)))
 
     return unknown
+
+
+def _folders(values: pa.Array) -> pa.Array:
+    """Partition values as folders hold them: empty text is Hive's null."""
+    return pc.if_else(pc.equal(values, ""), None, values) if pa.types.is_string(values.type) else values
 
 
 def append_new(spark: SparkSession, index: str, batch: DataFrame, batch_id: str, scope: str = "table") -> DedupResult:

@@ -128,9 +128,8 @@ def _found(
     """`located`, with these columns of the entries as ENTRY_PREFIX0 ... before the pointers."""
     spec = opened.spec
     check_sample(sample, spec, how, within)
-    types = {one.name: one.type for one in spec.include} | {name: spec.partition_type(name) for name in spec.partitions}
-    stored = [spark_type(arrow_type(types[name])) for name in columns]
-    entries = [StructField(f"{ENTRY_PREFIX}{i}", kind) for i, kind in enumerate(stored)]
+    types = _entry_types(spec)
+    entries = [StructField(f"{ENTRY_PREFIX}{i}", spark_type(arrow_type(types[name]))) for i, name in enumerate(columns)]
     look_up = _look_up(
         opened.location,
         opened.view.snapshot.number,
@@ -142,6 +141,12 @@ def _found(
     )
     schema = StructType([*sample.schema, *entries, *POINTER_FIELDS])
     return map_batches(to_buckets(sample, spec).sortWithinPartitions(*key_names(spec)), look_up, schema)
+
+
+def _entry_types(spec: IndexSpec) -> dict[str, str]:
+    """The key types of the included columns and the partition columns."""
+    folders = {name: spec.partition_type(name) for name in spec.partitions}
+    return folders | {one.name: one.type for one in spec.include}
 
 
 def check_sample(sample: DataFrame, spec: IndexSpec, how: str, within: Sequence[str]) -> None:
@@ -175,11 +180,8 @@ def _look_up(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(location, snapshot)
-        types = {one.name: one.type for one in index.spec.include}
-        kinds = [
-            *(arrow_type(types.get(name) or index.spec.partition_type(name)) for name in columns),
-            *map(arrow_type, POINTER_TYPES),
-        ]
+        types = _entry_types(index.spec)
+        kinds = [arrow_type(kind) for kind in (*map(types.__getitem__, columns), *POINTER_TYPES)]
         for batch in in_chunks(batches):
             stats = MatchStats()
             asked = np.flatnonzero(_is_held(batch, index.spec))

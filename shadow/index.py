@@ -240,7 +240,7 @@ class Index:
         null_safe: bool = False,
     ) -> Matches:
         """The entries of many keys, in Arrow: `keys` holds the stored key columns in key order, in the types of the
-        spec; `within` the values, as text, that each key's partition must have. A null matches nulls if `null_safe`,
+        spec; `within` the values that each key's partition must have. A null matches nulls if `null_safe`,
         else nothing."""
         return Matcher(self._lookup, self._state.view, stats).match(keys.columns, within, null_safe)
 

@@ -38,6 +38,7 @@ FILE_NAME = POINTER_COLUMNS[0]
 EACH_US, EACH_RECORD_US = 20.0, 1.0
 FENCE_US, LEAF_US, RECORD_US, KEY_US, BYTE_US = 1.0, 20.0, 0.2, 0.3, 0.0004
 MOST_HITS = 100_000  # handed on at once
+EACH_AT_ONCE = 64  # keys
 WHOLE = 0.9  # of the leaves: who reads so many reads the file whole
 
 Ints = npt.NDArray[np.int64]
@@ -86,8 +87,7 @@ class _Wanted:
 
 
 class Matcher:
-    """Look-ups of many keys in one snapshot. `within` narrows each row to the partitions that have its values: of
-    their types, or text."""
+    """Look-ups of many keys in one snapshot. `within` narrows each row to the partitions that have its values."""
 
     def __init__(self, lookup: Lookup, view: View, stats: MatchStats) -> None:
         self._lookup = lookup
@@ -222,7 +222,7 @@ class Matcher:
             begin, hits = stats.bytes, 0
             if each < by_leaf:
                 stats.files_by_key += 1
-                way, pieces = "key by key", iter([tree.match_each(keys, columns, stats)])
+                way, pieces = "key by key", _key_by_key(tree, keys, columns, stats)
             else:
                 way, pieces = "", tree.match(keys, columns, stats)
             leaves = leaves_read = 0
@@ -312,6 +312,14 @@ def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float
     by_leaf += 0 if tree.knows_fences else fences * FENCE_US
     by_leaf += min(touched * LONGEST_GUESS_BYTES, entry.size) * BYTE_US
     return keys * EACH_US + touched * records * EACH_RECORD_US, by_leaf
+
+
+def _key_by_key(tree: BTreeReader, keys: Keys, columns: Sequence[str], stats: MatchStats) -> Iterator[Found]:
+    """Some keys at a time, for each may have any number of entries."""
+    for begin in range(0, len(keys), EACH_AT_ONCE):
+        which = np.arange(begin, min(begin + EACH_AT_ONCE, len(keys)))
+        found = tree.match_each(keys.some(which), columns, stats)
+        yield found._replace(keys=found.keys + begin)
 
 
 def _taken(array: pa.Array, rows: pa.Array) -> pa.Array:
