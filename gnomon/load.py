@@ -1,8 +1,13 @@
 """gnomon load: the rows of many keys, with Spark."""
 
+import os
+import shutil
 import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,7 +15,8 @@ from gnomon.inputs import local_path, read_keys
 from gnomon.output import megabytes, print_json, say
 from gnomon.spark import Conf, Master, spark_session
 from indexer import load as load_rows
-from indexer.load import load_counters
+from indexer.keys import typed_keys
+from indexer.load import LoadCounters, load_counters
 from indexer.stage import check_rows_here, write_parquet
 from indexer.tables import read_parquet
 from shadow import UsageError, open_index
@@ -26,11 +32,16 @@ def load(
     keys: Annotated[str, typer.Argument(help="Parquet, CSV with a header, or JSON lines with the key columns.")],
     out: Annotated[str, typer.Argument(help="The folder to write Parquet files to; it must not exist.")],
     columns: Annotated[str | None, typer.Option(help="Columns to load, with commas between; default all.")] = None,
+    how: Annotated[str, typer.Option(help="inner, or left: keys without a row are kept, beside nulls.")] = "inner",
+    null_safe: Annotated[bool, typer.Option("--null-safe", help="A null in a key finds the rows with a null.")] = False,
+    unreadable: Annotated[
+        str, typer.Option(help="fail, or report: rows that cannot be read come as nulls, and data_error says why.")
+    ] = "fail",
     master: Master = None,
     conf: Conf = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
-    """Write the source's rows for all keys of KEYS to OUT."""
+    """Write the source's rows for all keys of KEYS to OUT, which is there when all of them are."""
     target = storage_at(out).root
     if not is_local(target):
         raise UsageError(f"{out}: rows are written to local disks only; name a folder here")
@@ -43,22 +54,47 @@ def load(
     with spark_session(master, conf) as spark:
         counters = load_counters(spark)
         names = columns.split(",") if columns else None
-        rows = load_rows(
-            spark, index, read_keys(spark, keys, [key.name for key in spec.keys]), names, counters=counters
-        )
-        written = write_parquet(rows, target)
-        count = read_parquet(spark, [target], rows.schema).count()
-        check_rows_here(target, written, count)
-    result = {
-        "rows": count,
-        "seconds": round(time.perf_counter() - begin, 3),
-        "index_bytes_read": counters.index_bytes.value,
-        "source_bytes_read": counters.source_bytes.value,
-    }
+        sample = typed_keys(read_keys(spark, keys, [key.name for key in spec.keys]), spec, "keys")
+        rows = load_rows(spark, index, sample, names, how, counters, null_safe, unreadable)
+        with whole(Path(target)) as staged:
+            written = write_parquet(rows, str(staged))
+            count = read_parquet(spark, [str(staged)], rows.schema).count()
+            check_rows_here(str(staged), written, count)
+    result = _result(count, time.perf_counter() - begin, counters)
     if json:
         print_json(result)
     else:
-        say(
-            f"{count:,} rows in {result['seconds']:.1f} s to {out}; read {megabytes(counters.index_bytes.value)} of "
-            f"the index and {megabytes(counters.source_bytes.value)} of the source"
-        )
+        say(_told(result, out))
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """A folder to write to, which gets its name once all is written, and is removed where something failed."""
+    staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        yield staged
+        os.rename(staged, target)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _result(rows: int, seconds: float, counters: LoadCounters) -> dict[str, Any]:
+    return {
+        "rows": rows,
+        "keys": counters.keys.value,
+        "matched": counters.matched.value,
+        "unreadable": counters.unreadable.value,
+        "tasks": counters.tasks.value,
+        "seconds": round(seconds, 3),
+        "index_bytes_read": counters.index_bytes.value + counters.map_bytes.value,
+        "source_bytes_read": counters.source_bytes.value,
+    }
+
+
+def _told(result: dict[str, Any], out: str) -> str:
+    unread = f", {result['unreadable']:,} of them unreadable (data_error says why)" if result["unreadable"] else ""
+    return (
+        f"{result['rows']:,} rows in {result['seconds']:.1f} s to {out}{unread}; {result['matched']:,} of "
+        f"{result['keys']:,} keys found; read {megabytes(result['index_bytes_read'])} of the index and "
+        f"{megabytes(result['source_bytes_read'])} of the source in {result['tasks']:,} tasks"
+    )

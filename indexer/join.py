@@ -55,6 +55,8 @@ class LookupCounters:
     files_by_key: Accumulator[int]
     files_by_leaf: Accumulator[int]
     files_read_whole: Accumulator[int]
+    keys: Accumulator[int]  # rows of the sample, and those of them that have an entry
+    matched: Accumulator[int]
 
     def add(self, stats: MatchStats) -> None:
         """What a task did."""
@@ -187,13 +189,15 @@ def _look_up(
             asked = np.flatnonzero(_is_held(batch, index.spec))
             some = batch if len(asked) == batch.num_rows else batch.take(pa.array(asked))
             keys, narrow = stored_keys(some, index.spec), narrowing(some, index.spec, within)
-            is_left = np.full(batch.num_rows, how == "left")  # whether a row has no entry, and is kept
+            is_matched = np.zeros(batch.num_rows, bool)
             for rows, entries in index.match_pieces(keys, narrow, stats, null_safe):
                 given, chosen = asked[rows.to_numpy()], _chosen(entries, index.spec, columns)
-                is_left[given] = False
+                is_matched[given] = True
                 yield from _beside(batch, given, chosen)
             counters.add(stats)
-            alone = np.flatnonzero(is_left)
+            counters.keys.add(batch.num_rows)
+            counters.matched.add(int(is_matched.sum()))
+            alone = np.flatnonzero(~is_matched & (how == "left"))
             yield from _beside(batch, alone, [pa.nulls(len(alone), kind) for kind in kinds])
 
     return look_up

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
 
 from btree.keys import INTEGER_BITS, arrow_type, decimal_type
+from btree.mapping import is_count
 from indexer.key_udfs import read_by_udf
 from shadow.errors import UsageError
 from shadow.spec import IndexSpec, KeyColumn
@@ -47,6 +48,19 @@ def with_keys(
         if key.name in kinds
     ]
     return frame.select("*", *keys)
+
+
+def typed_keys(frame: DataFrame, spec: IndexSpec, what: str) -> DataFrame:
+    """The frame with its key columns of text in the source's types, read as `with_keys` reads them. Those of a time of
+    day or of nanoseconds stay text, for Spark's types do not hold each of their values."""
+    keyed = with_keys(frame, spec, what)
+    kinds = {field.name: field.dataType for field in frame.schema}
+    read = {
+        key.name: name
+        for key, name in zip(spec.keys, key_names(spec), strict=True)
+        if isinstance(kinds[key.name], StringType) and not is_count(key.source_type)
+    }
+    return keyed.select(*[column(read.get(name, name)).alias(name) for name in frame.columns])
 
 
 def key_names(spec: IndexSpec) -> list[str]:

@@ -57,8 +57,9 @@ def load(
     counters = counters or load_counters(spark)
     sample = with_keys(keys, opened.spec, "keys")
     found = located(spark, opened, sample, how, null_safe, counters=counters)
-    types = source_types(spark, opened, payload)
-    return fetched(opened, found, keys.columns, _compared(opened, found), types, unreadable == "report", counters)
+    report = unreadable == "report"
+    types = source_types(spark, opened, payload, readable=report)
+    return fetched(opened, found, keys.columns, _compared(opened, found), types, report, counters)
 
 
 def load_by_index(
@@ -93,8 +94,9 @@ def load_by_index(
     asked = [column(name).cast(field.dataType).alias(field.name) for name, field in AS_GIVEN]
     keys = [column(name) for name in keyed.columns if name.startswith(KEY_PREFIX)]
     found = keyed.select(*map(column, kept), *keys, *asked)
-    types = source_types(spark, opened, payload)
-    return fetched(opened, found, kept, _compared(opened, found), types, unreadable == "report", counters)
+    report = unreadable == "report"
+    types = source_types(spark, opened, payload, readable=report)
+    return fetched(opened, found, kept, _compared(opened, found), types, report, counters)
 
 
 def _compared(index: Index, found: DataFrame) -> dict[str, str]:

@@ -13,7 +13,7 @@ from btree.reader import LookupStats
 from shadow.coverage import Diff, SourceRoot, diff, source_of
 from shadow.entries import entry_rows
 from shadow.entry_batches import EntryColumn, scan_entries
-from shadow.errors import IndexFileGone, StalePointer, UnknownColumn, UsageError
+from shadow.errors import IndexFileGone, SourceError, StalePointer, UnknownColumn, UsageError
 from shadow.fetch import Fetcher, FetchReads, Located
 from shadow.lookup import Hit, Lookup, Wanted, parse_key
 from shadow.match import Matcher, Matches, MatchStats
@@ -104,8 +104,8 @@ class Index:
     @property
     def folders_elsewhere(self) -> list[str]:
         """The folders of a catalog table that do not lie below its root."""
-        table = self._state.source.table
-        return table.elsewhere if table is not None else []
+        source = self._state.source
+        return source.table.elsewhere if source is not None and source.table is not None else []
 
     def refresh(self) -> bool:
         """Move to the newest snapshot; whether there was another one. An index opened at a number stays there."""
@@ -296,20 +296,30 @@ class Index:
         file = _covered(self._state, path)
         return max(1, file.size // max(file.rows, 1))
 
-    def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
+    def schemas(self, names: Sequence[str], readable: bool = False) -> Iterator[tuple[str, pa.Schema]]:
         """Source files, newest segment first, until their columns together hold all of `names`, each with a type: path
-        and schema."""
+        and schema. SourceError where one cannot be read; where only `readable` ones are asked for, if none of these has
+        a column that others may have."""
         state = self._state
         fetcher, source = self._fetcher(state), source_of(state.view.spec)
         wanted = set(names) - set(state.view.spec.partitions)
+        failed: SourceError | None = None
         for file in reversed(state.view.covered.values()):
             if not wanted:
                 return
-            schema = fetcher.metadata(file).schema
+            try:
+                schema = fetcher.metadata(file).schema
+            except SourceError as error:
+                if not readable:
+                    raise
+                failed = error
+                continue
             typed = {field.name for field in schema if not pa.types.is_null(field.type)}
             if wanted & typed:
                 wanted -= typed
                 yield join(source.storage.root, file.path), schema
+        if wanted and failed is not None:
+            raise failed
 
     def _fetcher(self, state: _State) -> Fetcher:
         if state.fetcher is None:

@@ -63,13 +63,46 @@ def test_keys_of_every_type_are_taken_in_each_format(
     write(tmp_path / name)
     assert main(["load", str(lake / "index"), str(tmp_path / name), str(tmp_path / "out"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 1
-    [row] = (
-        pq.read_table(tmp_path / "out")
-        .select(["day", "t"])
-        .cast(pa.schema([("day", pa.string()), ("t", pa.int64())]))
-        .to_pylist()
+    table = pq.read_table(tmp_path / "out")
+    assert table["t"].cast(pa.int64()).to_pylist() == [1]
+    of_text = {"id": pa.binary(), "n": pa.decimal128(20, 0), "half": pa.float32(), "fixed": pa.binary()}
+    expected = {"day": dt.date(2026, 1, 1), "id": bytes(range(16)), "n": 2**64 - 1, "fixed": b"\xff\0"}
+    assert {key: table[key].to_pylist()[0] for key in expected} == expected
+    if name != "keys":
+        assert {key: table.schema.field(key).type for key in of_text} == of_text
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_options_keep_what_has_no_row_find_nulls_and_tell_of_what_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [1, 2, None, 2], "v": ["a", "b", "c", "d"]})})
+    write_source(tmp_path / "source", {"b.parquet": pa.table({"k": [2, 9], "v": ["e", "f"]})})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"])
+    (tmp_path / "source/b.parquet").unlink()
+    (tmp_path / "keys.jsonl").write_text('{"k": 2}\n{"k": "7"}\n{"k": null}\n{"k": 1}\n')
+    load = ("load", str(tmp_path / "index"), str(tmp_path / "keys.jsonl"))
+    assert main([*load, str(tmp_path / "failed")]) == 3
+    assert "b.parquet: the file is gone since it was indexed" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir() if "failed" in path.name] == []  # nothing that looks like rows
+    options = ("--how", "left", "--null-safe", "--unreadable", "report")
+    assert main([*load, str(tmp_path / "out"), *options, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {name: told[name] for name in ("rows", "keys", "matched", "unreadable")} == {
+        "rows": 6, "keys": 4, "matched": 3, "unreadable": 1,
+    }  # fmt: skip
+    assert min(told["tasks"], told["index_bytes_read"], told["source_bytes_read"]) > 0
+    table = pq.read_table(tmp_path / "out")
+    assert table.schema.field("k").type == pa.int64()
+    rows = [(row["k"], row["v"], row["data_error"] is None) for row in table.to_pylist()]
+    assert sorted(rows, key=repr) == sorted(
+        [(2, "b", True), (2, "d", True), (2, None, False), (7, None, True), (None, "c", True), (1, "a", True)], key=repr
     )
-    assert row == {"day": "2026-01-01", "t": 1}
+    assert main([*load, str(tmp_path / "out 2"), *options]) == 0
+    assert "6 rows in" in (line := capsys.readouterr().out)
+    assert "1 of them unreadable (data_error says why); 3 of 4 keys found" in line
+    assert main([*load, str(tmp_path / "out 3"), "--how", "outer"]) == 2
 
 
 @pytest.mark.spark

@@ -12,10 +12,12 @@ from pyspark.sql import functions as F
 
 import shadow
 from gnomon.failures import one_line
-from indexer import build, load
+from indexer import build, fetch, load
 from indexer.load import load_counters
+from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
+PAGES = {"data_page_size": 20_000, "write_batch_size": 20, "write_page_index": True}
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +84,25 @@ def test_neither_index_nor_payload_is_shuffled(spark: SparkSession, crawl: Path)
     assert len(exchanges) == 2  # the sample to its buckets, the pointers to their files
     assert "FileScan" not in plan
     assert all("html" not in line for line in exchanges)
+
+
+def test_a_file_of_which_much_is_wanted_is_many_tasks_that_read_it_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "PIECE_BYTES", (300_000, 300_000))
+    texts = [f"{i:05}" + random.Random(i).randbytes(400).hex() for i in range(4000)]
+    rows = pa.table({"k": pa.array([None if i == 7 else i for i in range(4000)], pa.int64()), "text": texts})
+    write_source(tmp_path / "source", {"a.parquet": rows}, row_group_size=2000, use_dictionary=False, **PAGES)
+    index_source(tmp_path / "source", tmp_path / "index", ["k"])
+    counters = load_counters(spark)
+    keys = spark.range(-10, 4000).select(F.when(F.col("id") < 0, None).otherwise(F.col("id")).alias("k"))
+    loaded = load(spark, str(tmp_path / "index"), keys, counters=counters, null_safe=True).select("k", "text").collect()
+    found = sorted((-1 if row.k is None else row.k, int(row.text[:5])) for row in loaded)
+    assert found == [(-1, 7)] * 10 + [(i, i) for i in range(4000) if i != 7]
+    assert counters.tasks.value > 2
+    size = (tmp_path / "source/a.parquet").stat().st_size
+    assert counters.source_bytes.value < 1.5 * size
+    assert (counters.keys.value, counters.matched.value, counters.rows.value) == (4010, 4009, 4009)
 
 
 def test_keys_are_cast_to_the_types_of_the_index(spark: SparkSession, tmp_path: Path) -> None:
