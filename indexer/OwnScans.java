@@ -38,6 +38,10 @@ public class OwnScans extends Rule {
     this.name = name;
   }
 
+  public String toString() {
+    return getClass().getName() + "(" + name + ")";
+  }
+
   public TreeNode apply(TreeNode plan) {
     return ((LogicalPlan) plan).transformWithSubqueries(new AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {

@@ -33,11 +33,12 @@ def keep_scans_apart(spark: SparkSession, name: str) -> bool:
             return True
         experimental = spark._jsparkSession.experimental()
         rules = experimental.extraOptimizations()
-        if not any(rules.apply(i).ruleName() == RULE for i in range(rules.size())):
+        if f"{RULE}({name})" not in rules.mkString("\n").split("\n"):
             getattr(experimental, "extraOptimizations_$eq")(rules.appended(_rule(spark, name)))
         return True
     except Py4JError as error:
-        _log.warning("filters will not prune: the rule that plans each scan by itself cannot be made (%s)", error)
+        why = " ".join(str(error).split("\n")[:2])
+        _log.warning("filters will not prune: the rule that plans each scan by itself cannot be made (%s)", why)
         return False
 
 

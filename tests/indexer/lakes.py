@@ -98,3 +98,9 @@ def plain(spark: SparkSession, root: Path) -> DataFrame:
 def comparable(rows: Iterable[Row]) -> list[str]:
     """Rows in an order of their own; both zeros are one, as they are in SQL."""
     return sorted(str([0.0 if value == 0 and isinstance(value, float) else value for value in row]) for row in rows)
+
+
+def explained(frame: DataFrame) -> str:
+    """What EXPLAIN FORMATTED shows of a query."""
+    text: str = frame._sc._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted")
+    return text

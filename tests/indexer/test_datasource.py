@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 import shadow
 from gnomon.failures import one_line
 from indexer import read_index, register
-from tests.indexer.lakes import comparable, crawl, every_type, plain, predicates_of_every_type
+from tests.indexer.lakes import comparable, crawl, every_type, explained, plain, predicates_of_every_type
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
@@ -31,11 +31,6 @@ def lakes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 def gnomon(spark: SparkSession, root: Path) -> DataFrame:
     return spark.read.format("gnomon").load(str(root / "index"))
-
-
-def explained(frame: DataFrame) -> str:
-    text: str = frame._sc._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted")
-    return text
 
 
 def pushed(frame: DataFrame) -> str:
