@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gnomon.output import megabytes, print_json, say
+from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
 from indexer import build as build_index
 from indexer.catalog import is_table, read_table
@@ -52,8 +53,10 @@ def build(
             _show(planned, json)
             return
         spark = spark or session.enter_context(spark_session(master, conf))
+        progress = session.enter_context(shown_progress())
         result = build_index(
-            spark, source, index, key, include or [], format, buckets, None, flat, adopt, anew, options, page_maps
+            *(spark, source, index, key, include or [], format, buckets, None, flat, adopt, anew, options, page_maps),
+            progress=progress,
         )
     if json:
         print_json(result.to_json())

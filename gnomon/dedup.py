@@ -7,6 +7,7 @@ import typer
 
 from gnomon.inputs import local_path, read_batch
 from gnomon.output import print_json, say
+from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
 from indexer import append_new
 from indexer.files import describe
@@ -29,8 +30,8 @@ def dedup(
     """Append the rows of BATCH whose key the source does not have, and index them. A batch is loaded once."""
     open_index(index)  # an index that is not there is known before Spark starts
     name = batch_id or digest_of(batch)
-    with spark_session(master, conf) as spark:
-        result = append_new(spark, index, read_batch(spark, batch), name, scope)
+    with shown_progress() as progress, spark_session(master, conf) as spark:
+        result = append_new(spark, index, read_batch(spark, batch), name, scope, progress)
     if json:
         print_json(result.to_json())
     elif result.known_batch:

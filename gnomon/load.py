@@ -13,10 +13,12 @@ import typer
 
 from gnomon.inputs import local_path, read_keys
 from gnomon.output import megabytes, print_json, say
+from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
 from indexer import load as load_rows
 from indexer.keys import typed_keys
 from indexer.load import LoadCounters, load_counters
+from indexer.progress import watched
 from indexer.stage import check_rows_here, write_parquet
 from indexer.tables import read_parquet
 from shadow import UsageError, open_index
@@ -51,13 +53,14 @@ def load(
     check_apart(source_of(spec), storage_at(out), "output")
     local_path(keys, "the keys as Parquet, CSV or JSON lines")
     begin = time.perf_counter()
-    with spark_session(master, conf) as spark:
+    with shown_progress() as progress, spark_session(master, conf) as spark:
         counters = load_counters(spark)
         names = columns.split(",") if columns else None
         sample = typed_keys(read_keys(spark, keys, [key.name for key in spec.keys]), spec, "keys")
         rows = load_rows(spark, index, sample, names, how, counters, null_safe, unreadable)
         with whole(Path(target)) as staged:
-            written = write_parquet(rows, str(staged))
+            with watched(spark, "fetch", progress):
+                written = write_parquet(rows, str(staged))
             count = read_parquet(spark, [str(staged)], rows.schema).count()
             check_rows_here(str(staged), written, count)
     result = _result(count, time.perf_counter() - begin, counters)

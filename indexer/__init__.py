@@ -8,6 +8,7 @@
 - `ship`     our packages for the executors of a cluster
 - `index_table`  the index folder as a table of the Spark catalog
 - `datasource`  an index as a table of Spark SQL (`register`, `read_index`); `pushdown` says what its filters ask for
+- `progress` what a job is doing, told while it runs
 - `session`  a Spark session for programs that are not handed one
 """
 

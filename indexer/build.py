@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
@@ -12,13 +12,14 @@ from indexer.infer import infer_schema
 from indexer.order import likely_beginning
 from indexer.page_maps import write_maps
 from indexer.plan import Plan, plan
+from indexer.progress import Progress, Stages
 from indexer.scan import is_for_spark, scan
 from indexer.specs import Request, check_types, new_spec
 from indexer.task_errors import SPARK_ERRORS, as_raised, is_of_a_file
 from indexer.write import write_index_files
 from shadow.adopt import adopt as adopt_source
 from shadow.anew import publish_anew
-from shadow.coverage import Diff, SourceRoot
+from shadow.coverage import SourceRoot
 from shadow.fold import publish_build
 from shadow.probe import probe
 from shadow.publish import Changes, new_segment_id
@@ -34,8 +35,9 @@ from shadow.verify import verify_sample
 @dataclass(frozen=True)
 class BuildResult:
     """What a build did. Bytes are of index files written, of the source files indexed, and of
-    their indexed columns, which are what the scan reads. `mapped_files` are those of which page maps were recorded,
-    `page_map_bytes` so many."""
+    their indexed columns, which are what the scan reads. `skipped_files` are covered as they are and were not read,
+    `empty_files` were indexed and have no row. `stage_seconds` is how long each stage took, of `seconds` in all.
+    `mapped_files` are those of which page maps were recorded, `page_map_bytes` so many."""
 
     snapshot: int
     committed: bool
@@ -50,6 +52,9 @@ class BuildResult:
     source_bytes_read: int
     buckets: int
     seconds: float
+    skipped_files: int = 0
+    empty_files: int = 0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
     adopted_files: int = 0
     mapped_files: int = 0
     page_map_bytes: int = 0
@@ -73,6 +78,7 @@ def build(
     options: Mapping[str, str] | None = None,
     page_maps: bool = False,
     partitions: Sequence[Mapping[str, object]] | None = None,
+    progress: Progress | None = None,
 ) -> BuildResult:
     """Index the files of `source` (a path, a URL, `table:db.name`) that the newest snapshot of `index` does not cover,
     and drop those that are gone.
@@ -84,11 +90,13 @@ def build(
     damaged one (`shadow.anew`); `page_maps` records those of all files, and makes later builds do so (Parquet only):
     of files that are indexed already in a commit of its own (`shadow.record`). With `partitions`
     (`[{"dt": "2026-01-01"}]`, each named by some or all of its columns) the files of those alone are compared and
-    indexed, of others nothing changes; with none at all a first build makes an index without rows. Errors: those of
-    `shadow.errors`."""
+    indexed, of others nothing changes; with none at all a first build makes an index without rows. `progress` is told
+    what is being done. Errors: those of `shadow.errors`."""
+    begin, stages = time.perf_counter(), Stages(progress)
     request = Request(keys, include, buckets, flat, options or {}, page_maps, partitions)
-    place = read_table(spark, source) if is_table(source) else source
-    planned = plan(place, index, request, format, adopt, anew)
+    with stages.stage("list"):
+        place = read_table(spark, source) if is_table(source) else source
+        planned = plan(place, index, request, format, adopt, anew)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
     adopted = 0
@@ -99,11 +107,14 @@ def build(
             adopted = adopt_source(planned.storage, planned.root)[1]
             planned = plan(place, index, request, format)
         if page_maps and planned.view is not None and (planned.unmapped or not planned.view.spec.page_maps):
-            done = _record(spark, planned, planned.view.spec)
+            with stages.tasks(spark, "page maps"):
+                done = _record(spark, planned, planned.view.spec)
             planned = plan(place, index, replace(request, page_maps=False), format)
-        result = _update(spark, planned, request, batch)
+        result = _update(spark, planned, request, batch, stages)
     return replace(
         result,
+        seconds=round(time.perf_counter() - begin, 3),
+        stage_seconds=stages.seconds,
         adopted_files=adopted,
         mapped_files=result.mapped_files + len(done),
         page_map_bytes=result.page_map_bytes + sum(one.length for one in done),
@@ -119,12 +130,12 @@ def _record(spark: SparkSession, planned: Plan, spec: IndexSpec) -> list[PageMap
     return list(made.values())
 
 
-def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | None) -> BuildResult:
-    begin = time.perf_counter()
+def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | None, stages: Stages) -> BuildResult:
     storage, root, view, difference = planned.storage, planned.root, planned.view, planned.difference
     if view is not None and planned.is_done and batch is None:
-        return _result(view.snapshot, difference, [], [], view.spec, False, begin)
-    described, schema = _described(spark, planned, request)
+        return _result(planned, view.snapshot, [], [], view.spec, False)
+    with stages.stage("describe", len(difference.to_index), "files"):
+        described, schema = _described(spark, planned, request)
     known = described if request.partitions is None or planned.spec else _opened(_of_all(planned), request, schema)
     spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, known)
     spec = replace(spec, schema=schema, page_maps=spec.page_maps or request.page_maps)
@@ -133,10 +144,13 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
 
     segment = new_segment_id()
     if spec.page_maps:  # before the scan, which takes longer: a damaged page header fails the build
-        described = _with_maps(spark, storage, root, spec, segment, described)
-    written, described = _index(spark, storage, root, spec, segment, described)
-    check_unchanged(root, described)
-    verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
+        with stages.tasks(spark, "page maps"):
+            described = _with_maps(spark, storage, root, spec, segment, described)
+    with stages.tasks(spark, "write", sum(one.likely_rows for one in described)):
+        written, described = _index(spark, storage, root, spec, segment, described)
+    with stages.stage("verify"):
+        check_unchanged(root, described)
+        verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
     changes = Changes(
         operation="build" if batch is None else "dedup",
         index_files=written,
@@ -152,11 +166,12 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
         },
         folders=root.table.folders if root.table is not None else None,
     )
-    if planned.newest is not None:
-        snapshot, is_ours = publish_anew(storage, spec, planned.newest, changes, segment), True
-    else:
-        snapshot, is_ours = publish_build(storage, spec, view, changes, segment, root.list)
-    return _result(snapshot, difference, described, written, spec, is_ours, begin)
+    with stages.stage("commit"):
+        if planned.newest is not None:
+            snapshot, is_ours = publish_anew(storage, spec, planned.newest, changes, segment), True
+        else:
+            snapshot, is_ours = publish_build(storage, spec, view, changes, segment, root.list)
+    return _result(planned, snapshot, described, written, spec, is_ours)
 
 
 def _described(spark: SparkSession, planned: Plan, request: Request) -> tuple[list[Described], str]:
@@ -226,14 +241,15 @@ def _with_maps(
 
 
 def _result(
+    planned: Plan,
     snapshot: Snapshot,
-    difference: Diff,
     described: Sequence[Described],
     written: Sequence[IndexFileEntry],
     spec: IndexSpec,
     committed: bool,
-    begin: float,
 ) -> BuildResult:
+    difference, view = planned.difference, planned.view
+    covered = len(view.covered) if view is not None else 0
     maps = [one.entry.page_maps for one in described if one.entry.page_maps is not None]
     return BuildResult(
         snapshot=snapshot.number,
@@ -248,7 +264,9 @@ def _result(
         source_bytes=sum(one.entry.size for one in described),
         source_bytes_read=sum(one.scan_bytes for one in described),
         buckets=spec.buckets,
-        seconds=round(time.perf_counter() - begin, 3),
+        seconds=0.0,
+        skipped_files=covered - len(difference.changed) - len(difference.vanished),
+        empty_files=sum(not one.entry.rows for one in described),
         mapped_files=len(maps),
         page_map_bytes=sum(one.length for one in maps),
     )

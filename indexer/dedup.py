@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from dataclasses import field as dataclass_field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +31,7 @@ from indexer.keys import (
     to_buckets,
     with_keys,
 )
+from indexer.progress import Progress, Stages
 from indexer.stage import publish_staged, stage
 from indexer.tables import source_types, writes_micros
 from indexer.tasks import open_in_worker
@@ -58,6 +60,7 @@ class DedupResult:
     files: int
     snapshot: int
     seconds: float
+    stage_seconds: dict[str, float] = dataclass_field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -99,11 +102,19 @@ def _folders(values: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(values, ""), None, values) if pa.types.is_string(values.type) else values
 
 
-def append_new(spark: SparkSession, index: str, batch: DataFrame, batch_id: str, scope: str = "table") -> DedupResult:
+def append_new(
+    spark: SparkSession,
+    index: str,
+    batch: DataFrame,
+    batch_id: str,
+    scope: str = "table",
+    progress: Progress | None = None,
+) -> DedupResult:
     """Append the rows of `batch` whose key was never loaded to the source, and index them.
 
     `batch_id` names the batch: once it is committed, running it again does nothing. UsageError when the batch's
-    columns are not the source's, before anything is written."""
+    columns are not the source's, before anything is written. `progress` is told what is being done."""
+    stages = Stages(progress)
     begin = time.perf_counter()
     known = _snapshot_of(index, batch_id)
     if known is not None:
@@ -131,19 +142,26 @@ def append_new(spark: SparkSession, index: str, batch: DataFrame, batch_id: str,
 
     def bring_up_to_date(batch_id: str | None = None) -> int:
         keys, include = [key.name for key in spec.keys], [column.name for column in spec.include]
-        return build(spark, spec.source, index, keys, include, spec.format, batch=batch_id).snapshot
+        built = build(spark, spec.source, index, keys, include, spec.format, batch=batch_id, progress=progress)
+        return built.snapshot
 
-    bring_up_to_date()
+    with stages.stage("bring up to date"):
+        bring_up_to_date()
     opened = open_index(index)
     rows = _in_source_schema(spark, batch, opened).persist()
     try:
-        read = rows.count()
-        distinct = rows.select(*[column(name) for name in _identity(spec, scope)]).distinct().count()
-        new = filter_new(spark, index, rows, scope)
-        staged = stage(new, spec.source, spec.partitions, batch_id, writes_micros(opened, opened.view.columns))
-        files, appended = publish_staged(storage_at(spec.source), staged)
+        with stages.tasks(spark, "count"):
+            read = rows.count()
+            distinct = rows.select(*[column(name) for name in _identity(spec, scope)]).distinct().count()
+        with stages.tasks(spark, "write new rows"):
+            new = filter_new(spark, index, rows, scope)
+            staged = stage(new, spec.source, spec.partitions, batch_id, writes_micros(opened, opened.view.columns))
+        with stages.stage("append"):
+            files, appended = publish_staged(storage_at(spec.source), staged)
     finally:
         rows.unpersist()
+    with stages.stage("index"):
+        snapshot = bring_up_to_date(batch_id)
     return DedupResult(
         batch_id=batch_id,
         known_batch=False,
@@ -152,8 +170,9 @@ def append_new(spark: SparkSession, index: str, batch: DataFrame, batch_id: str,
         already_loaded=distinct - appended,
         appended=appended,
         files=files,
-        snapshot=bring_up_to_date(batch_id),
+        snapshot=snapshot,
         seconds=round(time.perf_counter() - begin, 3),
+        stage_seconds=stages.seconds,
     )
 
 

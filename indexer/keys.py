@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
@@ -133,13 +132,7 @@ def narrowing(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = ()
     """The partition values that narrow the look-up of each row: those of its key and of the columns named."""
     names = {key.name: name for key, name in zip(spec.keys, key_names(spec), strict=True) if key.partition}
     names |= {name: name for name in within if name not in names}
-    return {column: _with_nulls(batch.column(name)) for column, name in names.items()}
-
-
-def _with_nulls(values: pa.Array) -> pa.Array:
-    """Partition values; empty text is null, as where a folder is named."""
-    is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
-    return pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values) if is_text else values
+    return {column: batch.column(name) for column, name in names.items()}
 
 
 def in_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

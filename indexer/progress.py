@@ -1,0 +1,103 @@
+"""What a job is doing, told while it runs, and how long each stage of it took."""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+POLL_SECONDS = 0.2
+SCAN = "scan"
+THREAD = "gnomon-progress"
+JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL = "spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"
+
+
+class Step(NamedTuple):
+    """A stage, and how much of it is done: so many of `total` `unit`s, 0 of 0 where that is not known; and the rows
+    that the job has to do with, where these are."""
+
+    stage: str
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+    rows: int = 0
+
+
+# Called with each step. It may be called from a thread of its own, and should return at once.
+Progress = Callable[[Step], None]
+
+
+class Stages:
+    """The stages of a job, told to `progress` as they begin; `seconds` is how long each took."""
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str, total: int = 0, unit: str = "") -> Iterator[None]:
+        """While a stage runs. One of a name that was there before adds to its seconds."""
+        begin = time.perf_counter()
+        if self._progress is not None:
+            self._progress(Step(name, 0, total, unit))
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - begin, 3)
+
+    @contextmanager
+    def tasks(self, spark: SparkSession, name: str, rows: int = 0) -> Iterator[None]:
+        """While a stage runs that is Spark's: its tasks are counted."""
+        with self.stage(name), watched(spark, name, self._progress, rows):
+            yield
+
+
+@contextmanager
+def watched(spark: SparkSession, name: str, progress: Progress | None, rows: int = 0) -> Iterator[None]:
+    """While Spark works: `progress` is told of the tasks of each of its stages, of those behind the last shuffle as
+    `name`, of others as `scan`. The thread that asks for them ends with this, whatever happens."""
+    if progress is None:
+        yield
+        return
+    context, group = spark.sparkContext, f"gnomon-{secrets.token_hex(6)}"
+    before = {key: context.getLocalProperty(key) for key in (JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL)}
+    context.setJobGroup(group, f"gnomon {name}")
+    done = threading.Event()
+    thread = threading.Thread(target=_watch, args=(context, group, Step(name, rows=rows), progress, done), name=THREAD)
+    thread.daemon = True
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        for key, value in before.items():
+            context.setLocalProperty(key, value)
+
+
+def _watch(context: SparkContext, group: str, stage: Step, progress: Progress, done: threading.Event) -> None:
+    last = None
+    while not done.wait(POLL_SECONDS):
+        step = tasks_of(context, group, stage)
+        if step is not None and step != last:
+            progress(step)
+            last = step
+
+
+def tasks_of(context: SparkContext, group: str, stage: Step) -> Step | None:
+    """The tasks that a job group runs now: behind a shuffle those of the stage, before it those of a scan; None where
+    there are none."""
+    tracker = context.statusTracker()
+    for job in sorted(tracker.getJobIdsForGroup(group), reverse=True):
+        info = tracker.getJobInfo(job)
+        stages = sorted(info.stageIds, reverse=True) if info is not None else []
+        for place, number in enumerate(stages):
+            found = tracker.getStageInfo(number)
+            if found is not None and found.numActiveTasks:
+                name = stage.stage if place == 0 and len(stages) > 1 else SCAN
+                return Step(name, found.numCompletedTasks, found.numTasks, "tasks", stage.rows)
+    return None

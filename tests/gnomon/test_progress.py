@@ -1,0 +1,80 @@
+"""gnomon/progress.py: what a terminal shows while a job runs, and that nothing else shows it."""
+
+import os
+import pty
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gnomon.progress import shown_progress
+from indexer.progress import Progress, Step
+
+HIDE, SHOW, ERASE = b"\x1b[?25l", b"\x1b[?25h", b"\x1b[2K"
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, job: Callable[[Progress], None]) -> bytes:
+    """What a terminal gets while a job tells its steps."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    master, slave = pty.openpty()
+    got: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while part := os.read(master, 65536):
+                got.append(part)
+        except OSError:  # the other end is closed
+            return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with os.fdopen(slave, "w") as terminal:
+            monkeypatch.setattr(sys, "stderr", terminal)
+            with shown_progress() as progress:
+                assert progress is not None
+                job(progress)
+    finally:
+        monkeypatch.undo()
+        reader.join()
+        os.close(master)
+    return b"".join(got)
+
+
+def test_a_terminal_shows_stages_tasks_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def job(progress: Progress) -> None:
+        progress(Step("list"))
+        progress(Step("write", 3, 1200, "tasks", 1_000_000))
+
+    got = on_terminal(monkeypatch, job)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", got.decode())
+    assert "write" in text
+    assert "3 of 1,200 tasks, 1,000,000 rows" in text
+    assert got.count(HIDE) == got.count(SHOW) == 1
+    assert got.endswith(ERASE), "the line is gone, so that the result stands alone"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_leaves_no_line_and_no_thread(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+    got: list[bytes] = []
+    before = threading.active_count()
+
+    def job(progress: Progress) -> None:
+        progress(Step("describe", 0, 7, "files"))
+        raise error("midway")
+
+    with pytest.raises(error, match="midway"):
+        got.append(on_terminal(monkeypatch, job))
+    assert threading.active_count() == before
+
+
+def test_what_is_no_terminal_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(tmp_path / "err", "w") as file:
+        monkeypatch.setattr(sys, "stderr", file)
+        with shown_progress() as progress:
+            assert progress is None
+    assert (tmp_path / "err").read_bytes() == b""
