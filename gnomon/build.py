@@ -52,8 +52,8 @@ def build(
             check_rows(planned, request)
             _show(planned, json)
             return
-        spark = spark or session.enter_context(spark_session(master, conf))
         progress = session.enter_context(shown_progress())
+        spark = spark or session.enter_context(spark_session(master, conf))
         result = build_index(
             *(spark, source, index, key, include or [], format, buckets, None, flat, adopt, anew, options, page_maps),
             progress=progress,
