@@ -49,8 +49,9 @@ def load(
         raise UsageError(f"{out}: rows are written to local disks only; name a folder here")
     if Path(target).exists():
         raise UsageError(f"{out}: it is there already; name a folder that is not")
-    spec = open_index(index).spec
-    check_apart(source_of(spec), storage_at(out), "output")
+    opened = open_index(index)
+    spec = opened.spec
+    check_apart(source_of(spec, opened.view.snapshot.folders), storage_at(out), "output")
     local_path(keys, "the keys as Parquet, CSV or JSON lines")
     begin = time.perf_counter()
     with shown_progress() as progress, spark_session(master, conf) as spark:

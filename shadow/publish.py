@@ -89,7 +89,7 @@ def publish(
     ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
     check_changes(base, changes, ours)
     if parent is None and not spec.holds_values:
-        check_apart(source_of(spec), storage)
+        check_apart(source_of(spec, changes.folders), storage)
     probe(storage)
     if parent is None:
         create_first_spec(storage, spec)

@@ -1,11 +1,13 @@
 """Tables of the catalog for tests: files written by pyarrow, declared by DDL; and what Spark reads of them."""
 
 import datetime as dt
+import importlib
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
 from shadow import open_index
@@ -28,20 +30,35 @@ def write(folder: Path, table: pa.Table, name: str = "a.parquet") -> None:
 
 def same_rows(spark: SparkSession, table: str, index: str, key: str = "url") -> int:
     """Every row that Spark reads of the table is found by its key, as Spark has it, and no other; how many they are."""
-    wanted = [plain(row.asDict(recursive=True)) for row in spark.table(table).collect()]
+    read = spark.table(table)
+    wanted = [plain(row.asDict(recursive=True)) for row in read.collect()]
     keys = sorted({row[key] for row in wanted if row[key] is not None})
     opened = open_index(index)
-    found = [plain(row) for answer in opened.fetch_many(keys) for row in answer]
-    assert [list(row) for row in found[:1]] == [list(row) for row in wanted[:1]]
-    assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+    found = [row for answer in opened.fetch_many(keys) for row in answer]
+    assert list(found[0]) == read.columns
+    assert sorted(repr(plain(row)) for row in found) == sorted(map(repr, wanted))
     assert opened.view.snapshot.rows == len(wanted)
     return len(wanted)
 
 
+def watch_scans(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each scan of a build that is to come was Spark's own."""
+    module = importlib.import_module("indexer.build")  # `indexer.build` is the function
+    scan, seen = module.scan, []
+
+    def watched(*given: Any, in_spark: bool) -> Any:
+        seen.append(in_spark)
+        return scan(*given, in_spark=in_spark)
+
+    monkeypatch.setattr(module, "scan", watched)
+    return seen
+
+
 def plain(value: Any) -> Any:
-    """A value in which moments have no zone (those of the tests' session are in UTC), and bytes are bytes."""
-    if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
+    """A value in which moments have no zone (those of the tests' session are in UTC), bytes are bytes, and names are in
+    order."""
+    if isinstance(value, dict):  # of a map the order is nobody's
+        return {name: plain(value[name]) for name in sorted(value)}
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, dt.datetime):

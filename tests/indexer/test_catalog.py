@@ -16,7 +16,7 @@ from shadow.errors import SourceNotFound
 from shadow.storage import storage_at
 from shadow.vacuum import vacuum
 from shadow.verify import verify
-from tests.indexer.catalog_tables import COLUMNS, rows, same_rows, write
+from tests.indexer.catalog_tables import COLUMNS, rows, same_rows, watch_scans, write
 
 pytestmark = pytest.mark.spark
 
@@ -45,10 +45,12 @@ def crawl(spark: SparkSession, database: str, tmp_path: Path) -> str:
     return f"{database}.crawl"
 
 
-def test_a_tables_rows_are_found_wherever_its_partitions_lie(spark: SparkSession, crawl: str, tmp_path: Path) -> None:
-    index = str(tmp_path / "index")
+def test_a_tables_rows_are_found_wherever_its_partitions_lie(
+    spark: SparkSession, crawl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, by_spark = str(tmp_path / "index"), watch_scans(monkeypatch)
     result = build(spark, f"table:{crawl}", index, ["url"])
-    assert (result.rows, result.new_files) == (110, 3)
+    assert (result.rows, result.new_files, by_spark) == (110, 3, [True])
     assert same_rows(spark, crawl, index) == 110
     assert open_index(index).fetch("u900") == []
     paths = set(open_index(index).view.covered)
@@ -146,6 +148,10 @@ def test_some_partitions_alone_are_indexed_where_they_are_named(
     second = build(spark, source, index, ["url"], partitions=[{"dt": "2020-10-05", "n1": "7"}])
     assert (second.new_files, second.rows) == (1, 40)
     assert len(open_index(index).coverage().new) == 2
+    with pytest.raises(
+        UsageError, match=r"the index would lie among the files of its source .*/far/away; name a folder"
+    ):
+        build(spark, source, str(tmp_path / "far/away/index"), ["url"])
     with pytest.raises(UsageError, match=r"no partition dt=2020-11-11"):
         build(spark, source, index, ["url"], partitions=[{"dt": "2020-11-11"}])
     write(tmp_path / "crawl/the rest", rows(300, 320))

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from indexer import build, load
 from shadow import UsageError, open_index
 from shadow.errors import SourceNotFound, SpecMismatch, UnsupportedFormat
-from tests.indexer.catalog_tables import COLUMNS, plain, rows, same_rows, write
+from tests.indexer.catalog_tables import COLUMNS, plain, rows, same_rows, watch_scans, write
 
 pytestmark = pytest.mark.spark
 
@@ -79,8 +79,9 @@ def _rows(found: Iterable) -> list[str]:
 
 
 def test_columns_are_found_whatever_their_case_and_widened_to_what_is_declared(
-    spark: SparkSession, database: str, tmp_path: Path
+    spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    by_spark = watch_scans(monkeypatch)
     root, index = tmp_path / "t", str(tmp_path / "index")
     table = f"{database}.t"
     spark.sql(
@@ -93,6 +94,7 @@ def test_columns_are_found_whatever_their_case_and_widened_to_what_is_declared(
     build(spark, f"table:{table}", index, ["url", "n"])
     write(root, new.append_column("dropped", [[1, 2]]), "b.parquet")
     build(spark, f"table:{table}", index, ["url", "n"])
+    assert by_spark == [True, False]  # of names in another case, and of a narrower type
     opened = open_index(index)
     empty = {"more": None, "s": None}
     assert opened.view.columns == ("url", "n", "w", "more", "s")
@@ -101,10 +103,13 @@ def test_columns_are_found_whatever_their_case_and_widened_to_what_is_declared(
     assert opened.fetch(("c", 3)) == [{"url": "c", "n": 3, "w": 2.0, **empty}]
     loaded = load(spark, index, spark.createDataFrame([("a", 2)], "url string, n int"), ["w", "s"])
     assert [row.asDict() for row in loaded.collect()] == [{"url": "a", "n": 2, "w": 1.5, "s": None}]
+    with pytest.raises(SpecMismatch, match=f"source table: {table} in the index, None asked for"):
+        build(spark, str(root), index, ["url", "n"])
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
         assert build(spark, f"table:{table}", str(tmp_path / "other"), ["url"]).rows == 4
         assert len(open_index(str(tmp_path / "other")).fetch("a")) == 2
+        assert by_spark[2:] == [False]
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
     spark.sql(f"ALTER TABLE {table} ADD COLUMNS (later INT)")

@@ -13,7 +13,9 @@ from shadow.rebase import (
     ConcurrentCommit,
     State,
     check_changes,
+    folders_after,
     is_committed,
+    is_told,
     nothing_left,
     rebase,
     spec_after,
@@ -294,3 +296,28 @@ def test_a_commit_is_known_again_by_its_id_or_its_segment() -> None:
 def test_a_batch_is_committed_though_no_file_of_it_is_left() -> None:
     one = Changes("dedup", (), (), {}, {}, batch="b")
     assert not nothing_left(BASE, rebase(BASE, BASE, one, segment("new", {})), one)
+
+
+def test_a_tables_folders_are_those_of_the_newest_snapshot_with_what_the_build_found_changed() -> None:
+    def with_folders(folders: dict[str, str] | None) -> State:
+        snapshot = state().snapshot
+        assert snapshot is not None
+        return State(replace(snapshot, folders=folders))
+
+    base = with_folders({"p=1": "a", "p=2": "b", "p=3": "c"})
+    now = with_folders({"p=1": "a", "p=2": "moved", "p=3": "c", "p=4": "theirs"})
+    found = Changes("build", (), (), {}, {}, folders={"p=1": "ours", "p=2": "b", "p=5": "new"})
+    assert folders_after(base, now, found) == {"p=1": "ours", "p=2": "moved", "p=4": "theirs", "p=5": "new"}
+    assert folders_after(base, now, replace(found, folders=None)) == now.snapshot.folders  # as of a compaction
+    assert folders_after(State(None), State(None), found) == found.folders
+    assert folders_after(State(None), now, found)["p=2"] == "b"
+
+
+def test_what_the_catalog_says_of_a_table_is_worth_a_commit() -> None:
+    before = state().snapshot
+    assert before is not None
+    table = replace(before, spec=replace(SPEC, table="db.t", schema="k int"), folders={"": ""})
+    assert is_told(table, replace(table, number=2))
+    assert not is_told(table, replace(table, folders={"": "elsewhere"}))
+    assert not is_told(table, replace(table, spec=replace(table.spec, schema="k int, more string")))
+    assert is_told(before, replace(before, spec=replace(SPEC, schema="a string")))  # of files that do not tell

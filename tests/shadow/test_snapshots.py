@@ -104,6 +104,13 @@ def test_a_snapshot_under_another_number_is_noticed(storage: Storage) -> None:
         read_snapshot(storage, 2)
 
 
+def test_the_folders_of_a_tables_partitions_come_back_and_others_have_none(storage: Storage) -> None:
+    table = replace(SNAPSHOT, folders={"dt=1": "dt=1", "dt=2": "/far/a way"})
+    commit(storage, table)
+    assert read_snapshot(storage, 1) == table
+    assert "folders" not in SNAPSHOT.to_json()
+
+
 @pytest.mark.parametrize("member", ["operation", "segments", "columns", "spec", "commit_id"])
 def test_sound_json_that_is_no_snapshot_is_damage(storage: Storage, member: str) -> None:
     content = SNAPSHOT.to_json()

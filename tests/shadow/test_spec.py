@@ -54,6 +54,24 @@ def test_the_type_in_the_source_stands_in_the_spec_where_it_is_mapped(storage: S
     assert not spec.is_like(replace(spec, keys=(KeyColumn("id", "binary"),)))
 
 
+def test_a_catalog_table_stands_in_the_spec_with_its_columns_and_the_types_of_its_partitions() -> None:
+    table = replace(SPEC, table="lake.crawl", schema="url string", partition_types={"dt": "date", "Straße": "string"})
+    content = table.to_json()
+    assert parse_spec(content, "here") == table
+    assert content["source"]["table"] == "lake.crawl"
+    assert table.read_options == {"declared": "url string"}
+    assert replace(table, table="").read_options == {"schema": "url string"}
+    assert (table.partition_type("dt"), SPEC.partition_type("dt")) == ("date", "string")
+    assert not {"table"} & SPEC.to_json()["source"].keys()
+    assert "partition_types" not in SPEC.to_json()
+    assert not table.is_like(replace(table, partition_types={}))
+    with pytest.raises(SpecMismatch, match=r"source table: lake.crawl in the index, None asked for"):
+        check_same(table, SPEC, "here")
+    content["partition_types"]["dt"] = "no type"
+    with pytest.raises(NewerFormat):
+        parse_spec(content, "here")
+
+
 def test_whether_page_maps_are_recorded_is_each_snapshots_own(storage: Storage) -> None:
     mapped = replace(SPEC, page_maps=True)
     assert "page_maps" not in SPEC.to_json()
