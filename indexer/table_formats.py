@@ -26,7 +26,6 @@ REFUSED = {
     "modifiedafter": "it reads some files of its folders only",
     "parquet.column.index.access": "its columns are found by place",
     "orc.force.positional.evolution": "its columns are found by place",
-    "escape.delim": "its values are escaped",
     "serialization.last.column.takes.rest": "its last column takes the rest of a value",
     "hive.serialization.extend.nesting.levels": "its separators are other ones",
     "hive.serialization.extend.additional.nesting.levels": "its separators are other ones",
@@ -40,6 +39,7 @@ SEPARATORS = {  # an option of `sequence`: the properties that hold it, the firs
     "map_delimiter": (("mapkey.delim",), 3),
 }
 LATER_NAME = "collection.delim"  # of the same, since Hive 3
+ESCAPE = "escape.delim"
 NULL_FORMAT = "serialization.null.format"
 
 
@@ -99,6 +99,8 @@ def _sequence_options(properties: Mapping[str, str]) -> dict[str, str]:
         given = next((properties[name] for name in names if properties.get(name)), "")
         if given and _separator(given) != chr(default):
             options[option] = _separator(given)
+    if properties.get(ESCAPE):
+        options["escape"] = _separator(properties[ESCAPE])
     if NULL_FORMAT in properties:
         options["null"] = properties[NULL_FORMAT]
     return options

@@ -8,7 +8,7 @@ writables  Hadoop's value classes as Arrow columns
 window     the piece of the file that a scan holds; sync markers and splits
 records    files whose records stand alone
 blocks     files whose records are compressed together
-value_columns  values of delimited text or JSON as columns
+value_columns  values of delimited text or JSON as columns; escapes in them
 reader     all of it as a `SourceFile`
 """
 

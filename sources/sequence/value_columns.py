@@ -3,8 +3,8 @@
 Delimited, as Hive has it: fields stand apart by the delimiter, U+0001 unless told; items of arrays, maps and structs by
 U+0002, a map's keys from their values by U+0003 (unless told), one further at each level down. Backslash and N, unless
 told, is null, and so is nothing at all where the type is not text. Missing fields are null, further ones are read over;
-nothing is escaped. Binary is base64, which is how the serde writes it; bytes that are no base64 are the value itself,
-as it reads them.
+nothing is escaped, unless told. Binary is base64, which is how the serde writes it; bytes that are no base64 are the
+value itself, as it reads them.
 A value that is not of its type is refused.
 """
 
@@ -23,6 +23,7 @@ from sources.contract import Options
 from sources.ddl import parse_ddl, to_ddl
 from sources.errors import OptionError, UnsupportedFormat
 from sources.json_values import JsonColumns
+from sources.sequence.escapes import Escapes
 from sources.sequence.vints import Longs
 from sources.sequence.writables import writable_of
 from sources.text_values import RefusedValue, from_text
@@ -34,6 +35,7 @@ OPTIONS = {
     "item_delimiter": "what stands between the items of arrays, maps and structs in them; U+0002 unless told",
     "map_delimiter": "what stands between a map's keys and values in them; U+0003 unless told",
     "null": "the text that is null in them; \\N unless told",
+    "escape": "the character behind which none of them is a delimiter; none unless told",
 }
 HIVE_DELIMITER = "\x01"
 DELIMITERS = ("delimiter", "item_delimiter", "map_delimiter")
@@ -49,6 +51,7 @@ class Marks(NamedTuple):
     items: bytes = b"\x02"
     keys: bytes = b"\x03"
     null: bytes = b"\\N"
+    escapes: Escapes | None = None
 
     def at(self, level: int) -> bytes:
         return {ITEMS: self.items, KEYS: self.keys}.get(level) or bytes([level])
@@ -65,7 +68,7 @@ class ValueColumns(Protocol):
 
 def value_columns(options: Options, value_class: str, path: str) -> ValueColumns | None:
     """None where values stay as they are. OptionError for options that do not go together."""
-    format, ddl, delimiter, *marks = (options.get(name) for name in OPTIONS)
+    format, ddl, delimiter, *marks, escape = (options.get(name) for name in OPTIONS)
     if format is None:
         for name in list(OPTIONS)[1:]:
             if options.get(name) is not None:
@@ -84,9 +87,17 @@ def value_columns(options: Options, value_class: str, path: str) -> ValueColumns
         for name in DELIMITERS:
             if options.get(name) == "":
                 raise OptionError(f"option {name}: it is empty")
-        given = (own if mark is None else mark.encode() for mark, own in zip(marks, Marks(), strict=True))
-        return _Delimited(schema, HIVE_DELIMITER if delimiter is None else delimiter, Marks(*given))
-    for name in (*DELIMITERS, "null"):
+        if escape is not None and len(escape.encode()) != 1:
+            raise OptionError(f"option escape: {escape!r}, where one ASCII character is expected")
+        own = Marks()
+        items, keys, null = (
+            default if mark is None else mark.encode()
+            for mark, default in zip(marks, (own.items, own.keys, own.null), strict=True)
+        )
+        escapes = Escapes(escape.encode()) if escape is not None else None
+        null = null if escapes is None else escapes.hide(null)  # as it stands in a text whose escapes are hidden
+        return _Delimited(schema, HIVE_DELIMITER if delimiter is None else delimiter, Marks(items, keys, null, escapes))
+    for name in (*DELIMITERS, "null", "escape"):
         if options.get(name) is not None:
             raise OptionError(f"option {name}: JSON has none")
     return _Json(schema)
@@ -122,7 +133,8 @@ class _Delimited:
         self._marks = marks
 
     def parse(self, values: pa.Array, columns: Sequence[str]) -> list[pa.Array]:
-        parts = _Parts(values.cast(pa.binary()), self._delimiter)
+        texts, escapes = values.cast(pa.binary()), self._marks.escapes
+        parts = _Parts(texts if escapes is None else escapes.hide_all(texts), self._delimiter)
         made = {name: self._column(parts, self.schema.get_field_index(name)) for name in dict.fromkeys(columns)}
         return [made[name] for name in columns]
 
@@ -157,6 +169,8 @@ class _Parts:
 def _converted(texts: pa.Array, kind: pa.DataType, marks: Marks, level: int) -> pa.Array:
     """The texts, which are binary, in a type. `level`: that of the next separator."""
     texts = pc.if_else(pc.equal(texts, marks.null), None, texts)
+    if marks.escapes is not None and not types.is_nested(kind):
+        texts = marks.escapes.unescape(texts) if types.is_string(kind) else marks.escapes.restore(texts)
     if types.is_binary(kind):
         return pa.array([None if text is None else _from_base64(text) for text in texts.to_pylist()], kind)
     if types.is_string(kind):

@@ -66,7 +66,7 @@ def test_properties_by_which_engines_read_something_else_are_refused(name: str, 
         ({"field.delim": "9"}, {"delimiter": "\t"}),
         ({"field.delim": "||"}, {"delimiter": "|"}),
         ({"colelction.delim": ",", "mapkey.delim": ":"}, {"item_delimiter": ",", "map_delimiter": ":"}),
-        ({"serialization.null.format": ""}, {"null": ""}),
+        ({"serialization.null.format": "", "escape.delim": "\\"}, {"null": "", "escape": "\\"}),
     ],
 )
 def test_hives_delimiters_are_options_of_sequence_files(properties: dict[str, str], options: dict[str, str]) -> None:

@@ -117,6 +117,22 @@ def test_items_and_keys_of_maps_may_have_delimiters_and_null_a_text_of_their_own
     ]
 
 
+def test_what_is_escaped_is_no_delimiter_and_comes_without_the_escape() -> None:
+    schema = "a string, l array<string>, m map<string,string>, n int, b binary, end string"
+    own = {"delimiter": "|", "item_delimiter": ";", "map_delimiter": ":", "escape": "!", "schema": schema}
+    values = ["x!|y!!|p!;q;!n!r!z|k!:1:v!;;k2:w!:|7|YQ==|!", "plain|||||é", "\\N|\\N|\\N|\\N|\\N|\\N"]
+    assert rows_of(read(values, HIVE | own).drop(["key"])) == [
+        ("x|y!", ["p;q", "\n\rz"], {"k:1": "v;", "k2": "w:"}, 7, b"a", "!"),
+        ("plain", [], {}, None, b"", "é"),
+        (None, None, None, None, None, None),
+    ]
+    null = read(["!N|x!N"], HIVE | {"schema": "a string, b string", "delimiter": "|", "escape": "!", "null": "!N"})
+    assert rows_of(null.drop(["key"])) == [(None, "xN")]
+    raw = [b"\xff\xc0!\xff|\xff\xc0\xc0!|", b"\xc3\xa9!|"]
+    table = read(raw, HIVE | {"schema": "b binary, c binary", "delimiter": "|", "escape": "!"}, value="BytesWritable")
+    assert rows_of(table.drop(["key"])) == [(b"\xff\xc0!\xff", b"\xff\xc0\xc0!|"), (b"\xc3\xa9!|", None)]
+
+
 def test_values_may_be_bytes_and_their_text_need_not_be_utf8() -> None:
     table = read([b"1,\xff", b"2,ok"], {**HIVE, "schema": "a int, b string", "delimiter": ","}, value="BytesWritable")
     assert rows_of(table) == [("k0", 1, b"\xff"), ("k1", 2, "ok")]
@@ -180,6 +196,7 @@ def test_a_value_that_is_not_of_its_type_is_refused_with_its_place(
         ({"delimiter": ","}, "option delimiter: only of use with value_format"),
         ({"value_format": "json", "schema": "a int", "delimiter": ","}, "option delimiter: JSON has none"),
         ({**HIVE, "schema": "a int", "delimiter": ""}, "option delimiter: it is empty"),
+        ({**HIVE, "schema": "a int", "escape": "ab"}, "option escape: 'ab', where one ASCII character is expected"),
         ({**HIVE, "schema": ""}, "option schema: it names no column"),
         ({**HIVE, "schema": "a strange"}, "'strange' is no type of Spark's"),
     ],

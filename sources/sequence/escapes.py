@@ -1,0 +1,64 @@
+"""Escapes in delimited text, as Hive's text serde has them: a byte behind the escape is no separator, whatever it is.
+
+While a value is split, what is escaped stands in it as bytes that no separator has; in its parts it is put back."""
+
+import re
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MARK = b"\xff"
+RAW = MARK + b"\xc0\xc0"  # the byte of the mark itself
+HIDDEN = re.compile(rb"\xff(..)", re.DOTALL)
+MEANINGS = {b"r": b"\r", b"n": b"\n"}  # of escaped letters
+
+
+class Escapes:
+    """Of one escape byte."""
+
+    def __init__(self, escape: bytes) -> None:
+        self._escape = escape
+        self._found = re.compile(re.escape(escape) + rb"(.)|\xff", re.DOTALL)
+
+    def hide(self, text: bytes) -> bytes:
+        """The text with escaped bytes hidden. An escape at its end stands for itself."""
+        return self._found.sub(_hidden, text)
+
+    def hide_all(self, texts: pa.Array) -> pa.Array:
+        """The same of a column of binary, in which most texts hold no escape."""
+        return _mapped(texts, self.hide, (self._escape, MARK))
+
+    def unescape(self, texts: pa.Array) -> pa.Array:
+        """Parts of hidden texts as the text that they mean."""
+        return _mapped(texts, lambda text: HIDDEN.sub(_meant, text), (MARK,))
+
+    def restore(self, texts: pa.Array) -> pa.Array:
+        """Parts of hidden texts as they stood there, escapes included."""
+        return _mapped(texts, lambda text: HIDDEN.sub(self._as_it_stood, text), (MARK,))
+
+    def _as_it_stood(self, match: re.Match[bytes]) -> bytes:
+        byte = _byte(match[1])
+        return MARK if byte is None else self._escape + byte
+
+
+def _hidden(match: re.Match[bytes]) -> bytes:
+    if match[1] is None:
+        return RAW
+    return MARK + bytes([0x80 | match[1][0] >> 4, 0x80 | match[1][0] & 0xF])
+
+
+def _meant(match: re.Match[bytes]) -> bytes:
+    byte = _byte(match[1])
+    return MARK if byte is None else MEANINGS.get(byte, byte)
+
+
+def _byte(hidden: bytes) -> bytes | None:
+    """The byte that was escaped; None for that of the mark, which was not."""
+    return None if hidden == RAW[1:] else bytes([(hidden[0] & 0xF) << 4 | hidden[1] & 0xF])
+
+
+def _mapped(texts: pa.Array, change: Callable[[bytes], bytes], signs: tuple[bytes, ...]) -> pa.Array:
+    if not any(pc.any(pc.match_substring(texts, sign)).as_py() for sign in signs):
+        return texts
+    return pa.array([None if text is None else change(text) for text in texts.to_pylist()], pa.binary())
