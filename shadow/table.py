@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shadow.errors import SourceNotFound
-from shadow.storage import FileInfo, below, is_absolute, join, storage_at
+from shadow.storage import FileInfo, Readable, below, host, is_absolute, join, storage_at
 
 LISTED_AT_ONCE = 16  # folders
 
@@ -45,21 +45,24 @@ class Table:
     def list(self, root: str) -> list[FileInfo]:
         """The data files there are now, ordered by path. SourceNotFound where files lie below a partition's folder and
         not in it."""
+        places = {folder: join(root, folder) for folder in self.folders.values()}
+        stores = {at: storage_at(at) for at in set(map(host, places.values()))}
         with ThreadPoolExecutor(LISTED_AT_ONCE) as pool:
-            found = pool.map(lambda folder: self._in(root, folder), self.folders.values())
+            found = pool.map(lambda pair: self._in(root, stores[host(pair[1])], *pair), places.items())
             return sorted(info for files in found for info in files)
 
-    def _in(self, root: str, folder: str) -> Sequence[FileInfo]:
-        place, files = join(root, folder), []
-        for info in storage_at(place).list():
-            within, _, _ = info.path.rpartition("/")
+    def _in(self, root: str, store: Readable, folder: str, place: str) -> Sequence[FileInfo]:
+        files = []
+        for info in store.list(below(store.root, place)):
+            path = below(place, join(store.root, info.path))
+            within, _, _ = path.rpartition("/")
             if not info.size:  # what Hive leaves for a bucket without rows; engines skip it
                 continue
             if not within:
-                files.append(info._replace(path=f"{folder}/{info.path}" if folder else info.path))
+                files.append(info._replace(path=f"{folder}/{path}" if folder else path))
             elif not any(below(root, join(place, part)) in self._partitions for part in _parents(within)):
                 raise SourceNotFound(
-                    f"{join(place, info.path)}: lies below the folder of a partition of {self.name} and not in it, "
+                    f"{join(place, path)}: lies below the folder of a partition of {self.name} and not in it, "
                     "where Spark does not read it; move it up, or away"
                 )
         return files

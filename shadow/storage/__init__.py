@@ -13,7 +13,7 @@
 
 from shadow.storage.contract import FileInfo, OpenFile, Readable, ReadStats, Storage, is_hidden
 from shadow.storage.local import LocalStorage
-from shadow.storage.locations import below, is_absolute, is_local, join, split, storage_at
+from shadow.storage.locations import below, host, is_absolute, is_local, join, split, storage_at
 from shadow.storage.source import SourceStorage, source_storage
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "SourceStorage",
     "Storage",
     "below",
+    "host",
     "is_absolute",
     "is_hidden",
     "is_local",

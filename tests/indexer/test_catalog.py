@@ -108,6 +108,8 @@ def test_the_folders_of_the_last_build_are_what_coverage_lists_those_without_fil
     with pytest.raises(SourceNotFound, match=r"no data files in any folder .* expected some of the 4"):
         build(spark, source, index, ["url"])
     assert len(opened.coverage().vanished) == 4
+    assert build(spark, source, index, ["url"], anew=True).rows == 0
+    assert open_index(index).fetch("u3") == []
 
 
 def test_partition_columns_have_their_types_in_rows_keys_and_conditions(
