@@ -39,6 +39,7 @@ EACH_US, EACH_RECORD_US = 20.0, 1.0
 FENCE_US, LEAF_US, RECORD_US, KEY_US, BYTE_US = 1.0, 20.0, 0.2, 0.3, 0.0004
 MOST_HITS = 100_000  # handed on at once
 EACH_AT_ONCE = 64  # keys
+FENCE_LENGTH = 1.5  # of a record above the leaves, packed, to one in a leaf; measured
 WHOLE = 0.9  # of the leaves: who reads so many reads the file whole
 
 Ints = npt.NDArray[np.int64]
@@ -304,7 +305,7 @@ class Matcher:
 
 def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float, float]:
     """What so many keys of an index file take, roughly, key by key and leaf by leaf."""
-    fences = tree.upper_bytes * max(entry.entries, 1) / max(entry.size, 1)  # of records as long as those in leaves
+    fences = tree.upper_bytes * entry.entries / max(entry.size, 1) / FENCE_LENGTH
     leaves = max(fences, 1.0)
     touched = leaves * -math.expm1(-keys / leaves)
     records = entry.entries / leaves
