@@ -1,5 +1,6 @@
 """A sample joined with an index, against plain Spark joins."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,10 @@ def source_of(spark: SparkSession, crawl: Path) -> DataFrame:
 
 
 def same(left: DataFrame, right: DataFrame) -> bool:
-    return not left.exceptAll(right).take(1) and not right.exceptAll(left).take(1)
+    found, expected = (Counter(map(repr, frame.collect())) for frame in (left, right))
+    assert found - expected == Counter(), "rows that a plain join does not give"
+    assert expected - found == Counter(), "rows that are missing"
+    return bool(found)
 
 
 def sample_of(spark: SparkSession) -> DataFrame:
@@ -77,42 +81,35 @@ def compared(
     return left.join(right, condition, how).select(*kept, *[F.col(f"r.{name}") for name in names])
 
 
-def without_maps(frame: DataFrame) -> DataFrame:
-    """Spark does not compare maps."""
-    return frame.withColumn("Map", F.map_entries("Map")) if "Map" in frame.columns else frame
-
-
-@pytest.mark.parametrize("null_safe", [False, True])
-@pytest.mark.parametrize("how", ["inner", "left"])
-@pytest.mark.parametrize("index", ["index", "flat"])
+@pytest.mark.parametrize(
+    ("index", "how", "null_safe"),
+    [("index", "inner", False), ("index", "left", True), ("flat", "left", False), ("flat", "inner", True)],
+)
 def test_a_join_equals_a_plain_join(spark: SparkSession, crawl: Path, index: str, how: str, null_safe: bool) -> None:
     sample = sample_of(spark).drop("dt", "code")
     joined = join_with_index(spark, f"{crawl}/{index}", sample, how, null_safe)
     assert joined.columns == [*sample.columns, "score", "ts", "dt", *POINTER_COLUMNS]
     names = ["score", "ts", "dt"]
     expected = compared(sample, source_of(spark, crawl), ["url"], how, null_safe, names)
-    assert same(without_maps(joined.drop(*POINTER_COLUMNS)), without_maps(expected))
-    assert joined.where("data_filename is not null").count() > 300
+    assert same(joined.drop(*POINTER_COLUMNS), expected)
 
 
-@pytest.mark.parametrize("null_safe", [False, True])
-@pytest.mark.parametrize("index", ["index", "flat"])
+@pytest.mark.parametrize(("index", "null_safe"), [("index", False), ("index", True), ("flat", True)])
 def test_within_narrows_to_the_partition_that_each_row_names(
     spark: SparkSession, crawl: Path, index: str, null_safe: bool
 ) -> None:
-    sample = sample_of(spark).drop("code", "Map")
+    sample = sample_of(spark).drop("code")
     joined = join_with_index(spark, f"{crawl}/{index}", sample, "left", null_safe, within=["dt"])
     assert joined.columns == [*sample.columns, "score", "ts", *POINTER_COLUMNS]
     expected = compared(sample, source_of(spark, crawl), ["url", "dt"], "left", null_safe, ["score", "ts"])
     assert same(joined.drop(*POINTER_COLUMNS), expected)
 
 
-@pytest.mark.parametrize("null_safe", [False, True])
-@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize(("how", "null_safe"), [("left", False), ("left", True), ("inner", True)])
 def test_a_composite_key_with_a_partition_column_equals_a_plain_join(
     spark: SparkSession, crawl: Path, how: str, null_safe: bool
 ) -> None:
-    sample = sample_of(spark).drop("Map")
+    sample = sample_of(spark)
     joined = join_with_index(spark, f"{crawl}/pair", sample, how, null_safe)
     assert joined.columns == [*sample.columns, *POINTER_COLUMNS]
     expected = compared(sample, source_of(spark, crawl), ["url", "dt", "code"], how, null_safe, [])
@@ -150,7 +147,6 @@ def test_every_key_type_equals_a_plain_join(spark: SparkSession, tmp_path: Path)
         joined = join_with_index(spark, f"{tmp_path}/{name}", sample, "left", null_safe=True)
         expected = compared(sample, source, [name], "left", True, ["id"])
         assert same(joined.select(name, "id"), expected), name
-        assert joined.count() > 60, name
 
 
 def test_how_index_files_were_asked_is_counted(spark: SparkSession, crawl: Path) -> None:
