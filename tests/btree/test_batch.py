@@ -22,6 +22,7 @@ from tests.btree.files import SYNC, URL_SCHEMA, Bytes, Entry, arrow_column, batc
 from tests.btree.small_files import SHAPES
 from tests.btree.test_damage import BROKEN, _chain, _lattice
 from tests.btree.test_reader import PARTS, files
+from tests.btree.vectors import SOUND, needs_vectors, open_vector
 
 
 def sought(keys: Sequence[Key], types: Sequence[str]) -> Sought:
@@ -156,6 +157,14 @@ def test_trees_in_javas_order_and_with_nulls_last_give_the_same_answers() -> Non
         asked: list[Key] = [*keys, (None,)]
         assert matched(tree, asked) == tree.get_many(asked)
         assert [len(found) for found in tree.get_many(asked)] == [1, 1, 1, 1]
+
+
+@needs_vectors
+@pytest.mark.parametrize("name", SOUND)
+def test_files_that_dione_wrote_give_the_same_answers(name: str) -> None:
+    tree = open_vector(name)
+    keys = list({order_key(key): key for key, _ in tree.scan()}.values())[::7]
+    assert matched(tree, keys) == tree.get_many(keys)
 
 
 def test_a_tree_as_deep_as_it_is_long_is_answered() -> None:

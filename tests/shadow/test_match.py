@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,25 @@ def test_a_match_finds_what_find_finds_in_its_order(
         without = [[] if null else hits for hits, null in zip(expected, nulls, strict=True)]
         assert matched(index, keys, places, null_safe=False) == without
     assert any(expected)
+
+
+@pytest.mark.parametrize("name", ["text", "flat"])
+def test_pieces_are_small_and_together_the_match(
+    indexes: dict[str, Index], way: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = indexes[name]
+    keys = batch(index, asked(index, 200, 5))
+    whole = index.match(keys, {}, MatchStats(), null_safe=True)
+    monkeypatch.setattr(match_module, "MOST_HITS", 40)
+    pieces = list(index.match_pieces(keys, {}, MatchStats(), null_safe=True))
+    assert max(len(piece.rows) for piece in pieces) <= 40 < len(whole.rows) / 10
+    expected = Counter(zip(whole.rows.to_pylist(), map(repr, whole.entries.to_pylist()), strict=True))
+    found = [
+        (row, repr(entry))
+        for piece in pieces
+        for row, entry in zip(piece.rows.to_pylist(), piece.entries.to_pylist(), strict=True)
+    ]
+    assert Counter(found) == expected
 
 
 def test_no_key_finds_nothing(indexes: dict[str, Index]) -> None:
