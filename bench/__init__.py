@@ -6,6 +6,7 @@
 - `match`       many keys against one index file: the workloads, the command
 - `build`       an index built, beside Spark's own shuffle, sort and write: the command
 - `processes`   CPU time by process; `sampling`, where Python spends it
+- `load`        rows of many keys with Spark, beside its joins: the workloads, the command
 - `page`        figures as Markdown, and their place in docs/benchmarks.md
 
 Of `fetch`:
@@ -21,6 +22,10 @@ Of `formats`, besides `rounds` and `table`:
 
 - `format_files`       the same rows in each format
 - `format_contenders`  one class for each way to fetch a row from such a file
+
+Of `load`:
+
+- `load_contenders`  one class for each way to load such rows
 
 Of `btree`:
 
