@@ -34,7 +34,7 @@ from indexer.keys import (
 from indexer.progress import Progress, Stages
 from indexer.stage import publish_staged, stage
 from indexer.tables import source_types, writes_micros
-from indexer.tasks import open_in_worker
+from indexer.tasks import AtSnapshot, open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.errors import SnapshotNotFound
 from shadow.match import MatchStats
@@ -79,16 +79,14 @@ def filter_new(spark: SparkSession, index: str, batch: DataFrame, scope: str = "
         raise UsageError(f"batch: scope partition needs the column {', '.join(missing)}")
     rows = to_buckets(with_keys(batch, opened.spec, "batch", every_key_counts=True), opened.spec)
     # One shuffle serves both: rows with one key are in one task, and a task holds keys of one bucket.
-    unknown = _unknown(opened.location, opened.view.snapshot.number, tuple(within))
+    unknown = _unknown(AtSnapshot.of(opened), tuple(within))
     distinct = rows.dropDuplicates([*key_names(opened.spec), *within])
     return map_batches(distinct.sortWithinPartitions(*key_names(opened.spec)), unknown, batch.schema)
 
 
-def _unknown(
-    location: str, snapshot: int, within: Sequence[str]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _unknown(at: AtSnapshot, within: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def unknown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        index = open_in_worker(location, snapshot)
+        index = open_in_worker(at)
         for batch in in_chunks(batches):
             narrow = {name: _folders(values) for name, values in narrowing(batch, index.spec, within).items()}
             held = index.holds(stored_keys(batch, index.spec), narrow, MatchStats())

@@ -29,10 +29,10 @@ from pyspark.sql.types import (
 from btree.keys import arrow_type
 from indexer.join import FILE, OFFSET, OURS, SIZE, SUB_OFFSET
 from indexer.keys import column, map_batches
-from indexer.pieces import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken
+from indexer.pieces import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken, without_nulls
 from indexer.spark_types import as_spark
 from indexer.tables import arrow_schema
-from indexer.tasks import open_in_worker
+from indexer.tasks import AtSnapshot, open_in_worker
 from shadow import Index
 from shadow.coverage import source_of
 from shadow.errors import SourceError, UsageError
@@ -55,8 +55,7 @@ class Asked:
     """What the tasks of a load are told. `given`: the columns of the pointers that are kept. `payload`: the columns to
     read. `keys`: columns of the pointers that hold the keys the rows must have, by name of the key column."""
 
-    location: str
-    snapshot: int
+    index: AtSnapshot
     given: Sequence[str]
     payload: Sequence[str]
     keys: Mapping[str, str]
@@ -89,8 +88,7 @@ def fetched(
     kinds = {field.name: field for field in found.schema}
     error = [StructField(ERROR, StringType())] if report else []
     schema = StructType([*(kinds[name] for name in given), *payload, *error])
-    snapshot = opened.view.snapshot.number
-    asked = Asked(opened.location, snapshot, tuple(given), tuple(payload.names), dict(keys), schema, report)
+    asked = Asked(AtSnapshot.of(opened), tuple(given), tuple(payload.names), dict(keys), schema, report)
     tasks = found.sparkSession.sparkContext.defaultParallelism * TASKS_PER_CORE
     ordered = found.repartition(tasks, column(FILE), _piece(opened, found, tasks))
     return map_batches(ordered.sortWithinPartitions(FILE, OFFSET, SUB_OFFSET), _fetch(asked, counters), schema)
@@ -134,7 +132,7 @@ class _Task:
     def __init__(self, asked: Asked, counters: FetchCounters) -> None:
         self._asked = asked
         self._counters = counters
-        self._index = open_in_worker(asked.location, asked.snapshot)
+        self._index = open_in_worker(asked.index)
         self._target = arrow_schema(asked.schema)
         self._stored = {key.name: arrow_type(key.type) for key in self._index.spec.stored_keys}
         self._growth = FIRST_GROWTH
@@ -303,7 +301,7 @@ class _Wanted:
     def filled(self, index: Index) -> NDArray[np.float64]:
         """Bytes of all rows up to each: what the pointers say, else the mean of the file."""
         if self._filled is None:
-            sizes = numbers_of(pc.fill_null(self.run.column(SIZE), 0))[self.first]
+            sizes = numbers_of(without_nulls(self.run.column(SIZE).cast(pa.int64())))[self.first]
             self._filled = np.cumsum(np.where(sizes > 0, sizes, index.row_bytes(self.path)), dtype=np.float64)
         return self._filled
 

@@ -27,7 +27,7 @@ from indexer.keys import (
 )
 from indexer.spark_types import spark_type
 from indexer.tables import source_types
-from indexer.tasks import open_in_worker
+from indexer.tasks import AtSnapshot, open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.match import MatchStats
 from shadow.spec import POINTER_TYPES, IndexSpec
@@ -133,8 +133,7 @@ def _found(
     types = _entry_types(spec)
     entries = [StructField(f"{ENTRY_PREFIX}{i}", spark_type(arrow_type(types[name]))) for i, name in enumerate(columns)]
     look_up = _look_up(
-        opened.location,
-        opened.view.snapshot.number,
+        AtSnapshot.of(opened),
         how,
         null_safe,
         tuple(within),
@@ -172,8 +171,7 @@ def check_sample(sample: DataFrame, spec: IndexSpec, how: str, within: Sequence[
 
 
 def _look_up(
-    location: str,
-    snapshot: int,
+    at: AtSnapshot,
     how: str,
     null_safe: bool,
     within: Sequence[str],
@@ -181,7 +179,7 @@ def _look_up(
     counters: LookupCounters,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        index = open_in_worker(location, snapshot)
+        index = open_in_worker(at)
         types = _entry_types(index.spec)
         kinds = [arrow_type(kind) for kind in (*map(types.__getitem__, columns), *POINTER_TYPES)]
         for batch in in_chunks(batches):

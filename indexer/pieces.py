@@ -50,6 +50,11 @@ def numbers_of(column: pa.Array) -> Numbers:
     return np.frombuffer(plain.buffers()[1] or b"", np.int64, len(plain), 8 * plain.offset)
 
 
+def without_nulls(column: pa.Array) -> pa.Array:
+    """An int64 column with 0 for null. `fill_null` would import pandas: a third of a second for each worker."""
+    return pc.coalesce(column, int64s(np.zeros(len(column), np.int64))) if column.null_count else column
+
+
 def firsts(offsets: Numbers, sub_offsets: Numbers) -> Flags:
     """Of pointers in order: which of them are not the one before."""
     fresh = np.ones(len(offsets), dtype=np.bool_)
@@ -76,7 +81,7 @@ def row_bytes(columns: list[pa.Array]) -> NDArray[np.float64]:
     total = np.zeros(len(columns[0]) if columns else 0)
     for column in columns:
         if _is_text(column.type):
-            total += numbers_of(pc.binary_length(column).fill_null(0))
+            total += numbers_of(without_nulls(pc.binary_length(column).cast(pa.int64())))
         else:
             total += column.nbytes / max(len(column), 1)
     return total

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from functools import lru_cache
+from typing import NamedTuple
 
 from shadow import Index, open_index
 
@@ -12,11 +13,25 @@ OPEN_INDEXES = 4
 LOGGER, LOG_LEVEL = "gnomon", "GNOMON_LOG"
 
 
+class AtSnapshot(NamedTuple):
+    """An index at the snapshot the driver chose. Its number may come again where the folder was deleted and an index
+    built there anew; `commit_id` does not."""
+
+    location: str
+    number: int
+    commit_id: str
+
+    @classmethod
+    def of(cls, index: Index) -> "AtSnapshot":
+        snapshot = index.view.snapshot
+        return cls(index.location, snapshot.number, snapshot.commit_id)
+
+
 @lru_cache(OPEN_INDEXES)
-def open_in_worker(location: str, snapshot: int) -> Index:
-    """The index at the snapshot the driver chose; opened once in each worker process, after its fork."""
+def open_in_worker(at: AtSnapshot) -> Index:
+    """The index, opened once in each worker process, after its fork."""
     _log()
-    return open_index(location, snapshot, WORKER_CACHE_BYTES)
+    return open_index(at.location, at.number, WORKER_CACHE_BYTES)
 
 
 def _log() -> None:

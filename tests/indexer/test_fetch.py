@@ -4,6 +4,7 @@ run here, without Spark."""
 import io
 import random
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from indexer import fetch
 from indexer.fetch import ERROR, Asked, FetchCounters
 from indexer.join import FILE, OFFSET, SIZE, SUB_OFFSET
+from indexer.tasks import AtSnapshot, open_in_worker
 from shadow import StalePointer, open_index
 from sources import FORMATS, DamagedSource, open_source
 from tests.indexer.test_formats import CASES, as_table, put
@@ -76,9 +78,9 @@ class Lake:
         kinds = [StringType() if self.case.kind is str else LongType(), StringType()]
         fields = [StructField("n", LongType()), *map(StructField, self.columns, kinds)]
         fields += [StructField(ERROR, StringType())] if report else []
-        number = open_index(self.location).view.snapshot.number
+        index = AtSnapshot.of(open_index(self.location))
         keys = {self.case.number: "__gnomon_key_0"}
-        asked = Asked(self.location, number, ["n"], self.columns, keys, StructType(fields), report)
+        asked = Asked(index, ["n"], self.columns, keys, StructType(fields), report)
         return fetch._fetch(asked, self.counters)(iter(pointers.to_batches(max_chunksize=chunk)))
 
     def expected(self) -> list[tuple[int, Any, str]]:
@@ -87,11 +89,11 @@ class Lake:
 
 @pytest.fixture(params=CASES)
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    fetch.open_in_worker.cache_clear()
+    open_in_worker.cache_clear()
     monkeypatch.setattr(fetch, "READ_BYTES", 400_000)
     monkeypatch.setattr(fetch, "OUT_BYTES", 200_000)
     yield Lake(tmp_path, request.param)
-    fetch.open_in_worker.cache_clear()
+    open_in_worker.cache_clear()
 
 
 def rows_in(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -154,6 +156,15 @@ def test_rows_of_a_file_that_is_another_one_now_are_all_told(lake: Lake, gone: b
     assert counters.unreadable.value == table.num_rows == ROWS
     why = "the file is gone since it was indexed" if gone else "the file changed since it was indexed"
     assert all(text.startswith(f"{lake.path}: {why}") for text in table[ERROR].to_pylist())
+
+
+def test_an_index_made_anew_in_the_same_place_is_not_the_one_that_a_worker_has_open(tmp_path: Path) -> None:
+    for _ in range(2):
+        lake = Lake(tmp_path, "parquet")
+        assert open_index(lake.location).view.snapshot.number == 1
+        table, _ = lake.fetched(lake.pointers.slice(0, 10))
+        assert rows_in(table) == lake.expected()[:10]
+        shutil.rmtree(tmp_path / "index")
 
 
 def test_every_format_says_whether_its_pointers_count_rows() -> None:
