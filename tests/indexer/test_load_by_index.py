@@ -74,6 +74,7 @@ def test_columns_name_what_is_read_and_which_pointers_are_kept(
     assert loaded.columns == ["n", "data_offset", "text", "k"]
     assert all(row.text == f"row {row.n} " * 20 and row.n % 500 == row.data_offset for row in loaded.collect())
     assert load_by_index(spark, f"{lake}/index", pointers.select(*POINTER_COLUMNS), ["n"]).columns == ["n"]
+    assert sorted(load_by_index(spark, f"{lake}/index", few, []).collect()) == sorted(few.select("n").collect())
 
 
 def test_a_pointer_that_comes_several_times_is_read_once_and_given_as_often(

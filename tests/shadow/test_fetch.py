@@ -20,6 +20,7 @@ import pytest
 from btree.reader import LookupStats
 from shadow import open_index
 from shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
+from shadow.fetch import FetchReads
 from shadow.index import Index
 from shadow.lookup import Wanted
 from shadow.spec import KeyColumn
@@ -351,6 +352,41 @@ def test_a_row_with_another_key_is_refused_when_even_the_footer_is_the_same(tmp_
     with pytest.raises(StalePointer, match="row 1"):
         index.fetch(2, columns=["v"])  # checked though the key was not asked for
     assert index.fetch(3) == [{"k": 3, "v": "c", "p": "1"}]
+
+
+def test_many_rows_of_a_file_are_read_by_numbers_and_their_keys_compared_by_column(tmp_path: Path) -> None:
+    tables = {
+        "p=1/a.parquet": pa.table({"k": [1.5, NAN, None, -0.0], "v": list("abcd")}),
+        "p=2/b.parquet": pa.table({"v": list("ef")}),
+    }
+    index = opened(tmp_path, tables, ["k"])
+    pointers = np.array([[3, 0], [1, 0], [2, 0], [1, 0]])
+    keys = {"k": pa.array([0.0, NAN, None, NAN])}
+    table = index.read("p=1/a.parquet", pointers, keys, ["p", "v"], FetchReads())
+    assert table.to_pylist() == [{"p": "1", "v": value} for value in "dbcb"]
+    assert index.read("p=1/a.parquet", pointers, {}, ["v"], FetchReads())["v"].to_pylist() == list("dbcb")
+    nulls = {"k": pa.nulls(2, pa.float64())}  # of a file that lacks the column
+    assert index.read("p=2/b.parquet", pointers[:2] * 0, nulls, ["v"], FetchReads())["v"].to_pylist() == ["e"] * 2
+    for wrong in ([1.5, NAN, None, NAN], [0.0, None, None, NAN], [0.0, NAN, NAN, NAN]):
+        with pytest.raises(StalePointer, match=r"row [312] does not hold the key it was indexed under"):
+            index.read("p=1/a.parquet", pointers, {"k": pa.array(wrong, pa.float64())}, ["v"], FetchReads())
+    with pytest.raises(StalePointer, match=r"lake/p=3/c.parquet: snapshot 1 of the index does not cover this file"):
+        index.read("p=3/c.parquet", pointers, {}, ["v"], FetchReads())
+    assert index.units("p=1/a.parquet", pointers[:, 0], FetchReads()).tolist() == [0] * 4
+
+
+def test_types_are_told_by_the_files_that_can_be_read(tmp_path: Path) -> None:
+    tables = {"a.parquet": pa.table({"k": [1], "v": ["a"]}), "b.parquet": pa.table({"k": [2], "w": [1.5]})}
+    index = opened(tmp_path, tables, ["k"])
+    index.check_file("b.parquet")
+    (tmp_path / "lake/b.parquet").unlink()
+    with pytest.raises(StalePointer, match=r"b.parquet: the file is gone"):
+        index.check_file("b.parquet")
+    with pytest.raises(StalePointer, match=r"b.parquet: the file is gone"):
+        list(index.schemas(["v"]))
+    assert [schema.names for _, schema in index.schemas(["k", "v"], readable=True)] == [["k", "v"]]
+    with pytest.raises(StalePointer, match=r"b.parquet: the file is gone"):  # who else would know w
+        list(index.schemas(["v", "w"], readable=True))
 
 
 def test_a_first_fetch_is_not_slowed_by_imports_it_does_not_need(index: Index) -> None:
