@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bench.lake import folder_bytes
-from bench.load_contenders import CONTENDERS, KEY, BroadcastJoin, Contender, Gnomon, Run, SortMergeJoin
+from bench.load_contenders import CONTENDERS, KEY, BroadcastJoin, Contender, Gnomon, Run, SortMergeJoin, settled
 from bench.page import DOCS, about, digits, head, insert, row
 from bench.rounds import Cost, WrongRows, cost_of
 from gnomon.output import megabytes, say
@@ -146,7 +146,8 @@ def load(
         for workload, row_bytes in ROW_BYTES.items():
             say(f"rows of {workload} ...")
             rows = max(int(gigabytes * 1e9) // row_bytes, 1)
-            lines, costs, size = measure(spark, folder, workload, rows, SHARES, rounds)
+            with settled(spark):
+                lines, costs, size = measure(spark, folder, workload, rows, SHARES, rounds)
             everything += lines
             parts.append(f"**{rows:,} rows of {workload}, {megabytes(size)}**\n")
             beside = [row([name, digits(cost.seconds), megabytes(cost.bytes)]) for name, cost in costs.items()]

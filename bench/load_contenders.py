@@ -2,7 +2,8 @@
 rows: those of the source whose key is in it, with all columns."""
 
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,12 +11,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bench.rounds import bytes_read
 from indexer import build, load
 from indexer.load import LoadCounters, load_counters
 
 KEY = "url"
 COPY = "gnomon_bench_copy"
+BUCKETS = 32
+SHUFFLES, VECTORED = "spark.sql.shuffle.partitions", "parquet.hadoop.vectored.io.enabled"
 
 
 class Run(NamedTuple):
@@ -47,7 +49,7 @@ class Contender:
         raise NotImplementedError
 
     def own_reads(self) -> int | None:
-        """Bytes that the last load read, by its own count; None where there is none."""
+        """Bytes that the last load read by itself; None where Spark counted them."""
         return None
 
     def close(self) -> None:
@@ -58,17 +60,15 @@ class Contender:
         context = self._spark.sparkContext
         group = f"{COPY}-{number}"
         context.setJobGroup(group, self.name)
-        pid = context._jvm.java.lang.ProcessHandle.current().pid()
-        before = bytes_read(pid)[0]
         begin = time.perf_counter()
         rows = self.rows(sample)
         hashed = F.xxhash64(*[F.col(name) for name in sorted(rows.columns)]).cast("decimal(20,0)")
         found = rows.agg(F.count(F.lit(1)), F.sum(hashed)).first()
         seconds = time.perf_counter() - begin
         assert found is not None  # an aggregate without groups has a row
-        shuffled, own = _shuffled(self._spark, group), self.own_reads()
-        read = max(bytes_read(pid)[0] - before - shuffled, 0) if own is None else own
-        return Run(seconds, shuffled, read, found[0], int(found[1] or 0))
+        shuffled, read = _of_stages(self._spark, group)
+        own = self.own_reads()
+        return Run(seconds, shuffled, read if own is None else own, found[0], int(found[1] or 0))
 
 
 class Gnomon(Contender):
@@ -108,8 +108,7 @@ class BucketedCopy(Contender):
 
     def prepare(self) -> None:
         source = self._spark.read.parquet(self._source)
-        buckets = 2 * self._spark.sparkContext.defaultParallelism
-        writer = source.repartition(buckets, KEY).write.bucketBy(buckets, KEY).sortBy(KEY)
+        writer = source.repartition(BUCKETS, KEY).write.bucketBy(BUCKETS, KEY).sortBy(KEY)
         writer.option("path", str(self._beside)).saveAsTable(COPY)
 
     def rows(self, sample: DataFrame) -> DataFrame:
@@ -122,16 +121,32 @@ class BucketedCopy(Contender):
 CONTENDERS = (Gnomon, SortMergeJoin, BroadcastJoin, BucketedCopy)
 
 
-def _shuffled(spark: SparkSession, group: str) -> int:
-    """Bytes written to shuffles, by Spark's own count of the stages that ran. (Its count of bytes read leaves most out:
-    Parquet files are read by threads that it does not watch.)"""
+@contextmanager
+def settled(spark: SparkSession) -> Iterator[None]:
+    """So many partitions of every shuffle as the copy has buckets, else Spark may shuffle it; and Parquet files read by
+    the threads in which Spark counts bytes."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    partitions, vectored = spark.conf.get(SHUFFLES, None), hadoop.get(VECTORED)
+    spark.conf.set(SHUFFLES, str(BUCKETS))
+    hadoop.set(VECTORED, "false")
+    try:
+        yield
+    finally:
+        spark.conf.unset(SHUFFLES) if partitions is None else spark.conf.set(SHUFFLES, partitions)
+        hadoop.unset(VECTORED) if vectored is None else hadoop.set(VECTORED, vectored)
+
+
+def _of_stages(spark: SparkSession, group: str) -> tuple[int, int]:
+    """Bytes written to shuffles, and bytes of files read, by Spark's own counts of the stages that ran."""
     context = spark.sparkContext
     jvm = context._jsc.sc()
     jvm.listenerBus().waitUntilEmpty()
     tracker, store = context.statusTracker(), jvm.statusStore()
-    shuffled = 0
+    shuffled = read = 0
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     for stage in {stage for job in jobs if job is not None for stage in job.stageIds}:
         with suppress(Py4JJavaError):  # of one that was skipped
-            shuffled += store.lastStageAttempt(stage).shuffleWriteBytes()
-    return shuffled
+            told = store.lastStageAttempt(stage)
+            shuffled += told.shuffleWriteBytes()
+            read += told.inputBytes()
+    return shuffled, read
