@@ -25,7 +25,8 @@ def keep_scans_apart(spark: SparkSession, name: str) -> bool:
     if not hasattr(DataSourceReader, "pushFilters"):  # Spark 4.0
         return False
     jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None:  # Spark Connect: the driver is out of reach
+    if jvm is None:
+        _log.warning("filters will not prune: Spark's driver is out of reach from here")
         return False
     try:
         methods = jvm.java.lang.Class.forName(SHARING).getMethods()

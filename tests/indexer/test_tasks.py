@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from indexer.tasks import LOG_LEVEL, LOGGER, open_in_worker
+from indexer.tasks import LOG_LEVEL, LOGGER, AtSnapshot, open_in_worker
 from shadow.match import MatchStats
 from tests.shadow.make_index import index_source, write_source
 
@@ -20,7 +20,7 @@ def test_how_an_index_file_was_asked_goes_to_stderr_if_asked_for(
     monkeypatch.setenv(LOG_LEVEL, level)
     logger = logging.getLogger(LOGGER)
     try:
-        index = open_in_worker(str(tmp_path / "index"), snapshot.number)
+        index = open_in_worker(AtSnapshot(str(tmp_path / "index"), snapshot.number, snapshot.commit_id))
         index.match(pa.record_batch({"k": [2]}), {}, MatchStats())
     finally:
         for handler in list(logger.handlers):
