@@ -181,7 +181,10 @@ class IndexReader(DataSourceReader):
         values = index.view.partition_values
         folders = set(chosen(values, self.selection))
         narrow = self.selection.where and len(keys) * len(folders) <= MOST_KEYS
-        places = [tuple(values[folder].items()) for folder in sorted(folders)] if narrow else [()]
+        named = dict.fromkeys(
+            tuple(values[folder].items()) for folder in sorted(folders)
+        )  # folders may be spelt in two ways
+        places = list(named) if narrow else [()]
         wanted = [Wanted(key, place) for key in keys for place in places]
         found = index.find(wanted, self.stats)
         here = [[hit for hit in hits if hit.file.partition in folders] for hits in found]

@@ -16,7 +16,6 @@ from typing import Any
 from btree.errors import KeyTypeError
 from btree.keys import INTEGER_BITS, Key, Stored, decimal_type, to_stored
 from shadow.entry_batches import KEY, PARTITION, EntryColumn
-from shadow.partitions import matches_any
 
 MOST_KEYS = 10_000  # that are looked up for one query; beyond it an index is scanned
 VALUE_TYPES: Mapping[str, tuple[type, ...]] = {
@@ -35,8 +34,8 @@ Values = dict[Stored, None]  # in the order given, each once; every NaN is `math
 
 @dataclass(frozen=True)
 class Selection:
-    """What a query asks for: these keys, in stored form (None: all), in partitions that have one of the values named
-    for each column."""
+    """What a query asks for: these keys (None: all), in partitions that have one of the values named for each column;
+    all in stored form."""
 
     keys: tuple[Key, ...] | None = None
     where: Mapping[str, frozenset[Stored]] = field(default_factory=dict)
@@ -69,7 +68,16 @@ def select(filters: Sequence[Any], columns: Mapping[str, EntryColumn]) -> tuple[
 
 def chosen(partitions: Mapping[str, Mapping[str, Stored]], selection: Selection) -> list[str]:
     """The partitions that a selection leaves, of all, each with its values."""
-    return [name for name, values in partitions.items() if matches_any(values, selection.where)]
+    return [
+        name
+        for name, values in partitions.items()
+        if all(_one(values.get(column)) in allowed for column, allowed in selection.where.items())
+    ]
+
+
+def _one(value: Stored) -> Stored:
+    """The value; one NaN for all of them, which a set can find."""
+    return math.nan if isinstance(value, float) and value != value else value
 
 
 def _column(one: Any, columns: Mapping[str, EntryColumn]) -> str | None:
@@ -110,9 +118,7 @@ def _stored(value: object, column: EntryColumn) -> Stored:
         raise _OtherValueError
     if isinstance(value, dt.datetime) and (value.tzinfo is None) != (column.type == "timestamp_ntz"):
         raise _OtherValueError
-    stored = to_stored(value, column.type, column.source)
-    if isinstance(stored, float) and stored != stored:
-        return math.nan
-    if isinstance(value, float) and stored != value:  # more digits than a float holds
+    stored = _one(to_stored(value, column.type, column.source))
+    if isinstance(value, float) and value == value and stored != value:  # more digits than a float holds
         raise _OtherValueError
     return stored

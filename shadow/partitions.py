@@ -1,7 +1,7 @@
 """Hive-style partition folders: `dt=2026-01-01/country=de/part-0.parquet`. Values are text, as they stand; those of a
 catalog table are of its types: they are compared in the stored form of keys (int 7 is found in a folder `n=007`)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import dropwhile, takewhile
 from urllib.parse import unquote
 
@@ -108,11 +108,6 @@ def _columns_of(folder: str, where: str) -> tuple[str, ...]:
 def matches(values: Mapping[str, Stored], where: Mapping[str, Stored]) -> bool:
     """Whether a partition has the values asked for."""
     return all(values.get(column) == value for column, value in where.items())
-
-
-def matches_any(values: Mapping[str, Stored], where: Mapping[str, Collection[Stored]]) -> bool:
-    """Whether a partition has one of the values asked for of each column."""
-    return all(values.get(column) in allowed for column, allowed in where.items())
 
 
 def as_partition_value(value: object, kind: str = TEXT, column: str = "") -> Stored:

@@ -1,11 +1,13 @@
 """What filters make a scan read: the rows are always those of the filter, and fewer bytes are read for them."""
 
+import datetime as dt
 import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -21,13 +23,14 @@ from pyspark.sql.datasource import (
 )
 
 from indexer.datasource import IndexFiles, IndexReader, Lookups, PruningSource
-from indexer.pushdown import MOST_KEYS, select
+from indexer.pushdown import MOST_KEYS, chosen, select
 from indexer.tasks import open_in_worker
 from shadow import open_index
 from shadow.compact import compact
 from shadow.entries import INCLUDED, KEY, PARTITION, EntryColumn
 from shadow.storage import storage_at
 from tests.indexer.lakes import crawl
+from tests.shadow.make_index import index_source, write_source
 
 LAYOUTS = {
     "by folder": (["url"], False),
@@ -203,7 +206,26 @@ def test_values_of_another_type_or_too_many_keys_are_left_to_spark() -> None:
     assert len(keys) == MOST_KEYS
     selection, left = select([most, two, EqualTo(("dt",), "a")], COLUMNS)
     assert (selection.keys, left) == (None, [most, two])
-    assert selection.where == {"dt": {"a"}}
+    assert selection.where == {COLUMNS["dt"]: {"a"}}
+
+
+def test_partitions_are_compared_in_the_type_of_their_column() -> None:
+    day = EntryColumn("day", "day", "date", PARTITION)
+    selection, left = select([In(("day",), (dt.date(2026, 1, 2), dt.date(2026, 1, 3)))], {"day": day})
+    assert left == []
+    partitions: dict[str, dict[str, str | None]] = {text: {"day": text} for text in ("2026-01-01", "2026-01-02")}
+    assert chosen(partitions | {"none": {"day": None}}, selection) == ["2026-01-02"]
+    assert chosen(partitions | {"none": {"day": None}}, select([IsNull(("day",))], {"day": day})[0]) == ["none"]
+    assert select([EqualTo(("day",), "2026-01-02")], {"day": day})[1] == [EqualTo(("day",), "2026-01-02")]
+
+
+def test_a_partition_whose_folders_are_spelt_in_two_ways_gives_each_row_once(tmp_path: Path) -> None:
+    rows = pa.table({"url": ["a", "a", "b"]})
+    write_source(tmp_path / "source", {"dt=x y/p.parquet": rows, "dt=x%20y/p.parquet": rows, "dt=z/p.parquet": rows})
+    index_source(tmp_path / "source", tmp_path / "index", ["url"], buckets=2)
+    reader, left = reader_of(tmp_path, [EqualTo(("url",), "a"), EqualTo(("dt",), "x y")])
+    assert left == []
+    assert [(row["url"], row["dt"]) for row in read(reader)] == [("a", "x y")] * 4
 
 
 def test_a_float_is_looked_up_only_as_the_value_that_it_holds() -> None:

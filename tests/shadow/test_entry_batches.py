@@ -10,7 +10,7 @@ import pytest
 from btree.keys import stored_values
 from btree.reader import LookupStats
 from shadow import DamagedIndexFile, Index, open_index
-from shadow.entry_batches import EntryColumn, entries_of, entry_columns
+from shadow.entry_batches import PARTITION, EntryColumn, entries_of, entry_columns
 from shadow.lookup import Wanted
 from tests.shadow.make_index import index_source, write_source
 
@@ -83,3 +83,13 @@ def test_an_entry_of_a_file_that_its_segment_does_not_cover_is_damage(index: Ind
     columns, partitions = entry_columns(index.spec), set(index.view.partitions)
     with pytest.raises(DamagedIndexFile, match=r"which its segment does not cover here|not the index file of"):
         _ = [list(index.scan(less, file, columns, partitions, LookupStats())) for file in segment.index_files]
+
+
+def test_partition_columns_come_in_their_type(index: Index) -> None:
+    columns = entry_columns(index.spec)[:1]
+    day = EntryColumn("dt", "dt", "bigint", PARTITION)
+    batches = all_entries(index, (*columns, day), set(index.view.partitions))
+    assert {batch.column(1).type for batch in batches} == {pa.int64()}
+    assert {value for batch in batches for value in batch.column(1).to_pylist()} == {1, 2, 3}
+    hits = index.find([Wanted((None, math.nan))], LookupStats())
+    assert entries_of(index.spec, [(None, math.nan)], hits, [day]).column(0).type == pa.int64()
