@@ -181,9 +181,8 @@ class IndexReader(DataSourceReader):
         values = index.view.partition_values
         folders = set(chosen(values, self.selection))
         narrow = self.selection.where and len(keys) * len(folders) <= MOST_KEYS
-        named = dict.fromkeys(
-            tuple(values[folder].items()) for folder in sorted(folders)
-        )  # folders may be spelt in two ways
+        # Each place once: folders may spell the same values in two ways.
+        named = dict.fromkeys(tuple(values[folder].items()) for folder in sorted(folders))
         places = list(named) if narrow else [()]
         wanted = [Wanted(key, place) for key in keys for place in places]
         found = index.find(wanted, self.stats)
