@@ -173,6 +173,7 @@ def test_each_use_of_one_dataframe_reads_by_its_own_filters(spark: SparkSession,
         "SELECT * FROM shared x JOIN shared y ON x.n = y.n AND x.dt <=> y.dt WHERE x.url = 'https://é/3'"
     )
     assert joined.count() == counts[3]
+    spark.sql("DROP VIEW shared")
     cached = first.cache()
     assert (cached.count(), table.count()) == (counts[3], total)
     cached.unpersist()
@@ -182,16 +183,17 @@ def test_a_dataframe_and_a_view_stay_at_the_snapshot_that_was_the_newest(spark: 
     register(spark)
     crawl(tmp_path, ["url"], flat=False)
     location, frame = str(tmp_path / "index"), gnomon(spark, tmp_path)
-    spark.sql(f"CREATE TEMPORARY VIEW urls USING gnomon OPTIONS (path '{location}')")
+    spark.sql(f"CREATE TEMPORARY VIEW pinned USING gnomon OPTIONS (path '{location}')")
     before = frame.count()
     new = pq.read_table(tmp_path / "source/dt=x y/p2.parquet")
     write_source(tmp_path / "source", {"dt=2026-01-01/new.parquet": new})
     index_source(tmp_path / "source", tmp_path / "index", ["url"], include=["n"])
     assert gnomon(spark, tmp_path).count() == before + 60
-    assert [frame.count(), spark.table("urls").count()] == [before, before]
+    assert [frame.count(), spark.table("pinned").count()] == [before, before]
     assert frame.where("url is not null and dt = '2026-01-01'").count() < before
     number = shadow.open_index(location).view.snapshot.number
     assert read_index(spark, location, snapshot=number - 1).count() == before
+    spark.sql("DROP VIEW pinned")
 
 
 @pytest.mark.parametrize("layout", ["by folder", "composite"])

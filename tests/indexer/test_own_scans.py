@@ -1,5 +1,6 @@
 """Scans of one Python source that Spark would plan as one."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,17 @@ class NumbersReader(DataSourceReader):
         yield (partition.value,)
 
 
-def test_the_rule_keeps_the_scans_of_any_source_apart(spark: SparkSession) -> None:
-    """In a session of its own: the rule of this source, which knows no other, stays with it."""
-    session = spark.newSession()
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session of its own, active: Spark looks Python sources up in the active one."""
+    other = spark.newSession()
+    sessions = getattr(getattr(spark._jvm, "SparkSession$"), "MODULE$")
+    sessions.setActiveSession(other._jsparkSession)
+    yield other
+    sessions.setActiveSession(spark._jsparkSession)
+
+
+def test_the_rule_keeps_the_scans_of_any_source_apart(session: SparkSession) -> None:
     session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     assert keep_scans_apart(session, "numbers")
     session.dataSource.register(Numbers)
@@ -55,8 +64,7 @@ def test_the_rule_keeps_the_scans_of_any_source_apart(spark: SparkSession) -> No
     assert "PushedFilters: [EqualTo(n,1)]" in explained(one)
 
 
-def test_the_rule_is_added_once(spark: SparkSession) -> None:
-    session = spark.newSession()
+def test_the_rule_is_added_once(session: SparkSession) -> None:
     assert keep_scans_apart(session, "numbers")
     for _ in range(2):
         register(session)
@@ -65,13 +73,12 @@ def test_the_rule_is_added_once(spark: SparkSession) -> None:
 
 
 def test_where_the_rule_cannot_be_made_nothing_is_pruned_and_the_rows_are_right(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     crawl(tmp_path, ["url"], flat=False)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / own_scans.SOURCE).write_text("class {")
     monkeypatch.setattr(own_scans, "files", lambda package: tmp_path / "broken")
-    session = spark.newSession()
     register(session)
     assert "filters will not prune: the rule that plans each scan by itself cannot be made" in caplog.text
     table = session.read.format("gnomon").load(str(tmp_path / "index"))

@@ -46,6 +46,7 @@ def test_the_examples_run(spark: SparkSession, index: str, capsys: pytest.Captur
         for statement in block.split(";")
         if statement.strip()
     ]
+    spark.sql("DROP VIEW urls")
     assert [len(rows) for rows in answers] == [0, 4, 1, 2]
     assert tuple(answers[2][0]) == ("2026-01-02", 10, 10)
 
