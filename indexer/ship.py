@@ -25,7 +25,7 @@ from shadow import ShadowError
 PACKAGES = ("btree", "sources", "shadow", "indexer", "gnomon")
 ASKED_FOR = ("indexer.load", "indexer.dedup", "pandas")  # which import all that tasks of ours use
 MOST_TASKS = 32
-WAIT_SECONDS = 20
+WAIT_SECONDS = 30
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of each file in the archive, so that equal code makes equal bytes
 NO_PROGRAM = re.compile(r"Cannot run program \"(?P<program>[^\"]*)\"")
 NO_MODULE = re.compile(r"(?:ModuleNotFoundError|ImportError): (?P<what>[^\n]+)")

@@ -237,7 +237,7 @@ def test_columns_spark_cannot_read_do_no_harm(spark: SparkSession, tmp_path: Pat
         {
             "k": ["a", "b"],
             "time": pa.array([1, 2], pa.time64("ns")),
-            "half": pa.array([1.0, 2.5], pa.float16()),
+            "half": pa.array([1.0, 2.5]).cast(pa.float16()),
             "unsigned": pa.array([1, 2**64 - 1], pa.uint64()),
         }
     )

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs tests on another version of Spark, in an environment of its own below build/ (1 GB; `make clean` removes it).
+#
+#   deploy/try-spark.sh 4.1                                              The tests of the Spark jobs.
+#   PYTHON=python3.12 deploy/try-spark.sh 4.2.1 tests/end_to_end/test_cluster.py    Those named, with another Python.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if (($# == 0)); then
+    echo "$0: expected a version of Spark, as 4.1" >&2
+    exit 2
+fi
+readonly spark=$1 venv=build/spark-$1
+shift
+if [[ $spark == *.*.* ]]; then wanted="pyspark==$spark"; else wanted="pyspark==$spark.*"; fi
+
+"${PYTHON:-python3}" -m venv "$venv"
+"$venv/bin/pip" install --quiet --disable-pip-version-check "$wanted" --editable '.[spark,service,dev]'
+JAVA_HOME=$(deploy/setup.sh --java-home)
+export JAVA_HOME SPARK_LOCAL_IP=127.0.0.1
+# Warnings of older versions of pyspark itself (sockets that it leaves open) are none of ours.
+exec "$venv/bin/python" -m pytest -o filterwarnings=default "${@:-tests/indexer}"
