@@ -6,6 +6,7 @@ import hashlib
 import logging
 import re
 import shutil
+import sys
 import tempfile
 import threading
 import zipfile
@@ -41,7 +42,9 @@ class ExecutorsUnfit(ShadowError):
 def ship(spark: SparkSession) -> None:
     """Give our packages to the session's executors, as they are here, and see that tasks can use them. Calling it again
     sends nothing again. ExecutorsUnfit, with the cure, where a task cannot import them or what they need."""
+    path = list(sys.path)
     spark.sparkContext.addPyFile(archive())
+    sys.path[:] = path  # the driver goes on with what it has, which outlives the session
     check_executors(spark)
 
 

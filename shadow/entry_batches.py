@@ -63,7 +63,8 @@ def scan_entries(
     counts = pa.array([one.path in segment.live and one.partition in partitions for one in covered], pa.bool_())
     tree = open_index_file(storage, segment, file, spec, stats)
     names = [column.name for column in columns if column.part != PARTITION]
-    values = [stored_partition(one.partition, spec.partition_types) for one in covered]
+    types = {column.source: column.type for column in columns if column.part == PARTITION}
+    values = [stored_partition(one.partition, types) for one in covered]
     folders = {
         column.name: stored_array([value.get(column.source) for value in values], column.type)
         for column in columns
@@ -95,10 +96,8 @@ def entries_of(
     repeats = np.repeat(np.arange(len(keys)), [len(some) for some in found]).tolist()
     places = {key.name: i for i, key in enumerate(spec.stored_keys)}
     included = {column.name: i for i, column in enumerate(spec.include)}
-    folders = {
-        partition: stored_partition(partition, spec.partition_types)
-        for partition in {hit.file.partition for hit in hits}
-    }
+    types = {column.source: column.type for column in columns if column.part == PARTITION}
+    folders = {partition: stored_partition(partition, types) for partition in {hit.file.partition for hit in hits}}
     arrays = []
     for column in columns:
         if column.part == KEY:

@@ -35,9 +35,7 @@ def test_an_archive_made_from_the_archive_is_the_same(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_executors_that_have_what_they_need_pass_and_shipping_twice_does_no_harm(spark: SparkSession) -> None:
     path = list(sys.path)
-    try:
-        check_executors(spark)
-        ship(spark)
-        ship(spark)
-    finally:
-        sys.path[:] = path
+    check_executors(spark)
+    ship(spark)
+    ship(spark)
+    assert sys.path == path
