@@ -21,7 +21,7 @@ from indexer.own_scans import keep_scans_apart
 from indexer.payload import with_payload
 from indexer.pushdown import MOST_KEYS, Selection, chosen, select
 from indexer.task_errors import as_raised
-from indexer.tasks import open_in_worker
+from indexer.tasks import AtSnapshot, open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.entry_batches import KEY, POINTER, EntryColumn, entries_of
 from shadow.lookup import Wanted, buckets_of_keys
@@ -82,7 +82,7 @@ class IndexSource(DataSource):
         if not options.get("path"):
             raise UsageError(f"no path; say format('{NAME}').load('/path/of/index'), or {VIEW}")
         opened = open_index(options["path"], _snapshot(options.get("snapshot")))
-        self.location, self.snapshot = opened.location, opened.view.snapshot.number
+        self.at = AtSnapshot.of(opened)
         self.columns = None if "columns" not in options else _names(options["columns"])
         payload = options.get("payload", "false")
         self.payload = _flag("payload", payload) if payload.lower() in ("true", "false") else _names(payload)
@@ -99,14 +99,14 @@ class IndexSource(DataSource):
         table = self._table()
         if _shape(schema) != _shape(table.schema):
             raise UsageError(
-                f"{self.location}: declared with the columns {_shape(schema)}; the index has {_shape(table.schema)}; "
-                "leave the schema out"
+                f"{self.at.location}: declared with the columns {_shape(schema)}; the index has "
+                f"{_shape(table.schema)}; leave the schema out"
             )
         kind = PruningReader if self.pruning else IndexReader
-        return kind(self.location, self.snapshot, table)
+        return kind(self.at, table)
 
     def _table(self) -> EntryTable:
-        return entry_table(open_in_worker(self.location, self.snapshot), self.columns, self.payload)
+        return entry_table(open_in_worker(self.at), self.columns, self.payload)
 
 
 class PruningSource(IndexSource):
@@ -132,13 +132,13 @@ class IndexFiles(InputPartition):
 class IndexReader(DataSourceReader):
     """Plans one scan, in the driver, and reads its tasks, in the workers. `stats` is what this object read."""
 
-    def __init__(self, location: str, snapshot: int, table: EntryTable) -> None:
-        self.location, self.snapshot, self.table = location, snapshot, table
+    def __init__(self, at: AtSnapshot, table: EntryTable) -> None:
+        self.at, self.table = at, table
         self.selection = Selection()
         self.stats = LookupStats()
 
     def partitions(self) -> Sequence[InputPartition]:
-        index = open_in_worker(self.location, self.snapshot)
+        index = open_in_worker(self.at)
         folders = set(chosen(index.view.partition_values, self.selection))
         if self.selection.keys is not None:
             return _lookups(index, self.selection.keys) if folders else []
@@ -157,7 +157,7 @@ class IndexReader(DataSourceReader):
         return [*tasks, IndexFiles(tuple(places))] if places else tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        index = open_in_worker(self.location, self.snapshot)
+        index = open_in_worker(self.at)
         columns = self._needed()
         if isinstance(partition, Lookups):
             batches: Iterator[pa.RecordBatch] = iter([self._found(index, partition.keys, columns)])

@@ -27,7 +27,8 @@ from indexer.pushdown import MOST_KEYS, chosen, select
 from indexer.tasks import open_in_worker
 from shadow import open_index
 from shadow.compact import compact
-from shadow.entries import INCLUDED, KEY, PARTITION, EntryColumn
+from shadow.entry_batches import INCLUDED, KEY, PARTITION, EntryColumn
+from shadow.partitions import stored_partition
 from shadow.storage import storage_at
 from tests.indexer.lakes import crawl
 from tests.shadow.make_index import index_source, write_source
@@ -206,14 +207,14 @@ def test_values_of_another_type_or_too_many_keys_are_left_to_spark() -> None:
     assert len(keys) == MOST_KEYS
     selection, left = select([most, two, EqualTo(("dt",), "a")], COLUMNS)
     assert (selection.keys, left) == (None, [most, two])
-    assert selection.where == {COLUMNS["dt"]: {"a"}}
+    assert selection.where == {"dt": {"a"}}
 
 
 def test_partitions_are_compared_in_the_type_of_their_column() -> None:
     day = EntryColumn("day", "day", "date", PARTITION)
     selection, left = select([In(("day",), (dt.date(2026, 1, 2), dt.date(2026, 1, 3)))], {"day": day})
     assert left == []
-    partitions: dict[str, dict[str, str | None]] = {text: {"day": text} for text in ("2026-01-01", "2026-01-02")}
+    partitions = {text: stored_partition(f"day={text}", {"day": "date"}) for text in ("2026-01-01", "2026-01-02")}
     assert chosen(partitions | {"none": {"day": None}}, selection) == ["2026-01-02"]
     assert chosen(partitions | {"none": {"day": None}}, select([IsNull(("day",))], {"day": day})[0]) == ["none"]
     assert select([EqualTo(("day",), "2026-01-02")], {"day": day})[1] == [EqualTo(("day",), "2026-01-02")]
