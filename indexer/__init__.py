@@ -6,6 +6,7 @@
 - `dedup`    rows whose key was never loaded, and the load that appends them
 - `write_btree`  any rows as a key-value folder
 - `ship`     our packages for the executors of a cluster
+- `index_manager`  Dione's `IndexManager`, on an index of ours
 - `index_table`  the index folder as a table of the Spark catalog
 - `datasource`  an index as a table of Spark SQL (`register`, `read_index`); `pushdown` says what its filters ask for
 - `progress` what a job is doing, told while it runs
@@ -15,6 +16,7 @@
 from indexer.build import BuildResult, build
 from indexer.datasource import read_index, register
 from indexer.dedup import DedupResult, append_new, filter_new
+from indexer.index_manager import IndexManager
 from indexer.index_table import declare_table
 from indexer.join import join_with_index
 from indexer.load import load, load_by_index
@@ -24,6 +26,7 @@ from indexer.write_btree import WriteResult, write_btree
 __all__ = [
     "BuildResult",
     "DedupResult",
+    "IndexManager",
     "WriteResult",
     "append_new",
     "build",

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
+from btree.keys import Stored
 from btree.schema import Column, EntrySchema
 from shadow import UsageError
-from shadow.partitions import partition_values
+from shadow.partitions import TEXT, as_partition_value, partition_values
 from shadow.spec import IndexSpec
 from shadow.storage import is_local, join, storage_at
-from shadow.view import View, open_view
+from shadow.view import open_view
 
 BUCKETED, HIVE = FORMS = ("bucketed", "hive")
 # Spark's reader by the name of its class: it comes with Spark, while the name `avro` asks for a package of its own.
@@ -27,7 +28,8 @@ HIVE_AVRO = (
     "OUTPUTFORMAT 'org.apache.hadoop.hive.ql.io.avro.AvroContainerOutputFormat'"
 )
 PROPERTIES = "gnomon."  # what the names of our table properties begin with
-INDEX, DECLARED = f"{PROPERTIES}index", f"{PROPERTIES}declared"  # the folder, and a digest of the declaration
+INDEX, FORM = f"{PROPERTIES}index", f"{PROPERTIES}form"
+DECLARED = f"{PROPERTIES}declared"  # a digest of the declaration
 # A small integer is Avro's int, and Spark's reader takes it for no other (their hashes are the same).
 _AS_INT = {"tinyint": "int", "smallint": "int"}
 # Hive 2.3 takes microseconds for milliseconds, and knows no timestamp without a zone: there they are numbers.
@@ -36,38 +38,44 @@ PARTITIONS_A_STATEMENT = 500
 
 
 def declare_table(
-    spark: SparkSession, index: str, table: str, form: str = BUCKETED, properties: Mapping[str, str] | None = None
+    spark: SparkSession,
+    index: str,
+    table: str,
+    form: str | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> None:
     """Declare the index as `table`, or bring a table of it up to date: columns, buckets, partitions.
 
     `bucketed` is Spark's own Avro table, whose buckets Spark prunes (by a key of one column) and joins without a
     shuffle; it must be declared again after `gnomon rebuild`, which changes their number. `hive` is a Hive Avro table,
-    where timestamps are numbers of microseconds. UsageError for a table of that name that is not of this index."""
-    if form not in FORMS:
-        raise UsageError(f"form: expected {' or '.join(FORMS)}, found {form!r}")
-    if form == HIVE:
-        check_hive(spark)
+    where timestamps are numbers of microseconds. Without a form it is as the table is, or bucketed. UsageError for a
+    table of that name that is not of this index."""
+    if form is not None:
+        check_form(spark, form)
     storage = storage_at(index)
     view = open_view(storage)
+    spec, root = view.spec, storage.root
     there = table_properties(spark, table)
-    if there is not None and there.get(INDEX) != storage.root:
-        raise UsageError(
-            f"{table}: there is a table of this name, and it is not of the index {storage.root}; name another"
-        )
-    wanted = declaration(view.spec, storage.root, table, form)
+    if there is not None and there.get(INDEX) != root:
+        raise UsageError(f"{table}: there is a table of this name, and it is not of the index {root}; name another")
+    form = form or (there or {}).get(FORM, BUCKETED)
+    wanted = declaration(spec, root, table, form)
     theirs = {name: value for name, value in (there or {}).items() if name.startswith(PROPERTIES)}
-    ours = {**theirs, **(properties or {}), INDEX: storage.root, DECLARED: wanted.digest}
+    ours = {**theirs, **(properties or {}), INDEX: root, FORM: form, DECLARED: wanted.digest}
     if there is None or theirs != ours:
         if there is not None:
             spark.sql(f"DROP TABLE {table}")
         spark.sql(wanted.sql(ours))
-    if view.spec.partitions and not view.spec.flat:
-        register_partitions(spark, table, view, storage.root)
+    if spec.partitions and not spec.flat:
+        register_partitions(spark, table, spec, root, view.partitions)
     spark.catalog.refreshTable(table)
 
 
-def check_hive(spark: SparkSession) -> None:
-    if spark.conf.get("spark.sql.catalogImplementation") != HIVE:
+def check_form(spark: SparkSession, form: str) -> None:
+    """UsageError for a form that there is not, or not in this session."""
+    if form not in FORMS:
+        raise UsageError(f"form: expected {' or '.join(FORMS)}, found {form!r}")
+    if form == HIVE and spark.conf.get("spark.sql.catalogImplementation") != HIVE:
         raise UsageError(
             "form=hive: the session has no Hive support; build it with enableHiveSupport(), or use another"
         )
@@ -94,7 +102,8 @@ class Declaration:
 def declaration(spec: IndexSpec, root: str, table: str, form: str = BUCKETED) -> Declaration:
     """How an index is declared. Its files are not said to be sorted: entries stand in the order of a tree's levels."""
     schema = spec.entry_schema
-    folders = [] if spec.flat else [f"{_name(name)} string" for name in spec.partitions]
+    of_folders = [] if spec.flat else [(name, spec.partition_types.get(name, TEXT)) for name in spec.partitions]
+    folders = [f"{_name(name)} {kind}" for name, kind in of_folders]
     location = f"LOCATION {_text(spark_location(root))}"
     if form == HIVE:
         columns = ", ".join(f"{_name(one.name)} {_IN_HIVE.get(one.type, one.type)}" for one in schema.columns)
@@ -130,14 +139,13 @@ def table_properties(spark: SparkSession, table: str) -> dict[str, str] | None:
     return {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
 
 
-def register_partitions(spark: SparkSession, table: str, view: View, root: str) -> None:
-    """Give the table the partitions of the snapshot and no other. Nothing on disk is touched."""
+def register_partitions(spark: SparkSession, table: str, spec: IndexSpec, root: str, partitions: Sequence[str]) -> None:
+    """Give the table the partitions of these folders and no other. Nothing on disk is touched."""
     listed = [row["partition"] for row in spark.sql(f"SHOW PARTITIONS {table}").collect()]
-    there = {tuple(partition_values(folder).values()): folder for folder in listed}
-    wanted = {tuple(partition_values(folder).values()): folder for folder in view.partitions}
-    gone = [_partition_spec(view.spec, values) for values in there if values not in wanted]
+    there, wanted = ({_stored(spec, folder): folder for folder in folders} for folders in (listed, partitions))
+    gone = [_partition_spec(spec, folder) for values, folder in there.items() if values not in wanted]
     new = [
-        f"{_partition_spec(view.spec, values)} LOCATION {_text(spark_location(join(root, folder)))}"
+        f"{_partition_spec(spec, folder)} LOCATION {_text(spark_location(join(root, folder)))}"
         for values, folder in wanted.items()
         if values not in there
     ]
@@ -147,13 +155,19 @@ def register_partitions(spark: SparkSession, table: str, view: View, root: str) 
         spark.sql(f"ALTER TABLE {table} ADD IF NOT EXISTS {' '.join(some)}")
 
 
+def _stored(spec: IndexSpec, folder: str) -> tuple[Stored, ...]:
+    """A partition's values in the columns' types: engines write them, and the names' case, each in its own way."""
+    texts = zip(spec.partitions, partition_values(folder).values(), strict=True)
+    return tuple(as_partition_value(text, spec.partition_types.get(name, TEXT), name) for name, text in texts)
+
+
 def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     for begin in range(0, len(texts), PARTITIONS_A_STATEMENT):
         yield texts[begin : begin + PARTITIONS_A_STATEMENT]
 
 
-def _partition_spec(spec: IndexSpec, values: Sequence[str | None]) -> str:
-    pairs = zip(spec.partitions, values, strict=True)
+def _partition_spec(spec: IndexSpec, folder: str) -> str:
+    pairs = zip(spec.partitions, partition_values(folder).values(), strict=True)
     return f"PARTITION ({', '.join(f'{_name(name)} = {_text(value)}' for name, value in pairs)})"
 
 

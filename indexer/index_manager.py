@@ -1,0 +1,248 @@
+"""Dione's `IndexManager`, on an index of ours: its users change an import.
+
+The data is a table of the Spark catalog, and so is the index: an external Avro table, partitioned like the data, whose
+location is the folder of the index. A name that holds a slash is a path, of a source or of an index; then there is no
+table of it. What differs from Dione is on docs/index-manager.md.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from indexer.build import build
+from indexer.catalog import is_table, read_table
+from indexer.datasource import read_index
+from indexer.index_table import INDEX, PROPERTIES, check_form, declare_table, table_properties
+from indexer.join import join_with_index
+from indexer.load import load_by_index
+from indexer.plan import plan
+from indexer.specs import Request
+from shadow import Index, UsageError, open_index
+from shadow.compact import compact
+from shadow.partitions import partition_values
+from shadow.plain_table import plain_table
+from shadow.publish import ConcurrentCommit
+from shadow.spec import TABLE_PREFIX
+from shadow.storage import Storage, storage_at
+from shadow.vacuum import vacuum
+from shadow.view import newest_view, open_view
+
+Partition = Sequence[tuple[str, object]]  # column and value, as [("dt", "2026-01-01")]
+# What a table of the index says beside where it lies, for whoever looks at it.
+SOURCE, KEYS, MORE_FIELDS = (f"{PROPERTIES}{name}" for name in ("source", "keys", "more_fields"))
+DIONE = "index.meta.dataTableName"  # a property of Dione's index tables
+
+
+class IndexManager:
+    """An index of a table, kept and used by partition. Made by `create_new` and `load`.
+
+    A call that appends commits by itself; afterwards it merges what its commit made superfluous and removes it, and
+    brings the index's table up to date, also where a run before died in between. Errors: those of `shadow.errors`."""
+
+    def __init__(self, spark: SparkSession, index: str, table: str | None) -> None:
+        self.spark = spark
+        self.index = index
+        self.table = table
+        self._opened = open_index(index)
+        spec = self._opened.spec
+        self.source = spec.source_name
+        self.keys = [key.name for key in spec.keys]
+        self.more_fields = [column.name for column in spec.include]
+
+    # -- whoever keeps the index ---------------------------------------------------------------------------------------
+
+    @staticmethod
+    def create_new(
+        spark: SparkSession,
+        data_table_name: str,
+        index_table_name: str,
+        keys: Sequence[str],
+        more_fields: Sequence[str] | None = None,
+        location: str | None = None,
+        form: str = "bucketed",
+        buckets: int | None = None,
+    ) -> "IndexManager":
+        """A new index, of which no partition is indexed yet. `location` is the folder of an index that is a table
+        (default: where the catalog would put the table), `form` is that of `declare_table`, `buckets` that of `build`
+        (default: as the rows ask for that the data has now).
+
+        UsageError where the index is there already; of a table that was dropped it is declared again as it is."""
+        source = data_table_name if _is_path(data_table_name) else f"{TABLE_PREFIX}{data_table_name}"
+        table = None if _is_path(index_table_name) else index_table_name
+        if table is None and location is not None:
+            raise UsageError(f"location: {index_table_name} is one already; name a table")
+        check_form(spark, form)
+        if table is not None and table_properties(spark, table) is not None:
+            raise UsageError(f"{table}: there is a table of this name; IndexManager.load opens an index")
+        storage = storage_at(location or (_default_location(spark, table) if table else index_table_name))
+        there = newest_view(storage)
+        if table is None and there is not None:
+            raise UsageError(f"{storage.root}: there is an index already; IndexManager.load opens it")
+        stranger = next(iter(storage.list()), None) if there is None else None
+        if stranger is not None:
+            raise UsageError(
+                f"{storage.root}: there are files already ({stranger.path}); name another folder, or empty it"
+            )
+        build(spark, source, storage.root, keys, more_fields or (), buckets=buckets, partitions=[])
+        manager = IndexManager(spark, storage.root, table)
+        manager._declare(form)
+        return manager
+
+    @staticmethod
+    def load(spark: SparkSession, index_table_name: str) -> "IndexManager":
+        """The index of that name, made by `create_new` or at that path by any build."""
+        table = None if _is_path(index_table_name) else index_table_name
+        storage = storage_at(_location_of(spark, table) if table is not None else index_table_name)
+        return IndexManager(spark, storage.root, table)
+
+    def get_missing_partitions(self) -> list[list[tuple[str, str | None]]]:
+        """The partitions of the data that have a file which the index does not cover as it is: none of it is indexed,
+        or files came, changed or went since. Values are text. The partition of a table that has no partition columns is
+        an empty list."""
+        request = Request(self.keys, self.more_fields, None)
+        place = read_table(self.spark, self.source) if is_table(self.source) else self.source
+        planned = plan(place, self.index, request, "auto")
+        found, root = planned.difference, planned.root
+        covered = planned.view.covered if planned.view is not None else {}
+        gone = set(found.vanished)
+        stay = {file.partition for path, file in covered.items() if path not in gone}
+        missing = {root.partition_of(info.path, bool(planned.partitions)) for info in found.to_index}
+        missing |= {covered[path].partition for path in gone} & stay
+        return [list(partition_values(partition).items()) for partition in sorted(missing)]
+
+    def append_missing_partitions(self) -> None:
+        """Index what `get_missing_partitions` lists, and drop what is gone from the data."""
+        self._append(None)
+
+    def append_new_partitions(self, partitions_spec: Iterable[Partition]) -> None:
+        """Index these partitions, each a list of column and value; no other is touched. Fewer columns than there are
+        name all partitions with these values. One that is indexed as it is costs nothing."""
+        partitions = [dict(_pairs(one)) for one in partitions_spec]
+        if not partitions:
+            raise UsageError("partitions_spec: it is empty; expected partitions, like [[('dt', '2026-01-01')]]")
+        self._append(partitions)
+
+    # -- whoever uses it -----------------------------------------------------------------------------------------------
+
+    def get_index(self) -> DataFrame:
+        """The entries of the newest snapshot: keys, more fields, pointers, partition columns."""
+        return read_index(self.spark, self.index)
+
+    def join_with_index(self, df: DataFrame, how: str = "inner", null_safe: bool = False) -> DataFrame:
+        """Each row of `df` beside each entry with its key, and in its partition where it has partition columns."""
+        partitions = self._refreshed().spec.partitions
+        within = [name for name in partitions if name in df.columns and name not in self.keys]
+        return join_with_index(self.spark, self.index, df, how, null_safe, within)
+
+    def load_by_index(
+        self, query_df: DataFrame, fields: Sequence[str] | None = None, unreadable: str = "fail"
+    ) -> DataFrame:
+        """The rows that entries lead to, however they were filtered and joined: the columns of `query_df` without the
+        pointer, then `fields` (default: all of the data). A field that `query_df` has, too, is read from the data."""
+        index = self._refreshed()
+        names = index.view.columns if fields is None else fields
+        read = [name for name in names if name not in self.keys and name not in index.spec.partitions]
+        kept = query_df.drop(*[name for name in read if name in query_df.columns])
+        return load_by_index(self.spark, self.index, kept, names, unreadable)
+
+    def fetch(
+        self,
+        key: Sequence[object],
+        partition_spec: Partition | Mapping[str, object] | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> dict[str, Any] | None:
+        """A row with this key (its values in the order of the keys), in these partitions or in any; None where there is
+        none. It holds the keys and `fields`, or all columns but those of the partition."""
+        rows = self._fetch(key, partition_spec, fields, 1)
+        return rows[0] if rows else None
+
+    def fetch_all(
+        self,
+        key: Sequence[object],
+        partition_spec: Partition | Mapping[str, object] | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> list[dict[str, Any]]:
+        """All rows with this key; see `fetch`."""
+        return self._fetch(key, partition_spec, fields, None)
+
+    # -- how -----------------------------------------------------------------------------------------------------------
+
+    def _refreshed(self) -> Index:
+        self._opened.refresh()
+        return self._opened
+
+    def _append(self, partitions: list[dict[str, object]] | None) -> None:
+        build(self.spark, self.source, self.index, self.keys, self.more_fields, partitions=partitions)
+        storage = storage_at(self.index)
+        with suppress(ConcurrentCommit):  # the next call finds what is left
+            _tidy(storage)
+        self._declare()
+
+    def _declare(self, form: str | None = None) -> None:
+        if self.table is not None:
+            lists = {KEYS: json.dumps(self.keys), MORE_FIELDS: json.dumps(self.more_fields)}
+            declare_table(self.spark, self.index, self.table, form, {SOURCE: self.source, **lists})
+
+    def _fetch(
+        self,
+        key: Sequence[object],
+        partition_spec: Partition | Mapping[str, object] | None,
+        fields: Sequence[str] | None,
+        limit: int | None,
+    ) -> list[dict[str, Any]]:
+        if isinstance(key, (str, bytes)) or not isinstance(key, Sequence):
+            raise UsageError(f"key: expected a list of {len(self.keys)} values ({', '.join(self.keys)}), found {key!r}")
+        index = self._refreshed()
+        where = dict(_pairs(partition_spec or ()))
+        if not index.view.source_files:  # what columns there are is known from the first file on
+            index.check([list(key)], None, where)
+            return []
+        if fields is None:
+            fields = [name for name in index.view.columns if name not in index.spec.partitions]
+        columns = list(dict.fromkeys([*self.keys, *fields]))
+        rows: list[dict[str, Any]] = index.answer_many([list(key)], columns, where, limit)[0].rows
+        return rows
+
+
+def _tidy(storage: Storage) -> None:
+    """Leave nothing in the folder that engines would see and the snapshot does not have."""
+    seen = plain_table(storage, open_view(storage))
+    if seen.dead_entries:
+        compact(storage)
+    if not seen.equals_snapshot:
+        vacuum(storage, grace_seconds=0)
+
+
+def _location_of(spark: SparkSession, table: str) -> str:
+    properties = table_properties(spark, table)
+    if properties is None:
+        raise UsageError(
+            f"{table}: no such table; IndexManager.create_new declares one, also of an index that is there already"
+        )
+    if INDEX not in properties:
+        dione = ", but of Dione's" if DIONE in properties else ""
+        raise UsageError(f"{table}: not the table of an index of ours{dione}; IndexManager.create_new makes one")
+    return properties[INDEX]
+
+
+def _default_location(spark: SparkSession, table: str) -> str:
+    """Where the catalog would put a table."""
+    database, _, name = table.rpartition(".")
+    described = spark.sql(f"DESCRIBE DATABASE {database or spark.catalog.currentDatabase()}").collect()
+    [folder] = [row[1] for row in described if row[0] == "Location"]
+    return f"{folder.rstrip('/')}/{name.strip('`').lower()}"
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name
+
+
+def _pairs(partition: Partition | Mapping[str, object]) -> Sequence[tuple[str, object]]:
+    """A partition as pairs, however it is given."""
+    pairs = list(partition.items()) if isinstance(partition, Mapping) else list(partition)
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+        raise UsageError(f"partition: expected pairs of column and value, like [('dt', '2026-01-01')], found {pairs!r}")
+    return pairs
