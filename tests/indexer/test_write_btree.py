@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import importlib
 import json
 import random
 from collections import defaultdict
@@ -20,12 +21,14 @@ from indexer.dedup import append_new
 from shadow import NewerFormat, SpecMismatch, UsageError, open_index
 from shadow.compact import compact, rebuild
 from shadow.history import history
+from shadow.rebase import ConcurrentCommit
 from shadow.spec import parse_spec
 from shadow.storage import storage_at
 from shadow.vacuum import vacuum
 from shadow.verify import verify
 
 pytestmark = pytest.mark.spark
+module = importlib.import_module("indexer.write_btree")  # `indexer.write_btree` is the function
 
 TYPES = {
     "s": "string",
@@ -192,6 +195,31 @@ def test_rows_are_added_and_merged(spark: SparkSession, location: str) -> None:
     report = verify(storage_at(location))
     assert (report.is_sound, report.entries) == (True, 200)
     assert [one.operation for one in history(storage_at(location))] == ["write", "write", "compact", "rebuild"]
+
+
+@pytest.mark.parametrize("mode", ["error", "overwrite", "append"])
+def test_of_writes_at_once_one_counts_or_all_rows_of_both(
+    spark: SparkSession, location: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = (spark.createDataFrame([(k, who)], "k int, v string") for k, who in ((1, "ours"), (2, "theirs")))
+    if mode != "error":
+        write_btree(spark.createDataFrame([(3, "before")], "k int, v string"), location, ["k"])
+    real = module.write_values
+
+    def late(*given: Any) -> Any:
+        monkeypatch.undo()
+        write_btree(theirs, location, ["k"], mode=mode)
+        return real(*given)
+
+    monkeypatch.setattr(module, "write_values", late)
+    if mode == "append":
+        assert write_btree(ours, location, ["k"], mode=mode).total_rows == 3
+    else:
+        with pytest.raises(ConcurrentCommit):
+            write_btree(ours, location, ["k"], mode=mode)
+    found = [row["v"] for rows in rows_of(location, [1, 2, 3]) for row in rows]
+    assert found == (["ours", "theirs", "before"] if mode == "append" else ["theirs"])
+    assert verify(storage_at(location)).is_sound
 
 
 def test_damage_is_found(spark: SparkSession, location: str) -> None:
