@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 import shadow
 from gnomon.failures import one_line
-from indexer import read_index, register
+from indexer import build, read_index, register
 from tests.indexer.lakes import comparable, crawl, every_type, explained, plain, predicates_of_every_type
 from tests.shadow.make_index import index_source, write_source
 
@@ -292,3 +292,35 @@ def test_a_date_that_python_does_not_hold_is_compared_by_spark(spark: SparkSessi
         assert spark.read.format("gnomon").option("pruning", "false").load(f"{tmp_path}/index").where(far).count() == 1
     finally:
         spark.conf.set(setting, "true")
+
+
+def test_partition_columns_of_a_catalog_table_come_and_are_compared_in_its_types(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    register(spark)
+    table = f"{database}.visits"
+    spark.sql(f"CREATE TABLE {table} (url STRING, day DATE, part INT) USING parquet PARTITIONED BY (day, part)")
+    spark.sql(
+        f"INSERT INTO {table} SELECT concat('u', id % 7), "
+        "if(id % 5 = 0, null, date_add(date'2026-03-01', int(id % 3))), int(id % 2) FROM range(100)"
+    )
+    elsewhere = tmp_path / "far away"
+    spark.sql(f"ALTER TABLE {table} ADD PARTITION (day = '2025-12-31', part = 7) LOCATION '{elsewhere}'")
+    spark.sql(f"INSERT INTO {table} PARTITION (day = '2025-12-31', part = 7) VALUES ('u1'), ('u9')")
+    for flat in (False, True):
+        location = str(tmp_path / f"index{flat}")
+        build(spark, f"table:{table}", location, ["url"], buckets=2, flat=flat)
+        ours, theirs = read_index(spark, location), spark.table(table)
+        assert dict(ours.dtypes) | {"day": "date", "part": "int"} == dict(ours.dtypes)
+        for predicate, taken in {
+            "day = date'2026-03-02'": "[EqualTo(day,2026-03-02)]",
+            "url = 'u1' and part in (1, 7)": "[In(part, [1,7]), EqualTo(url,u1)]",
+            "day is null and url in ('u1', 'u5')": "[IsNull(day), In(url, [u1,u5])]",
+            "day > date'2026-01-01' and part <> 0": "none",
+        }.items():
+            found = ours.where(predicate)
+            assert sorted(pushed(found).strip("[]").split(", ")) == sorted(taken.strip("[]").split(", "))
+            rows = found.select("url", "day", "part").collect()
+            expected = theirs.where(predicate).select("url", "day", "part").collect()
+            assert comparable(rows) == comparable(expected)
+            assert expected
