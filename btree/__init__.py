@@ -19,8 +19,12 @@
 - `blocks`   an open file as blocks
 - `walk`     the way from a node to its children
 - `columns`  the records of many nodes to Arrow columns at once
+- `parts`    nodes unpacked and decoded together
 - `scan`     a whole file as Arrow batches, proved
-- `reader`   get, get_many, contains_many, scans and check over one open index file
+- `sought`   many keys, sorted, each once, in a form that Arrow compares
+- `fences`   the levels above the leaves as columns
+- `batch`    many keys matched with the leaves that may hold them
+- `reader`   get, get_many, contains_many, match, scans and check over one open index file
 - `display`  stored values as JSON; `python -m btree` prints them
 
 Knows neither pointers nor sources: a value is just columns.
