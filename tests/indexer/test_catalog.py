@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
-from indexer import build, load
+from indexer import build, filter_new, join_with_index, load
 from shadow import KeyTypeError, UsageError, open_index
 from shadow.compact import compact, rebuild
 from shadow.errors import SourceNotFound
@@ -191,3 +191,25 @@ def test_an_index_of_a_table_is_kept_as_any_other(spark: SparkSession, crawl: st
     anew = build(spark, source, index, ["url"], anew=True)
     assert anew.rows == 110
     assert same_rows(spark, crawl, index) == 110
+
+
+def test_a_join_compares_partition_columns_in_their_types(spark: SparkSession, crawl: str, tmp_path: Path) -> None:
+    index = str(tmp_path / "index")
+    build(spark, f"table:{crawl}", index, ["url", "n1"], include=["n"])
+    fourth, fifth = dt.date(2020, 10, 4), dt.date(2020, 10, 5)
+    given = [("u43", "7", fourth), ("u43", "007", fifth), ("u43", "8", fifth), ("u43", None, fifth), ("u83", "8", None)]
+    sample = spark.createDataFrame(given, "url string, n1 string, dt date")
+    narrowed = join_with_index(spark, index, sample, within=["dt"])
+    assert sorted((row.url, row.n1, row.dt, row.n) for row in narrowed.collect()) == [
+        ("u43", "007", fifth, 43),
+        ("u43", "7", fourth, 43),
+    ]
+    joined = join_with_index(spark, index, sample.drop("dt"))
+    assert dict(joined.dtypes)["dt"] == "date"
+    assert sorted((row.n1, row.dt) for row in joined.collect()) == [
+        ("007", fourth), ("007", fifth), ("7", fourth), ("7", fifth), ("8", dt.date(2020, 10, 6)),
+    ]  # fmt: skip
+    new = spark.createDataFrame([("u43", 7, fifth), ("u43", 8, fifth), ("u43", 7, None)], "url string, n1 int, dt date")
+    assert [(row.n1, row.dt) for row in filter_new(spark, index, new).collect()] == [(8, fifth)]
+    by_day = filter_new(spark, index, new, "partition").collect()
+    assert sorted((row.n1, str(row.dt)) for row in by_day) == [(7, "None"), (8, "2020-10-05")]
