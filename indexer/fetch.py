@@ -44,7 +44,7 @@ ERROR = "data_error"  # with unreadable="report": why a row could not be read
 TASKS_PER_CORE = 2
 PIECES_PER_TASK = 8  # pieces of the source that would go to a task if all were wanted: enough to be dealt out evenly
 PIECE_BYTES = (16 << 20, 128 << 20)  # of a source file, at least and at most; a page on a cut is read by two tasks
-READ_BYTES = 24 << 20  # of rows, decoded, that a task reads at a time; at most twice as many
+READ_BYTES = 16 << 20  # of rows, decoded, that a task reads at a time; at most twice as many
 OUT_BYTES = 16 << 20  # of rows that it hands to Spark at a time
 PACKED_TEXT = r"(?i)\.(gz|bz2|zst)$"  # read from the beginning each time: one task's, whatever is wanted of it
 FIRST_GROWTH = 4.0  # bytes of a decoded row to those it is said to take in the file, until some were read
