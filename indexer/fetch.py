@@ -37,6 +37,7 @@ from shadow import Index
 from shadow.coverage import source_of
 from shadow.errors import SourceError, UsageError
 from shadow.fetch import FetchReads
+from shadow.storage import join
 from sources import FORMATS, Numbers
 from sources.arrow_numbers import int64s
 
@@ -239,7 +240,7 @@ class _Task:
         ]
 
     def _path(self, path: str) -> str:
-        return f"{source_of(self._index.spec).storage.root}/{path}"
+        return join(source_of(self._index.spec).storage.root, path)
 
     def _nulls(self, rows: int) -> list[pa.Array]:
         skip = len(self._asked.given)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -229,11 +230,11 @@ def _location_of(spark: SparkSession, table: str) -> str:
 
 
 def _default_location(spark: SparkSession, table: str) -> str:
-    """Where the catalog would put a table."""
+    """Where the catalog would put a table. It gives a database's folder as a URI."""
     database, _, name = table.rpartition(".")
     described = spark.sql(f"DESCRIBE DATABASE {database or spark.catalog.currentDatabase()}").collect()
     [folder] = [row[1] for row in described if row[0] == "Location"]
-    return f"{folder.rstrip('/')}/{name.strip('`').lower()}"
+    return f"{unquote(folder).rstrip('/')}/{name.strip('`').lower()}"
 
 
 def _is_path(name: str) -> bool:

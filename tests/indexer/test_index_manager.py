@@ -139,6 +139,16 @@ def test_the_page_for_those_who_come_from_dione_runs_as_it_stands(spark: SparkSe
     assert [(row.url, row.html, row.dt) for row in joined.collect()] == [("https://a/1", "html 1", "2026-01-01")]
 
 
+def test_an_index_lies_in_the_folder_of_its_database(spark: SparkSession, database: str, tmp_path: Path) -> None:
+    spark.sql(f"CREATE DATABASE {database}_odd LOCATION '{tmp_path}/a b%20'")
+    spark.sql(f"CREATE TABLE {database}.data USING parquet AS SELECT id FROM range(5)")
+    manager = IndexManager.create_new(spark, f"{database}.data", f"{database}_odd.Data_Index", ["id"])
+    manager.append_missing_partitions()
+    assert manager.index == f"{tmp_path}/a b%20/data_index"
+    assert spark.table(f"{database}_odd.data_index").count() == 5
+    spark.sql(f"DROP DATABASE {database}_odd CASCADE")
+
+
 def test_an_unpartitioned_table_is_one_partition(spark: SparkSession, database: str) -> None:
     make_table(spark, f"{database}.data", "parquet", "")
     manager = IndexManager.create_new(spark, f"{database}.data", f"{database}.data_index", ["n", "message_id"])

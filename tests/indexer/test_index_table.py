@@ -65,10 +65,11 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def entries(spark: SparkSession, lake: Path) -> str:
+def entries(spark: SparkSession, lake: Path) -> Iterator[str]:
     """That index, declared as a bucketed table."""
     declare_table(spark, str(lake / "index"), "lake_index")
-    return "lake_index"
+    yield "lake_index"
+    spark.sql("DROP TABLE lake_index")
 
 
 @pytest.fixture(autouse=True)
