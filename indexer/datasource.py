@@ -5,7 +5,7 @@ those on partition columns leave partitions out (`pushdown`); what is left is sc
 """
 
 import json
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from btree.keys import Key, order_key
-from btree.reader import LookupStats
+from btree.stored_arrays import stored_array
 from indexer.entry_table import EntryTable, entry_table
 from indexer.own_scans import keep_scans_apart
 from indexer.payload import with_payload
@@ -23,8 +23,10 @@ from indexer.pushdown import MOST_KEYS, Selection, chosen, select
 from indexer.task_errors import as_raised
 from indexer.tasks import AtSnapshot, open_in_worker
 from shadow import Index, UsageError, open_index
-from shadow.entry_batches import KEY, POINTER, EntryColumn, entries_of
-from shadow.lookup import Wanted, buckets_of_keys
+from shadow.entry_batches import KEY, POINTER, EntryColumn, matched_entries
+from shadow.lookup import buckets_of_keys
+from shadow.match import Matches, MatchStats
+from sources import POINTER_COLUMNS
 
 NAME = "gnomon"
 OPTIONS = ("path", "snapshot", "columns", "payload", "pruning")
@@ -135,7 +137,7 @@ class IndexReader(DataSourceReader):
     def __init__(self, at: AtSnapshot, table: EntryTable) -> None:
         self.at, self.table = at, table
         self.selection = Selection()
-        self.stats = LookupStats()
+        self.stats = MatchStats()
 
     def partitions(self) -> Sequence[InputPartition]:
         index = open_in_worker(self.at)
@@ -160,7 +162,7 @@ class IndexReader(DataSourceReader):
         index = open_in_worker(self.at)
         columns = self._needed()
         if isinstance(partition, Lookups):
-            batches: Iterator[pa.RecordBatch] = iter([self._found(index, partition.keys, columns)])
+            batches = self._found(index, partition.keys, columns)
         elif isinstance(partition, IndexFiles):
             batches = self._scanned(index, partition, columns)
         else:  # Spark's own, of a scan that has no task
@@ -177,17 +179,22 @@ class IndexReader(DataSourceReader):
         parts = (KEY, POINTER) if table.payload else ()
         return [column for column in table.known.values() if column in asked or column.part in parts]
 
-    def _found(self, index: Index, keys: Sequence[Key], columns: Sequence[EntryColumn]) -> pa.RecordBatch:
-        values = index.view.partition_values
+    def _found(self, index: Index, keys: Sequence[Key], columns: Sequence[EntryColumn]) -> Iterator[pa.RecordBatch]:
+        spec, values = index.spec, index.view.partition_values
         folders = set(chosen(values, self.selection))
-        narrow = self.selection.where and len(keys) * len(folders) <= MOST_KEYS
         # Each place once: folders may spell the same values in two ways.
-        named = dict.fromkeys(tuple(values[folder].items()) for folder in sorted(folders))
+        named = dict.fromkeys(tuple(values[folder].values()) for folder in sorted(folders))
+        narrow = self.selection.where and len(keys) * len(named) <= MOST_KEYS
         places = list(named) if narrow else [()]
-        wanted = [Wanted(key, place) for key in keys for place in places]
-        found = index.find(wanted, self.stats)
-        here = [[hit for hit in hits if hit.file.partition in folders] for hits in found]
-        return entries_of(index.spec, [one.stored for one in wanted], here, columns)
+        wanted = [key for key in keys for _ in places]
+        columns_of_keys = [stored_array([key[i] for key in wanted], kind) for i, kind in enumerate(spec.key_types)]
+        asked = pa.RecordBatch.from_arrays(columns_of_keys, names=[key.name for key in spec.stored_keys])
+        within = {
+            name: stored_array([place[i] for _ in keys for place in places], spec.partition_type(name))
+            for i, name in enumerate(spec.partitions if narrow else ())
+        }
+        for matches in index.match_pieces(asked, within, self.stats, null_safe=True):
+            yield matched_entries(spec, asked, _of_folders(index, matches, folders), columns)
 
     def _scanned(self, index: Index, partition: IndexFiles, columns: Sequence[EntryColumn]) -> Iterator[pa.RecordBatch]:
         segments = {segment.id: segment for segment in index.view.segments}
@@ -208,6 +215,15 @@ class PruningReader(IndexReader):
     def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802
         self.selection, left = select(filters, self.table.known)
         return left
+
+
+def _of_folders(index: Index, matches: Matches, folders: Collection[str]) -> Matches:
+    """Of what was found, the entries of some partitions."""
+    files = matches.entries.column(-len(POINTER_COLUMNS)).dictionary_encode()
+    covered = index.view.covered
+    kept = pa.array([covered[path].partition in folders for path in files.dictionary.to_pylist()], pa.bool_())
+    mask = kept.take(files.indices)
+    return Matches(matches.rows.filter(mask), matches.entries.filter(mask))
 
 
 def _lookups(index: Index, keys: Sequence[Key]) -> list[InputPartition]:

@@ -5,20 +5,19 @@ They have the columns that a plain table on the folder has, under its names, and
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from btree import DamagedIndexFile
-from btree.keys import Key
 from btree.reader import LookupStats
 from btree.stored_arrays import stored_array
 from shadow.index_files import covered_in, open_index_file
-from shadow.lookup import Hit
+from shadow.match import Matches
 from shadow.partitions import stored_partition
 from shadow.segments import IndexFileEntry, Segment
 from shadow.spec import POINTER_SCHEMA, IndexSpec
 from shadow.storage import Storage
+from sources import POINTER_COLUMNS
 from sources.pointer import FILENAME
 
 KEY, INCLUDED, POINTER, PARTITION = "key", "included", "pointer", "partition"
@@ -85,27 +84,22 @@ def scan_entries(
         yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
 
 
-def entries_of(
-    spec: IndexSpec,
-    keys: Sequence[Key],
-    found: Sequence[Sequence[Hit]],
-    columns: Sequence[EntryColumn],
+def matched_entries(
+    spec: IndexSpec, keys: pa.RecordBatch, matches: Matches, columns: Sequence[EntryColumn]
 ) -> pa.RecordBatch:
-    """The hits of keys, in stored form, as entries, in their order."""
-    hits = [hit for some in found for hit in some]
-    repeats = np.repeat(np.arange(len(keys)), [len(some) for some in found]).tolist()
-    places = {key.name: i for i, key in enumerate(spec.stored_keys)}
-    included = {column.name: i for i, column in enumerate(spec.include)}
-    types = {column.source: column.type for column in columns if column.part == PARTITION}
-    folders = {partition: stored_partition(partition, types) for partition in {hit.file.partition for hit in hits}}
-    arrays = []
-    for column in columns:
-        if column.part == KEY:
-            arrays.append(stored_array([keys[i][places[column.source]] for i in repeats], column.type))
-        elif column.part == INCLUDED:
-            arrays.append(stored_array([hit.included[included[column.source]] for hit in hits], column.type))
-        elif column.part == POINTER:
-            arrays.append(stored_array([getattr(hit.pointer, column.name) for hit in hits], column.type))
-        else:
-            arrays.append(stored_array([folders[hit.file.partition].get(column.source) for hit in hits], column.type))
+    """What was found of keys (the stored key columns, in key order) as entries, in the order of `matches`."""
+    names = [*(one.name for one in spec.include), *spec.partitions, *POINTER_COLUMNS]
+    places = {(part, name): i for i, (part, name) in enumerate(zip(_parts(spec), names, strict=True))}
+    own = {key.name: i for i, key in enumerate(spec.stored_keys)}
+    arrays = [
+        keys.column(own[column.source]).take(matches.rows)
+        if column.part == KEY
+        else matches.entries.column(places[column.part, column.source])
+        for column in columns
+    ]
     return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def _parts(spec: IndexSpec) -> list[str]:
+    """The parts of the columns that a match gives."""
+    return [INCLUDED] * len(spec.include) + [PARTITION] * len(spec.partitions) + [POINTER] * len(POINTER_COLUMNS)

@@ -9,9 +9,10 @@ import pytest
 
 from btree.keys import stored_values
 from btree.reader import LookupStats
+from btree.stored_arrays import stored_array
 from shadow import DamagedIndexFile, Index, open_index
-from shadow.entry_batches import PARTITION, EntryColumn, entries_of, entry_columns
-from shadow.lookup import Wanted
+from shadow.entry_batches import PARTITION, EntryColumn, entry_columns, matched_entries
+from shadow.match import MatchStats
 from tests.shadow.make_index import index_source, write_source
 
 
@@ -63,8 +64,9 @@ def test_scans_and_look_ups_give_the_same_entries(index: Index) -> None:
         for key in zip(*(stored_values(batch.column(i), kind) for i, kind in enumerate(spec.key_types)), strict=True)
     }
     wanted = list(keys.values())
-    found = index.find([Wanted(key) for key in wanted], LookupStats())
-    looked_up = entries_of(spec, wanted, found, columns)
+    arrays = [stored_array([key[i] for key in wanted], kind) for i, kind in enumerate(spec.key_types)]
+    asked = pa.RecordBatch.from_arrays(arrays, names=["a", "x"])
+    looked_up = matched_entries(spec, asked, index.match(asked, {}, MatchStats(), null_safe=True), columns)
     assert looked_up.schema == scanned[0].schema
     assert _rows([looked_up]) == _rows(scanned)
 
@@ -91,5 +93,3 @@ def test_partition_columns_come_in_their_type(index: Index) -> None:
     batches = all_entries(index, (*columns, day), set(index.view.partitions))
     assert {batch.column(1).type for batch in batches} == {pa.int64()}
     assert {value for batch in batches for value in batch.column(1).to_pylist()} == {1, 2, 3}
-    hits = index.find([Wanted((None, math.nan))], LookupStats())
-    assert entries_of(index.spec, [(None, math.nan)], hits, [day]).column(0).type == pa.int64()
