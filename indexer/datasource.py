@@ -84,6 +84,8 @@ class IndexSource(DataSource):
         if not options.get("path"):
             raise UsageError(f"no path; say format('{NAME}').load('/path/of/index'), or {VIEW}")
         opened = open_index(options["path"], _snapshot(options.get("snapshot")))
+        if opened.spec.holds_values:
+            raise UsageError(f"{opened.location}: a folder of values has no pointers; read its files as plain Avro")
         self.at = AtSnapshot.of(opened)
         self.columns = None if "columns" not in options else _names(options["columns"])
         payload = options.get("payload", "false")

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from btree import BTreeReader
 from btree.__main__ import run
 from gnomon.__main__ import main
-from indexer import build, load, write_btree
+from indexer import build, filter_new, join_with_index, load, read_index, write_btree
 from indexer.dedup import append_new
 from shadow import NewerFormat, SpecMismatch, UsageError, open_index
 from shadow.compact import compact, rebuild
@@ -243,11 +243,15 @@ def test_rows_without_source_columns_are_refused_where_a_source_is_needed(
         lambda: build(spark, str(tmp_path / "source"), location, ["k"], anew=True),
         lambda: load(spark, location, frame.select("k")),
         lambda: append_new(spark, location, frame, "batch"),
+        lambda: join_with_index(spark, location, frame.select("k")),
+        lambda: read_index(spark, location),
         lambda: open_index(location).lookup(1),
     ):
         with pytest.raises(UsageError, match=r"values"):
             refused()
     assert open_index(location).coverage().is_empty
+    others = spark.createDataFrame([(1,), (2,), (None,)], "k int")
+    assert {row.k for row in filter_new(spark, location, others).collect()} == {2, None}
     build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])
     with pytest.raises(UsageError, match="the index of a source lies there"):
         write_btree(frame, str(tmp_path / "index"), ["k"], mode="overwrite")
