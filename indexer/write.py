@@ -113,7 +113,9 @@ def write_values(
     Equal keys are sorted by their values, so that a task that is run again makes the same bytes."""
     placed = by_index_file(entries, spec, 1, rows, [column.name for column in spec.entry_schema.values], beginning)
     written = placed.mapInArrow(_writer(WriteTask(index, spec, segment, [""], [], [], [])), RESULT_DDL).collect()
-    return [_entry_of(row.asDict(recursive=True)) for row in written]
+    files = [_entry_of(row.asDict(recursive=True)) for row in written]
+    check_files_here(storage_at(index), {entry.path: entry.size for entry in files})
+    return files
 
 
 def by_index_file(

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 
 from gnomon.__main__ import main
 from gnomon.spark import spark_session
-from indexer import load
+from indexer import join_with_index, load, load_by_index, read_index, write_btree
 from indexer.ship import ExecutorsUnfit, check_executors
+from shadow import open_index
 from shadow.storage import storage_at
 
 MASTER = "local-cluster[2,1,1024]"
@@ -94,6 +95,13 @@ def _table(spark: SparkSession, work: Path) -> dict[str, Any]:
     before = spark.read.parquet(lake).localCheckpoint()
     keys = _rows(spark, ROWS - 100, ROWS + 100).select("k").distinct()
     seen["load"] = _same(load(spark, index, keys), before.join(keys, "k"))
+    pointers = join_with_index(spark, index, keys)
+    seen["join"] = _same(pointers.groupBy("dt").count(), before.join(keys, "k").groupBy("dt").count())
+    seen["load by index"] = _same(load_by_index(spark, index, pointers), before.join(keys, "k"))
+    chosen = F.col("k").isin("page-é-1", "page-é-301")
+    seen["query"] = _same(read_index(spark, index, payload=["v"]).where(chosen), before.where(chosen).drop("payload"))
+    write_btree(before, str(work / "values"), ["k"], buckets=2)
+    seen["values"] = [row["v"] for row in open_index(str(work / "values")).get("page-é-301", ["v"])]
     _rows(spark, ROWS, ROWS + 2 * NIGHT).write.parquet(batch)
     seen["dedup"] = _command("dedup", index, batch)
     new = spark.read.parquet(batch).select("k").distinct().subtract(before.select("k"))

@@ -101,6 +101,16 @@ def test_loads_give_the_rows_of_a_plain_join(seen: dict[str, Any]) -> None:
     assert seen["load of lines"] == {"rows": 90, "same": True}
 
 
+def test_joins_and_queries_give_what_plain_ones_give(seen: dict[str, Any]) -> None:
+    assert seen["join"] == {"rows": 3, "same": True}
+    assert seen["load by index"] == {"rows": 180, "same": True}
+    assert seen["query"] == {"rows": 4, "same": True}
+
+
+def test_rows_written_as_values_are_found_by_key(seen: dict[str, Any]) -> None:
+    assert sorted(seen["values"]) == [602, 603]
+
+
 def test_dedup_appends_each_new_key_once(seen: dict[str, Any]) -> None:
     found = seen["dedup"]
     assert (found["code"], found["appended"], found["rows_read"]) == (0, seen["new keys"], 2 * NIGHT)
