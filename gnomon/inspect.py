@@ -101,13 +101,16 @@ def coverage(index: Index) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
         difference = index.coverage()
     except (ShadowError, OSError) as error:
         return {"complete": False, "error": str(error)}, by_partition
-    source = source_of(index.spec, index.view.snapshot.folders)
     for kind, paths in paths_by_kind(difference).items():
         for path in paths:
-            name = source.partition_of(path, bool(index.spec.partitions))
+            name = _partition_of(index, path)
             by_partition.setdefault(name, {"rows": 0, "files": 0, "new": 0, "changed": 0, "vanished": 0})[kind] += 1
     counts: dict[str, Any] = {kind: len(paths) for kind, paths in paths_by_kind(difference).items()}
     return {"complete": difference.is_empty, **counts}, dict(sorted(by_partition.items()))
+
+
+def _partition_of(index: Index, path: str) -> str:
+    return source_of(index.spec, index.view.snapshot.folders).partition_of(path, bool(index.spec.partitions))
 
 
 def paths_by_kind(difference: Diff) -> dict[str, list[str]]:

@@ -120,8 +120,8 @@ class Index:
             moved = view.snapshot != state.view.snapshot
             if moved:  # to another spec where the index was made anew
                 same_spec = view.spec == state.view.spec
-                source = source_of(view.spec, view.snapshot.folders)
-                state = replace(state, view=view, source=source) if same_spec else self._opened(view)
+                known = None if view.spec.holds_values else source_of(view.spec, view.snapshot.folders)
+                state = replace(state, view=view, source=known) if same_spec else self._opened(view)
             self._state = replace(state, newest=newest)
             return moved
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from btree.keys import type_of_arrow
 from shadow.coverage import source_of
 from shadow.index_files import INDEX_FILE_SUFFIX
+from shadow.partitions import partition_of
 from shadow.report import Fault, Report
 from shadow.segments import IndexFileEntry, Segment, segment_path
 from shadow.snapshots import Snapshot, snapshot_path
@@ -76,9 +77,12 @@ def _source_files(view: View, segment: Segment) -> list[str]:
         if count > 1:
             faults.append(f"lists {path} {count} times")
     elsewhere: dict[tuple[str, str], list[str]] = {}
-    source = source_of(view.spec, view.snapshot.folders)
-    for file in segment.source_files if source.table is None else segment.live.values():  # a table's folders are as now
-        partition = source.partition_of(file.path, bool(view.spec.partitions))
+    table = source_of(view.spec, view.snapshot.folders) if view.spec.table else None
+    for file in segment.source_files if table is None else segment.live.values():  # a table's folders are as now
+        if table is not None:
+            partition = table.partition_of(file.path, bool(view.spec.partitions))
+        else:
+            partition = partition_of(file.path) if view.spec.partitions else ""
         if file.partition != partition:
             elsewhere.setdefault((partition, file.partition), []).append(file.path)
     for (partition, said), paths in elsewhere.items():

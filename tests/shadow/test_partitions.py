@@ -148,10 +148,11 @@ def test_values_of_a_type_are_found_however_they_are_written(kind: str, texts: l
         for asked in (value, *texts):
             assert matches(there, check_where({"p": asked}, ("p",), types))
         assert not matches(there, check_where({"p": None}, ("p",), types))
-        assert python_values(partition_array([there["p"], None], kind)) == [value, None]
+        assert python_values(partition_array(there["p"], kind, 2)) == [value, value]
+        assert python_values(partition_array(None, kind, 1)) == [None]
     column = pa.array([value, None], arrow_type(kind))
     assert asked_values(column, kind, "p") == [there["p"], None]
-    assert asked_values(pa.array([texts[-1], ""]), kind, "p") == [there["p"], None]
+    assert asked_values(pa.array([texts[-1], None]), kind, "p") == [there["p"], None]
 
 
 def test_partition_folders_are_named_as_hive_names_them_and_read_back() -> None:
