@@ -13,7 +13,7 @@ from shadow.errors import ShadowError
 from shadow.fingerprint import difference
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.snapshots import Snapshot
-from shadow.spec import IndexSpec, spec_differences
+from shadow.spec import IndexSpec, shown, spec_differences
 from shadow.storage import FileInfo
 from sources import FORMATS
 from sources.ddl import parse_ddl, to_ddl
@@ -172,9 +172,9 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
     made_for = replace(base.snapshot.spec if base.snapshot else spec, schema=theirs.schema, page_maps=theirs.page_maps)
     differences = spec_differences(made_for, theirs)
     if differences:
+        told = "; ".join(f"{name}: {shown(ours)} before, {shown(theirs)} now" for name, ours, theirs in differences)
         raise ConcurrentCommit(
-            f"{where}: snapshot {now.snapshot.number} was committed meanwhile with another spec "
-            f"({'; '.join(f'{name}: {ours} before, {theirs} now' for name, ours, theirs in differences)}); nothing was "
+            f"{where}: snapshot {now.snapshot.number} was committed meanwhile with another spec ({told}); nothing was "
             "changed, run it again"
         )
     return replace(spec, schema=_both_schemas(spec, theirs))

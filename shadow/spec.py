@@ -233,6 +233,20 @@ def spec_differences(one: IndexSpec, other: IndexSpec) -> list[tuple[str, Any, A
     return [(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
 
 
+def shown(value: Any) -> str:
+    """A member of a spec as an error shows it."""
+    if isinstance(value, list):
+        return ", ".join(one if isinstance(one, str) else _shown_column(one) for one in value) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={one}" for name, one in value.items()) or "none"
+    return "none" if value is None or value == "" else str(value)
+
+
+def _shown_column(column: dict[str, Any]) -> str:
+    """Its name, and its type where that is known: of a column that is asked for, but not in the index, it is not."""
+    return f"{column['name']} {column['type']}" if is_key_type(column["type"]) else str(column["name"])
+
+
 def _members(spec: IndexSpec) -> dict[str, Any]:
     content = spec.to_json()
     source = content.pop("source")
@@ -243,11 +257,11 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
     """Raise SpecMismatch, with the differences, when two specs are not the same."""
     differences = spec_differences(existing, wanted)
     if differences:
-        shown = "; ".join(f"{name}: {old} in the index, {new} asked for" for name, old, new in differences)
+        told = "; ".join(f"{name}: {shown(old)} in the index, {shown(new)} asked for" for name, old, new in differences)
         names = {name for name, _, _ in differences}
         cure = ", or say --adopt where SOURCE is a copy" if "source location" in names else ""
         cure += ", or leave --option and --schema out: the index has its own" if "source options" in names else ""
-        raise SpecMismatch(f"{where}: another spec; {shown}; build to another folder{cure}")
+        raise SpecMismatch(f"{where}: another spec; {told}; build to another folder{cure}")
 
 
 def check_columns(spec: IndexSpec) -> None:

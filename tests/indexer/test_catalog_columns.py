@@ -103,7 +103,7 @@ def test_columns_are_found_whatever_their_case_and_widened_to_what_is_declared(
     assert opened.fetch(("c", 3)) == [{"url": "c", "n": 3, "w": 2.0, **empty}]
     loaded = load(spark, index, spark.createDataFrame([("a", 2)], "url string, n int"), ["w", "s"])
     assert [row.asDict() for row in loaded.collect()] == [{"url": "a", "n": 2, "w": 1.5, "s": None}]
-    with pytest.raises(SpecMismatch, match=f"source table: {table} in the index, None asked for"):
+    with pytest.raises(SpecMismatch, match=f"source table: {table} in the index, none asked for"):
         build(spark, str(root), index, ["url", "n"])
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:

@@ -49,8 +49,8 @@ def test_new_changed_and_vanished_files_are_named(lake: Path) -> None:
 def test_a_build_that_cannot_be_of_this_index_is_refused_with_the_difference(lake: Path) -> None:
     index_source(lake / "source", lake / "index", ["k"])
     for request, says in (
-        (Request(["dt", "k"], [], None), r"keys: \[.*'k'.*\] in the index, .*'dt'.* asked for"),
-        (Request(["k"], ["x"], None), r"include: \[\] in the index, .*'x'.* asked for"),
+        (Request(["dt", "k"], [], None), r"keys: .*k bigint.* in the index, dt.* asked for"),
+        (Request(["k"], ["x"], None), r"include: none in the index, x asked for"),
         (Request(["k"], [], 9), "buckets: 4 in the index, 9 asked for"),
     ):
         with pytest.raises(SpecMismatch, match=says):
