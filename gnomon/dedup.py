@@ -1,7 +1,7 @@
 """gnomon dedup: append what was never loaded."""
 
 import hashlib
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,7 +21,9 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 def dedup(
     index: Annotated[str, typer.Argument(help="The index folder.")],
     batch: Annotated[str, typer.Argument(help="The batch: Parquet files with the source's columns.")],
-    scope: Annotated[str, typer.Option(help="Keys are unique in the whole table, or within a partition.")] = "table",
+    scope: Annotated[
+        Literal["table", "partition"], typer.Option(help="Keys are unique in the whole table, or within a partition.")
+    ] = "table",
     batch_id: Annotated[str | None, typer.Option(help="Names the batch; by default a digest of its files.")] = None,
     master: Master = None,
     conf: Conf = None,

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -34,10 +34,13 @@ def load(
     keys: Annotated[str, typer.Argument(help="Parquet, CSV with a header, or JSON lines with the key columns.")],
     out: Annotated[str, typer.Argument(help="The folder to write Parquet files to; it must not exist.")],
     columns: Annotated[str | None, typer.Option(help="Columns to load, with commas between; default all.")] = None,
-    how: Annotated[str, typer.Option(help="inner, or left: keys without a row are kept, beside nulls.")] = "inner",
+    how: Annotated[
+        Literal["inner", "left"], typer.Option(help="left: keys without a row are kept, beside nulls.")
+    ] = "inner",
     null_safe: Annotated[bool, typer.Option("--null-safe", help="A null in a key finds the rows with a null.")] = False,
     unreadable: Annotated[
-        str, typer.Option(help="fail, or report: rows that cannot be read come as nulls, and data_error says why.")
+        Literal["fail", "report"],
+        typer.Option(help="report: rows that cannot be read come as nulls, and data_error says why."),
     ] = "fail",
     master: Master = None,
     conf: Conf = None,
@@ -53,10 +56,11 @@ def load(
     spec = opened.spec
     check_apart(source_of(spec, opened.view.snapshot.folders), storage_at(out), "output")
     local_path(keys, "the keys as Parquet, CSV or JSON lines")
+    names = columns.split(",") if columns else None
+    opened.check([], names, None)  # before Spark starts
     begin = time.perf_counter()
     with shown_progress() as progress, spark_session(master, conf) as spark:
         counters = load_counters(spark)
-        names = columns.split(",") if columns else None
         sample = typed_keys(read_keys(spark, keys, [key.name for key in spec.keys]), spec, "keys")
         rows = load_rows(spark, index, sample, names, how, counters, null_safe, unreadable)
         with whole(Path(target)) as staged:

@@ -135,6 +135,24 @@ def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys:
         assert says in err, (arguments, err)
 
 
+def test_wrong_options_of_load_and_dedup_are_refused_before_spark_starts(
+    lake: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command in ("load", "dedup"):
+        monkeypatch.setattr(f"gnomon.{command}.spark_session", None)
+    keys = lake / "keys.csv"
+    keys.write_text("url\n")
+    for arguments, says in (
+        (("load", lake / "index", keys, lake / "out", "--how", "outer"), "'outer' is not one of 'inner', 'left'"),
+        (("load", lake / "index", keys, lake / "out", "--unreadable", "no"), "'no' is not one of 'fail', 'report'"),
+        (("load", lake / "index", keys, lake / "out", "--columns", "n,no"), "the source has no column no; it has url"),
+        (("dedup", lake / "index", keys, "--scope", "all"), "'all' is not one of 'table', 'partition'"),
+    ):
+        code, out, err = run(capsys, *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), (arguments, err)
+        assert says in err
+
+
 def test_a_stale_file_is_refused_and_the_other_keys_are_answered(
     lake: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
