@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from shadow import Index, open_index
+from shadow.errors import SnapshotNotFound
 
 WORKER_CACHE_BYTES = 64 * 1024 * 1024
 OPEN_INDEXES = 4
@@ -29,9 +30,17 @@ class AtSnapshot(NamedTuple):
 
 @lru_cache(OPEN_INDEXES)
 def open_in_worker(at: AtSnapshot) -> Index:
-    """The index, opened once in each worker process, after its fork."""
+    """The index, opened once in each worker process, after its fork. SnapshotNotFound where another one was made in its
+    place since: what was planned for the one (columns, types, pointers) is not of the other."""
     _log()
-    return open_index(at.location, at.number, WORKER_CACHE_BYTES)
+    index = open_index(at.location, at.number, WORKER_CACHE_BYTES)
+    found = index.view.snapshot.commit_id
+    if found != at.commit_id:
+        raise SnapshotNotFound(
+            f"{at.location}: snapshot {at.number} is not the one that was planned with, the index was made anew "
+            f"meanwhile (expected commit {at.commit_id}, found {found}); start the query anew"
+        )
+    return index
 
 
 def _log() -> None:
