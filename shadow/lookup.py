@@ -206,8 +206,8 @@ def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, Stored]) -
     selected: dict[tuple[tuple[str, Stored], ...], Mapping[str, object]] = {}
     for key in keys:
         if key.where not in selected:
-            agree = all(where.get(column, value) == value for column, value in key.where)
-            selected[key.where] = _partitions(view, {**where, **dict(key.where)}) if agree else {}
+            both = {**dict(key.where), **where}
+            selected[key.where] = _partitions(view, both) if matches(both, dict(key.where)) else {}
     return [selected[key.where] for key in keys]
 
 

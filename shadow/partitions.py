@@ -1,6 +1,7 @@
 """Hive-style partition folders: `dt=2026-01-01/country=de/part-0.parquet`. Values are text, as they stand; those of a
 catalog table are of its types: they are compared in the stored form of keys (int 7 is found in a folder `n=007`)."""
 
+import math
 from collections.abc import Mapping
 from itertools import dropwhile, takewhile
 from urllib.parse import unquote
@@ -107,7 +108,7 @@ def _columns_of(folder: str, where: str) -> tuple[str, ...]:
 
 def matches(values: Mapping[str, Stored], where: Mapping[str, Stored]) -> bool:
     """Whether a partition has the values asked for."""
-    return all(values.get(column) == value for column, value in where.items())
+    return all((values.get(column),) == (value,) for column, value in where.items())
 
 
 def as_partition_value(value: object, kind: str = TEXT, column: str = "") -> Stored:
@@ -116,8 +117,12 @@ def as_partition_value(value: object, kind: str = TEXT, column: str = "") -> Sto
     if value is None or value == NULL_VALUE:
         return None
     if kind != TEXT:
-        return to_stored(value, kind, column)
+        return _one_nan(to_stored(value, kind, column))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _one_nan(value: Stored) -> Stored:
+    return value if value == value else math.nan  # one of them all, which tuples and dicts find
 
 
 def asked_values(array: pa.Array, kind: str, column: str) -> list[Stored]:
@@ -128,7 +133,7 @@ def asked_values(array: pa.Array, kind: str, column: str) -> list[Stored]:
     if pa.types.is_string(array.type):
         return [as_partition_value(text, kind, column) for text in array.to_pylist()]
     try:
-        return stored_values(key_array(array, kind, column), kind)
+        return [_one_nan(value) for value in stored_values(key_array(array, kind, column), kind)]
     except BTreeError as error:
         raise UsageError(str(error)) from None
 

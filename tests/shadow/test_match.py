@@ -1,10 +1,12 @@
 """Many keys at once find what `find` finds of each, whichever way the index files are asked."""
 
 import logging
+import math
 import os
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,6 +21,7 @@ from shadow import match as match_module
 from shadow.errors import DamagedIndexFile, IndexFileGone
 from shadow.lookup import Wanted
 from shadow.match import MatchStats
+from shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 
 Key = tuple[Any, ...]
@@ -164,6 +167,26 @@ def test_no_key_finds_nothing(indexes: dict[str, Index]) -> None:
     for index in indexes.values():
         assert matched(index, [], None, True) == []
         assert matched(index, [], [], True) == []
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_partition_of_numbers_is_found_by_nan_and_by_both_zeros(tmp_path: Path, flat: bool) -> None:
+    values = {"NaN": math.nan, "-0.0": -0.0, "1.5": 1.5, "__HIVE_DEFAULT_PARTITION__": None}
+    write_source(tmp_path / "source", {f"p={text}/a.parquet": pa.table({"k": [1]}) for text in values})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"], 1, flat=flat)
+    view = open_index(str(tmp_path / "index")).view
+    spec = replace(view.spec, partition_types={"p": "double"})
+    view = replace(view, snapshot=replace(view.snapshot, spec=spec))
+    index = Index(storage_at(str(tmp_path / "index")), view, pinned=True)
+    asked = [math.nan, -math.nan, 0.0, -0.0, 1.5, None, 2.0]
+    keys, within = pa.record_batch({"k": [1] * len(asked)}), {"p": pa.array(asked, pa.float64())}
+    found = index.match(keys, within, MatchStats(), null_safe=True)
+    assert found.rows.to_pylist() == [0, 1, 2, 3, 4, 5]
+    assert list(map(str, found.entries["p"].to_pylist())) == ["nan", "nan", "0.0", "0.0", "1.5", "None"]
+    assert index.holds(keys, within, MatchStats()).to_pylist() == [True] * 6 + [False]
+    for value in asked[:-1]:
+        assert [pointer.data_offset for pointer in index.lookup(1, {"p": value})] == [0]
+    assert index.lookup(1, {"p": 2.0}) == []
 
 
 def test_each_way_is_counted_and_logged_with_its_reason(
