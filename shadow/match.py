@@ -159,23 +159,17 @@ class Matcher:
         if not within:
             return None, [self._view.partition_values]
         code = np.zeros(len(next(iter(within.values()))), np.int64)
-        values: list[list[Stored]] = []
+        asked: list[tuple[Stored, ...]] = [()]  # what each code stands for
         for name, array in within.items():
             given = array.dictionary_encode(null_encoding="encode")
-            values.append(asked_values(given.dictionary, self._spec.partition_type(name), name))
-            code = code * len(values[-1]) + given.indices.to_numpy()
-        distinct = pa.array(code).dictionary_encode()
+            values = asked_values(given.dictionary, self._spec.partition_type(name), name)
+            pairs = pa.array(code * len(values) + given.indices.to_numpy()).dictionary_encode()
+            asked = [(*asked[n // len(values)], values[n % len(values)]) for n in pairs.dictionary.to_pylist()]
+            code = pairs.indices.to_numpy().astype(np.int64)
         by_values: dict[tuple[Stored, ...], dict[str, None]] = {}
         for partition, found in self._view.partition_values.items():
             by_values.setdefault(tuple(found.get(name) for name in within), {})[partition] = None
-        combinations = []
-        for number in distinct.dictionary.to_pylist():
-            places: list[Stored] = []
-            for some in reversed(values):
-                number, place = divmod(number, len(some))
-                places.insert(0, some[place])
-            combinations.append(by_values.get(tuple(places), {}))
-        return distinct.indices.to_numpy().astype(np.int64), combinations
+        return code, [by_values.get(some, {}) for some in asked]
 
     def _wanted(self, keys: Sequence[pa.Array], group: _Group) -> _Wanted:
         rows = pa.array(group.rows)

@@ -189,6 +189,17 @@ def test_a_partition_of_numbers_is_found_by_nan_and_by_both_zeros(tmp_path: Path
     assert index.lookup(1, {"p": 2.0}) == []
 
 
+def test_values_of_many_partition_columns_are_not_mixed_up_however_many_are_asked_for(tmp_path: Path) -> None:
+    names = ["a", "b", "c", "d", "e"]
+    folders = ["/".join(f"{name}={row}" for name in names) for row in (3, 19_990)]
+    write_source(tmp_path / "source", {f"{folder}/f.parquet": pa.table({"k": [1]}) for folder in folders})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"], 1)
+    index = open_index(str(tmp_path / "index"))
+    rows = 20_000  # to the power of five: more combinations than 64 bits can number
+    within = {name: pa.array(map(str, range(rows))) for name in names}
+    assert index.match(pa.record_batch({"k": [1] * rows}), within, MatchStats()).rows.to_pylist() == [3, 19_990]
+
+
 def test_each_way_is_counted_and_logged_with_its_reason(
     indexes: dict[str, Index], way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
