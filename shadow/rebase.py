@@ -15,10 +15,11 @@ from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.snapshots import Snapshot
 from shadow.spec import IndexSpec, shown, spec_differences
 from shadow.storage import FileInfo
+from shadow.table import Table
 from sources import FORMATS
 from sources.ddl import parse_ddl, to_ddl
 
-Fingerprint = tuple[int, int, str]
+Fingerprint = tuple[int, int, str, str]
 Current = Callable[[], Iterable[FileInfo]]
 
 
@@ -91,7 +92,7 @@ def rebase(
     _check_replaced(now, changes)
     killed = _killed(base, changes)
     moved = _moved(base, changes, killed)
-    in_source = _Source(current)
+    in_source = _Source(current, folders_after(base, now, changes))
     dead = {segment.id: set(segment.dead) for segment in (*now.segments, ours)}
     theirs: dict[str, tuple[str, int, SourceFileEntry]] = {}
     still: set[str] = set()  # what the replaced segments cover now
@@ -196,10 +197,12 @@ def is_told(snapshot: Snapshot, after: Snapshot) -> bool:
 
 
 class _Source:
-    """The files that the source holds now, listed when they are first asked for."""
+    """The files that the source holds now, listed when they are first asked for; of a catalog table also the folders of
+    its partitions."""
 
-    def __init__(self, current: Current | None) -> None:
+    def __init__(self, current: Current | None, folders: Mapping[str, str] | None) -> None:
         self._current = current
+        self._table = None if folders is None else Table("", folders, {}, "")
         self._files: dict[str, FileInfo] | None = None
 
     def holds(self, file: SourceFileEntry) -> bool:
@@ -210,6 +213,8 @@ class _Source:
                 )
             self._files = {info.path: info for info in self._current()}
         found = self._files.get(file.path)
+        if self._table is not None and self._table.partition_of(file.path) != file.partition:
+            return False
         return found is not None and not difference(file, found)
 
 
@@ -219,7 +224,8 @@ def _covered(state: State) -> set[str]:
 
 
 def _fingerprint(file: SourceFileEntry) -> Fingerprint:
-    return file.size, file.mtime_ns, file.etag
+    """The state in which a file was indexed: the catalog may give the folder that it lies in to another partition."""
+    return file.size, file.mtime_ns, file.etag, file.partition
 
 
 def _live(segment: Segment) -> Iterator[tuple[int, SourceFileEntry]]:

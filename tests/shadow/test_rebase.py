@@ -24,6 +24,7 @@ from shadow.segments import Segment, SourceFileEntry
 from shadow.snapshots import Snapshot
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import FileInfo
+from shadow.table import Table
 
 Source = dict[str, int]  # the source's files, each with its version, which its modification time stands for
 SPEC = IndexSpec("/lake", False, "parquet", (), (KeyColumn("k", "int"),), (), 4)
@@ -321,3 +322,40 @@ def test_what_the_catalog_says_of_a_table_is_worth_a_commit() -> None:
     assert not is_told(table, replace(table, folders={"": "elsewhere"}))
     assert not is_told(table, replace(table, spec=replace(table.spec, schema="k int, more string")))
     assert is_told(before, replace(before, spec=replace(SPEC, schema="a string")))  # of files that do not tell
+
+
+def test_a_folder_that_was_given_to_another_partition_is_of_that_one_whoever_commits_first() -> None:
+    """The files are the same before and after: only the catalog says that they are of another partition now."""
+
+    def file(partition: str, path: str = "a/f") -> SourceFileEntry:
+        return replace(entry(path, 1), partition=partition)
+
+    def of_table(folders: dict[str, str], *segments: Segment) -> State:
+        snapshot = state().snapshot
+        assert snapshot is not None
+        return State(replace(snapshot, folders=folders), segments)
+
+    def made(name: str, base: State, folders: dict[str, str], paths: list[str]) -> tuple[Changes, Segment]:
+        table = Table("db.t", folders, {"p": "int"}, "k int")
+        found = diff([FileInfo(path, 1, 1) for path in paths], base.segments, table)
+        ours = Segment(name, (), tuple(file(table.partition_of(info.path), info.path) for info in found.to_index))
+        return Changes("build", (), ours.source_files, found.dead, {}, folders=folders), ours
+
+    def partitions(base: State, now: State, one: tuple[Changes, Segment], paths: list[str]) -> dict[str, str]:
+        after = rebase(base, now, *one, lambda: [FileInfo(path, 1, 1) for path in paths])
+        covered(after)
+        return {each.path: each.partition for segment in after for each in segment.live.values()}
+
+    before, later = {"p=1": "a", "p=2": "b"}, {"p=1": "b", "p=2": "a"}
+    base = of_table(before, Segment("s", (), (file("p=1"),)))
+    build_after = made("new", base, later, ["a/f"])
+    compacted = of_table(before, Segment("compacted", (), (file("p=1"),)))
+    assert partitions(base, base, build_after, ["a/f"]) == {"a/f": "p=2"}
+    assert partitions(base, compacted, build_after, ["a/f"]) == {"a/f": "p=2"}
+
+    paths = ["a/f", "a/g"]  # g is new: both builds index it
+    build_before, build_after = made("old", base, before, paths), made("new", base, later, paths)
+    first = of_table(before, *rebase(base, base, *build_before))
+    assert partitions(base, first, build_after, paths) == {"a/f": "p=2", "a/g": "p=2"}
+    first = of_table(later, *rebase(base, base, *build_after))
+    assert partitions(base, first, build_before, paths) == {"a/f": "p=2", "a/g": "p=2"}
