@@ -19,6 +19,10 @@ from btree.sought import Keys, comparable, index_in, is_rising, places
 LEAVES_AT_ONCE = 2048
 
 
+class TooMany(Exception):
+    """More entries than the caller holds at once."""
+
+
 class Found(NamedTuple):
     """Entries found, in file order, which is that of their keys: the key of each, among those sought, and its columns;
     how many leaves the file has, and how many of them were read."""

@@ -6,7 +6,7 @@ from itertools import chain, islice
 import numpy as np
 import pyarrow as pa
 
-from btree.batch import Batch, Found
+from btree.batch import Batch, Found, TooMany
 from btree.blocks import Block, BlockFile, LookupStats, RangeReader
 from btree.errors import BTreeError, DamagedIndexFile
 from btree.fences import Fences, fences_of
@@ -90,12 +90,20 @@ class BTreeReader:
         """Whether an entry with this key exists."""
         return self.contains_many([key], stats)[0]
 
-    def get_many(self, keys: Sequence[Key], stats: LookupStats | None = None) -> list[list[Key]]:
+    def get_many(
+        self, keys: Sequence[Key], stats: LookupStats | None = None, most: int | None = None
+    ) -> list[list[Key]]:
         """The values for each key, in the order asked. Each node is read and decoded at most once; the file is walked
-        forward."""
+        forward. TooMany where they are more than `most` together, and another node is to be looked in."""
         probes = self._probes(keys)
         found: list[list[Key]] = [[] for _ in range(sum(map(len, probes)))]
-        self._look_up(probes, lambda place, wanted: self._collect(place, wanted, found), stats)
+
+        def collect(place: Place, wanted: _Wanted) -> _Steps:
+            if most is not None and sum(map(len, found)) > most:
+                raise TooMany
+            return self._collect(place, wanted, found)
+
+        self._look_up(probes, collect, stats)
         answers = iter(found)
         return [next(answers) if len(some) == 1 else list(chain(*islice(answers, len(some)))) for some in probes]
 
@@ -129,12 +137,15 @@ class BTreeReader:
         except Irregular:
             raise DamagedIndexFile("a leaf with links, at a depth where others have none", self.path, 0) from None
 
-    def match_each(self, sought: Keys, columns: Sequence[str], stats: LookupStats | None = None) -> Found:
-        """The same, key by key: fewer microseconds for a few keys, and for any tree."""
+    def match_each(
+        self, sought: Keys, columns: Sequence[str], stats: LookupStats | None = None, most: int | None = None
+    ) -> Found:
+        """The same, key by key: fewer microseconds for a few keys, and for any tree. All of it is held in memory:
+        TooMany where that would be more than `most` entries, and those of a node."""
         keys = sought.stored()
         if not columns:
             return Found(np.flatnonzero(np.array(self.contains_many(keys, stats), bool)), [])
-        answers = self.get_many(keys, stats)
+        answers = self.get_many(keys, stats, most)
         found = np.repeat(np.arange(len(keys)), [len(values) for values in answers])
         values = list(chain(*answers))
         place = {column.name: (i, column.type) for i, column in enumerate(self.schema.values)}

@@ -7,7 +7,7 @@ covers its source file.
 
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from btree import BTreeReader, DamagedIndexFile
-from btree.batch import Found
+from btree.batch import Found, TooMany
 from btree.blocks import LONGEST_GUESS_BYTES
 from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from btree.keys import Stored, arrow_type
@@ -310,11 +310,16 @@ def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float
 
 
 def _key_by_key(tree: BTreeReader, keys: Keys, columns: Sequence[str], stats: MatchStats) -> Iterator[Found]:
-    """Some keys at a time, for each may have any number of entries."""
+    """Some keys at a time, for each may have any number of entries; those that have too many, leaf by leaf."""
     for begin in range(0, len(keys), EACH_AT_ONCE):
         which = np.arange(begin, min(begin + EACH_AT_ONCE, len(keys)))
-        found = tree.match_each(keys.some(which), columns, stats)
-        yield found._replace(keys=found.keys + begin)
+        some = keys.some(which)
+        try:
+            pieces: Iterable[Found] = [tree.match_each(some, columns, stats, MOST_HITS)]
+        except TooMany:
+            pieces = tree.match(some, columns, stats)
+        for found in pieces:
+            yield found._replace(keys=found.keys + begin)
 
 
 def _taken(array: pa.Array, rows: pa.Array) -> pa.Array:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from btree import BTreeReader, Column, DamagedIndexFile, EntrySchema
 from btree import batch as batch_module
-from btree.batch import Found
+from btree.batch import Found, TooMany
 from btree.blocks import LookupStats
 from btree.dione import DioneWriter
 from btree.keys import Key, arrow_type, order_key, stored_values
@@ -102,6 +102,18 @@ def test_a_tree_of_ours_is_never_walked_node_by_node(kind: str) -> None:
     with without_walk(), chunks_of(2, 1 << 26):
         assert matched(tree, values) == [[v for other, v in entries if other == k] for k in values]
         assert matched(tree, values[1::2]) == [[v for other, v in entries if other == k] for k in values[1::2]]
+
+
+def test_key_by_key_no_more_entries_are_held_than_asked_for() -> None:
+    schema = EntrySchema((Column("k", "int"),), (Column("row", "bigint", False),))
+    entries: list[Entry] = [((min(i, 10),), (i,)) for i in range(10_000)]
+    tree = opened(write(schema, entries, node_bytes=200, node_limit=2000))
+    wanted = sought([(1,), (10,)], ["int"]).keys
+    every, some = LookupStats(), LookupStats()
+    assert tree.match_each(wanted, ["row"], every, 10_000).columns[0].to_pylist() == [1, *range(10, 10_000)]
+    with pytest.raises(TooMany):
+        tree.match_each(wanted, ["row"], some, 1000)
+    assert some.nodes < every.nodes / 4
 
 
 def test_both_zeros_and_all_nans_are_one_key_each() -> None:

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
+from btree import BTreeReader
 from btree.keys import arrow_type, stored_values
 from btree.stored_arrays import stored_array
 from shadow import Index, fold, open_index
@@ -161,6 +162,29 @@ def test_pieces_are_small_and_together_the_match(
         for row, entry in zip(piece.rows.to_pylist(), piece.entries.to_pylist(), strict=True)
     ]
     assert Counter(found) == expected
+
+
+def test_a_key_of_very_many_entries_is_not_held_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [i if i < 20 else 7 for i in range(20_000)]})})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"], 1)
+    index, keys = open_index(str(tmp_path / "index")), pa.record_batch({"k": [3, 7, 11, 30]})
+    monkeypatch.setattr(match_module, "EACH_US", 0.0)
+    monkeypatch.setattr(match_module, "EACH_RECORD_US", 0.0)
+    whole = index.match(keys, {}, stats := MatchStats())
+    assert (stats.files_by_key, stats.files_by_leaf) == (1, 0)
+    monkeypatch.setattr(match_module, "MOST_HITS", 500)
+    held: list[int] = []
+    each = BTreeReader.match_each
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        found = each(*args, **kwargs)
+        held.append(len(found.keys))
+        return found
+
+    monkeypatch.setattr(BTreeReader, "match_each", counted)
+    assert index.match(keys, {}, MatchStats()).entries == whole.entries
+    assert whole.entries["data_offset"].to_pylist() == [3, 7, *range(20, 20_000), 11]
+    assert held == []  # it was given up, for all that were asked for together
 
 
 def test_no_key_finds_nothing(indexes: dict[str, Index]) -> None:
