@@ -75,8 +75,9 @@ def load_by_index(
 
     All columns of `pointers` are kept, but the four only where `columns` names them; then come the source's columns
     asked for that `pointers` lacks (default: all). Key columns that `pointers` has are compared with the keys of the
-    rows: StalePointer where one differs. A row whose data_filename is null stays, beside nulls. `unreadable`: as in
-    `load`; so is a pointer into a file that the newest snapshot does not cover. Lazy."""
+    rows: StalePointer where one differs. Keep them: a pointer alone does not tell that its file was replaced and
+    indexed anew since, and leads to what lies there now. A row whose data_filename is null stays, beside nulls.
+    `unreadable`: as in `load`; so is a pointer into a file that the newest snapshot does not cover. Lazy."""
     opened = open_index(index)
     _check_pointers(pointers)
     kept = [name for name in pointers.columns if name not in POINTER_COLUMNS or name in (columns or ())]
