@@ -177,7 +177,7 @@ class _Task:
     def _read(self, wanted: "_Wanted", begin: int, end: int) -> Iterator[tuple[int, int, list[pa.Array] | str]]:
         """`(begin, end, their columns or why they cannot be read)`: where some rows cannot, these alone."""
         found = self._tried(wanted, begin, end)
-        if isinstance(found, str):
+        if isinstance(found, SourceError):
             try:
                 self._index.check_file(wanted.path)
             except SourceError as error:  # none of its rows can be read
@@ -188,33 +188,41 @@ class _Task:
             yield begin, end, found
 
     def _halved(
-        self, wanted: "_Wanted", begin: int, end: int, error: str
+        self, wanted: "_Wanted", begin: int, end: int, error: SourceError
     ) -> Iterator[tuple[int, int, list[pa.Array] | str]]:
-        """`_read` of rows that cannot be read together. Where the first and the last fail at the same place of the
-        file, all between do. Rows of one block come together or not at all: that it can be decoded up to some row does
-        not say that it is sound up to there."""
+        """`_read` of rows that cannot be read together. Rows of one block come together or not at all: that it can be
+        decoded up to some row does not say that it is sound up to there."""
         middle = wanted.middle(begin, end)
-        if not begin < middle < end or (self._fails(wanted, begin, error) and self._fails(wanted, end - 1, error)):
-            yield begin, end, error
+        if not begin < middle < end or self._all_fail(wanted, begin, end, error):
+            yield begin, end, str(error)
             return
         for low, high in ((begin, middle), (middle, end)):
             found = self._tried(wanted, low, high)
-            if isinstance(found, str):
+            if isinstance(found, SourceError):
                 yield from self._halved(wanted, low, high, found)
             else:
                 yield low, high, found
 
-    def _fails(self, wanted: "_Wanted", row: int, error: str) -> bool:
-        return self._tried(wanted, row, row + 1) == error
+    def _all_fail(self, wanted: "_Wanted", begin: int, end: int, error: SourceError) -> bool:
+        """Whether all rows fail as some do. Where the first and the last fail at the same place of the file, all
+        between do; an error without a place may be that of a value which several rows have, or of any row: then
+        reading none fails, too."""
+        if error.offset is not None:
+            return self._fails(wanted, begin, begin + 1, error) and self._fails(wanted, end - 1, end, error)
+        return self._fails(wanted, begin, begin, error)
 
-    def _tried(self, wanted: "_Wanted", begin: int, end: int) -> list[pa.Array] | str:
+    def _fails(self, wanted: "_Wanted", begin: int, end: int, error: SourceError) -> bool:
+        found = self._tried(wanted, begin, end)
+        return isinstance(found, SourceError) and str(found) == str(error)
+
+    def _tried(self, wanted: "_Wanted", begin: int, end: int) -> list[pa.Array] | SourceError:
         """The payload of some rows; with `report`, the error where one of them cannot be read."""
         try:
             return self._arrays(wanted, begin, end)
         except SourceError as error:
             if not self._asked.report:
                 raise
-            return str(error)
+            return error
 
     def _arrays(self, wanted: "_Wanted", begin: int, end: int) -> list[pa.Array]:
         """The payload of some rows in Spark's types."""
@@ -227,10 +235,10 @@ class _Task:
             table = self._index.read(wanted.path, pointers, keys, self._asked.payload, stats)
         finally:
             self._count(stats)
-        expected = float(
-            wanted.filled(self._index)[end - 1] - (wanted.filled(self._index)[begin - 1] if begin else 0.0)
-        )
-        self._growth = max(table.nbytes / expected, self._growth / 2, 2.0**-6)
+        if begin < end:
+            filled = wanted.filled(self._index)
+            expected = float(filled[end - 1] - (filled[begin - 1] if begin else 0.0))
+            self._growth = max(table.nbytes / expected, self._growth / 2, 2.0**-6)
         at, path = int64s(pointers[:, 0]), self._path(wanted.path)
         skip = len(self._asked.given)
         kinds = zip(self._asked.schema[skip:], self._target.types[skip:], strict=True)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from indexer import fetch
 from indexer.fetch import ERROR, Asked, FetchCounters
 from indexer.join import FILE, OFFSET, SIZE, SUB_OFFSET
 from indexer.tasks import AtSnapshot, open_in_worker
-from shadow import StalePointer, open_index
+from shadow import Index, StalePointer, open_index
+from shadow.storage import storage_at
 from sources import FORMATS, DamagedSource, open_source
 from tests.indexer.test_formats import CASES, as_table, put
 from tests.shadow.make_index import index_source
@@ -143,6 +145,27 @@ def test_of_a_damaged_file_the_sound_rows_come_and_the_others_say_why(lake: Lake
     assert all(
         row[1:3] == (None, None) and row[3].startswith(str(lake.path)) and "; pointer (" in row[3] for row in lost
     )
+
+
+def test_a_value_that_does_not_fit_is_told_of_its_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path, "parquet")
+    texts = [b"\xff" if n % 10 == 0 else b"abc" for n in range(91)]  # the first one, and the last
+    table = pa.table({"id": range(91), "text": pa.array(texts, pa.binary())})
+    pq.write_table(table, lake.path)
+    shutil.rmtree(tmp_path / "index")
+    index_source(tmp_path / "source", tmp_path / "index", ["id"])
+    index = open_index(lake.location)
+    spec = replace(index.spec, options=(("declared", "id bigint, text string"),))
+    view = replace(index.view, snapshot=replace(index.view.snapshot, spec=spec))
+    monkeypatch.setattr(fetch, "open_in_worker", lambda at: Index(storage_at(lake.location), view, pinned=True))
+    counters = FetchCounters(*[Accumulator(next(NUMBERS), 0, AddingAccumulatorParam(0)) for _ in range(5)])
+    fields = [StructField("n", LongType()), StructField("text", StringType()), StructField(ERROR, StringType())]
+    asked = Asked(AtSnapshot.of(index), ["n"], ["text"], {}, StructType(fields), True)
+    batches = fetch._fetch(asked, counters)(iter(lake.pointers.slice(0, 91).to_batches()))
+    found = rows_in(pa.Table.from_batches(batches))
+    assert [(n, text) for n, text, _ in found] == [(n, "abc" if n % 10 else None) for n in range(91)]
+    assert [n for n, _, error in found if error is not None] == list(range(0, 91, 10))
+    assert all("does not fit what the table declares" in error for _, _, error in found if error is not None)
 
 
 @pytest.mark.parametrize("gone", [True, False])
