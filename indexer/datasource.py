@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import StructType
 
 from btree.keys import Key, order_key
@@ -26,6 +26,7 @@ from shadow import Index, UsageError, open_index
 from shadow.entry_batches import KEY, POINTER, EntryColumn, matched_entries
 from shadow.lookup import buckets_of_keys
 from shadow.match import Matches, MatchStats
+from shadow.spec import check_names
 from sources import POINTER_COLUMNS
 
 NAME = "gnomon"
@@ -56,6 +57,8 @@ def read_index(
 ) -> DataFrame:
     """An index as a DataFrame: `spark.read.format("gnomon").load(index)` with these options. Errors are those of
     `open_index`, and UsageError for a column that is not there."""
+    check_names("columns", columns)
+    check_names("payload", payload)
     if spark.conf.get(REGISTERED, None) is None:
         register(spark)
     reader = spark.read.format(NAME)
@@ -85,7 +88,7 @@ class IndexSource(DataSource):
             raise UsageError(f"no path; say format('{NAME}').load('/path/of/index'), or {VIEW}")
         opened = open_index(options["path"], _snapshot(options.get("snapshot")))
         if opened.spec.holds_values:
-            raise UsageError(f"{opened.location}: a folder of values has no pointers; read its files as plain Avro")
+            raise UsageError(f"{opened.location}: a folder of values has no pointers; read its rows by get")
         self.at = AtSnapshot.of(opened)
         self.columns = None if "columns" not in options else _names(options["columns"])
         payload = options.get("payload", "false")
@@ -95,6 +98,9 @@ class IndexSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return NAME
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        raise UsageError(f"format {NAME} only reads; gnomon build makes an index, write_btree a folder of values")
 
     def schema(self) -> StructType:
         return self._table().schema

@@ -26,7 +26,7 @@ from shadow.compact import compact
 from shadow.partitions import partition_values
 from shadow.plain_table import plain_table
 from shadow.publish import ConcurrentCommit
-from shadow.spec import TABLE_PREFIX
+from shadow.spec import TABLE_PREFIX, check_names
 from shadow.storage import Storage, storage_at
 from shadow.vacuum import vacuum
 from shadow.view import newest_view, open_view
@@ -143,6 +143,7 @@ class IndexManager:
     ) -> DataFrame:
         """The rows that entries lead to, however they were filtered and joined: the columns of `query_df` without the
         pointer, then `fields` (default: all of the data). A field that `query_df` has, too, is read from the data."""
+        check_names("fields", fields)
         index = self._refreshed()
         names = index.view.columns if fields is None else fields
         read = [name for name in names if name not in self.keys and name not in index.spec.partitions]
@@ -196,6 +197,7 @@ class IndexManager:
     ) -> list[dict[str, Any]]:
         if isinstance(key, (str, bytes)) or not isinstance(key, Sequence):
             raise UsageError(f"key: expected a list of {len(self.keys)} values ({', '.join(self.keys)}), found {key!r}")
+        check_names("fields", fields)
         index = self._refreshed()
         where = dict(_pairs(partition_spec or ()))
         if not index.view.source_files:  # what columns there are is known from the first file on

@@ -15,6 +15,7 @@ from indexer.join import OURS, POINTER_FIELDS, LookupCounters, located, lookup_c
 from indexer.keys import KEY_PREFIX, column, key_names, with_keys
 from indexer.tables import source_types
 from shadow import Index, UsageError, open_index
+from shadow.spec import check_names
 from sources import POINTER_COLUMNS
 
 UNREADABLE = ("fail", "report")
@@ -78,6 +79,7 @@ def load_by_index(
     rows: StalePointer where one differs. Keep them: a pointer alone does not tell that its file was replaced and
     indexed anew since, and leads to what lies there now. A row whose data_filename is null stays, beside nulls.
     `unreadable`: as in `load`; so is a pointer into a file that the newest snapshot does not cover. Lazy."""
+    check_names("columns", columns)
     opened = open_index(index)
     _check_pointers(pointers)
     kept = [name for name in pointers.columns if name not in POINTER_COLUMNS or name in (columns or ())]
@@ -137,6 +139,7 @@ def _check_unreadable(unreadable: str, names: Sequence[str]) -> None:
 
 def _payload_columns(index: Index, sample: DataFrame, columns: Sequence[str] | None) -> list[str]:
     """The source's columns to read. A column that `keys` has, too, would be ambiguous: only the key may be in both."""
+    check_names("columns", columns)
     known, keys = index.view.columns, {key.name for key in index.spec.keys}
     unknown = [name for name in columns or () if name not in known]
     if unknown:

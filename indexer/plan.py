@@ -18,7 +18,7 @@ from shadow.page_maps import check_format, without_maps
 from shadow.partitions import check_where, matches, stored_partition
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec
-from shadow.spec_file import read_spec
+from shadow.spec_file import SPEC_PATH, read_spec
 from shadow.storage import FileInfo, Storage, storage_at
 from shadow.view import View, newest_view
 from sources import FORMATS, check_options
@@ -83,6 +83,7 @@ def plan(
     root = source_root(source) if isinstance(source, str) else source.root_at(source.location)
     check_apart(root, storage)
     _check_folder(storage)
+    _check_source(root)
     if request.partitions is not None and (adopt or anew):
         raise UsageError("partitions: --adopt and --anew are of the whole source")
     if adopt and anew:
@@ -245,6 +246,15 @@ def _check_folder(storage: Storage) -> None:
     except NotADirectoryError:
         pass
     raise StorageError(f"{storage.root}: a file is there, or above it; expected a folder for the index")
+
+
+def _check_source(root: SourceRoot) -> None:
+    """Refuse the folder of an index: its files hold entries that no longer count, too."""
+    if root.table is not None or root.single_file is not None:
+        return
+    with suppress(FileNotFoundError, NotADirectoryError):
+        root.storage.open(SPEC_PATH).close()
+        raise UsageError(f"{root.storage.root}: an index lies there ({SPEC_PATH}); expected the root of a source")
 
 
 def _open(storage: Storage) -> View | None:

@@ -11,7 +11,7 @@ from indexer.files import Described
 from shadow.coverage import SourceRoot
 from shadow.errors import SpecMismatch, UnknownColumn, UsageError
 from shadow.partitions import TEXT
-from shadow.spec import MOST_BUCKETS, IndexSpec, KeyColumn, check_columns, check_same, ordered
+from shadow.spec import MOST_BUCKETS, IndexSpec, KeyColumn, check_columns, check_names, check_same, ordered
 from sources.ddl import parse_ddl
 
 ENTRIES_PER_BUCKET = 500_000  # of the largest partition (flat: of all), when the bucket count is not given
@@ -40,6 +40,8 @@ class Request:
         return [*self.keys, *self.include]
 
     def __post_init__(self) -> None:
+        check_names("keys", self.keys)
+        check_names("include", self.include)
         if not self.keys:
             raise UsageError("an index needs at least one key column")
         if self.buckets is not None and not 1 <= self.buckets <= MOST_BUCKETS:

@@ -16,11 +16,12 @@ from indexer.task_errors import as_raised
 from indexer.write import write_values
 from shadow.anew import publish_anew
 from shadow.errors import UnknownColumn, UsageError
+from shadow.index_files import INDEX_FILE_SUFFIX
 from shadow.probe import probe
 from shadow.publish import Changes, new_segment_id, publish
 from shadow.segments import SourceFileEntry
 from shadow.snapshots import Snapshot, newest_snapshot
-from shadow.spec import MOST_BUCKETS, VALUES, IndexSpec, KeyColumn, check_columns, check_same
+from shadow.spec import MOST_BUCKETS, VALUES, IndexSpec, KeyColumn, check_columns, check_names, check_same
 from shadow.spec_file import create_first_spec, put_back
 from shadow.storage import Storage, storage_at
 from shadow.verify import sampled
@@ -110,7 +111,8 @@ def write_btree(
 def _spec(schema: StructType, keys: Sequence[str]) -> IndexSpec:
     """The spec of rows of a schema, in one bucket. UsageError, which names the column, where there is none."""
     kinds = {field.name: field.dataType.simpleString() for field in schema}
-    if isinstance(keys, str) or not keys:
+    check_names("keys", keys)
+    if not keys:
         raise UsageError(f"keys: expected a list of column names, found {keys!r}")
     if len(kinds) < len(schema):
         twice = next(name for name in kinds if schema.names.count(name) > 1)
@@ -138,7 +140,10 @@ def _cure(kind: str) -> str:
 
 def _check_there(storage: Storage, newest: Snapshot | None, spec: IndexSpec, buckets: int | None, mode: str) -> None:
     """Refuse to write where something is that the mode does not allow."""
-    if newest is None:
+    if newest is None:  # at most files of a first write that was killed
+        stranger = next((file for file in storage.list() if not file.path.endswith(INDEX_FILE_SUFFIX)), None)
+        if stranger is not None:
+            raise UsageError(f"{storage.root}: there are files already ({stranger.path}); write to another folder")
         return
     if not newest.spec.holds_values:
         raise UsageError(f"{storage.root}: the index of a source lies there; write to another folder")

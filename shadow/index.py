@@ -20,7 +20,7 @@ from shadow.match import Matcher, Matches, MatchStats
 from shadow.partitions import check_where
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.snapshots import read_snapshot, snapshot_files
-from shadow.spec import IndexSpec
+from shadow.spec import IndexSpec, check_names
 from shadow.storage import FileInfo, Storage, join, storage_at
 from shadow.view import View, open_view
 from sources import Numbers, Pointer
@@ -329,6 +329,7 @@ class Index:
     def _columns(self, view: View, columns: Sequence[str] | None) -> Sequence[str]:
         if columns is None:
             return view.columns
+        check_names("columns", columns)
         unknown = [name for name in columns if name not in view.columns]
         if unknown:
             raise UnknownColumn(f"the source has no column {', '.join(unknown)}; it has {', '.join(view.columns)}")

@@ -264,6 +264,12 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
         raise SpecMismatch(f"{where}: another spec; {told}; build to another folder{cure}")
 
 
+def check_names(what: str, names: object) -> None:
+    """Refuse a string where columns are named: as a sequence it would be one column for each character."""
+    if isinstance(names, str):
+        raise UsageError(f"{what}: expected a list of column names, found {names!r}")
+
+
 def check_columns(spec: IndexSpec) -> None:
     """Refuse keys that cannot work: none, a column twice, or partition columns alone."""
     names = [column.name for column in (*spec.keys, *spec.include)]

@@ -244,6 +244,8 @@ def test_errors_are_one_line_with_what_to_do(spark: SparkSession, tmp_path: Path
         assert text in str(caught.value)
     with pytest.raises(AnalysisException, match="no path; say format"):
         spark.read.format("gnomon").load()
+    with pytest.raises(AnalysisException, match="format gnomon only reads; gnomon build makes an index"):
+        spark.range(1).write.format("gnomon").mode("append").save(location)
     with pytest.raises(AnalysisException, match="Spark's catalog does not tell a Python source the path of a table"):
         spark.sql(f"CREATE TABLE refused USING gnomon OPTIONS (path '{location}')")
     with pytest.raises(PySparkException, match="declared with the columns url int; the index has url string, n int"):

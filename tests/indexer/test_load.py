@@ -2,6 +2,7 @@
 
 import datetime as dt
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F
 
 import shadow
 from gnomon.failures import one_line
-from indexer import build, fetch, load
+from indexer import IndexManager, build, fetch, join_with_index, load, load_by_index, read_index
 from indexer.load import load_counters
 from tests.shadow.make_index import index_source, write_source
 
@@ -194,3 +195,27 @@ def test_a_column_of_the_keys_never_stands_in_for_one_of_the_source(spark: Spark
     assert load(spark, f"{crawl}/index", keys, ["url", "dt"]).columns == ["url", "n", "dt"]
     with pytest.raises(shadow.UsageError, match="more than one column x"):
         load(spark, f"{crawl}/index", keys.select("url", F.lit(1).alias("x"), F.lit(2).alias("x")))
+
+
+def test_a_string_is_no_list_of_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """As a sequence "kv" would be the columns k and v."""
+    source, index = str(tmp_path / "source"), str(tmp_path / "index")
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [1], "v": [2]})})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"])
+    keys = spark.createDataFrame([(1,)], "k bigint")
+    asks: dict[str, Callable[[], object]] = {
+        "keys": lambda: build(spark, source, str(tmp_path / "x"), "kv"),
+        "include": lambda: build(spark, source, str(tmp_path / "x"), ["k"], "kv"),
+        "columns": lambda: load(spark, index, keys, "kv"),
+        "payload": lambda: read_index(spark, index, payload="kv"),
+        "fields": lambda: IndexManager.load(spark, index).fetch([1], fields="kv"),
+    }
+    more = [
+        lambda: load_by_index(spark, index, join_with_index(spark, index, keys), "kv"),
+        lambda: read_index(spark, index, columns="kv"),
+        lambda: shadow.open_index(index).fetch(1, "kv"),
+    ]
+    for what, ask in [*asks.items(), *[("columns", ask) for ask in more]]:
+        with pytest.raises(shadow.UsageError, match=f"^{what}: expected a list of column names, found 'kv'$"):
+            ask()
+    assert not (tmp_path / "x").exists()

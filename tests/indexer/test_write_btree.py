@@ -170,6 +170,21 @@ def test_writing_again_is_refused_unless_asked_for(spark: SparkSession, location
     assert verify(storage_at(location)).is_sound
 
 
+def test_files_of_others_are_not_written_among(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.createDataFrame([(1, "a")], "k int, v string")
+    frame.write.parquet(str(tmp_path / "table"))
+    before = sorted(path.name for path in (tmp_path / "table").iterdir())
+    for mode in ("error", "append", "overwrite"):
+        with pytest.raises(UsageError, match=r"table: there are files already \(part-.*parquet\); write to another"):
+            write_btree(frame, str(tmp_path / "table"), ["k"], mode=mode)
+    assert sorted(path.name for path in (tmp_path / "table").iterdir()) == before
+    killed = tmp_path / "values/20260101T000000-000000000000_00000.btree.avro"  # a first write that did not commit
+    killed.parent.mkdir()
+    killed.write_bytes(b"Obj")
+    write_btree(frame, str(tmp_path / "values"), ["k"])
+    assert open_index(str(tmp_path / "values")).get(1) == [{"k": 1, "v": "a"}]
+
+
 def test_rows_are_added_and_merged(spark: SparkSession, location: str) -> None:
     def frame(begin: int, end: int) -> Any:
         return spark.range(begin, end).select(F.col("id").alias("k"), (F.col("id") * 2).cast("string").alias("v"))
@@ -241,6 +256,7 @@ def test_rows_without_source_columns_are_refused_where_a_source_is_needed(
     for refused in (
         lambda: build(spark, str(tmp_path / "source"), location, ["k"]),
         lambda: build(spark, str(tmp_path / "source"), location, ["k"], anew=True),
+        lambda: build(spark, location, str(tmp_path / "of values"), ["k"]),
         lambda: load(spark, location, frame.select("k")),
         lambda: append_new(spark, location, frame, "batch"),
         lambda: join_with_index(spark, location, frame.select("k")),
@@ -249,6 +265,7 @@ def test_rows_without_source_columns_are_refused_where_a_source_is_needed(
     ):
         with pytest.raises(UsageError, match=r"values"):
             refused()
+    assert not (tmp_path / "of values").exists()
     assert open_index(location).coverage().is_empty
     others = spark.createDataFrame([(1,), (2,), (None,)], "k int")
     assert {row.k for row in filter_new(spark, location, others).collect()} == {2, None}
