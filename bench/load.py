@@ -147,7 +147,7 @@ def load(
             say(f"rows of {workload} ...")
             rows = max(int(gigabytes * 1e9) // row_bytes, 1)
             with settled(spark):
-                lines, costs, size = measure(spark, folder, workload, rows, SHARES, rounds)
+                lines, costs, size = measure(spark, folder.resolve(), workload, rows, SHARES, rounds)
             everything += lines
             parts.append(f"**{rows:,} rows of {workload}, {megabytes(size)}**\n")
             beside = [row([name, digits(cost.seconds), megabytes(cost.bytes)]) for name, cost in costs.items()]
