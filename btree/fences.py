@@ -15,7 +15,7 @@ from btree.keys import adjacent, arrow_type
 from btree.parts import Irregular, Parts, Pieces, decode, take
 from btree.shape import MAX_HEIGHT
 from btree.sought import comparable
-from btree.walk import Walk, next_link
+from btree.walk import Walk
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ def fences_of(file: BlockFile, stats: LookupStats) -> Fences:
     columns = file.schema.entry.columns
     levels: list[_Level] = []
     offsets = np.array([file.start])
-    for _ in range(_leftmost_depth(file, stats) - 1):
+    height = Walk(file, stats).leftmost_level(MAX_HEIGHT)
+    if height > MAX_HEIGHT:
+        raise Irregular
+    for _ in range(height - 1):
         levels.append(_level(file, offsets, stats))
         offsets = levels[-1].children[levels[-1].children > 0]
     names = [column.name for column in columns]
@@ -77,19 +80,6 @@ def fences_of(file: BlockFile, stats: LookupStats) -> Fences:
 
 def _keys(file: BlockFile, entries: pa.RecordBatch) -> list[pa.Array]:
     return [comparable(entries.column(key.name), key.type) for key in file.schema.entry.keys]
-
-
-def _leftmost_depth(file: BlockFile, stats: LookupStats) -> int:
-    walk = Walk(file, stats)
-    place = walk.root()
-    while True:
-        links = place.block.node.links
-        first = next_link(links, 0)
-        if links[first - 1] is None:
-            return place.level
-        if place.level == MAX_HEIGHT:
-            raise Irregular
-        place = walk.child(place, first - 1)
 
 
 def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:

@@ -99,7 +99,7 @@ class Scan:
 
     def _steps(self) -> Iterator[_Step]:
         """The tree in key order; its leaves are not read."""
-        self._height = height = self._leftmost_depth()
+        self._height = height = Walk(self._file, self._stats).leftmost_level()
         walk = Walk(self._file, self._stats)
         if height == 1:
             yield _Step(self._file.start)
@@ -121,16 +121,6 @@ class Scan:
                     continue
                 stack += [(place, end), (walk.child(place, end - 1), 0)]
                 break
-
-    def _leftmost_depth(self) -> int:
-        walk = Walk(self._file, self._stats)
-        place = walk.root()
-        while True:
-            links = place.block.node.links
-            first = next_link(links, 0)
-            if links[first - 1] is None:
-                return place.level
-            place = walk.child(place, first - 1)
 
     def _chunk(self, steps: list[_Step]) -> Iterator[pa.RecordBatch]:
         """The records of these steps, in as many batches as memory asks for."""

@@ -1,5 +1,6 @@
 """The tree of an open file, link by link: places in it, and the way from each to its children."""
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -34,6 +35,17 @@ class Walk:
         """The root of a file that is not empty."""
         block = self._file.block(self._file.start, self._stats)
         return Place(block, None, 1, block.node.cache_bytes)
+
+    def leftmost_level(self, most: float = math.inf) -> int:
+        """The level of the leaf at the left end; where it lies deeper than `most`, a greater one than that."""
+        place = self.root()
+        while place.level <= most:
+            links = place.block.node.links
+            first = next_link(links, 0)
+            if links[first - 1] is None:
+                break
+            place = self.child(place, first - 1)
+        return place.level
 
     def child_offset(self, place: Place, record: int) -> int:
         """Where the child of a record lies; the link is checked, the child is not."""

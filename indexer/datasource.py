@@ -220,7 +220,7 @@ class IndexReader(DataSourceReader):
 class PruningReader(IndexReader):
     """A reader that takes filters."""
 
-    def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802
+    def pushFilters(self, filters: list[Any]) -> list[Any]:
         self.selection, left = select(filters, self.table.known)
         return left
 

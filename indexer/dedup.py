@@ -119,24 +119,7 @@ def append_new(
         return DedupResult(batch_id, True, 0, 0, 0, 0, 0, known, round(time.perf_counter() - begin, 3))
     opened = open_index(index)
     spec = opened.spec
-    if spec.holds_values:
-        raise UsageError(f"{index}: a folder of values, which has no source to append to; expected an index")
-    if spec.table:
-        raise UsageError(
-            f"{spec.source_name}: rows are appended to folders, not to a table of the catalog; insert them "
-            "with Spark (filter_new tells which are new), then build"
-        )
-    if spec.single_file:
-        raise UsageError(f"{spec.source}: a source of one file cannot be appended to; dedup needs a folder")
-    if spec.format != "parquet":
-        raise UsageError(f"{spec.source}: this version appends Parquet files only, the source is {spec.format}")
-    if base := next(filter(None, map(base_of, opened.view.covered)), ""):
-        raise UsageError(f"{spec.source}: its partition folders lie in {base}; index that folder to append to it")
-    if not is_local(spec.source):
-        raise UsageError(f"{spec.source}: this version appends to local disks only; name a source there")
-    for one in (*spec.stored_keys, *spec.include):
-        if is_count(one.source_type):
-            raise UsageError(f"{spec.source}: column {one.name} is {one.source_type}, which Spark does not write")
+    _check_appendable(index, opened)
 
     def bring_up_to_date(batch_id: str | None = None) -> int:
         keys, include = [key.name for key in spec.keys], [column.name for column in spec.include]
@@ -172,6 +155,29 @@ def append_new(
         seconds=round(time.perf_counter() - begin, 3),
         stage_seconds=stages.seconds,
     )
+
+
+def _check_appendable(index: str, opened: Index) -> None:
+    """UsageError for a source that rows cannot be appended to."""
+    spec = opened.spec
+    if spec.holds_values:
+        raise UsageError(f"{index}: a folder of values, which has no source to append to; expected an index")
+    if spec.table:
+        raise UsageError(
+            f"{spec.source_name}: rows are appended to folders, not to a table of the catalog; insert them "
+            "with Spark (filter_new tells which are new), then build"
+        )
+    if spec.single_file:
+        raise UsageError(f"{spec.source}: a source of one file cannot be appended to; dedup needs a folder")
+    if spec.format != "parquet":
+        raise UsageError(f"{spec.source}: this version appends Parquet files only, the source is {spec.format}")
+    if base := next(filter(None, map(base_of, opened.view.covered)), ""):
+        raise UsageError(f"{spec.source}: its partition folders lie in {base}; index that folder to append to it")
+    if not is_local(spec.source):
+        raise UsageError(f"{spec.source}: this version appends to local disks only; name a source there")
+    for one in (*spec.stored_keys, *spec.include):
+        if is_count(one.source_type):
+            raise UsageError(f"{spec.source}: column {one.name} is {one.source_type}, which Spark does not write")
 
 
 def _identity(spec: IndexSpec, scope: str) -> list[str]:

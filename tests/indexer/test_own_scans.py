@@ -31,7 +31,7 @@ class Numbers(DataSource):
 class NumbersReader(DataSourceReader):
     wanted: int | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         taken = [one for one in filters if isinstance(one, EqualTo)]
         self.wanted = taken[0].value if taken else None
         return [one for one in filters if one not in taken]
