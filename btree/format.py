@@ -214,7 +214,7 @@ def encode_block(count: int, payload: bytes, sync: bytes) -> bytes:
     return b"".join([encode_long(count), encode_long(len(payload)), payload, sync])
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class BlockFrame:
     """Where the parts of a block lie; offsets from the start of the file."""
 

@@ -75,7 +75,7 @@ class BTreeWriter:
                 self._add_inner(self._forced.pop(0), _without_link(encoded, at))
                 at += 1
                 continue
-            cut = self._leaf_end(starts, changes, at, rows)
+            cut, splits_run = self._leaf_end(starts, changes, at, rows)
             self._leaf.append(data[starts[at] : starts[cut]])
             self._leaf_bytes += int(starts[cut] - starts[at])
             self._leaf_records += cut - at
@@ -83,7 +83,7 @@ class BTreeWriter:
             if at < rows:  # there is a next row, and the leaf ends before it
                 self._close_leaf()
                 self._climb()
-                self._split_runs += not _holds(changes, at)
+                self._split_runs += splits_run
 
     def _add_inner(self, level: int, record: bytes) -> None:
         node = self._levels[level][-1]
@@ -92,18 +92,21 @@ class BTreeWriter:
         node.add(record)
         self._upper_bytes += len(record)
 
-    def _leaf_end(self, starts: np.ndarray, changes: np.ndarray, at: int, rows: int) -> int:
-        """The row at which the open leaf ends: the first change of key at or after the target size, or `rows`."""
-        begin = starts[at] - self._leaf_bytes
-        target = leaf_target(self._upper_bytes, self._node_bytes)
-        full = max(at, int(np.searchsorted(starts[: rows + 1], begin + target)))
+    def _leaf_end(self, starts: np.ndarray, changes: np.ndarray, at: int, rows: int) -> tuple[int, bool]:
+        """The row at which the open leaf ends: the first change of key at or after the target size, or `rows`; and
+        whether it ends before that, in a run of equal keys, for it would hold too much."""
+        begin = int(starts[at]) - self._leaf_bytes
+        full = max(at, int(starts.searchsorted(begin + leaf_target(self._upper_bytes, self._node_bytes))))
         if not self._levels:
             full = max(full, at + LEAST_RECORDS - self._leaf_records)  # some go to the levels above
-        candidate = int(np.searchsorted(changes, full))
+        candidate = int(changes.searchsorted(full))
         cut = int(changes[candidate]) if candidate < len(changes) else rows
-        limit = int(np.searchsorted(starts[: rows + 1], begin + self._node_limit, side="right")) - 1
+        if starts[cut] - begin <= self._node_limit and cut - at + self._leaf_records <= fmt.NODE_RECORDS:
+            return cut, False
+        limit = int(starts.searchsorted(begin + self._node_limit, side="right")) - 1
         limit = min(limit, at + fmt.NODE_RECORDS - self._leaf_records)
-        return min(cut, max(limit, at if self._leaf_records else at + 1), rows)
+        end = min(cut, max(limit, at if self._leaf_records else at + 1))
+        return end, end < rows and not _holds(changes, end)
 
     def _close_leaf(self) -> None:
         """Compress the open leaf, or keep it when it is the first."""
@@ -180,7 +183,7 @@ class BTreeWriter:
 
 
 def _holds(ascending: np.ndarray, value: int) -> bool:
-    at = int(np.searchsorted(ascending, value))
+    at = int(ascending.searchsorted(value))
     return at < len(ascending) and int(ascending[at]) == value
 
 

@@ -5,6 +5,7 @@ cannot read, from the scan of `sources` inside Arrow map tasks."""
 import heapq
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import count
 from urllib.parse import quote
 
 import numpy as np
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from btree.errors import BTreeError
+from btree.hash_columns import xxhash64_columns
 from btree.keys import arrow_type, key_array
 from indexer.alike import reads_alike
 from indexer.files import Described, listed
@@ -26,7 +28,7 @@ from sources.pointer_columns import POINTER_FIELDS
 
 GROUP, FILE, ROW = "__gnomon_group", "__gnomon_file", "__gnomon_row"
 SUB, SIZE = "__gnomon_sub_offset", "__gnomon_size"
-FOLDER = "__gnomon_folder"
+FOLDER, PATH_HASH = "__gnomon_folder", "__gnomon_path_hash"
 URI_SAFE = "/;:@&=+$,-_.!~*'()"  # what java.net.URI leaves in a path
 MOST_TASKS = 10_000  # of a scan of our own
 
@@ -58,17 +60,25 @@ def _by_spark(
     schema = ", ".join(f"{quoted(c.name)} {c.type}" for c in columns)
     paths = [join(root, one.entry.path) for one in described]
     folders = _folder_ordinals(spec, described)
+    salt, hashes = distinct_hashes([file_uri(path) for path in paths])
     files = spark.createDataFrame(
-        [(file_uri(path), i, folders[i]) for i, path in enumerate(paths)],
-        f"__gnomon_path string, {FILE} int, {FOLDER} int",
+        [(one, i, folders[i]) for i, one in enumerate(hashes)], f"{PATH_HASH} bigint, {FILE} int, {FOLDER} int"
     )
     stored = [column(c.name).alias(name) for c, name in zip(columns, names, strict=True)]
     rows = read_parquet(spark, paths, schema).select(
         *stored,
-        F.col("_metadata.file_path").alias("__gnomon_path"),
+        F.xxhash64(F.lit(salt), F.col("_metadata.file_path")).alias(PATH_HASH),
         F.col("_metadata.row_index").alias(ROW),
     )
-    return rows.join(F.broadcast(files), "__gnomon_path")
+    return rows.join(F.broadcast(files), PATH_HASH)
+
+
+def distinct_hashes(paths: Sequence[str]) -> tuple[int, list[int]]:
+    """A salt, and with it Spark's `xxhash64(salt, path)` of each path, no two alike: a row finds its file by a number
+    faster than by a path."""
+    texts, different = pa.array(paths, pa.large_binary()), len(set(paths))
+    hashed = ((salt, xxhash64_columns([pa.repeat(pa.scalar(salt, pa.int32()), len(paths)), texts])) for salt in count())
+    return next((salt, hashes.tolist()) for salt, hashes in hashed if len(np.unique(hashes)) == different)
 
 
 def _by_sources(

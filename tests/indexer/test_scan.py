@@ -4,10 +4,13 @@ import datetime as dt
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from btree.hash_columns import xxhash64_columns
 from indexer import scan as scan_module
 from indexer.files import describe
 from indexer.scan import scan
@@ -56,3 +59,21 @@ def test_both_scans_bring_the_same_rows(spark: SparkSession, tmp_path: Path, key
     by_spark = rows(in_spark=True)
     assert rows(in_spark=False) == by_spark
     assert len(by_spark) == 216
+
+
+def test_files_are_told_apart_by_hashes_that_are_spark_s_and_no_two_alike(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [f"file:/lake/é {i}.parquet" for i in range(5)]
+    salt, hashes = scan_module.distinct_hashes(paths)
+    frame = spark.createDataFrame([(path,) for path in paths], "path string")
+    assert hashes == [row[0] for row in frame.select(F.xxhash64(F.lit(salt), "path")).collect()]
+
+    def unlucky(columns: list[pa.Array]) -> np.ndarray:
+        found = xxhash64_columns(columns)
+        return found if columns[0][0].as_py() > 2 else found % 2
+
+    monkeypatch.setattr(scan_module, "xxhash64_columns", unlucky)
+    salt, hashes = scan_module.distinct_hashes(paths)
+    assert salt == 3
+    assert hashes == [row[0] for row in frame.select(F.xxhash64(F.lit(salt), "path")).collect()]
