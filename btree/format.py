@@ -104,14 +104,17 @@ def encode_longs(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint8], 
     out = np.empty(int(offsets[-1]), np.uint8)
     if not len(values):
         return out, offsets
-    at, rest, left = offsets[:-1], zigzag, lengths
-    while True:
-        last = left == 1
-        out[at] = (rest & np.uint64(0x7F)).astype(np.uint8) | np.where(last, 0, 0x80).astype(np.uint8)
-        if last.all():
-            return out, offsets
-        more = ~last
-        at, rest, left = at[more] + 1, rest[more] >> np.uint64(7), left[more] - 1
+    at, rest, least = offsets[:-1], zigzag, int(lengths.min())
+    for place in range(int(lengths.max())):
+        low = (rest & np.uint64(0x7F)).astype(np.uint8)
+        if place + 1 < least:
+            out[at] = low | np.uint8(0x80)
+            at, rest = at + 1, rest >> np.uint64(7)
+            continue
+        more = lengths > place + 1
+        out[at] = low | np.where(more, 0x80, 0).astype(np.uint8)
+        at, rest, lengths = at[more] + 1, rest[more] >> np.uint64(7), lengths[more]
+    return out, offsets
 
 
 DECIMAL_TEXT = re.compile(rb"[0-9]{1,18}")
