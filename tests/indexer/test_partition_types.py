@@ -46,7 +46,9 @@ def test_partition_values_are_compared_and_given_in_their_types(
         "price = 1.5 and k = 2",
     ):
         assert bag(entries.where(condition).select(names)) == bag(rows.where(condition).select(names)), condition
-    sample = rows.where("k < 3").select("k", "n", "day").distinct().union(rows.select("k", F.lit(9), "day").limit(1))
+    sample = (
+        rows.where("k < 3").select("k", "n", "day").distinct().union(rows.where("k = 1").select("k", F.lit(9), "day"))
+    )
     within = join_with_index(spark, index, sample, within=["n", "day"])
     expected = sample.join(rows, ["k", "n", "day"])
     assert bag(within.select(names)) == bag(expected.select(names))
