@@ -13,14 +13,11 @@ from btree.columns import Bools, Ints
 from btree.errors import DamagedIndexFile
 from btree.fences import Fences
 from btree.keys import compare
-from btree.parts import CHUNK_BYTES, Parts, Pieces, decode, take
+from btree.parts import CUT_RECORDS, LONG_PART, Parts, Pieces, decode, take
 from btree.sought import Keys, comparable, index_in, is_rising, places
 
 LEAVES_AT_ONCE = 2048
-
-
-class TooMany(Exception):
-    """More entries than the caller holds at once."""
+CHUNK_BYTES = 32 * 1024 * 1024  # of what is decoded together in memory, roughly; and twice as much of what was found
 
 
 class Found(NamedTuple):
@@ -34,7 +31,8 @@ class Found(NamedTuple):
 
 
 class _Leaves(NamedTuple):
-    """Leaves that may hold a key, ascending: each one's place among all, and the keys it may hold, by place."""
+    """Leaves that may hold a key, ascending: each one's place among all, and the keys it may hold, by place. One of
+    very many records stands in pieces, one after the other."""
 
     which: Ints
     begins: Ints
@@ -62,6 +60,7 @@ class Batch:
         self._stats = stats
         self._types = {column.name: column.type for column in file.schema.entry.columns}
         self._key_names = [column.name for column in file.schema.entry.keys]
+        self._last: list[pa.Array] = []  # the last key that was proved
 
     def pieces(self) -> Iterator[Found]:
         """What the file holds of the keys, in file order, leaves by the thousand. DamagedIndexFile, or Irregular where
@@ -70,12 +69,13 @@ class Batch:
         leaves = self._leaves(before, upto)
         at = np.flatnonzero(upto > before)
         columns = [self._fences.entries.column(name).take(pa.array(at)) for name in self._columns]
-        fences, done = _Hits(before[at], 2 * at, columns), 0
+        fences, done, last = _Hits(before[at], 2 * at, columns), 0, -1
         for chunk, parts in self._chunks(leaves):
-            hits = self._match(chunk, parts)
+            hits = self._match(chunk, parts, last)
             until = int(np.searchsorted(fences.at, 2 * self._fences.below[chunk.which[-1]] + 1))
-            yield self._piece([_some(fences, done, until), hits], len(chunk.which))
-            done = until
+            leaves_read = int(np.count_nonzero(np.diff(chunk.which, prepend=last)))
+            yield self._piece([_some(fences, done, until), hits], leaves_read)
+            done, last = until, int(chunk.which[-1])
         if done < len(at):
             yield self._piece([_some(fences, done, len(at))], 0)
 
@@ -99,17 +99,28 @@ class Batch:
     def _chunks(self, leaves: _Leaves) -> Iterator[tuple[_Leaves, Parts]]:
         """The leaves, unpacked, in groups that are decoded together."""
         columns = len({*self._columns, *self._key_names})
-        offsets = self._fences.leaves[leaves.which].tolist()
-        parts, begin = Parts(), 0
-        for i, (frame, data) in enumerate(self._file.unpacked(offsets, self._stats)):
-            parts.add_leaf(offsets[i], frame.count, data)
-            self._stats.nodes += 1
-            if i + 1 - begin == LEAVES_AT_ONCE or i + 1 == len(offsets) or parts.size(columns) > CHUNK_BYTES:
-                yield _Leaves(*(some[begin : i + 1] for some in leaves)), parts
-                parts, begin = Parts(), i + 1
+        parts, which = Parts(), []
+        for i, offset, count, records in self._cut(self._fences.leaves[leaves.which].tolist()):
+            parts.add_leaf(offset, count, records)
+            which.append(i)
+            if len(which) == LEAVES_AT_ONCE or parts.size(columns) > CHUNK_BYTES:
+                yield _Leaves(*(some[which] for some in leaves)), parts
+                parts, which = Parts(), []
+        if which:
+            yield _Leaves(*(some[which] for some in leaves)), parts
 
-    def _match(self, leaves: _Leaves, parts: Parts) -> _Hits:
-        """What these leaves hold of the keys."""
+    def _cut(self, offsets: list[int]) -> Iterator[tuple[int, int, int, bytes]]:
+        """Of leaves, one by one, its number, offset, and records; of a long one in pieces."""
+        for i, (frame, data) in enumerate(self._file.unpacked(offsets, self._stats)):
+            self._stats.nodes += 1
+            if frame.count <= LONG_PART:
+                yield i, offsets[i], frame.count, data
+                continue
+            for count, records in self._file.cut(offsets[i], frame.count, data, CUT_RECORDS):
+                yield i, offsets[i], count, records
+
+    def _match(self, leaves: _Leaves, parts: Parts, last: int) -> _Hits:
+        """What these leaves hold of the keys. `last`: the leaf before them."""
         columns, first, _ = decode(self._file, parts, {*self._columns, *self._key_names})
         counts = np.array(parts.counts)
         firsts = np.concatenate([[0], np.cumsum(counts)])
@@ -118,7 +129,7 @@ class Batch:
         keys = [
             comparable(take(self._file, columns, name, order, pieces), self._types[name]) for name in self._key_names
         ]
-        self._prove(keys, pieces, leaves)
+        self._prove(keys, pieces, leaves, last)
         begin, end = int(leaves.begins[0]), int(leaves.ends[-1])
         found = index_in(keys, [column.slice(begin, end - begin) for column in self._sought.columns])
         rows = np.flatnonzero(found >= 0)
@@ -127,12 +138,17 @@ class Batch:
         at = np.repeat(2 * self._fences.below[leaves.which] + 1, counts)[rows]
         return _Hits(found[rows] + begin, at, arrays)
 
-    def _prove(self, keys: Sequence[pa.Array], pieces: Pieces, leaves: _Leaves) -> None:
+    def _prove(self, keys: Sequence[pa.Array], pieces: Pieces, leaves: _Leaves, last: int) -> None:
         """The keys of each leaf are in order, and lie between its fences."""
-        rising = is_rising(keys, pieces.firsts[1:-1])
+        rising = is_rising(keys, pieces.firsts[1:-1][np.diff(leaves.which) > 0])
         if not rising.all():
             offset = pieces.offset_of(int(np.argmin(rising)) + 1)
             raise DamagedIndexFile("the keys of a node are not in order", self._file.path, offset)
+        if leaves.which[0] == last:  # the first piece goes on with a leaf
+            equal, greater = compare(self._last, [key.slice(0, 1) for key in keys])
+            if not (equal | greater)[0]:
+                raise DamagedIndexFile("the keys of a node are not in order", self._file.path, pieces.offsets[0])
+        self._last = [key.slice(len(key) - 1) for key in keys]
         low = self._fences.below[leaves.which]
         outside = np.zeros(len(low), bool)
         after = low >= 0

@@ -8,7 +8,7 @@ from typing import NoReturn, Protocol
 
 from btree import format as fmt
 from btree.codecs import CHECKSUMS, DECOMPRESSORS, DecompressionError, decompress
-from btree.errors import BTreeError, DamagedIndexFile
+from btree.errors import BTreeError, DamagedIndexFile, TooMany
 from btree.node import Node, NodeDecoder
 from btree.schema import FileSchema, file_schema
 from btree.shape import head_guess
@@ -164,18 +164,26 @@ class BlockFile:
 
     # -- blocks ----------------------------------------------------------------------------------------------------
 
-    def block(self, offset: int, stats: LookupStats, length: int | None = None) -> Block:
-        """The block at `offset`; `length` is a guess at its size. Upper nodes and the root are kept decoded."""
+    def block(self, offset: int, stats: LookupStats, length: int | None = None, most: int | None = None) -> Block:
+        """The block at `offset`; `length` is a guess at its size. Upper nodes and the root are kept decoded. TooMany,
+        before it is decoded, where it has more than `most` records."""
         kept = self._kept.get(offset)
         if kept is not None:
             return kept
         data, frame = self._bytes_of(offset, length, stats)
+        if most is not None and frame.count > most:
+            raise TooMany(offset)
         node = self.decode(offset, frame.count, self._unpack(offset, frame, data))
         block = Block(node, offset, frame.end)
         if offset < self.start + max(self.upper_bytes, 1) and self._kept_bytes + node.cache_bytes <= DECODED_BYTES:
             self._kept[offset] = block
             self._kept_bytes += node.cache_bytes
         return block
+
+    def is_leaf(self, offset: int) -> bool:
+        """Whether the header says that the block at `offset` is one: what lies behind the levels above the leaves, in a
+        file that says how long these are."""
+        return fmt.UPPER_BYTES_KEY in self.metadata and offset >= self.start + self.upper_bytes
 
     def _bytes_of(self, offset: int, length: int | None, stats: LookupStats) -> tuple[bytes, fmt.BlockFrame]:
         have = self._memory[offset - self.start :]
@@ -240,6 +248,13 @@ class BlockFile:
         if not node.is_sorted():
             raise DamagedIndexFile("the keys of a node are not in order", self.path, offset)
         return node
+
+    def cut(self, offset: int, count: int, records: bytes, most: int) -> Iterator[tuple[int, bytes]]:
+        """The same records, not decoded, as pieces of at most so many: `(count, bytes)`."""
+        try:
+            yield from self.decoder.cut(count, records, most)
+        except (ValueError, IndexError, struct.error) as error:
+            raise self._undecodable(offset, error) from None
 
     def read(self, offset: int, length: int, stats: LookupStats) -> bytes:
         """Bytes of the file, as many as asked for."""

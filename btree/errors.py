@@ -15,6 +15,14 @@ class DamagedIndexFile(BTreeError):
         super().__init__(f"{path} at byte {offset}: {message}; {cure}")
 
 
+class TooMany(Exception):
+    """More entries than the caller holds at once, in the node at `offset` or before it."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        super().__init__(offset)
+
+
 class UnsortedKeys(BTreeError):
     """The rows handed to a writer are not in key order."""
 

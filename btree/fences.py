@@ -12,7 +12,7 @@ import pyarrow as pa
 from btree.blocks import BlockFile, LookupStats
 from btree.columns import NO_LINK, Ints
 from btree.keys import adjacent, arrow_type
-from btree.parts import Irregular, Parts, Pieces, decode, take
+from btree.parts import LONG_PART, Irregular, Parts, Pieces, decode, take
 from btree.shape import MAX_HEIGHT
 from btree.sought import comparable
 from btree.walk import Walk
@@ -55,7 +55,7 @@ def fences_of(file: BlockFile, stats: LookupStats) -> Fences:
     columns = file.schema.entry.columns
     levels: list[_Level] = []
     offsets = np.array([file.start])
-    height = Walk(file, stats).leftmost_level(MAX_HEIGHT)
+    height = Walk(file, stats, LONG_PART).leftmost_level(MAX_HEIGHT)
     if height > MAX_HEIGHT:
         raise Irregular
     for _ in range(height - 1):

@@ -2,7 +2,7 @@
 
 import io
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, product
 from operator import le
@@ -52,6 +52,15 @@ class NodeDecoder:
     def node(self, count: int, records: bytes) -> "Node":
         """The node whose block holds these records. ValueError, IndexError or struct.error on damaged bytes."""
         return Node(self, self._locate(records, count), records)
+
+    def cut(self, count: int, records: bytes, most: int) -> Iterator[tuple[int, bytes]]:
+        """The same records as pieces of at most so many: `(count, bytes)`."""
+        begin = 0
+        for left in range(count, 0, -most):
+            some = min(left, most)
+            end = self._locate(records, some, begin, False).starts[-1] if some < left else len(records)
+            yield some, records[begin:end]
+            begin = end
 
     def rows(self, count: int, records: bytes) -> list[Row]:
         """The same records as they lie in the file: text as its UTF-8 bytes, decimals as bytes."""

@@ -13,6 +13,8 @@ from btree.node import Row
 
 CELL_BYTES = 24  # of a record's column in memory
 CHUNK_BYTES = 64 * 1024 * 1024  # of what is decoded together in memory, roughly; a single node may take more
+LONG_PART = 1 << 14  # records; of a node of more, which is a run of equal keys, so many are decoded as if it were many
+CUT_RECORDS = 1 << 9
 STEP_US, ROW_US = 70.0, 2.0  # measured: the i-th records of any number of nodes at once; a record by itself
 
 
@@ -76,32 +78,49 @@ class Decoded(NamedTuple):
 def decode(file: BlockFile, parts: Parts, columns: Collection[str] | None = None) -> Decoded:
     """The records of these parts, in the order of memory; of these columns, by default all. Irregular where what was
     taken for a leaf has links, DamagedIndexFile where a part is not what its node says."""
-    counts = np.array(parts.counts)
-    single = _long_parts(counts)
+    part, counts, records = _cut(file, parts)
+    begins = np.searchsorted(part, np.arange(len(parts.counts)))  # the first piece of each part
+    is_cut = np.diff(begins, append=len(part))[part] > 1
+    single = _long_parts(np.where(is_cut, 0, counts))  # a part that was cut stays together
     while True:
         many = np.setdiff1d(np.arange(len(counts)), single)
         try:
-            vector = VectorColumns(file.schema, counts[many], [parts.records[i] for i in many], columns)
+            vector = VectorColumns(file.schema, counts[many], [records[i] for i in many], columns)
             break
         except Unclear:
             single = np.arange(len(counts))
     rows: list[Row] = []
     links: list[int] = []
     for i in single:
-        node = file.decode(parts.offsets[i], parts.counts[i], parts.records[i])
+        node = file.decode(parts.offsets[part[i]], int(counts[i]), records[i])
         rows += node.rows(0, len(node))
         links += [NO_LINK if link is None else link for link in node.links]
-        if parts.is_leaf[i] and any(link is not None for link in node.links):
+        if parts.is_leaf[part[i]] and any(link is not None for link in node.links):
             raise Irregular
-    if any(parts.is_leaf[i] for i in many[vector.has_link]):
+    if any(parts.is_leaf[i] for i in part[many[vector.has_link]]):
         raise Irregular
     turn = np.concatenate([many, single])
     first = np.empty(len(counts), np.int64)
     first[turn] = np.cumsum(counts[turn]) - counts[turn]
+    first = first[begins]
     if not len(single):
         return Decoded(vector, first, vector.links)
     joined = JoinedColumns(vector, int(counts[many].sum()), RowColumns(file.schema, rows))
     return Decoded(joined, first, np.concatenate([vector.links, np.array(links, np.int64)]))
+
+
+def _cut(file: BlockFile, parts: Parts) -> tuple[Ints, Ints, list[bytes]]:
+    """The parts in pieces: of each its part, the number of its records, and these. Most are a piece each."""
+    part: list[int] = []
+    counts: list[int] = []
+    records: list[bytes] = []
+    for i, (offset, count, data) in enumerate(zip(parts.offsets, parts.counts, parts.records, strict=True)):
+        pieces = file.cut(offset, count, data, CUT_RECORDS) if count > LONG_PART else [(count, data)]
+        for some, piece in pieces:
+            part.append(i)
+            counts.append(some)
+            records.append(piece)
+    return np.array(part, np.int64), np.array(counts, np.int64), records
 
 
 def _long_parts(counts: Ints) -> Ints:

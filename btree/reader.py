@@ -6,9 +6,9 @@ from itertools import chain, islice
 import numpy as np
 import pyarrow as pa
 
-from btree.batch import Batch, Found, TooMany
+from btree.batch import Batch, Found
 from btree.blocks import Block, BlockFile, LookupStats, RangeReader
-from btree.errors import BTreeError, DamagedIndexFile
+from btree.errors import BTreeError, DamagedIndexFile, TooMany
 from btree.fences import Fences, fences_of
 from btree.keys import Key
 from btree.node import Probe
@@ -94,25 +94,28 @@ class BTreeReader:
         self, keys: Sequence[Key], stats: LookupStats | None = None, most: int | None = None
     ) -> list[list[Key]]:
         """The values for each key, in the order asked. Each node is read and decoded at most once; the file is walked
-        forward. TooMany where they are more than `most` together, and another node is to be looked in."""
+        forward. TooMany where they are more than `most` together, and another node is to be looked in; or where a node
+        has more records than that, which is then not decoded."""
         probes = self._probes(keys)
         found: list[list[Key]] = [[] for _ in range(sum(map(len, probes)))]
 
         def collect(place: Place, wanted: _Wanted) -> _Steps:
             if most is not None and sum(map(len, found)) > most:
-                raise TooMany
+                raise TooMany(place.block.offset)
             return self._collect(place, wanted, found)
 
-        self._look_up(probes, collect, stats)
+        self._look_up(probes, collect, stats, most)
         answers = iter(found)
         return [next(answers) if len(some) == 1 else list(chain(*islice(answers, len(some)))) for some in probes]
 
-    def contains_many(self, keys: Sequence[Key], stats: LookupStats | None = None) -> list[bool]:
+    def contains_many(
+        self, keys: Sequence[Key], stats: LookupStats | None = None, most: int | None = None
+    ) -> list[bool]:
         """For each key, in the order asked, whether an entry exists. Walks as `get_many` does, but never below an
-        entry that is found."""
+        entry that is found. TooMany where a node has more than `most` records."""
         probes = self._probes(keys)
         found = [False] * sum(map(len, probes))
-        self._look_up(probes, lambda place, wanted: _mark(place, wanted, found), stats)
+        self._look_up(probes, lambda place, wanted: _mark(place, wanted, found), stats, most)
         answers = iter(found)
         return [any(list(islice(answers, len(some)))) for some in probes]
 
@@ -141,10 +144,10 @@ class BTreeReader:
         self, sought: Keys, columns: Sequence[str], stats: LookupStats | None = None, most: int | None = None
     ) -> Found:
         """The same, key by key: fewer microseconds for a few keys, and for any tree. All of it is held in memory:
-        TooMany where that would be more than `most` entries, and those of a node."""
+        TooMany where that would be more than `most` entries, and those of a node, or where a node has more records."""
         keys = sought.stored()
         if not columns:
-            return Found(np.flatnonzero(np.array(self.contains_many(keys, stats), bool)), [])
+            return Found(np.flatnonzero(np.array(self.contains_many(keys, stats, most), bool)), [])
         answers = self.get_many(keys, stats, most)
         found = np.repeat(np.arange(len(keys)), [len(values) for values in answers])
         values = list(chain(*answers))
@@ -152,14 +155,16 @@ class BTreeReader:
         arrays = [stored_array([value[i] for value in values], kind) for i, kind in map(place.__getitem__, columns)]
         return Found(found, arrays)
 
-    def _look_up(self, probes: Sequence[Sequence[Probe]], visit: _Visit, stats: LookupStats | None) -> None:
+    def _look_up(
+        self, probes: Sequence[Sequence[Probe]], visit: _Visit, stats: LookupStats | None, most: int | None = None
+    ) -> None:
         """Visit the nodes where these may lie, each once, with those that may lie there, numbered as they come."""
         stats = stats if stats is not None else LookupStats()
         wanted = [(probe, i) for i, probe in enumerate(chain(*probes))]
         if self.is_empty or not wanted:
             return
         wanted.sort(key=lambda one: one[0].order)
-        walk = Walk(self._file, stats)
+        walk = Walk(self._file, stats, most)
         root = walk.root()
         stats.nodes += 1
         stack = [(root, visit(root, wanted))]  # a stack of our own: a damaged file may be as deep as it is long

@@ -6,10 +6,9 @@ over. What to pass over, byte by byte, follows from the schema, so a function is
 """
 
 import struct
-from collections.abc import Callable
 from functools import lru_cache
 from textwrap import indent
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 from btree.keys import Stored, decimal_type
 from btree.schema import FileField, FileSchema
@@ -23,7 +22,12 @@ class Located(NamedTuple):
     links: list[int | None]
 
 
-Locate = Callable[[bytes, int], Located]  # of so many records. ValueError or IndexError where the bytes are not those
+class Locate(Protocol):
+    """Of so many records from a byte on; they are all that follow it, unless told otherwise. ValueError or IndexError
+    where the bytes are not those."""
+
+    def __call__(self, data: bytes, count: int, at: int = 0, is_all: bool = True) -> Located: ...
+
 
 NULL_BRANCH, SECOND_BRANCH = 0, 2  # of a union, as varints
 LONG = """\
@@ -63,16 +67,15 @@ if branch == {value}:
     raise ValueError("no branch of a union")
 """
 FUNCTION = """\
-def locate(data, count):
-    at = 0
-    starts = [0]
+def locate(data, count, at=0, is_all=True):
+    starts = [at]
     keys = [[] for _ in range({keys})]
     {adds} = [key.append for key in keys] + [starts.append]
     links = []
     link = links.append
     for _ in range(count):
 {record}        mark(at)
-    if at != len(data):
+    if is_all and at != len(data):
         raise ValueError("other bytes than those of its records")
     return Located(starts, keys, links)
 """

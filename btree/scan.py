@@ -18,7 +18,7 @@ from btree.columns import Columns, Ints, RowColumns
 from btree.errors import DamagedIndexFile
 from btree.keys import adjacent
 from btree.node import Node, Row
-from btree.parts import CHUNK_BYTES, Irregular, Parts, Pieces, decode, take
+from btree.parts import CHUNK_BYTES, LONG_PART, Irregular, Parts, Pieces, decode, take
 from btree.walk import Walk, next_link
 
 LEAVES_AT_ONCE = 2048
@@ -99,7 +99,7 @@ class Scan:
 
     def _steps(self) -> Iterator[_Step]:
         """The tree in key order; its leaves are not read."""
-        self._height = height = Walk(self._file, self._stats).leftmost_level()
+        self._height = height = Walk(self._file, self._stats, LONG_PART).leftmost_level()
         walk = Walk(self._file, self._stats)
         if height == 1:
             yield _Step(self._file.start)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from btree import format as fmt
 from btree.blocks import Block, BlockFile, LookupStats
-from btree.errors import BTreeError, DamagedIndexFile
+from btree.errors import BTreeError, DamagedIndexFile, TooMany
 from btree.node import Node, Probe
 
 HELD_BYTES = 1 << 30  # memory of a node and those above it; one alone takes up to a third of that
@@ -26,26 +26,34 @@ class Place(NamedTuple):
 class Walk:
     """One look-up's way, or one scan's. No block is reached twice, so none outlasts the file."""
 
-    def __init__(self, file: BlockFile, stats: LookupStats) -> None:
+    def __init__(self, file: BlockFile, stats: LookupStats, most: int | None = None) -> None:
+        """TooMany where a node has more than `most` records."""
         self._file = file
         self._stats = stats
+        self._most = most
         self._seen: set[int] = set()
 
     def root(self) -> Place:
         """The root of a file that is not empty."""
-        block = self._file.block(self._file.start, self._stats)
+        block = self._file.block(self._file.start, self._stats, most=self._most)
         return Place(block, None, 1, block.node.cache_bytes)
 
     def leftmost_level(self, most: float = math.inf) -> int:
-        """The level of the leaf at the left end; where it lies deeper than `most`, a greater one than that."""
-        place = self.root()
-        while place.level <= most:
-            links = place.block.node.links
-            first = next_link(links, 0)
-            if links[first - 1] is None:
-                break
-            place = self.child(place, first - 1)
-        return place.level
+        """The level of the leaf at the left end; where it lies deeper than `most`, a greater one than that. A leaf of
+        more records than the walk takes is not decoded."""
+        level = 1
+        try:
+            place = self.root()
+            while place.level <= most:
+                links = place.block.node.links
+                first = next_link(links, 0)
+                if links[first - 1] is None:
+                    break
+                level += 1
+                place = self.child(place, first - 1)
+        except TooMany as error:
+            return level if self._file.is_leaf(error.offset) else Walk(self._file, self._stats).leftmost_level(most)
+        return level
 
     def child_offset(self, place: Place, record: int) -> int:
         """Where the child of a record lies; the link is checked, the child is not."""
@@ -67,7 +75,8 @@ class Walk:
         node = place.block.node
         following = node.links[record + 1] if record + 1 < len(node) else None
         link = self._file.size - offset
-        child = self._file.block(offset, self._stats, link - following if following is not None else None)
+        length = link - following if following is not None else None
+        child = self._file.block(offset, self._stats, length, self._most)
         bound = (node, record + 1) if record + 1 < len(node) else place.bound
         inside = node.is_ordered(record, child.node, 0)
         if not inside or (bound is not None and not self._ends_before(child.node, *bound)):

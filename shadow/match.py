@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from btree import BTreeReader, DamagedIndexFile
-from btree.batch import Found, TooMany
+from btree.batch import Found
 from btree.blocks import LONGEST_GUESS_BYTES
+from btree.errors import TooMany
 from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from btree.keys import Stored, arrow_type
 from btree.reader import LookupStats

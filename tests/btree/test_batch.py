@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from btree import BTreeReader, Column, DamagedIndexFile, EntrySchema
 from btree import batch as batch_module
-from btree.batch import Found, TooMany
+from btree import parts as parts_module
+from btree.batch import Found
 from btree.blocks import LookupStats
 from btree.dione import DioneWriter
+from btree.errors import TooMany
 from btree.keys import Key, arrow_type, order_key, stored_values
 from btree.sought import Sought
 from tests.btree.files import SYNC, URL_SCHEMA, Bytes, Entry, arrow_column, batch, opened, url_entries, write
@@ -72,15 +74,20 @@ def without_walk() -> Iterator[None]:
 
 
 @contextmanager
-def chunks_of(leaves: int, size: int) -> Iterator[None]:
-    with patch.multiple(batch_module, LEAVES_AT_ONCE=leaves, CHUNK_BYTES=size):
+def chunks_of(leaves: int, size: int, long: int = 1 << 14) -> Iterator[None]:
+    """`long`: of how many records a node may be, so that it is not cut."""
+    cut = {"LONG_PART": long, "CUT_RECORDS": max(long - 1, 1)}
+    with (
+        patch.multiple(batch_module, LEAVES_AT_ONCE=leaves, CHUNK_BYTES=size, **cut),
+        patch.multiple(parts_module, **cut),
+    ):
         yield
 
 
 @settings(deadline=None, max_examples=150)
-@given(files(), st.data(), st.integers(1, 5), st.sampled_from([1, 400, 1 << 26]))
+@given(files(), st.data(), st.integers(1, 5), st.sampled_from([1, 400, 1 << 26]), st.sampled_from([1, 3, 1 << 14]))
 def test_a_batch_finds_what_each_key_finds(
-    file: tuple[EntrySchema, list[Entry], bytes], data: st.DataObject, leaves: int, size: int
+    file: tuple[EntrySchema, list[Entry], bytes], data: st.DataObject, leaves: int, size: int, long: int
 ) -> None:
     schema, entries, written = file
     probes = st.tuples(*[st.sampled_from(PARTS[kind]) for kind in schema.key_types])
@@ -88,7 +95,7 @@ def test_a_batch_finds_what_each_key_finds(
     asked += asked[: data.draw(st.integers(0, 5))]
     tree = opened(written)
     expected = tree.get_many(asked)
-    with chunks_of(leaves, size):
+    with chunks_of(leaves, size, long):
         assert matched(tree, asked) == expected
     assert matched(tree, asked, walk=True) == expected
 
@@ -114,6 +121,21 @@ def test_key_by_key_no_more_entries_are_held_than_asked_for() -> None:
     with pytest.raises(TooMany):
         tree.match_each(wanted, ["row"], some, 1000)
     assert some.nodes < every.nodes / 4
+
+
+def test_a_leaf_of_very_many_entries_of_one_key_is_given_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = EntrySchema((Column("k", "int"),), (Column("row", "bigint", False),))
+    entries: list[Entry] = [((min(i, 10),), (i,)) for i in range(40_000)]
+    tree = opened(write(schema, entries, node_bytes=200))
+    wanted = sought([(1,), (10,)], ["int"]).keys
+    with pytest.raises(TooMany):
+        tree.match_each(wanted, ["row"], None, 20_000)
+    monkeypatch.setattr(batch_module, "CHUNK_BYTES", 30_000)
+    pieces = list(tree.match(wanted, ["row"]))
+    assert max(len(piece.keys) for piece in pieces) < 2000
+    found = joined(pieces)
+    assert found.columns[0].to_pylist() == [1, *range(10, 40_000)]
+    assert found.leaves_read == found.leaves < 5
 
 
 def test_both_zeros_and_all_nans_are_one_key_each() -> None:
@@ -215,13 +237,22 @@ def test_a_cut_after_the_file_was_opened_is_refused(shape: str, monkeypatch: pyt
             matched(tree, keys)
 
 
+def test_a_long_leaf_whose_pieces_are_not_in_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("btree.fences.LONG_PART", 1)
+    data, message = BROKEN["an unsorted node"]
+    for size in (1, 1 << 26):
+        with chunks_of(1000, size, long=1), pytest.raises(DamagedIndexFile, match=message):
+            matched(opened(data), [("a",), ("b",)])
+
+
 WHOLE_SCAN = {"a block no link reaches", "other bytes between blocks", "another number of entries"}  # what only it sees
 
 
+@pytest.mark.parametrize("long", [1, 1 << 14])
 @pytest.mark.parametrize("name", sorted(set(BROKEN) - WHOLE_SCAN))
-def test_a_batch_refuses(name: str) -> None:
+def test_a_batch_refuses(name: str, long: int) -> None:
     data, message = BROKEN[name]
-    with pytest.raises(DamagedIndexFile, match=message) as error:
+    with chunks_of(1, 1 << 26, long), pytest.raises(DamagedIndexFile, match=message) as error:
         matched(opened(data), [(text,) for text in "Aabcd"])
     assert 0 <= error.value.offset <= len(data)
 
