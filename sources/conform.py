@@ -7,9 +7,12 @@ import uuid
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+Places = npt.NDArray[np.int64]
+MOST_ITEMS = 2**31 - 1  # of all lists of an array
 EXACT_BITS = {16: 11, 32: 24, 64: 53}  # of an integer that a floating number of so many bits holds
 
 
@@ -63,18 +66,43 @@ def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _lists(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if not types.is_list(array.type):
-        array = array.cast(pa.list_(array.type.value_type))
-    offsets, items = _cut(array.offsets)
-    values = conform(array.values.slice(*items), wanted.value_type)
-    return pa.ListArray.from_arrays(offsets, values, type=wanted, mask=array.is_null())
+    """Lists of any kind, whose offsets are made here: Arrow's own casts ignore where a slice of records begins that
+    have a column without a type, and end the process, or give other rows."""
+    if types.is_list(array.type) or types.is_large_list(array.type):
+        offsets, items = _cut(array.offsets)
+        values = array.values.slice(*items)
+    else:
+        begins, sizes = _begins_and_sizes(array)
+        ends = np.cumsum(sizes)
+        offsets = _offsets(np.concatenate([[0], ends]))
+        places = np.repeat(begins - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
+        values = array.values.take(pa.array(places, pa.int64()))
+    return pa.ListArray.from_arrays(
+        offsets, conform(values, wanted.value_type), type=wanted, mask=array.is_null() if array.null_count else None
+    )
+
+
+def _begins_and_sizes(array: pa.Array) -> tuple[Places, Places]:
+    """Of lists that may lie in any order: where each begins in all values, and its length; of a null no values."""
+    if types.is_fixed_size_list(array.type):
+        sizes = np.full(len(array), array.type.list_size, np.int64)
+        begins = (np.arange(len(array)) + array.offset) * array.type.list_size
+    else:
+        begins, sizes = (part.to_numpy().astype(np.int64) for part in (array.offsets, array.sizes))
+    return begins, np.where(array.is_valid().to_numpy(zero_copy_only=False), sizes, 0)
 
 
 def _cut(offsets: pa.Array) -> tuple[pa.Array, tuple[int, int]]:
     """Offsets that begin with 0, and which of the values they are of: from where, and how many."""
     places = offsets.to_numpy()
     begin, end = (int(places[0]), int(places[-1])) if len(places) else (0, 0)
-    return pa.array((places - begin).astype(np.int32), pa.int32()), (begin, end - begin)
+    return _offsets(places - begin), (begin, end - begin)
+
+
+def _offsets(places: Places) -> pa.Array:
+    if len(places) and places[-1] > MOST_ITEMS:
+        raise Unfit(f"lists of {places[-1]} values in one batch; more than {MOST_ITEMS} are not held")
+    return pa.array(places.astype(np.int32), pa.int32())
 
 
 def _of_map(array: pa.MapArray, wanted: pa.MapType) -> list[tuple[pa.Array, pa.DataType]]:

@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import uuid
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -75,6 +76,28 @@ def test_parts_of_records_are_found_by_name_whatever_their_case_within_slices_to
     made = conform(maps.slice(1), pa.map_(pa.string(), wanted)).to_pylist()
     assert made == [None, [("z", None), ("y", {"a": 2, "X": None})]]
     assert conform(pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), pa.list_(pa.int64())).to_pylist() == [[1, 2], None]
+
+
+LISTS = [pa.list_, pa.large_list, lambda kind: pa.list_(kind, 2), pa.list_view, pa.large_list_view]
+
+
+@pytest.mark.parametrize("list_of", LISTS)
+def test_lists_of_records_with_a_column_without_a_type_are_read_from_any_slice(
+    list_of: Callable[[pa.DataType], pa.DataType],
+) -> None:
+    """Casts of Arrow's own give other rows for them, or end the process."""
+    record = pa.struct([("A", pa.int32()), ("none", pa.null()), ("in", list_of(pa.struct([("none", pa.null())])))])
+    wanted_in = pa.list_(pa.struct([("none", pa.string())]))
+    wanted = pa.list_(pa.struct([("a", pa.int64()), ("none", pa.int64()), ("in", wanted_in)]))
+    parts = [{"A": i, "none": None, "in": [{"none": None}, None] if i % 2 else None} for i in range(8)]
+    array = pa.array([parts[:2], None, parts[2:4], [None, parts[5]], parts[6:]], list_of(record))
+    held: list[dict[str, object]] = [{"a": part["A"], "none": None, "in": part["in"]} for part in parts]
+    expected = [held[:2], None, held[2:4], [None, held[5]], held[6:]]
+    for begin in range(6):
+        for end in range(begin, 6):
+            made = conform(array.slice(begin, end - begin), wanted)
+            made.validate(full=True)
+            assert (made.type, made.to_pylist()) == (wanted, expected[begin:end])
 
 
 def test_a_value_that_is_none_of_the_declared_type_is_an_error() -> None:
