@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.output import megabytes, print_json, say
+from gnomon.output import counted, megabytes, print_json, say
 from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
 from indexer import build as build_index
@@ -62,18 +62,19 @@ def build(
         print_json(result.to_json())
         return
     if result.adopted_files:
-        say(f"adopted {result.adopted_files} files, which hold what was indexed")
+        say(f"adopted {counted(result.adopted_files, 'file')}, which hold what was indexed")
     if result.mapped_files:
-        say(f"recorded the page maps of {result.mapped_files} files, {megabytes(result.page_map_bytes)}")
+        say(f"recorded the page maps of {counted(result.mapped_files, 'file')}, {megabytes(result.page_map_bytes)}")
     if not result.committed:
-        say(f"nothing new: snapshot {result.snapshot} covers all {result.rows:,} rows of {source}")
+        say(f"nothing new: snapshot {result.snapshot} covers all {counted(result.rows, 'row')} of {source}")
     else:
         files = [(result.new_files, "new"), (result.changed_files, "changed"), (result.vanished_files, "vanished")]
+        noun = "file" if sum(n for n, _ in files) == 1 else "files"
         say(
-            f"snapshot {result.snapshot}: {', '.join(f'{n} {what}' for n, what in files if n)} files; "
-            f"{result.rows_indexed:,} rows indexed in {result.seconds:.1f} s, {result.rows:,} in all; "
+            f"snapshot {result.snapshot}: {', '.join(f'{n} {what}' for n, what in files if n)} {noun}; "
+            f"{counted(result.rows_indexed, 'row')} indexed in {result.seconds:.1f} s, {result.rows:,} in all; "
             f"read {megabytes(result.source_bytes_read)} of {megabytes(result.source_bytes)}, "
-            f"wrote {megabytes(result.index_bytes)} in {result.index_files} index files"
+            f"wrote {megabytes(result.index_bytes)} in {counted(result.index_files, 'index file')}"
         )
 
 
@@ -110,6 +111,6 @@ def _show(planned: Plan, json: bool) -> None:
     maps = f"page maps of {len(planned.unmapped)} would be recorded; " if planned.unmapped else ""
     size = megabytes(sum(info.size for info in found.to_index))
     say(
-        f"{len(found.to_index)} files of {size} would be indexed, {len(found.vanished)} dropped; {maps}"
+        f"{counted(len(found.to_index), 'file')} of {size} would be indexed, {len(found.vanished)} dropped; {maps}"
         "nothing was written"
     )

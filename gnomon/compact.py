@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.output import megabytes, print_json, say
+from gnomon.output import counted, megabytes, print_json, say
 from shadow.compact import CompactResult
 from shadow.compact import compact as compact_index
 from shadow.storage import storage_at
@@ -23,7 +23,8 @@ def compact(
     if json:
         print_json(result.to_json())
     elif not result.committed:
-        say(f"nothing to compact: snapshot {result.snapshot} has {result.segments} segments, each partition in one")
+        having = counted(result.segments, "segment")
+        say(f"nothing to compact: snapshot {result.snapshot} has {having}, each partition in one")
     else:
         say(as_text(result))
 
@@ -31,7 +32,8 @@ def compact(
 def as_text(result: CompactResult) -> str:
     """What was done, on one line."""
     return (
-        f"snapshot {result.snapshot}: {result.segments_before} segments became {result.segments}, of {result.buckets} "
-        f"buckets; wrote {megabytes(result.index_bytes)} in {result.index_files:,} index files, kept {result.kept:,} "
-        f"as they are, dropped {result.dropped:,} entries, in {result.seconds:.1f} s"
+        f"snapshot {result.snapshot}: {counted(result.segments_before, 'segment')} became {result.segments}, of "
+        f"{counted(result.buckets, 'bucket')}; wrote {megabytes(result.index_bytes)} in "
+        f"{counted(result.index_files, 'index file')}, kept {result.kept:,} as they are, dropped "
+        f"{'1 entry' if result.dropped == 1 else f'{result.dropped:,} entries'}, in {result.seconds:.1f} s"
     )

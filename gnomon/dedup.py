@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from gnomon.inputs import local_path, read_batch
-from gnomon.output import print_json, say
+from gnomon.output import counted, print_json, say
 from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
 from indexer import append_new
@@ -40,9 +40,9 @@ def dedup(
         say(f"batch {name} was loaded before, by snapshot {result.snapshot}: nothing to do")
     else:
         say(
-            f"snapshot {result.snapshot}: {result.appended:,} of {result.rows_read:,} rows appended in {result.files} "
-            f"files, in {result.seconds:.1f} s; {result.already_loaded:,} were loaded before, "
-            f"{result.duplicates_in_batch:,} occur twice in the batch"
+            f"snapshot {result.snapshot}: {result.appended:,} of {result.rows_read:,} rows appended in "
+            f"{counted(result.files, 'file')}, in {result.seconds:.1f} s; "
+            f"{result.already_loaded:,} were loaded before, {result.duplicates_in_batch:,} occur twice in the batch"
         )
 
 

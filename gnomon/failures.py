@@ -8,11 +8,14 @@ from shadow.errors import OptionError
 FOUND, NOT_FOUND, WRONG_USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
 # The last line of a traceback that a Spark worker sent: "sources.errors.StalePointer: /path: the file ..."
-WORKER_ERROR = re.compile(r"^(?P<kind>[\w.]+): (?P<text>.+)$")
+WORKER_ERROR = re.compile(r"^(?:\[PYTHON_DATA_SOURCE_ERROR\].*?: )?(?P<kind>[\w.]+): (?P<text>.+)$")
 RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (?P<text>.*?)(?= SQLSTATE|\n|$)")
 JAVA_CALL = re.compile(r"^An error occurred while calling \S+ ?: ")
 CAUSE = re.compile(r"^Caused by: [\w.$]*?(\w+: .+)$", re.MULTILINE)
+UNREAD = re.compile(r"\[FAILED_READ_FILE[^]]*\] Encountered error while reading file (?:file:/*(?=/))?(?P<path>.+?)\. ")
+STATE = re.compile(r" SQLSTATE: \w+")
 JAVA_STACK = re.compile(r"\s+at (?:org|java|scala|jdk)\.")
+DATA_SOURCE = "[PYTHON_DATA_SOURCE_ERROR]"
 OURS = ("btree.", "sources.", "shadow.", "indexer.")
 USAGE_ERRORS = (shadow.UsageError, shadow.KeyTypeError, OptionError)
 
@@ -29,7 +32,7 @@ def one_line(error: BaseException) -> str:
     raised = RAISED.search(text)
     if raised:  # a key of the wrong type, found by a task
         return " ".join(raised["text"].split())
-    if "Traceback (most recent call last)" in text:
+    if "Traceback (most recent call last)" in text or text.startswith(DATA_SOURCE):
         return _from_worker(text)
     first = " ".join(text.split("\n\n")[0].split()) if text else ""
     if isinstance(error, (shadow.ShadowError, shadow.BTreeError, shadow.SourceError, OptionError)):
@@ -40,6 +43,10 @@ def one_line(error: BaseException) -> str:
     if type(error).__module__.startswith(("pyspark", "py4j")):
         first = JAVA_STACK.split(JAVA_CALL.sub("", first))[0]
         cause = CAUSE.findall(text)  # what began it stands last
+        unread = UNREAD.search(f"{first} ")
+        if unread:
+            why = f" ({STATE.sub('', cause[-1]).strip()})" if cause else ""
+            return f"{unread['path']}: Spark cannot read the file{why}; it may be damaged, or of another format"
         return f"Spark: {first or kind}" + (f" (cause: {cause[-1].strip()})" if cause else "")
     return f"{kind}: {first} (--debug shows where)" if first else f"{kind} (--debug shows where)"
 

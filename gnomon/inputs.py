@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from indexer.key_files import parquet_keys
 from indexer.keys import column
 from indexer.tables import exact
+from indexer.task_errors import SPARK_ERRORS
 from shadow import SourceNotFound, UsageError
 from shadow.storage import is_local, storage_at
 
@@ -49,7 +49,7 @@ def read_keys(spark: SparkSession, path: str, names: list[str]) -> DataFrame:
 def _read_parquet_keys(spark: SparkSession, plain: str, names: list[str]) -> DataFrame:
     try:
         return spark.read.parquet(exact(plain))
-    except PySparkException:  # a column of a type it does not know, which need not be a key
+    except SPARK_ERRORS:  # a type that it does not know, which need not be a key's; or damage: ours says where
         return parquet_keys(spark, plain, names)
 
 

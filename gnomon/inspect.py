@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gnomon.output import megabytes, print_json, say
+from gnomon.output import counted, megabytes, print_json, say
 from shadow import Index, ShadowError, open_index
 from shadow.coverage import Diff, source_of
 from shadow.plain_table import plain_table
@@ -139,13 +139,13 @@ def as_text(facts: dict[str, Any]) -> list[str]:
     lines = [
         f"index      {facts['index']}",
         f"snapshot   {facts['snapshot']} ({facts['operation']}, {facts['committed_at']})",
-        f"source     {place} ({source['format']}, {source['files']:,} files)"
+        f"source     {place} ({source['format']}, {counted(source['files'], 'file')})"
         if source["location"]
         else "source     none: the entries hold the values",
         f"key        {', '.join(map(_column_text, facts['keys']))}",
         f"rows       {facts['rows']:,}",
-        f"size       {megabytes(facts['index_bytes'])} in {facts['index_files']:,} index files of {facts['segments']} "
-        f"segments, {per_entry:.1f} bytes an entry",
+        f"size       {megabytes(facts['index_bytes'])} in {counted(facts['index_files'], 'index file')} of "
+        f"{counted(facts['segments'], 'segment')}, {per_entry:.1f} bytes an entry",
         f"buckets    {facts['buckets']}, of {min(buckets):,} to {max(buckets):,} entries, the largest "
         f"{facts['skew']:.2f} times the mean",
         f"coverage   {covered}",
@@ -153,7 +153,7 @@ def as_text(facts: dict[str, Any]) -> list[str]:
     ]
     maps = facts["page_maps"]
     if maps["recorded"]:
-        of = f"{maps['files']:,} of {source['files']:,} source files"
+        of = f"{maps['files']:,} of {counted(source['files'], 'source file')}"
         lines.insert(6, f"page maps  {megabytes(maps['bytes'])}, of {of}")
     if facts["include"]:
         what = "included " if source["location"] else "values   "
@@ -174,4 +174,4 @@ def plain_text(plain: dict[str, Any]) -> str:
 def partition_text(counts: dict[str, int]) -> str:
     """What is covered of a partition, and what is not."""
     missing = [f", {counts[kind]:,} {kind}" for kind in ("new", "changed", "vanished") if counts[kind]]
-    return f"{counts['rows']:,} rows in {counts['files']:,} files{''.join(missing)}"
+    return f"{counted(counts['rows'], 'row')} in {counted(counts['files'], 'file')}{''.join(missing)}"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gnomon.inputs import local_path, read_keys
-from gnomon.output import megabytes, print_json, say
+from gnomon.output import counted, megabytes, print_json, say
 from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
 from indexer import load as load_rows
@@ -102,7 +102,7 @@ def _result(rows: int, seconds: float, counters: LoadCounters) -> dict[str, Any]
 def _told(result: dict[str, Any], out: str) -> str:
     unread = f", {result['unreadable']:,} of them unreadable (data_error says why)" if result["unreadable"] else ""
     return (
-        f"{result['rows']:,} rows in {result['seconds']:.1f} s to {out}{unread}; {result['matched']:,} of "
+        f"{counted(result['rows'], 'row')} in {result['seconds']:.1f} s to {out}{unread}; {result['matched']:,} of "
         f"{result['keys']:,} keys found; read {megabytes(result['index_bytes_read'])} of the index and "
-        f"{megabytes(result['source_bytes_read'])} of the source in {result['tasks']:,} tasks"
+        f"{megabytes(result['source_bytes_read'])} of the source in {counted(result['tasks'], 'task')}"
     )

@@ -21,6 +21,11 @@ def complain(text: str) -> None:
     print(f"gnomon: {text}", file=sys.stderr, flush=True)
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: 1 task, 2 tasks."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def megabytes(count: int) -> str:
     """A number of bytes in the largest unit that leaves at least one."""
     return next((f"{count / size:,.1f} {unit}" for size, unit in SIZES if count >= size), f"{count} bytes")

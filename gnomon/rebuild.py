@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from gnomon.compact import as_text
-from gnomon.output import print_json, say
+from gnomon.output import counted, print_json, say
 from shadow.compact import rebuild as rebuild_index
 from shadow.storage import storage_at
 
@@ -23,6 +23,6 @@ def rebuild(
     if json:
         print_json(result.to_json())
     elif not result.committed:
-        say(f"nothing to do: snapshot {result.snapshot} has {result.buckets} buckets")
+        say(f"nothing to do: snapshot {result.snapshot} has {counted(result.buckets, 'bucket')}")
     else:
         say(as_text(result))

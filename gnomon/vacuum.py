@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.output import megabytes, print_json, say
+from gnomon.output import counted, megabytes, print_json, say
 from shadow import UsageError
 from shadow.storage import storage_at
 from shadow.vacuum import vacuum as vacuum_index
@@ -31,8 +31,8 @@ def vacuum(
     if dry_run:
         for file in result.files:
             say(f"{file.path} ({file.kind}, {megabytes(file.size)})")
-    counts = ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in result.counts.items())
-    kept = f"{len(result.kept)} snapshot{'' if len(result.kept) == 1 else 's'} kept"
+    counts = ", ".join(counted(count, kind) for kind, count in result.counts.items())
+    kept = f"{counted(len(result.kept), 'snapshot')} kept"
     if not counts:
         say(f"nothing to remove; {kept}")
     else:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from gnomon.failures import FAILED, FOUND
-from gnomon.output import megabytes, print_json, say
+from gnomon.output import counted, megabytes, print_json, say
 from shadow.plain_table import PlainTable
 from shadow.report import Report
 from shadow.storage import storage_at
@@ -36,14 +36,15 @@ def as_text(report: Report) -> list[str]:
     """The report for people: each fault, then what was looked at."""
     lines = [f"fault: {fault}" for fault in report.faults]
     if report.not_covered:
-        lines.append(f"not covered yet: {len(report.not_covered):,} files of the source; run gnomon build")
+        lines.append(f"not covered yet: {counted(len(report.not_covered), 'file')} of the source; run gnomon build")
     if report.plain_table is not None and not report.plain_table.equals_snapshot:
         lines.append(f"a plain table on the folder shows {beyond(report.plain_table)} beyond the snapshot")
     number = "?" if report.snapshot is None else report.snapshot
-    found = f"{len(report.faults):,} faults" if report.faults else "sound"
+    found = counted(len(report.faults), "fault") if report.faults else "sound"
     lines.append(
-        f"snapshot {number}: {found}; read {report.index_files:,} index files ({megabytes(report.bytes)}) of "
-        f"{report.entries:,} entries, compared {report.rows_compared:,} rows of {report.source_files:,} source files"
+        f"snapshot {number}: {found}; read {counted(report.index_files, 'index file')} ({megabytes(report.bytes)}) of "
+        f"{report.entries:,} entries, compared {counted(report.rows_compared, 'row')} of "
+        f"{counted(report.source_files, 'source file')}"
         + (f", read the page maps of {report.page_maps:,}" if report.page_maps else "")
     )
     return lines
@@ -51,6 +52,6 @@ def as_text(report: Report) -> list[str]:
 
 def beyond(table: PlainTable) -> str:
     """What a plain table shows that the snapshot does not."""
-    files = f"{len(table.extra_files):,} files" if table.extra_files else ""
+    files = counted(len(table.extra_files), "file") if table.extra_files else ""
     entries = f"{table.dead_entries:,} entries of files that changed or vanished" if table.dead_entries else ""
     return " and ".join(filter(None, [files, entries]))

@@ -5,7 +5,9 @@ those on partition columns leave partitions out (`pushdown`); what is left is sc
 """
 
 import json
+import os
 from collections.abc import Collection, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +19,14 @@ from pyspark.sql.types import StructType
 from btree.keys import Key, order_key
 from btree.stored_arrays import stored_array
 from indexer.entry_table import EntryTable, entry_table
-from indexer.own_scans import keep_scans_apart
+from indexer.own_scans import keep_scans_apart, made_active
 from indexer.payload import with_payload
 from indexer.pushdown import MOST_KEYS, Selection, chosen, select
 from indexer.task_errors import as_raised
 from indexer.tasks import AtSnapshot, open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.entry_batches import KEY, POINTER, EntryColumn, matched_entries
+from shadow.errors import BTreeError, ShadowError, SourceError
 from shadow.lookup import buckets_of_keys
 from shadow.match import Matches, MatchStats
 from shadow.spec import check_names
@@ -37,12 +40,14 @@ REGISTERED = "spark.gnomon.registered"
 TASK_BYTES = 16 * 1024 * 1024  # of index files that one task scans; one that is larger is a task by itself
 TASK_KEYS = 512  # that one task looks up
 BATCH_ROWS = 65_536
+NO_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # what a worker of Spark's looks for when it tells of an error
 
 
 def register(spark: SparkSession) -> None:
     """Make `gnomon` a format of this session, for `spark.read.format("gnomon").load(index)` and `USING gnomon`."""
     prunes = keep_scans_apart(spark, NAME)
-    spark.dataSource.register(PruningSource if prunes else IndexSource)
+    with made_active(spark):
+        spark.dataSource.register(PruningSource if prunes else IndexSource)
     if prunes:
         spark.conf.set(PUSHDOWN, "true")
     spark.conf.set(REGISTERED, "true")
@@ -79,6 +84,10 @@ class IndexSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        with _told_alone():
+            self._open(options)
+
+    def _open(self, options: MutableMapping[str, str]) -> None:
         unknown = [name for name in options if name.lower() not in OPTIONS]
         if "provider" in unknown:  # Spark's word for the format of a table
             raise UsageError(f"Spark's catalog does not tell a Python source the path of a table; say {VIEW}")
@@ -100,23 +109,26 @@ class IndexSource(DataSource):
         return NAME
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        raise UsageError(f"format {NAME} only reads; gnomon build makes an index, write_btree a folder of values")
+        with _told_alone():
+            raise UsageError(f"format {NAME} only reads; gnomon build makes an index, write_btree a folder of values")
 
     def schema(self) -> StructType:
         return self._table().schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         table = self._table()
-        if _shape(schema) != _shape(table.schema):
-            raise UsageError(
-                f"{self.at.location}: declared with the columns {_shape(schema)}; the index has "
-                f"{_shape(table.schema)}; leave the schema out"
-            )
+        with _told_alone():
+            if _shape(schema) != _shape(table.schema):
+                raise UsageError(
+                    f"{self.at.location}: declared with the columns {_shape(schema)}; the index has "
+                    f"{_shape(table.schema)}; leave the schema out"
+                )
         kind = PruningReader if self.pruning else IndexReader
         return kind(self.at, table)
 
     def _table(self) -> EntryTable:
-        return entry_table(open_in_worker(self.at), self.columns, self.payload)
+        with _told_alone():
+            return entry_table(open_in_worker(self.at), self.columns, self.payload)
 
 
 class PruningSource(IndexSource):
@@ -223,6 +235,16 @@ class PruningReader(IndexReader):
     def pushFilters(self, filters: list[Any]) -> list[Any]:
         self.selection, left = select(filters, self.table.known)
         return left
+
+
+@contextmanager
+def _told_alone() -> Iterator[None]:
+    """An error of ours reaches the user without Python's traceback. The worker that plans for Spark ends with it."""
+    try:
+        yield
+    except (ShadowError, BTreeError, SourceError):
+        os.environ[NO_TRACEBACK] = "1"
+        raise
 
 
 def _of_folders(index: Index, matches: Matches, folders: Collection[str]) -> Matches:

@@ -234,6 +234,8 @@ def _location_of(spark: SparkSession, table: str) -> str:
 def _default_location(spark: SparkSession, table: str) -> str:
     """Where the catalog would put a table. It gives a database's folder as a URI."""
     database, _, name = table.rpartition(".")
+    if database and not spark.catalog.databaseExists(database):
+        raise UsageError(f"{table}: there is no database {database}; CREATE DATABASE makes one")
     described = spark.sql(f"DESCRIBE DATABASE {database or spark.catalog.currentDatabase()}").collect()
     [folder] = [row[1] for row in described if row[0] == "Location"]
     return f"{unquote(folder).rstrip('/')}/{name.strip('`').lower()}"

@@ -30,7 +30,7 @@ from indexer.tables import source_types
 from indexer.tasks import AtSnapshot, open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.match import MatchStats
-from shadow.spec import POINTER_TYPES, IndexSpec
+from shadow.spec import POINTER_TYPES, IndexSpec, check_names
 from sources import POINTER_COLUMNS
 
 OURS = "__gnomon_"  # what the columns begin with that a join adds on its way
@@ -129,6 +129,7 @@ def _found(
 ) -> DataFrame:
     """`located`, with these columns of the entries as ENTRY_PREFIX0 ... before the pointers."""
     spec = opened.spec
+    check_names("within", within)
     check_sample(sample, spec, how, within)
     types = _entry_types(spec)
     entries = [StructField(f"{ENTRY_PREFIX}{i}", spark_type(arrow_type(types[name]))) for i, name in enumerate(columns)]

@@ -5,6 +5,8 @@ optimizer rule does; it is compiled in the driver by the compiler that Spark its
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
 
@@ -41,6 +43,26 @@ def keep_scans_apart(spark: SparkSession, name: str) -> bool:
         why = " ".join(str(error).split("\n")[:2])
         _log.warning("filters will not prune: the rule that plans each scan by itself cannot be made (%s)", why)
         return False
+
+
+@contextmanager
+def made_active(spark: SparkSession) -> Iterator[None]:
+    """While a session is the active one. Spark refuses a source of a name that the active session has, whichever
+    session it is for."""
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        yield
+        return
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _rule(spark: SparkSession, name: str) -> Any:

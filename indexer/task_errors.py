@@ -9,8 +9,10 @@ from pyspark.errors import PySparkException
 
 from shadow import errors
 
-# The last line of a worker's traceback, and where in it a data file or an index file is named.
-LINE = re.compile(r"^(?P<module>[a-z_.]+)\.(?P<name>[A-Za-z]+): (?P<text>.+)$", re.MULTILINE)
+# The last line of a worker's traceback, or all of it without one, and where in it a data or an index file is named.
+LINE = re.compile(
+    r"^(?:\[PYTHON_DATA_SOURCE_ERROR\].*?: )?(?P<module>[a-z_.]+)\.(?P<name>[A-Za-z]+): (?P<text>.+)$", re.MULTILINE
+)
 PLACE = re.compile(r"(?P<path>.+?)(?: at byte (?P<offset>\d+))?: ")
 # Spark's error for files, and its reader of Parquet, which decodes some values later, when they are used.
 UNREAD_BY_SPARK = (

@@ -31,7 +31,7 @@ def test_the_command_indexes_a_table_and_http_answers_in_its_types(
     assert f"nothing to do: snapshot 1 covers table:{table} as it is now" in capsys.readouterr().out
     assert main(["inspect", index]) == 0
     shown = capsys.readouterr().out
-    assert f"source     table {table} at {tmp_path}/database/crawl (parquet, 1 files)" in shown
+    assert f"source     table {table} at {tmp_path}/database/crawl (parquet, 1 file)" in shown
     assert (
         "complete: every file of the source, as it is now (partitions that are new in the catalog a build sees)"
         in shown

@@ -115,3 +115,27 @@ def test_integers_with_nulls_beside_a_column_that_spark_does_not_read_stay_numbe
     pq.write_table(pa.table({"k": [5.0, None], "seen": pa.array([NS, NS], pa.timestamp("ns"))}), tmp_path / "keys")
     assert main(["load", str(tmp_path / "index"), str(tmp_path / "keys"), str(tmp_path / "out"), "--json"]) == 0
     assert pq.read_table(tmp_path / "out").to_pylist() == [{"k": 5.0, "v": "y"}]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_damaged_file_of_keys_is_one_short_line_that_begins_with_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"k": ["key 1", "key 2"]})})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"])
+    keys = tmp_path / "keys.parquet"
+    pq.write_table(pa.table({"k": ["key 1"]}), keys, use_dictionary=False, compression="none")
+    sound = keys.read_bytes()
+    load = ("load", str(tmp_path / "index"), str(keys), str(tmp_path / "out"))
+    for damaged in (sound[:-30], b"text, and not a table", sound[:4] + b"\xff" * 20 + sound[24:]):
+        keys.write_bytes(damaged)
+        assert main([*load]) == 3
+        err = capsys.readouterr().err.splitlines()[-1]
+        assert err.startswith(f"gnomon: {keys}")
+        assert len(err) < len(str(keys)) + 150
+    keys.write_bytes(sound)
+    assert main([*load]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("1 row in ")
+    assert told.endswith(" of the source in 1 task\n")

@@ -77,7 +77,7 @@ def test_verify_says_what_it_looked_at(lake: Path, capsys: pytest.CaptureFixture
     every = json_of(capsys, "verify", lake / "index", "--all")
     assert every["sound"] is True
     assert int(str(every["rows_compared"])) >= 260
-    assert "snapshot 1: 1 faults" in run(capsys, "verify", lake / "index", "--snapshot", "1")[1]
+    assert "snapshot 1: 1 fault" in run(capsys, "verify", lake / "index", "--snapshot", "1")[1]
 
 
 def test_verify_prints_each_fault_and_exits_3(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +99,7 @@ def test_compact_says_what_it_did_and_when_there_is_nothing_to_do(
     code, out, err = run(capsys, "compact", lake / "index")
     assert (code, err) == (0, "")
     assert out.startswith("snapshot 3: 2 segments became 1, of 3 buckets; wrote ")
-    assert run(capsys, "compact", lake / "index")[1].startswith("nothing to compact: snapshot 3 has 1 segments")
+    assert run(capsys, "compact", lake / "index")[1].startswith("nothing to compact: snapshot 3 has 1 segment,")
     assert json_of(capsys, "compact", lake / "index", "--partition", "dt=2026-01-02")["committed"] is False
     assert run(capsys, "compact", lake / "index", "--partition", "dt=2030-01-01")[0] == 2
 

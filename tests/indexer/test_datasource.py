@@ -242,6 +242,13 @@ def test_errors_are_one_line_with_what_to_do(spark: SparkSession, tmp_path: Path
         with pytest.raises(AnalysisException) as caught:
             spark.read.format("gnomon").option(option, value).load(location)
         assert text in str(caught.value)
+        assert "Traceback" not in str(caught.value)
+    with pytest.raises(AnalysisException) as caught:
+        spark.read.format("gnomon").load(str(tmp_path / "nowhere"))
+    line, state = str(caught.value).splitlines()
+    assert line.endswith(f"{tmp_path}/nowhere: not an index (_shadow/spec.json is not there); gnomon build makes one")
+    assert state.startswith(" SQLSTATE")
+    assert one_line(caught.value).startswith(f"{tmp_path}/nowhere: not an index")
     with pytest.raises(AnalysisException, match="no path; say format"):
         spark.read.format("gnomon").load()
     with pytest.raises(AnalysisException, match="format gnomon only reads; gnomon build makes an index"):
@@ -267,6 +274,17 @@ def test_errors_are_one_line_with_what_to_do(spark: SparkSession, tmp_path: Path
     victim.unlink()
     with pytest.raises(PySparkException, match="missing, though the snapshot names it"):
         frame.collect()
+
+
+def test_a_session_that_is_not_the_active_one_is_registered(spark: SparkSession, lakes: dict[str, Path]) -> None:
+    register(spark)
+    active, other = SparkSession.active(), spark.newSession()
+    for _ in range(2):
+        register(other)
+        one = gnomon(other, lakes["by folder"]).where("url = 'https://é/7'")
+        assert 0 < one.count() < gnomon(spark, lakes["by folder"]).count()
+        assert "EqualTo" in pushed(one)
+    assert SparkSession.active() is active
 
 
 def test_without_pruning_the_rows_are_the_same(spark: SparkSession, lakes: dict[str, Path]) -> None:

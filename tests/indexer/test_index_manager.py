@@ -258,6 +258,8 @@ def test_wrong_requests_are_refused_in_one_line_and_write_nothing(
         IndexManager.create_new(spark, data, index, ["pairs"])
     with pytest.raises(shadow.SourceNotFound, match="not in the catalog"):
         IndexManager.create_new(spark, f"{database}.other", index, ["n"])
+    with pytest.raises(shadow.UsageError, match=r"nowhere.i: there is no database nowhere; CREATE DATABASE makes one"):
+        IndexManager.create_new(spark, data, "nowhere.i", ["n"])
     with pytest.raises(shadow.UsageError, match="there is a table of this name"):
         IndexManager.create_new(spark, data, data, ["n"])
     with pytest.raises(shadow.UsageError, match="not the table of an index of ours"):

@@ -203,6 +203,8 @@ def test_what_cannot_be_joined_is_refused_before_anything_runs(spark: SparkSessi
     for message, arguments in refused.items():
         with pytest.raises(shadow.UsageError, match=message):
             join_with_index(spark, f"{crawl}/index", sample, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(shadow.UsageError, match="within: expected a list of column names, found 'dt'"):
+        join_with_index(spark, f"{crawl}/index", sample, within="dt")
     with pytest.raises(shadow.UsageError, match="within: the sample has no column dt"):
         join_with_index(spark, f"{crawl}/index", sample.drop("dt"), within=["dt"])
     with pytest.raises(shadow.UsageError, match="it has a column data_offset, which the join adds; rename it"):
