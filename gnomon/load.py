@@ -18,7 +18,7 @@ from gnomon.spark import Conf, Master, spark_session
 from indexer import load as load_rows
 from indexer.keys import typed_keys
 from indexer.load import LoadCounters, load_counters
-from indexer.progress import watched
+from indexer.progress import Stages
 from indexer.stage import check_rows_here, write_parquet
 from indexer.tables import read_parquet
 from shadow import UsageError, open_index
@@ -64,7 +64,7 @@ def load(
         sample = typed_keys(read_keys(spark, keys, [key.name for key in spec.keys]), spec, "keys")
         rows = load_rows(spark, index, sample, names, how, counters, null_safe, unreadable)
         with whole(Path(target)) as staged:
-            with watched(spark, "fetch", progress):
+            with Stages(progress).tasks(spark, "fetch"):
                 written = write_parquet(rows, str(staged))
             count = read_parquet(spark, [str(staged)], rows.schema).count()
             check_rows_here(str(staged), written, count)

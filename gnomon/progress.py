@@ -1,25 +1,26 @@
-"""Progress of a job on a terminal. Elsewhere nothing is shown: results are on stdout, and errors on stderr."""
+"""Progress of a job on stderr: a line that moves on a terminal, elsewhere a plain line for each stage as it begins."""
 
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from indexer.progress import Progress, Step
+from gnomon.output import complain, counted
+from indexer.progress import TASKS, Progress, Step
 
 REFRESHES = 4  # a second
 STARTING = Step("start Spark")
 
 
 @contextmanager
-def shown_progress() -> Iterator[Progress | None]:
-    """What to tell steps to while a job runs; None where stderr is no terminal. The line is gone at the end."""
+def shown_progress() -> Iterator[Progress]:
+    """What to tell steps to while a job runs. A terminal's line is gone at the end."""
     if not sys.stderr.isatty():
-        yield None
+        yield _plain_lines()
         return
     # A descriptor of our own: that of stderr leads elsewhere while Spark starts.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
@@ -42,7 +43,26 @@ def shown_progress() -> Iterator[Progress | None]:
 
             def tell(step: Step) -> None:
                 counts = [f"{step.done:,} of {step.total:,} {step.unit}"] if step.total else []
-                count = ", ".join(counts + [f"{step.rows:,} rows"] * (step.rows > 0))
+                count = ", ".join(counts + _rows(step))
                 bars.update(line, description=step.stage, completed=step.done, total=step.total or None, count=count)
 
             yield tell
+
+
+def _plain_lines() -> Progress:
+    """One line for each stage, when it begins; how far its tasks are is not told."""
+    begun: set[str] = set()
+
+    def tell(step: Step) -> None:
+        if step.unit == TASKS or step.stage in begun:
+            return
+        begun.add(step.stage)
+        counts = [counted(step.total, step.unit.removesuffix("s"))] if step.total else []
+        with suppress(OSError):  # nobody reads it: no reason for a job to fail
+            complain(": ".join([step.stage, *filter(None, [", ".join(counts + _rows(step))])]))
+
+    return tell
+
+
+def _rows(step: Step) -> list[str]:
+    return [counted(step.rows, "row")] if step.rows else []

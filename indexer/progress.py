@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 POLL_SECONDS = 0.2
 SCAN = "scan"
+TASKS = "tasks"  # the unit of steps that come while a stage of Spark's runs
 THREAD = "gnomon-progress"
 JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL = "spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"
 
@@ -39,11 +40,11 @@ class Stages:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def stage(self, name: str, total: int = 0, unit: str = "") -> Iterator[None]:
+    def stage(self, name: str, total: int = 0, unit: str = "", rows: int = 0) -> Iterator[None]:
         """While a stage runs. One of a name that was there before adds to its seconds."""
         begin = time.perf_counter()
         if self._progress is not None:
-            self._progress(Step(name, 0, total, unit))
+            self._progress(Step(name, 0, total, unit, rows))
         try:
             yield
         finally:
@@ -52,7 +53,7 @@ class Stages:
     @contextmanager
     def tasks(self, spark: SparkSession, name: str, rows: int = 0) -> Iterator[None]:
         """While a stage runs that is Spark's: its tasks are counted."""
-        with self.stage(name), watched(spark, name, self._progress, rows):
+        with self.stage(name, rows=rows), watched(spark, name, self._progress, rows):
             yield
 
 
@@ -99,5 +100,5 @@ def tasks_of(context: SparkContext, group: str, stage: Step) -> Step | None:
             found = tracker.getStageInfo(number)
             if found is not None and found.numActiveTasks:
                 name = stage.stage if place == 0 and len(stages) > 1 else SCAN
-                return Step(name, found.numCompletedTasks, found.numTasks, "tasks", stage.rows)
+                return Step(name, found.numCompletedTasks, found.numTasks, TASKS, stage.rows)
     return None

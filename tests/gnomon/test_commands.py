@@ -208,7 +208,8 @@ def test_build_load_and_dedup_from_the_command(
     write_source(tmp_path / "source", {"dt=2026-01-01/a.parquet": table(0, 500)})
     build = ("build", tmp_path / "source", tmp_path / "index", "--key", "url")
     code, out, err = run(capsys, *build)
-    assert (code, err) == (0, "")
+    stages = ["list", "describe: 1 file", "write: 500 rows", "verify", "commit"]
+    assert (code, err.splitlines()) == (0, [f"gnomon: {stage}" for stage in stages])
     assert out.startswith("snapshot 1: 1 new file; 500 rows indexed")
     assert run(capsys, *build)[1].startswith("nothing new: snapshot 1 covers all 500 rows")
     code, out, _ = run(capsys, *build, "--json")
@@ -224,14 +225,15 @@ def test_build_load_and_dedup_from_the_command(
         code, out, err = run(
             capsys, "load", tmp_path / "index", f"file://{tmp_path}/keys.csv", f"file://{tmp_path}/{odd}", "--json"
         )
-        assert (code, err, json.loads(out)["rows"]) == (0, "", 1)
+        assert (code, err, json.loads(out)["rows"]) == (0, "gnomon: fetch\n", 1)
         assert len(list((tmp_path / odd).glob("*.parquet"))) >= 1
 
     batch = table(490, 510).append_column("dt", pa.array(["2026-01-02"] * 20))
     pq.write_table(batch, tmp_path / "batch.parquet")
     dedup = ("dedup", tmp_path / "index", tmp_path / "batch.parquet")
     code, out, err = run(capsys, *dedup)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.startswith("gnomon: bring up to date\ngnomon: list\n")
     assert out.startswith("snapshot 2: 10 of 20 rows appended in 1 file,")
     assert "was loaded before, by snapshot 2: nothing to do" in run(capsys, *dedup)[1]
     code, out, _ = run(capsys, "get", tmp_path / "index", "http://é/505?a=b")
@@ -311,7 +313,7 @@ def test_keys_files_are_read_to_the_last_key_or_refused(
     (tmp_path / "keys.jsonl").write_text("".join(json.dumps({"k": key}) + "\n" for key in keys), "utf-8")
     for name in ("keys.csv", "keys.jsonl"):
         code, out, err = run(capsys, "load", tmp_path / "k", tmp_path / name, tmp_path / f"out {name}")
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, "gnomon: fetch\n")
         assert sorted(pq.read_table(tmp_path / f"out {name}").column("n").to_pylist()) == list(range(7))
     (tmp_path / "broken.jsonl").write_text('{"n": 3}\n{"n": \n', "utf-8")
     (tmp_path / "text.csv").write_text("n\n3\nabc\n", "utf-8")
@@ -325,6 +327,7 @@ def test_keys_files_are_read_to_the_last_key_or_refused(
     ]
     for arguments, expected, says in cases:
         code, out, err = run(capsys, "load", *arguments)
+        err = err.removeprefix("gnomon: fetch\n")  # the stage that it failed in
         assert (code, out, err.count("\n")) == (expected, "", 1), (arguments, err)
         assert says in err
         assert " at org.apache" not in err
@@ -341,14 +344,15 @@ def test_the_demo_empties_no_folder_but_its_own(tmp_path: Path, capsys: pytest.C
 def test_commands_work_where_the_virtual_environment_is_not_activated(tmp_path: Path) -> None:
     write_source(tmp_path / "source", {"a.parquet": table(0, 20)})
     done = from_a_plain_shell("build", tmp_path / "source", tmp_path / "index", "--key", "n", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "gnomon: commit")
     assert json.loads(done.stdout)["rows"] == 20
     cut = tmp_path / "source/b.parquet"
     cut.write_bytes((tmp_path / "source/a.parquet").read_bytes()[:-9])
     done = from_a_plain_shell("build", tmp_path / "source", tmp_path / "index", "--key", "n")
     assert done.returncode == 3
-    assert done.stderr.count("\n") == 1
-    assert str(cut) in done.stderr
+    *stages, error = done.stderr.splitlines()
+    assert str(cut) in error
+    assert stages == ["gnomon: list", "gnomon: describe: 1 file"]
 
 
 def from_a_plain_shell(*arguments: object) -> "subprocess.CompletedProcess[str]":
@@ -397,7 +401,7 @@ def test_a_copied_lake_is_adopted_by_the_command(
     assert [line.split()[0] for line in out.splitlines()[:3]] == ["moved", "adopted", "adopted"]
     assert out.endswith("0 files of 0 bytes would be indexed, 0 dropped; nothing was written\n")
     code, out, err = run(capsys, *build, "--adopt")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "gnomon: list\n")
     assert out == (
         f"adopted 2 files, which hold what was indexed\nnothing new: snapshot 2 covers all 100 rows of {lake}/copy\n"
     )

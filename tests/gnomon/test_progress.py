@@ -1,5 +1,6 @@
-"""gnomon/progress.py: what a terminal shows while a job runs, and that nothing else shows it."""
+"""gnomon/progress.py: what a terminal shows while a job runs, and what anything else shows."""
 
+import contextlib
 import os
 import pty
 import re
@@ -36,7 +37,6 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, job: Callable[[Progress], None]
         with os.fdopen(slave, "w") as terminal:
             monkeypatch.setattr(sys, "stderr", terminal)
             with shown_progress() as progress:
-                assert progress is not None
                 job(progress)
     finally:
         monkeypatch.undo()
@@ -72,9 +72,33 @@ def test_an_error_leaves_no_line_and_no_thread(monkeypatch: pytest.MonkeyPatch, 
     assert threading.active_count() == before
 
 
-def test_what_is_no_terminal_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_terminal_shows_one_plain_line_for_each_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [
+        Step("list"),
+        Step("describe", 0, 7, "files"),
+        Step("write", rows=1_000_000),
+        Step("scan", 3, 1200, "tasks", 1_000_000),
+        Step("write", 3, 1200, "tasks", 1_000_000),
+        Step("write", rows=1_000_000),
+    ]
     with open(tmp_path / "err", "w") as file:
         monkeypatch.setattr(sys, "stderr", file)
         with shown_progress() as progress:
-            assert progress is None
-    assert (tmp_path / "err").read_bytes() == b""
+            for step in steps:
+                progress(step)
+    expected = "gnomon: list\ngnomon: describe: 7 files\ngnomon: write: 1,000,000 rows\n"
+    assert (tmp_path / "err").read_text() == expected
+
+
+def test_a_job_goes_on_when_nobody_reads_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as closed:
+        monkeypatch.setattr(sys, "stderr", closed)
+        with shown_progress() as progress:
+            progress(Step("list"))
+        monkeypatch.undo()
+        with contextlib.suppress(BrokenPipeError):
+            closed.close()
