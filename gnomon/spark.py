@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
@@ -14,7 +15,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from indexer.session import is_this_machine, local_session
-from indexer.ship import check_executors, ship
+from indexer.ship import WAIT_SECONDS, check_executors, ship
 from shadow import ShadowError, UsageError
 
 Master = Annotated[str | None, typer.Option("--master", help="Spark master URL; by default this machine.")]
@@ -51,7 +52,8 @@ def spark_session(
         saved = os.dup(STDERR)
         os.dup2(chatter.fileno(), STDERR)
         try:
-            spark = local_session(master, settings)
+            with _told_of_a_wait(master or settings.get("spark.master"), saved):
+                spark = local_session(master, settings)
         except (PySparkRuntimeError, OSError) as error:
             chatter.seek(0)
             lines = [line for line in chatter.read().decode(errors="replace").splitlines() if line.strip()]
@@ -68,6 +70,23 @@ def spark_session(
             yield spark
         finally:
             spark.stop()
+
+
+@contextmanager
+def _told_of_a_wait(master: str | None, stderr: int) -> Iterator[None]:
+    """Say so when a cluster does not start us: Spark tries for minutes to reach one, and waits in queues for ever."""
+    if master is None or is_this_machine(master):
+        yield
+        return
+    text = f"{master}: Spark has not started for {WAIT_SECONDS} s; does the cluster answer, and has its queue room?"
+    waiting = threading.Timer(WAIT_SECONDS, os.write, [stderr, f"{text} Still waiting\n".encode()])
+    waiting.daemon = True
+    waiting.start()
+    try:
+        yield
+    finally:
+        waiting.cancel()
+        waiting.join()
 
 
 def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
