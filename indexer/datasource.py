@@ -102,7 +102,7 @@ class IndexSource(DataSource):
         self.columns = None if "columns" not in options else _names(options["columns"])
         payload = options.get("payload", "false")
         self.payload = _flag("payload", payload) if payload.lower() in ("true", "false") else _names(payload)
-        self.pruning = self.prunes and _flag("pruning", options.get("pruning", "true"))
+        self.pruning = _flag("pruning", options.get("pruning", "true")) and self.prunes
 
     @classmethod
     def name(cls) -> str:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSourceReader
 
 import shadow
 from gnomon.failures import one_line
@@ -17,6 +18,8 @@ from tests.indexer.lakes import comparable, crawl, every_type, explained, plain,
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
+PUSHES = hasattr(DataSourceReader, "pushFilters")
+pushing = pytest.mark.skipif(not PUSHES, reason="Spark 4.0 hands a Python source no filters")
 
 LAYOUTS = {"by folder": (["url"], False), "composite": (["url", "x"], False)}
 
@@ -104,7 +107,7 @@ def test_values_of_every_key_type_are_looked_up_as_spark_compares_them(spark: Sp
             parts = [frame.where(predicate) for predicate in predicates_of_every_type()]
             tagged = [part.select(F.lit(i), "n", "data_offset") for i, part in enumerate(parts)]
             results.append(comparable(tagged[0].union(tagged[1]).union(tagged[2]).union(tagged[3]).collect()))
-            if frame.columns[-1] != "data_offset":
+            if PUSHES and frame.columns[-1] != "data_offset":
                 taken = [pushed(part) for part in parts]
                 assert [line.count("EqualTo(") for line in taken[:3]] == [12, 12, 9]
                 assert [line.count("IsNull(") for line in taken[:3]] == [0, 0, 3]
@@ -115,6 +118,7 @@ def test_values_of_every_key_type_are_looked_up_as_spark_compares_them(spark: Sp
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
 
 
+@pushing
 def test_filters_on_the_key_are_look_ups_and_those_on_partitions_leave_folders_out(
     spark: SparkSession, lakes: dict[str, Path]
 ) -> None:
@@ -143,6 +147,7 @@ def test_filters_of_other_kinds_prune_nothing(spark: SparkSession, lakes: dict[s
     assert pushed(gnomon(spark, lakes["by folder"]).where(predicate)) == "none"
 
 
+@pushing
 def test_a_composite_key_is_looked_up_when_all_of_it_is_named(spark: SparkSession, lakes: dict[str, Path]) -> None:
     table = gnomon(spark, lakes["composite"])
     both = table.where("url in ('a', 'b') and x in (1.5D, 2D) and x is not null")
@@ -223,7 +228,7 @@ def test_columns_are_named_as_the_source_names_them_and_never_twice(spark: Spark
     assert frame.columns[:4] == ["L x.y", "key", "data_offset_", "Key_"]
     assert frame.columns[4:] == ["data_filename", "data_offset", "data_sub_offset", "data_size"]
     found = frame.where("`L x.y` = 4 and key = 3 and data_offset_ = 1").select("data_offset", "Key_")
-    assert pushed(found) == "[EqualTo(`L x.y`,4), EqualTo(key,3)]"
+    assert pushed(found) == ("[EqualTo(`L x.y`,4), EqualTo(key,3)]" if PUSHES else "none")
     assert [tuple(row) for row in found.collect()] == [(1, 2), (2, 2)]
 
 
@@ -297,6 +302,7 @@ def test_without_pruning_the_rows_are_the_same(spark: SparkSession, lakes: dict[
     assert one.count() > 0
 
 
+@pushing
 def test_a_date_that_python_does_not_hold_is_compared_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Spark cannot plan a scan with it as a filter; it says so, and there is a way round."""
     register(spark)
@@ -339,6 +345,7 @@ def test_partition_columns_of_a_catalog_table_come_and_are_compared_in_its_types
             "day > date'2026-01-01' and part <> 0": "none",
         }.items():
             found = ours.where(predicate)
+            taken = taken if PUSHES else "none"
             assert sorted(pushed(found).strip("[]").split(", ")) == sorted(taken.strip("[]").split(", "))
             rows = found.select("url", "day", "part").collect()
             expected = theirs.where(predicate).select("url", "day", "part").collect()
