@@ -9,7 +9,7 @@ from typing import Any
 from indexer.catalog import CatalogTable
 from indexer.files import check_names, describe, detect_format
 from indexer.infer import infer_here
-from indexer.specs import Request, check_declared, check_request, new_spec
+from indexer.specs import Request, check_declared, check_places, check_request, new_spec
 from shadow.adopt import Adoption, adoption
 from shadow.anew import newest_number, spec_on_record
 from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root, within
@@ -110,6 +110,9 @@ def plan(
         check_declared(spec, root)
     found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
     difference = diff(files, found.applied_to(view.segments) if view else (), root.table)
+    if spec is not None and view is not None:
+        gone = {info.path for info in difference.changed}
+        check_places(spec, root, (info for info in files if info.path in view.covered and info.path not in gone))
     if request.partitions is not None:
         difference = _within(request.partitions, root, partitions, files, view, difference)
     unmapped = _unmapped(storage, view, difference) if request.page_maps and view else []

@@ -1,18 +1,21 @@
 """From what a build was asked for to the spec of its index."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from btree.keys import is_key_type, type_of_arrow
 from btree.mapping import mean_the_same, source_type
-from indexer.files import Described
+from indexer.files import Described, listed
 from shadow.coverage import SourceRoot
 from shadow.errors import SpecMismatch, UnknownColumn, UsageError
 from shadow.partitions import TEXT
 from shadow.spec import MOST_BUCKETS, IndexSpec, KeyColumn, check_columns, check_names, check_same, ordered
+from shadow.storage import FileInfo
+from sources import open_source
 from sources.ddl import parse_ddl
+from sources.declared import FILE_COLUMN, UNNAMED
 
 ENTRIES_PER_BUCKET = 500_000  # of the largest partition (flat: of all), when the bucket count is not given
 UNKNOWN_TYPE = "unknown"
@@ -129,6 +132,27 @@ def check_declared(spec: IndexSpec, root: SourceRoot) -> None:
                 f"{root.name}: column {column.name} is {found or 'not there'} by now, the index was made with "
                 f"{column.type}; build to another folder"
             )
+
+
+def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -> None:
+    """Refuse (SpecMismatch) a catalog table that declares an indexed column at another place by now, where one of the
+    `files` that are indexed has columns by place: what was indexed of it is another column."""
+    if root.table is None:
+        return
+    before, now = parse_ddl(spec.schema).names, parse_ddl(root.table.columns).names
+    names = [column.name for column in (*spec.stored_keys, *spec.include)]
+    moved = [name for name in names if before.index(name) != now.index(name)]
+    for info in files if moved else ():
+        with listed(root.storage, info) as reader:
+            schema = open_source(reader, spec.format, spec.read_options).schema
+            for name in moved:
+                metadata = (schema.field(name).metadata or {}) if name in schema.names else {}
+                if UNNAMED.fullmatch(metadata.get(FILE_COLUMN, b"").decode()):
+                    raise SpecMismatch(
+                        f"{root.name}: column {name} is number {now.index(name) + 1} by now, it was number "
+                        f"{before.index(name) + 1} when {reader.name} was indexed, whose columns have no names; build "
+                        "with --anew, or to another folder"
+                    )
 
 
 def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:

@@ -154,6 +154,39 @@ def test_orc_columns_without_names_are_those_of_the_table_in_order(
     assert found == [[{"url": "a", "n": 1, "later": None}], [{"url": "c", "n": 3, "later": "x"}]]
 
 
+@pytest.mark.parametrize("stored", ["ORC", "SEQUENCEFILE"])
+def test_a_key_that_moves_among_columns_by_place_is_refused(
+    spark: SparkSession, database: str, tmp_path: Path, stored: str
+) -> None:
+    table, index = f"{database}.t", str(tmp_path / "index")
+    create = f"CREATE EXTERNAL TABLE {table} ({{}}) STORED AS {stored} LOCATION '{tmp_path / 't'}'"
+    spark.sql(create.format("_col0 INT, _col1 INT"))
+    spark.sql(f"INSERT INTO {table} VALUES (1, 10), (2, 20)")
+    for columns in ("a INT, b INT", "b INT, a INT"):
+        spark.sql(f"DROP TABLE {table}")
+        spark.sql(create.format(columns))
+        if columns.startswith("a"):
+            build(spark, f"table:{table}", index, ["a"])
+            assert open_index(index).fetch(1) == [{"a": 1, "b": 10}]
+    with pytest.raises(SpecMismatch, match=r"column a is number 2 by now, it was number 1 when .*; build with --anew"):
+        build(spark, f"table:{table}", index, ["a"])
+    build(spark, f"table:{table}", index, ["a"], anew=True)
+    assert same_rows(spark, table, index, "a") == 2
+    assert open_index(index).fetch(10) == [{"b": 1, "a": 10}]
+
+
+def test_a_key_that_moves_among_columns_by_name_stays(spark: SparkSession, database: str, tmp_path: Path) -> None:
+    table, index = f"{database}.t", str(tmp_path / "index")
+    create = f"CREATE EXTERNAL TABLE {table} ({{}}) STORED AS ORC LOCATION '{tmp_path / 't'}'"
+    spark.sql(create.format("a INT, b INT"))
+    spark.sql(f"INSERT INTO {table} VALUES (1, 10), (2, 20)")
+    build(spark, f"table:{table}", index, ["a"])
+    spark.sql(f"DROP TABLE {table}")
+    spark.sql(create.format("b INT, a INT"))
+    assert build(spark, f"table:{table}", index, ["a"]).committed
+    assert same_rows(spark, table, index, "a") == 2
+
+
 def test_hive_text_in_sequence_files_is_read_by_the_tables_own_delimiters(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
