@@ -11,7 +11,16 @@ from indexer.files import Described, listed
 from shadow.coverage import SourceRoot
 from shadow.errors import SpecMismatch, UnknownColumn, UsageError
 from shadow.partitions import TEXT
-from shadow.spec import MOST_BUCKETS, IndexSpec, KeyColumn, check_columns, check_names, check_same, ordered
+from shadow.spec import (
+    MOST_BUCKETS,
+    IndexSpec,
+    KeyColumn,
+    check_buckets,
+    check_columns,
+    check_names,
+    check_same,
+    ordered,
+)
 from shadow.storage import FileInfo
 from sources import open_source
 from sources.ddl import parse_ddl
@@ -47,8 +56,8 @@ class Request:
         check_names("include", self.include)
         if not self.keys:
             raise UsageError("an index needs at least one key column")
-        if self.buckets is not None and not 1 <= self.buckets <= MOST_BUCKETS:
-            raise UsageError(f"buckets: expected 1 to {MOST_BUCKETS}, found {self.buckets}")
+        if self.buckets is not None:
+            check_buckets(self.buckets)
 
 
 def new_spec(

@@ -21,7 +21,16 @@ from shadow.probe import probe
 from shadow.publish import Changes, new_segment_id, publish
 from shadow.segments import SourceFileEntry
 from shadow.snapshots import Snapshot, newest_snapshot
-from shadow.spec import MOST_BUCKETS, VALUES, IndexSpec, KeyColumn, check_columns, check_names, check_same
+from shadow.spec import (
+    MOST_BUCKETS,
+    VALUES,
+    IndexSpec,
+    KeyColumn,
+    check_buckets,
+    check_columns,
+    check_names,
+    check_same,
+)
 from shadow.spec_file import create_first_spec, put_back
 from shadow.storage import Storage, storage_at
 from shadow.verify import sampled
@@ -60,8 +69,8 @@ def write_btree(
     begin = time.perf_counter()
     if mode not in MODES:
         raise UsageError(f"mode: expected one of {', '.join(MODES)}, found {mode!r}")
-    if buckets is not None and not 1 <= buckets <= MOST_BUCKETS:
-        raise UsageError(f"buckets: expected 1 to {MOST_BUCKETS}, found {buckets}")
+    if buckets is not None:
+        check_buckets(buckets)
     spec = _spec(df.schema, keys)
     storage = storage_at(path)
     newest = newest_snapshot(storage)

@@ -21,7 +21,7 @@ from shadow.publish import Changes, made_for, new_segment_id, publish
 from shadow.rewrite import Rewritten, dead_folders, folders_of, rewrite
 from shadow.segments import Segment
 from shadow.snapshots import Snapshot
-from shadow.spec import MOST_BUCKETS
+from shadow.spec import check_buckets
 from shadow.storage import Storage
 from shadow.view import View, open_view
 
@@ -69,8 +69,7 @@ def rebuild(storage: Storage, buckets: int) -> CompactResult:
     """Distribute all entries that count to another number of buckets, as the next snapshot. Answers are the same before
     and after. Errors as of `compact`."""
     begin = time.perf_counter()
-    if not 1 <= buckets <= MOST_BUCKETS:
-        raise UsageError(f"buckets: expected 1 to {MOST_BUCKETS}, found {buckets}")
+    check_buckets(buckets)
     view = open_view(storage)
     if buckets == view.spec.buckets:
         return _result(view, view.snapshot, Rewritten([], []), 0, begin)

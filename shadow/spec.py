@@ -1,6 +1,6 @@
 """What an index is of: source, keys, included columns, buckets, hash."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -265,9 +265,15 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
 
 
 def check_names(what: str, names: object) -> None:
-    """Refuse a string where columns are named: as a sequence it would be one column for each character."""
-    if isinstance(names, str):
+    """Refuse what names no columns: a string, too, which as a sequence would be one column for each character."""
+    if isinstance(names, str) or (isinstance(names, Sequence) and not all(isinstance(name, str) for name in names)):
         raise UsageError(f"{what}: expected a list of column names, found {names!r}")
+
+
+def check_buckets(buckets: object) -> None:
+    """Refuse a number of buckets that an index cannot have."""
+    if not isinstance(buckets, int) or not 1 <= buckets <= MOST_BUCKETS:
+        raise UsageError(f"buckets: expected 1 to {MOST_BUCKETS}, found {buckets!r}")
 
 
 def check_columns(spec: IndexSpec) -> None:

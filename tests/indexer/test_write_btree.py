@@ -305,6 +305,7 @@ def test_a_program_that_does_not_know_values_refuses_them(spark: SparkSession, l
         ("k int, v int", ["k", "k"], "named twice"),
         ("k int, v int", [], "expected a list of column names"),
         ("k int, v int", "kv", "expected a list of column names"),
+        ("k int, v int", [1], r"^keys: expected a list of column names, found \[1\]$"),
         ("k int, v int", ["x"], "there is no column x; there are k, v"),
         ("k int, v int, v int", ["k"], "column v: there are several"),
         ("k int, __gnomon_group int", ["k"], "cannot be told from"),
@@ -316,6 +317,21 @@ def test_columns_that_cannot_be_stored_are_named(
     with pytest.raises(UsageError, match=what):
         write_btree(spark.createDataFrame([], columns), location, keys)
     assert not Path(location).exists()
+
+
+@pytest.mark.parametrize("buckets", [0, 2**16 + 1, 2.5, "4"])
+def test_a_number_of_buckets_that_is_none_is_refused(spark: SparkSession, tmp_path: Path, buckets: Any) -> None:
+    location = str(tmp_path / "values")
+    frame = spark.createDataFrame([(1, "a")], "k int, v string")
+    refused = pytest.raises(UsageError, match=f"^buckets: expected 1 to 65536, found {buckets!r}$")
+    with refused:
+        write_btree(frame, location, ["k"], buckets=buckets)
+    assert not Path(location).exists()
+    write_btree(frame, location, ["k"])
+    with refused:
+        rebuild(storage_at(location), buckets)
+    with refused:
+        build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"], buckets=buckets)
 
 
 def test_an_expensive_frame_is_evaluated_once(spark: SparkSession, location: str) -> None:
