@@ -29,6 +29,8 @@ ROW_BYTES = {"5 KB": 5_000, "100 KB": 100_000}
 SHARES = (0.0001, 0.001, 0.01, 0.1)
 HASH_BYTES = 128  # of text that one hash gives
 FILES = 8
+MEMORY = "6g"  # Spark's joins hold thousands of rows of 100 KB at a time in each task
+RUNS = itertools.count()  # numbers for runs, no two alike in a session
 COLUMNS = ("rows wanted", "contender", "s", "/ Gnomon's", "shuffled", "read")
 BESIDE = ("beside the source", "made in s", "bytes")
 # Goals: of which rows, which share, whom to beat, by how often.
@@ -77,16 +79,15 @@ def measure(
         write_sample(spark, sample, rows, share)
     contenders = [kind(spark, source, folder / kind.__name__) for kind in CONTENDERS]
     costs = {one.name: cost_of(one.prepare, folder / type(one).__name__) for one in contenders}
-    numbers = itertools.count()
     try:
         for one in contenders:  # so that none pays for what the first of them starts
-            one.run(spark.read.parquet(str(samples[0])), next(numbers))
+            one.run(spark.read.parquet(str(samples[0])), next(RUNS))
         lines = []
         for sample, share in zip(samples, shares, strict=True):
             keys, runs = spark.read.parquet(str(sample)), [[] for _ in contenders]
             for _ in range(rounds):
                 for one, own in zip(contenders, runs, strict=True):
-                    own.append(one.run(keys, next(numbers)))
+                    own.append(one.run(keys, next(RUNS)))
             check([(one.name, run) for one, own in zip(contenders, runs, strict=True) for run in own])
             lines += [Line(workload, share, type(one), min(own)) for one, own in zip(contenders, runs, strict=True)]
     finally:
@@ -135,14 +136,14 @@ def goals(lines: Sequence[Line]) -> list[str]:
 
 @app.command()
 def load(
-    gigabytes: Annotated[float, typer.Option(help="Of each of the two tables.", min=0.001)] = 1.0,
+    gigabytes: Annotated[float, typer.Option(help="Of each of the two tables.", min=0.001)] = 5.0,
     rounds: Annotated[int, typer.Option(help="Runs of each contender, of which the best counts.", min=1)] = 1,
     folder: Annotated[Path, typer.Option(help="Where tables, indexes and copies go.")] = Path(".bench/load"),
     write: Annotated[bool, typer.Option(help="Write the tables into docs/benchmarks.md.")] = True,
 ) -> None:
     """Load 0.01 to 10 % of the rows of wide tables by key."""
     parts, everything = [about(f"{COMMAND} --gigabytes {gigabytes:g} --rounds {rounds}", LIBRARIES)], []
-    with spark_session() as spark:
+    with spark_session(conf=[f"spark.driver.memory={MEMORY}"]) as spark:
         for workload, row_bytes in ROW_BYTES.items():
             say(f"rows of {workload} ...")
             rows = max(int(gigabytes * 1e9) // row_bytes, 1)
