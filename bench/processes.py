@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-PARENT, UTIME, CHILDREN_STIME = 1, 11, 14  # fields of /proc/<pid>/stat behind the name
+PARENT, UTIME, CHILDREN_STIME, START = 1, 11, 14, 19  # fields of /proc/<pid>/stat behind the name
+
+_spent: dict[tuple[int, int], int] = {}  # by process and its start: a worker that idles is ended, and nobody adds it up
 
 
 class Cpu(NamedTuple):
@@ -26,10 +28,11 @@ def cpu_of(spark: SparkSession) -> Cpu:
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     stats = _stats()
     workers = _below(stats, jvm)
-    spent = sum(sum(stats[pid][UTIME : CHILDREN_STIME + 1]) for pid in workers)
+    for pid in workers:
+        _spent[pid, stats[pid][START]] = sum(stats[pid][UTIME : CHILDREN_STIME + 1])
     return Cpu(
         sum(stats[jvm][UTIME : UTIME + 2]) / TICKS_PER_SECOND,
-        time.process_time() + spent / TICKS_PER_SECOND,
+        time.process_time() + sum(_spent.values()) / TICKS_PER_SECOND,
     )
 
 
