@@ -2,7 +2,7 @@
 which this module hands on. Each message says what, where, and what to do."""
 
 from btree.errors import BTreeError, DamagedIndexFile, KeyTypeError, UnsortedKeys
-from sources.errors import DamagedSource, OptionError, SourceError, StalePointer, UnsupportedFormat
+from sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, StalePointer, UnsupportedFormat
 
 __all__ = [
     "AlreadyExists",
@@ -15,6 +15,7 @@ __all__ = [
     "IndexNotFound",
     "KeyTypeError",
     "NewerFormat",
+    "NotReadBack",
     "OptionError",
     "ShadowError",
     "SnapshotNotFound",

@@ -2,7 +2,7 @@
 
 `shadow` opens files and hands them down as a `RangeReader`; a format turns it into a `SourceFile`.
 `scan` makes pointers, `fetch` spends them: both live in the same module of a format, because a pointer's
-meaning (docs/pointers.md) belongs to that format alone.
+meaning (docs/pointers.md) belongs to that format alone. A `Style` writes further files of a source.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,3 +91,35 @@ class MappedFile(SourceFile, Protocol):
 
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
         """Whether page maps that were recorded are those that the file gives now. DamagedMaps as `check_maps`."""
+
+
+class Writer(Protocol):
+    """A file being written, in memory: some 128 MB of it, or what the caller lets `size` grow to. Nothing is handed out
+    before `finish`."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the file has so far."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows: the columns of the writer's schema by their names, in any order. UnsupportedFormat, with
+        column, expected and found, for a value that the file cannot hold."""
+
+    def finish(self) -> bytes:
+        """The whole file. The writer is spent."""
+
+
+class Style(Protocol):
+    """How the files of a source are written. It can be pickled: it is made once, and used in many tasks."""
+
+    @property
+    def ending(self) -> str:
+        """Of the names of the files, with its dot. They must have it: of text it says how it is read."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Those of the file that it was taken from, in their order; none of a default."""
+
+    def open(self, schema: pa.Schema, path: str) -> Writer:
+        """A writer of a file with these columns, `path` for its messages. UnsupportedFormat where the format, or the
+        files of the source, do not have such columns."""

@@ -19,6 +19,10 @@ class UnsupportedFormat(SourceError):
     """The bytes may be sound, but hold something this reader does not know."""
 
 
+class NotReadBack(SourceError):
+    """A file that was written does not give back what was put in it."""
+
+
 class OptionError(ValueError):
     """An option that the format does not know, or a value that it does not take."""
 

@@ -7,21 +7,26 @@ import pyarrow as pa
 
 from sources.avro import open_avro
 from sources.avro.container import MAGIC as AVRO_MAGIC
-from sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile
+from sources.avro.write import avro_style
+from sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile, Style
 from sources.declared import DECLARED, DeclaredFile, DeclaredMappedFile, declared_columns
 from sources.errors import DamagedSource, OptionError, UnsupportedFormat
 from sources.json_infer import merge_schemas
 from sources.orc import OPTIONS as ORC_OPTIONS
 from sources.orc import open_orc
 from sources.orc.tail import MAGIC as ORC_MAGIC
+from sources.orc.write import orc_style
 from sources.parquet import check_maps as check_parquet_maps
 from sources.parquet import open_parquet
 from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC
+from sources.parquet.write import parquet_style
 from sources.ranges import name_of, size_of
 from sources.sequence import OPTIONS as SEQUENCE_OPTIONS
 from sources.sequence import open_sequence, unnamed_values
 from sources.sequence.header import MAGIC as SEQUENCE_MAGIC
 from sources.text import CSV_OPTIONS, JSON_OPTIONS, infer_csv, infer_jsonl, merge_csv, open_csv, open_jsonl
+from sources.text.write_csv import csv_style
+from sources.text.write_jsonl import jsonl_style
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,8 @@ class Format:
     `page_maps`, of formats with pages, is what can be recorded of where they lie. `by_ordinal`: the offset of a pointer
     counts rows of the file, not bytes. `of_table`, of formats whose files do not name their columns, gives the options
     by which those that a table declares are read from them, in its order, without names; `added` are columns of the
-    files that are none of a table's."""
+    files that are none of a table's. `style`, of formats that are written, says how: as a file of the source is, or, if
+    it has none, as is usual."""
 
     open: Callable[[RangeReader, Options], SourceFile]
     magic: bytes = b""
@@ -53,13 +59,20 @@ class Format:
     by_ordinal: bool = False
     of_table: Callable[[pa.Schema], Options] | None = None
     added: tuple[str, ...] = ()
+    style: Callable[[RangeReader | None, Options], Style] | None = None
 
 
 PACKED = ("", ".gz", ".bz2", ".zst")  # text may be compressed: it is refused, or not, when it is opened
 FORMATS: dict[str, Format] = {
-    "parquet": Format(open_parquet, MAGIC, page_maps=PageMaps(open_parquet, check_parquet_maps), by_ordinal=True),
-    "avro": Format(open_avro, AVRO_MAGIC),
-    "orc": Format(open_orc, ORC_MAGIC, options=ORC_OPTIONS, by_ordinal=True),
+    "parquet": Format(
+        open_parquet,
+        MAGIC,
+        page_maps=PageMaps(open_parquet, check_parquet_maps),
+        by_ordinal=True,
+        style=parquet_style,
+    ),
+    "avro": Format(open_avro, AVRO_MAGIC, style=avro_style),
+    "orc": Format(open_orc, ORC_MAGIC, options=ORC_OPTIONS, by_ordinal=True, style=orc_style),
     "sequence": Format(
         open_sequence, SEQUENCE_MAGIC, options=SEQUENCE_OPTIONS, of_table=unnamed_values, added=("key",)
     ),
@@ -69,6 +82,7 @@ FORMATS: dict[str, Format] = {
         options=CSV_OPTIONS,
         infer=infer_csv,
         merge=merge_csv,
+        style=csv_style,
     ),
     "jsonl": Format(
         open_jsonl,
@@ -76,6 +90,7 @@ FORMATS: dict[str, Format] = {
         options=JSON_OPTIONS,
         infer=infer_jsonl,
         merge=merge_schemas,
+        style=jsonl_style,
     ),
 }
 TEXT_ENDINGS = [ending for format in FORMATS.values() for ending in format.endings if ending.count(".") == 1]

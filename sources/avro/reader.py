@@ -33,7 +33,7 @@ def open_avro(reader: PlainReader, _options: Options | None = None) -> "AvroFile
     if not head.startswith(MAGIC):
         _refuse_magic(head[: len(MAGIC)], path)
     try:
-        header = _header(reader, head, size)
+        header = header_of(reader, head, size)
         codec = header.metadata.get(CODEC_KEY, b"null").decode("utf-8", "replace")
         if codec not in UNPACKERS:
             raise Beyond(f"codec {codec[:80]!r}, not one of {', '.join(UNPACKERS)}")
@@ -56,8 +56,8 @@ def _refuse_magic(found: bytes, path: str) -> None:
     raise DamagedSource(f"begins with {found!r}, an Avro file with {MAGIC!r}", path, 0)
 
 
-def _header(reader: PlainReader, head: bytes, size: int) -> Header:
-    """Reads on, in steps that grow, while the header is longer than what was read."""
+def header_of(reader: PlainReader, head: bytes, size: int) -> Header:
+    """The header of a file that begins with `head`. Reads on, in steps that grow, while it is longer than that."""
     most = min(size, HEADER_LIMIT)
     while True:
         try:

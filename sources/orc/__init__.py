@@ -7,6 +7,7 @@ streams    the bytes of a stream; codecs unpacks them
 runs       run-length encodings; integers the second version of that of integers; bitpack numbers in bits
 column     what the columns of a stripe have in common; columns their kinds, as Arrow arrays
 temporal   what is special of dates and timestamps; decimals of those
+write      further files as one of them is
 protobuf   the wire format of the metadata
 """
 

@@ -7,6 +7,7 @@ pick         few rows of a page: `unpack` its bytes, `hybrid` its levels and ind
              `picked` and `pieces` make Arrow arrays of them; `bare` has pyarrow decode without the file's schema
 reads        many rows of a page, or whole row groups; `wrap` the file in memory that pyarrow decodes;
              `agreement` whether it found as many values in each leaf
+write        further files as one of them is
 arrow_types  the Arrow schema and the footer templates; `scan` the rows of one row group,
              `watched` the file it has pyarrow read
 """

@@ -4,6 +4,7 @@ file      the `SourceFile` of both: scans blocks of whole records, fetches singl
 csv       what a record of CSV is, and its columns; `csv_block` its bytes, many records at once
 jsonl     the same of JSON lines; `sources.json_values` and `sources.json_infer` know their values
 opening   what both ask of a file before they read it: encoding, compression, digest
+write_csv, write_jsonl    further files as one of them is; `write_values` the texts of values
 unpack    compressed files, from their beginning only
 """
 

@@ -49,7 +49,7 @@ def open_csv(reader: PlainReader, options: Options) -> TextFile:
     if flag(options, INFER, False) and SCHEMA not in options:
         with suppress(DamagedSource):
             options = {**options, SCHEMA: to_ddl(infer_csv(reader, options))}
-    dialect = _dialect(options, name_of(reader))
+    dialect = dialect_of(options, name_of(reader))
     headed = flag(options, "header", True)
     opened = look_at(reader, options, END_BYTES if SCHEMA in options else HEAD_BYTES)
     if headed and _ends_early(opened, dialect):
@@ -114,7 +114,8 @@ class CsvGrammar:
         return before == LF or (before == CR and after != LF)
 
 
-def _dialect(options: Options, path: str) -> Dialect:
+def dialect_of(options: Options, path: str) -> Dialect:
+    """How the records of a file of this name are written."""
     quote = _character(options, "quote", '"', may_be_empty=True)
     escape = _character(options, "escape", "", may_be_empty=True)
     delimiter = _character(options, "delimiter", "\t" if TABBED.search(path) else ",")

@@ -1,0 +1,229 @@
+"""Avro files as a source's others are: the very schema of one of them, and its codec."""
+
+import bz2
+import json
+import lzma
+import secrets
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from sources.avro.codecs import CRC_BYTES, LZ4_SIZE_BYTES, RAW_DEFLATE
+from sources.avro.container import MAGIC, SYNC_BYTES
+from sources.avro.decoder import VALUE, row_schema
+from sources.avro.encode import Pieces, encode, may_be_null, number
+from sources.avro.failures import Beyond, Malformed
+from sources.avro.reader import CODEC_KEY, FIRST_READ, SCHEMA_KEY, header_of, open_avro
+from sources.avro.schema import Node, Record, parse_schema
+from sources.conform import Unfit
+from sources.contract import Options, RangeReader
+from sources.errors import UnsupportedFormat
+from sources.planned import Column, arrays_of, plan_columns
+
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd
+
+BLOCK_BYTES = 64 << 10  # of records; Java's writers have 16 to 64 KB
+USUAL_CODEC = "snappy"  # Spark's
+ROOT = "topLevelRecord"  # as Spark names it
+
+
+def _deflate(data: bytes) -> bytes:
+    stream = zlib.compressobj(wbits=RAW_DEFLATE)
+    return stream.compress(data) + stream.flush()
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "null": lambda data: data,
+    "deflate": _deflate,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "snappy": lambda data: (
+        pa.Codec("snappy").compress(data, asbytes=True) + zlib.crc32(data).to_bytes(CRC_BYTES, "big")
+    ),
+    "zstandard": zstd.compress,
+    "lz4": lambda data: len(data).to_bytes(LZ4_SIZE_BYTES, "little") + pa.Codec("lz4_raw").compress(data, asbytes=True),
+}
+
+
+@dataclass(frozen=True)
+class AvroStyle:
+    """`text`: the writer's schema, as it stands in the file; empty where there is none."""
+
+    text: bytes = b""
+    codec: str = USUAL_CODEC
+    ending: str = ".avro"
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return row_schema(self.text).arrow.names if self.text else []
+
+    def open(self, schema: pa.Schema, path: str) -> "AvroWriter":
+        return AvroWriter(self, schema, path)
+
+
+def avro_style(reader: RangeReader | None, options: Options) -> AvroStyle:
+    """The style of a file; where there is none, snappy, and types as Spark writes them."""
+    if reader is None:
+        return AvroStyle()
+    open_avro(reader, options)
+    header = header_of(reader, reader.read_range(0, min(FIRST_READ, reader.size)), reader.size)
+    codec = header.metadata.get(CODEC_KEY, b"null").decode()
+    return AvroStyle(header.metadata[SCHEMA_KEY], codec)
+
+
+class AvroWriter:
+    """Blocks are packed as they are full."""
+
+    def __init__(self, style: AvroStyle, schema: pa.Schema, path: str) -> None:
+        self._path = path
+        text = style.text or json.dumps({"type": "record", "name": ROOT, "fields": []}).encode()
+        self._columns = plan_columns(_fields(text, path), schema, natural, path)
+        text = _with_columns(text, self._columns, path)
+        self._nodes = _nodes(parse_schema(text))
+        self._fields = row_schema(text).arrow
+        for column, field in zip(self._columns, self._fields, strict=True):
+            if column.given and _is_json(field.type):
+                raise UnsupportedFormat(f"column {field.name} is of a type within itself, which is not written", path)
+        self._pack, self._sync = PACKERS[style.codec], secrets.token_bytes(SYNC_BYTES)
+        metadata = {CODEC_KEY: style.codec.encode(), SCHEMA_KEY: text}
+        entries = b"".join(_text(key.encode()) + _text(value) for key, value in metadata.items())
+        self._out = bytearray(MAGIC + number(len(metadata)) + entries + b"\0" + self._sync)
+        self._rows: Pieces = []
+        self._held = 0
+
+    @property
+    def size(self) -> int:
+        return len(self._out) + self._held
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        arrays = arrays_of(self._columns, batch, self._path)
+        columns = []
+        for column, node, array in zip(self._columns, self._nodes, arrays, strict=True):
+            try:
+                columns.append(encode(node, array))
+            except Unfit as error:
+                raise UnsupportedFormat(f"column {column.field.name}: {error}", self._path) from None
+        for parts in zip(*columns, strict=True):
+            row = b"".join(parts)
+            self._rows.append(row)
+            self._held += len(row)
+            if self._held >= BLOCK_BYTES:
+                self._end_block()
+
+    def _end_block(self) -> None:
+        if self._rows:
+            packed = self._pack(b"".join(self._rows))
+            self._out += number(len(self._rows)) + number(len(packed)) + packed + self._sync
+        self._rows, self._held = [], 0
+
+    def finish(self) -> bytes:
+        self._end_block()
+        return bytes(self._out)
+
+
+def _text(data: bytes) -> bytes:
+    return number(len(data)) + data
+
+
+def _nodes(root: Node) -> list[Node]:
+    return [node for _, node in root.fields] if isinstance(root, Record) else [root]
+
+
+def _fields(text: bytes, path: str) -> pa.Schema:
+    """The columns of a schema, with which of them may be null."""
+    arrow = row_schema(text).arrow
+    if len(set(arrow.names)) < len(arrow):
+        raise UnsupportedFormat(
+            f"columns that share a name, of {', '.join(arrow.names)}; no such file is written", path
+        )
+    nodes = _nodes(parse_schema(text))
+    return pa.schema([field.with_nullable(may_be_null(node)) for field, node in zip(arrow, nodes, strict=True)])
+
+
+def _with_columns(text: bytes, columns: Sequence[Column], path: str) -> bytes:
+    """The text with the columns that it lacks, and those of other types, in place of what it has; else as it is."""
+    if all(column.kept for column in columns):
+        return text
+    declared = json.loads(text)
+    if not (isinstance(declared, dict) and isinstance(declared.get("fields"), list)):
+        raise UnsupportedFormat(
+            f"the rows of the source's files are no records but {VALUE}; no column can be added", path
+        )
+    names, known = count(), declared["fields"]
+    for place, column in enumerate(columns):
+        if column.kept:
+            continue
+        kind = declare(column.field.type, column.field.name, names)
+        made = {"name": column.field.name, "type": ["null", kind] if column.field.nullable else kind}
+        made |= {"default": None} if column.field.nullable else {}
+        known[place : place + 1] = [made]
+    changed = json.dumps(declared, ensure_ascii=False).encode()
+    try:
+        row_schema(changed)
+    except (Malformed, Beyond) as error:
+        raise UnsupportedFormat(f"its schema cannot take other columns: {error}", path) from None
+    return changed
+
+
+def _is_json(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.JsonType) or any(_is_json(kind.field(i).type) for i in range(kind.num_fields))
+
+
+MOMENTS = {"ms": "millis", "us": "micros", "ns": "nanos"}
+
+
+def natural(kind: pa.DataType) -> pa.DataType:
+    """The type in which our reader gives values of a new column."""
+    if types.is_struct(kind):
+        return pa.struct([one.with_type(natural(one.type)) for one in kind])
+    if types.is_map(kind) and types.is_string(kind.key_type):
+        return pa.map_(pa.string(), natural(kind.item_type))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(natural(kind.value_type))
+    if types.is_integer(kind) and kind.bit_width <= 64 and not types.is_uint64(kind):
+        return pa.int64() if types.is_int64(kind) or types.is_uint32(kind) else pa.int32()
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_timestamp(kind) and kind.unit in MOMENTS:
+        return pa.timestamp(kind.unit, "UTC" if kind.tz else None)
+    plain = (types.is_null, types.is_boolean, types.is_float32, types.is_float64, types.is_string, types.is_binary)
+    others = (types.is_fixed_size_binary, types.is_date32, types.is_decimal)
+    times = kind in (pa.time32("ms"), pa.time64("us"), pa.uuid())
+    if times or any(is_kind(kind) for is_kind in (*plain, *others)):
+        return kind
+    raise TypeError("Avro has no such type")
+
+
+def declare(kind: pa.DataType, name: str, names: "count[int]") -> Any:
+    """The Avro type of a column of a `natural` type."""
+    if types.is_struct(kind):
+        fields = [{"name": one.name, "type": ["null", declare(one.type, one.name, names)]} for one in kind]
+        return {"type": "record", "name": f"record{next(names)}", "namespace": f"{ROOT}.added", "fields": fields}
+    if types.is_map(kind):
+        return {"type": "map", "values": ["null", declare(kind.item_type, name, names)]}
+    if types.is_list(kind):
+        return {"type": "array", "items": ["null", declare(kind.value_type, name, names)]}
+    if types.is_fixed_size_binary(kind):
+        return {"type": "fixed", "name": f"fixed{next(names)}", "namespace": f"{ROOT}.added", "size": kind.byte_width}
+    if types.is_decimal(kind):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if types.is_timestamp(kind):
+        return {"type": "long", "logicalType": f"{'' if kind.tz else 'local-'}timestamp-{MOMENTS[kind.unit]}"}
+    logical = {pa.date32(): ("int", "date"), pa.time32("ms"): ("int", "time-millis")}
+    logical |= {pa.time64("us"): ("long", "time-micros"), pa.uuid(): ("string", "uuid")}
+    if kind in logical:
+        return {"type": logical[kind][0], "logicalType": logical[kind][1]}
+    plain = {pa.int32(): "int", pa.int64(): "long", pa.float32(): "float", pa.float64(): "double"}
+    plain |= {pa.bool_(): "boolean", pa.string(): "string", pa.binary(): "bytes", pa.null(): "null"}
+    return plain[kind]

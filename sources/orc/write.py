@@ -1,0 +1,152 @@
+"""ORC files as a source's others are: columns and codec of one of them.
+
+pyarrow's writer has faults that its own reader, and ours, mend, and Java's does not: what comes of them is refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import orc, types
+
+from sources.contract import Options, RangeReader
+from sources.errors import UnsupportedFormat
+from sources.fitting import leaves
+from sources.orc.protobuf import fields, number
+from sources.orc.reader import open_orc
+from sources.orc.temporal import FIRST_GREGORIAN
+from sources.planned import arrays_of, plan_columns
+
+STRIPE_BYTES = 64 << 20
+CODEC = 2  # field of the postscript
+CODECS = ("uncompressed", "zlib", "snappy", "zstd", "lz4", "zstd")  # by CompressionKind; it has no LZO and no Brotli
+NUMBERS = (types.is_int8, types.is_int16, types.is_int32, types.is_int64, types.is_float32, types.is_float64)
+FLAT = (*NUMBERS, types.is_boolean, types.is_string, types.is_binary, types.is_date32, types.is_timestamp)
+DAY = 86_400  # seconds
+LEAST = -(1 << 63)  # in nanoseconds of 64 bits no day is of the Julian calendar
+
+
+@dataclass(frozen=True)
+class OrcStyle:
+    """`fields` are those of the file, as it is read; `refusals` say why some cannot be."""
+
+    fields: pa.Schema
+    codec: str = "zstd"
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    ending: str = ".orc"
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return list(self.fields.names)
+
+    def open(self, schema: pa.Schema, path: str) -> "OrcWriter":
+        for name, why in self.refusals.items():
+            raise UnsupportedFormat(f"column {name} of the source's newest file cannot be written: {why}", path)
+        return OrcWriter(self, schema, path)
+
+
+def orc_style(reader: RangeReader | None, options: Options) -> OrcStyle:
+    """The style of a file; where there is none, zstandard, as Spark has it."""
+    if reader is None:
+        return OrcStyle(pa.schema([]))
+    source = open_orc(reader, options)
+    if len(set(source.schema.names)) < len(source.schema):
+        names = ", ".join(source.schema.names)
+        raise UnsupportedFormat(f"columns that share a name, of {names}; no such file is written", reader.name)
+    refusals = {}
+    for one in source.schema:
+        try:
+            source.fetch(reader, [], [one.name])
+        except UnsupportedFormat as error:
+            refusals[one.name] = str(error)
+    length = reader.read_range(reader.size - 1, 1)[0]
+    tail = reader.read_range(reader.size - 1 - length, length)
+    fields_read = pa.schema([one for one in source.schema if one.name not in refusals])
+    return OrcStyle(fields_read, _codec(tail), refusals)
+
+
+def _codec(postscript: bytes) -> str:
+    kind = next((number(value) for key, value in fields(postscript) if key == CODEC), 0)
+    return CODECS[kind] if kind < len(CODECS) else "zstd"
+
+
+class OrcWriter:
+    """pyarrow writes stripes as they are full."""
+
+    def __init__(self, style: OrcStyle, schema: pa.Schema, path: str) -> None:
+        self._path = path
+        self._columns = plan_columns(style.fields, schema, _natural, path)
+        self._schema = pa.schema([column.field for column in self._columns])
+        self._out = pa.BufferOutputStream()
+        self._file = orc.ORCWriter(self._out, compression=style.codec, stripe_size=STRIPE_BYTES)
+        self._given = self._held_bytes = self._written = (
+            0  # bytes in memory, of all rows and of the stripe; in the file
+        )
+        self._begun = False
+
+    @property
+    def size(self) -> int:
+        share = self._written / max(self._given - self._held_bytes, 1) if self._written else 1.0
+        return self._written + int(self._held_bytes * share)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        arrays = arrays_of(self._columns, batch, self._path)
+        for column, array in zip(self._columns, arrays, strict=True):
+            for leaf in leaves(array):
+                self._check_moments(leaf, column.field.name)
+        self._put(pa.Table.from_arrays(arrays, schema=self._schema))
+
+    def _put(self, table: pa.Table) -> None:
+        try:
+            self._file.write(table)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise UnsupportedFormat(f"cannot be written as ORC: {error}", self._path) from error
+        self._begun = True
+        self._given, self._held_bytes = self._given + table.nbytes, self._held_bytes + table.nbytes
+        if self._out.tell() > self._written + STRIPE_BYTES // 64:  # more than the magic: a stripe
+            self._written, self._held_bytes = self._out.tell(), 0
+
+    def _check_moments(self, array: pa.Array, name: str) -> None:
+        if types.is_timestamp(array.type):
+            ticks = array.view(pa.int64())
+            second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[array.type.unit]
+            whole = pc.multiply(pc.divide(ticks, second), second)
+            if pc.any(pc.and_(pc.less(ticks, 0), pc.not_equal(whole, ticks))).as_py():
+                self._refuse(
+                    name, "an instant before 1970 has a fraction of a second, which pyarrow writes so that Java fails"
+                )
+            days, least = ticks, max(FIRST_GREGORIAN * DAY * second, LEAST)
+        elif types.is_date32(array.type):
+            days, least = array.view(pa.int32()), FIRST_GREGORIAN
+        else:
+            return
+        if pc.any(pc.less(days, least)).as_py():
+            self._refuse(name, "a day before 1582-10-15, which pyarrow writes so that Java takes it for another")
+
+    def _refuse(self, name: str, why: str) -> None:
+        raise UnsupportedFormat(
+            f"column {name}: {why}; expected none in an ORC file, write this source with Spark", self._path
+        )
+
+    def finish(self) -> bytes:
+        if not self._begun:
+            self._put(self._schema.empty_table())
+        self._file.close()
+        return bytes(memoryview(self._out.getvalue()))
+
+
+def _natural(kind: pa.DataType) -> pa.DataType:
+    if types.is_struct(kind):
+        return pa.struct([one.with_type(_natural(one.type)) for one in kind])
+    if types.is_map(kind):
+        return pa.map_(_natural(kind.key_type), _natural(kind.item_type))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(_natural(kind.value_type))
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_decimal128(kind) or any(is_kind(kind) for is_kind in FLAT):
+        return kind
+    raise TypeError("ORC has no such type, or pyarrow does not write it")

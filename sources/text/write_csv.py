@@ -1,0 +1,146 @@
+"""CSV files as a source's others are: header, order of columns, delimiter, quotes, line ends; RFC 4180 where nothing
+else is said."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from sources.contract import Options, RangeReader
+from sources.errors import UnsupportedFormat
+from sources.planned import arrays_of, plan_columns
+from sources.ranges import name_of
+from sources.text.csv import HEAD_BYTES, SCHEMA, TABBED, dialect_of, open_csv
+from sources.text.csv_block import Dialect, is_text
+from sources.text.opening import flag, look_at
+from sources.text.write_values import texts_of
+
+LINE_ENDS = ("\r\n", "\n", "\r")
+BOM = "\ufeff"
+
+
+@dataclass(frozen=True)
+class CsvStyle:
+    """`fields` are the columns of the file in its order, `header` the very text of its first record, if that names
+    them. `new`: there is no file."""
+
+    dialect: Dialect
+    fields: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    headed: bool = True
+    header: str | None = None
+    line_end: str = "\n"
+    new: bool = True
+    ending: str = ".csv"
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return list(self.fields.names)
+
+    def open(self, schema: pa.Schema, path: str) -> "CsvWriter":
+        return CsvWriter(self, schema, path)
+
+
+def csv_style(reader: RangeReader | None, options: Options) -> CsvStyle:
+    """The style of a file, unpacked; where there is none, that of the options."""
+    headed = flag(options, "header", True)
+    if reader is None:
+        return CsvStyle(dialect_of(options, ""), headed=headed)
+    path = name_of(reader)
+    dialect = dialect_of(options, path)
+    source = open_csv(reader, {**options, "infer_schema": "false"} if SCHEMA not in options else options)
+    opened = look_at(reader, options, HEAD_BYTES)
+    text = opened.head[opened.first :]
+    begin = len(text) - len(text.lstrip(b"\r\n"))
+    record = dialect.record(text, begin)
+    end = record[1] if record is not None else len(text)
+    line_end = next((one for one in LINE_ENDS if text.startswith(one.encode(), end)), "\n")
+    header = text[begin:end].decode() if headed and end > begin else None
+    ending = ".tsv" if TABBED.search(path) else ".csv"
+    return CsvStyle(dialect, source.schema, headed, header, line_end, False, ending)
+
+
+class CsvWriter:
+    """Records as text, many at once."""
+
+    def __init__(self, style: CsvStyle, schema: pa.Schema, path: str) -> None:
+        self._style, self._path, self._dialect = style, path, style.dialect
+        self._columns = plan_columns(style.fields, schema, _natural, path)
+        self._delimiter = style.dialect.delimiter.decode()
+        dialect = style.dialect
+        marks = (self._delimiter, dialect.quote.decode(), *style.line_end, "\r", "\n")
+        self._special = "[" + "".join(re.escape(mark) for mark in dict.fromkeys(marks) if mark) + f"]|^$|^{BOM}"
+        self._out: list[bytes] = [self._header().encode()] if style.headed else []
+        self.size = sum(map(len, self._out))
+
+    def _header(self) -> str:
+        """That of the file, and the names of columns that it lacks."""
+        known = len(self._style.fields)
+        if self._style.header is not None:
+            names = [column.field.name for column in self._columns[known:]]
+            head = [self._style.header]
+        else:
+            names, head = [column.field.name for column in self._columns], []
+        quoted = self._quoted(pa.array(names, pa.string()), "header").to_pylist()
+        return self._delimiter.join([*head, *quoted]) + self._style.line_end
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        arrays = arrays_of(self._columns, batch, self._path)
+        texts = []
+        for column, array in zip(self._columns, arrays, strict=True):
+            try:
+                text = texts_of(array)
+            except ValueError as error:
+                raise UnsupportedFormat(f"column {column.field.name}: {error}", self._path) from None
+            texts.append(self._quoted(text, f"column {column.field.name}"))
+        rows = pc.binary_join_element_wise(*texts, self._delimiter)
+        data = "".join(text + self._style.line_end for text in rows.to_pylist()).encode()
+        self._out.append(data)
+        self.size += len(data)
+
+    def _quoted(self, texts: pa.Array, what: str) -> pa.Array:
+        """The fields as they stand in the file; null as nothing at all, or as it is spelled."""
+        dialect = self._dialect
+        null = dialect.null
+        needed = pc.match_substring_regex(texts, self._special)
+        if null:
+            needed = pc.or_(needed, pc.equal(texts, null))
+        if pc.any(needed).as_py():
+            self._check(texts.filter(pc.fill_null(needed, False)), what)
+            quote, escape = dialect.quote.decode(), dialect.escape.decode()
+            inside = pc.replace_substring(texts, escape, escape * 2) if escape else texts
+            inside = pc.replace_substring(inside, quote, (escape or quote) + quote)
+            texts = pc.if_else(needed, pc.binary_join_element_wise(quote, inside, quote, ""), texts)
+        alone = len(self._columns) == 1 and not null and texts.null_count
+        if alone:
+            raise UnsupportedFormat(
+                f"{what}: a null, which as the only column is a blank line, and no row; expected a value, or option "
+                "null_value",
+                self._path,
+            )
+        return pc.fill_null(texts, null)
+
+    def _check(self, texts: pa.Array, what: str) -> None:
+        """UnsupportedFormat for texts that would have to be quoted, where they cannot be."""
+        value = texts[0].as_py()
+        if not self._dialect.quote:
+            raise UnsupportedFormat(
+                f"{what}: {value[:80]!r} has to be quoted; expected no such value, or a quote", self._path
+            )
+        if not self._dialect.multiline and pc.any(pc.match_substring_regex(texts, "[\r\n]")).as_py():
+            raise UnsupportedFormat(f"{what}: a value holds a line end; expected none (multiline=false)", self._path)
+
+    def finish(self) -> bytes:
+        return b"".join(self._out)
+
+
+def _natural(kind: pa.DataType) -> pa.DataType:
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_nested(kind):
+        raise TypeError("CSV has no nested columns")
+    if not is_text(kind):
+        texts_of(pa.array([], kind))
+    return kind
