@@ -8,6 +8,7 @@ import typer
 from gnomon.output import counted, megabytes, print_json, say
 from shadow import Index, ShadowError, open_index
 from shadow.coverage import Diff, source_of
+from shadow.load_checks import loads_report
 from shadow.plain_table import plain_table
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import storage_at
@@ -65,7 +66,16 @@ def describe(index: Index) -> dict[str, Any]:
             "extra_files": len(plain.extra_files),
             "dead_entries": plain.dead_entries,
         },
+        "loads": loads(index),
     }
+
+
+def loads(index: Index) -> dict[str, Any]:
+    """How many dedup loads there were and which are not finished, or why that cannot be said."""
+    try:
+        return loads_report(storage_at(index.location)).to_json()
+    except (ShadowError, OSError) as error:
+        return {"error": str(error)}
 
 
 def _source(spec: IndexSpec, view: View) -> dict[str, Any]:
@@ -158,9 +168,21 @@ def as_text(facts: dict[str, Any]) -> list[str]:
     if facts["include"]:
         what = "included " if source["location"] else "values   "
         lines.insert(4, f"{what}  {', '.join(map(_column_text, facts['include']))}")
+    if text := loads_text(facts["loads"]):
+        lines.append(f"loads      {text}")
     partitions = facts["coverage_by_partition"].items()
     lines += [f"partition  {name} {partition_text(counts)}" for name, counts in partitions if name]
     return lines
+
+
+def loads_text(found: dict[str, Any]) -> str:
+    """The dedup loads; empty where there were none."""
+    if "error" in found:
+        return f"unknown: {found['error']}"
+    void = f", {found['void']:,} void (the index was made anew meanwhile)" if found["void"] else ""
+    left = [f"batch {load['batch']} of {counted(load['rows'], 'row')}" for load in found["open"]]
+    is_open = f", {len(left):,} open: {', '.join(left)} (run gnomon dedup to finish it)" if left else ""
+    return f"{found['loads']:,}{void}{is_open}" if found["loads"] else ""
 
 
 def plain_text(plain: dict[str, Any]) -> str:

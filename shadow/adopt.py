@@ -17,6 +17,8 @@ from shadow.errors import StorageError, UsageError
 from shadow.fetch import Fetcher
 from shadow.fingerprint import difference
 from shadow.index_files import pointer_of
+from shadow.load_records import load_path
+from shadow.loads import read_loads
 from shadow.probe import probe
 from shadow.publish import ATTEMPTS, new_segment_id, put_snapshot, wait
 from shadow.rebase import ConcurrentCommit
@@ -122,10 +124,11 @@ def _of_other_rows(
 
 def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
     """Take over the source at `root`: the newest snapshot then, and how many files have a new fingerprint in it.
-    Nothing is committed where nothing differs. ConcurrentCommit where others go on committing meanwhile;
-    UnsafeStore where two writers could overwrite each other."""
+    Nothing is committed where nothing differs. UsageError where a dedup load is not finished; ConcurrentCommit where
+    others go on committing meanwhile; UnsafeStore where two writers could overwrite each other."""
     for attempt in range(ATTEMPTS):
         wait(attempt)
+        _check_loads(storage)
         view = open_view(storage)
         found = adoption(storage, root, view, root.list())
         if not found.adopted and (view.spec.source_name, view.spec.source) == (root.name, root.location):
@@ -135,6 +138,16 @@ def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
         if put_snapshot(storage, snapshot):
             return snapshot, len(found.adopted)
     raise ConcurrentCommit(f"{storage.root}: others committed {ATTEMPTS} times meanwhile; run it again")
+
+
+def _check_loads(storage: Storage) -> None:
+    """UsageError where a load has files that are staged at the source on record: nobody would find them at another."""
+    for load in read_loads(storage).open:
+        raise UsageError(
+            f"{storage.root}: load {load.number} of batch {load.batch!r} is not finished, and its files lie at the "
+            "source as it was; finish it first: run gnomon dedup with that batch on that source, or give it up: remove "
+            f"{load_path(load.number)} of the index, and load the batch again afterwards"
+        )
 
 
 def _next(storage: Storage, view: View, root: SourceRoot, found: Adoption) -> Snapshot:

@@ -125,6 +125,9 @@ class Matcher:
         """Whether each row's key is there; nulls equal nulls. No more of the entries is decoded than that takes."""
         held = np.zeros(len(keys[0]), bool)
         for group in self._groups(keys, within, ~held):
+            group = group._replace(rows=self._passing(keys, group))
+            if not len(group.rows):
+                continue
             wanted = self._wanted(keys, group)
             there = np.zeros(len(wanted.keys), bool)
             names = [FILE_NAME] if self._spec.flat and within else []
@@ -133,6 +136,25 @@ class Matcher:
                 there[found.keys[kept]] = True
             held[group.rows] = wanted.sought.by_row(there)
         return held
+
+    def _passing(self, keys: Sequence[pa.Array], group: _Group) -> Ints:
+        """The rows of a group that some file may hold, by the key filters: where all files have one, they are asked
+        before the keys are put in order, which takes longer."""
+        filters, filter_bytes, rows = self._lookup.filters, self._view.filter_bytes, group.rows
+        files = [entry for _, entry in self._files(group)]
+        pays = filters is not None and all(
+            filters.pays(file, len(rows), len(files) > 1, filter_bytes) for file in files
+        )
+        if filters is None or not pays:
+            return rows
+        some = pa.array(rows)
+        plain = [plain_column(_taken(key, some), name) for key, name in zip(keys, self._spec.key_types, strict=True)]
+        hashes, passed = xxhash64_columns(plain), np.zeros(len(rows), bool)
+        for file in files:
+            left = np.flatnonzero(~passed)
+            passed[left[filters.pass_many(file, hashes[left], filter_bytes, self._stats)]] = True
+        self._stats.files_spared += len(files) * (not passed.any())
+        return rows[passed]
 
     # -- which keys, and where ---------------------------------------------------------------------------------------
 
@@ -183,14 +205,7 @@ class Matcher:
     ) -> Iterator[tuple[Segment, IndexFileEntry, Found]]:
         """What each index file holds of the keys; with `there` only of those that are not there yet, and, where the
         segment has dead files, with the name of the file."""
-        folders = [""] if self._spec.flat else sorted(group.partitions)
-        places = [(folder, group.bucket) for folder in folders]
-        files = [
-            (segment, entry)
-            for place in places
-            for segment in self._view.segments
-            if (entry := segment.by_bucket.get(place)) is not None
-        ]
+        files = self._files(group)
         for segment, entry in files:
             which = np.arange(len(wanted.keys)) if there is None else np.flatnonzero(~there)
             which = self._likely(wanted, which, entry, len(files) > 1)
@@ -199,6 +214,16 @@ class Matcher:
             names = columns if there is None or not segment.dead else [FILE_NAME]
             for found in self._ask(segment, entry, wanted.keys.some(which), names):
                 yield segment, entry, found._replace(keys=which[found.keys])
+
+    def _files(self, group: _Group) -> list[tuple[Segment, IndexFileEntry]]:
+        """The index files that may hold keys of a group."""
+        folders = [""] if self._spec.flat else sorted(group.partitions)
+        return [
+            (segment, entry)
+            for folder in folders
+            for segment in self._view.segments
+            if (entry := segment.by_bucket.get((folder, group.bucket))) is not None
+        ]
 
     def _likely(self, wanted: _Wanted, which: Ints, entry: IndexFileEntry, spread: bool) -> Ints:
         """Of some keys those that an index file may hold."""

@@ -22,19 +22,20 @@ def encode(content: dict[str, Any]) -> bytes:
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
-def read(storage: Storage, path: str) -> dict[str, Any]:
-    """The content of a metadata file. FileNotFoundError where there is none; DamagedMetadata where it is broken."""
+def read(storage: Storage, path: str, cure: str = CURE) -> dict[str, Any]:
+    """The content of a metadata file. FileNotFoundError where there is none; DamagedMetadata, which ends with the
+    cure, where it is broken."""
     where = f"{storage.root}/{path}"
     try:
         data = storage.read(path)
     except IsADirectoryError:
-        raise DamagedMetadata(f"{where}: a folder, expected a file; {CURE}") from None
+        raise DamagedMetadata(f"{where}: a folder, expected a file; {cure}") from None
     try:
         content = json.loads(data.decode("utf-8", "surrogatepass"))
     except ValueError as error:
-        raise _damaged(where, _offset(error), "not the JSON that was written") from None
+        raise _damaged(where, _offset(error), "not the JSON that was written", cure) from None
     if not isinstance(content, dict) or content.pop(CHECKSUM, None) != checksum(content):
-        raise _damaged(where, 0, "the checksum does not match the content")
+        raise _damaged(where, 0, "the checksum does not match the content", cure)
     return content
 
 
@@ -47,5 +48,5 @@ def _offset(error: ValueError) -> int:
     return 0
 
 
-def _damaged(where: str, offset: int, what: str) -> DamagedMetadata:
-    return DamagedMetadata(f"{where} at byte {offset}: {what}; {CURE}")
+def _damaged(where: str, offset: int, what: str, cure: str) -> DamagedMetadata:
+    return DamagedMetadata(f"{where} at byte {offset}: {what}; {cure}")

@@ -36,8 +36,8 @@ def fault_of(error: Exception, path: str) -> Fault:
 @dataclass
 class Report:
     """Of one snapshot: what was looked at, and every fault. `page_maps` were read, each those of one source file;
-    `rows_compared` were read back from the source, by pointer or (of all) in a scan. `not_covered` are files of the
-    source that are not indexed yet: no fault of the index."""
+    `rows_compared` were read back from the source, by pointer or (of all) in a scan; `loads` are dedup loads whose
+    records were read. `not_covered` are files of the source that are not indexed yet: no fault of the index."""
 
     index: str
     snapshot: int | None = None
@@ -47,6 +47,7 @@ class Report:
     source_files: int = 0
     page_maps: int = 0
     rows_compared: int = 0
+    loads: int = 0
     faults: list[Fault] = field(default_factory=list)
     not_covered: list[str] = field(default_factory=list)
     plain_table: PlainTable | None = None
@@ -71,6 +72,7 @@ class Report:
             "source_files": self.source_files,
             "page_maps": self.page_maps,
             "rows_compared": self.rows_compared,
+            "loads": self.loads,
             "faults": [fault._asdict() for fault in self.faults],
             "not_covered": self.not_covered,
             "plain_table": self.plain_table.to_json() if self.plain_table else None,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
 from shadow.filter_files import FILTER_FOLDER
+from shadow.load_records import REJECTED_FOLDER
 from shadow.page_maps import PAGE_MAPS_FOLDER
 from shadow.probe import PROBE_FOLDER, time_of_store
 from shadow.segments import (
@@ -50,7 +51,11 @@ _NAMES = {
     KEY_FILTER: re.compile(rf"{FILTER_FOLDER}/{_SEGMENT}/{_PARTITION}\d{{5}}\.filter", re.ASCII),
     PAGE_MAPS: re.compile(rf"{PAGE_MAPS_FOLDER}/{_SEGMENT}/\d{{5}}\.maps", re.ASCII),
     SEGMENT_LIST: re.compile(rf"{SEGMENT_FOLDER}/{_SEGMENT}\.avro", re.ASCII),
-    LEFTOVER: re.compile(rf"(?:{_PARTITION}|_shadow/(?:.+/)?){STAGED}[0-9a-f]{{32}}|{PROBE_FOLDER}/[^/]+", re.ASCII),
+    LEFTOVER: re.compile(
+        rf"(?:{_PARTITION}|_shadow/(?:.+/)?){STAGED}[0-9a-f]{{32}}|{PROBE_FOLDER}/[^/]+"
+        rf"|{REJECTED_FOLDER}/(?P<segment>\d+-[^/]+)/.+",
+        re.ASCII | re.DOTALL,
+    ),
 }
 
 
@@ -232,14 +237,15 @@ def _recognised(path: str) -> tuple[str, str] | None:
     for kind, name in _NAMES.items():
         match = name.fullmatch(path)
         if match:
-            return kind, match.groupdict().get("segment", path)
+            return kind, match.groupdict().get("segment") or path
     return None
 
 
 def _remove_empty_folders(storage: Storage, removed: Sequence[Removed]) -> None:
-    """Remove the segments' folders of filters and page maps that are empty now. Those of index files stay: builds write
-    into them."""
-    beside = [file.path for file in removed if file.kind in (KEY_FILTER, PAGE_MAPS)]
+    """Remove the segments' folders of filters and page maps that are empty now, and those of rows that loads rejected.
+    Those of index files stay: builds write into them."""
+    rejected = f"{REJECTED_FOLDER}/"
+    beside = [file.path for file in removed if file.kind in (KEY_FILTER, PAGE_MAPS) or file.path.startswith(rejected)]
     for folder in dict.fromkeys("/".join(path.split("/")[:3]) for path in beside):
         if next(iter(storage.list(folder, hidden=True)), None) is None:
             storage.delete_folder(folder)

@@ -13,6 +13,7 @@ from shadow.fetch import Fetcher
 from shadow.filter_files import open_filter
 from shadow.index_files import pointer_of
 from shadow.list_checks import check_columns, check_lists, check_snapshot
+from shadow.load_checks import check_loads
 from shadow.page_maps import prove_page_maps
 from shadow.plain_table import plain_table
 from shadow.proof import FAILURES, FolderProof
@@ -92,6 +93,7 @@ def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: in
 
 def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Report:
     report = Report(storage.root)
+    check_loads(storage, report)
     view = _open(storage, snapshot, report)
     if view is None:
         return report

@@ -93,13 +93,19 @@ class Storage(Readable, Protocol):
 
     def move_new(self, path: str, target: str) -> None:
         """Give a file another name, durable, and only if that is free (AlreadyExists). It may have both names for a
-        while, or, after a crash, for good; it never has none."""
+        while, or, after a crash, for good; it never has none. Programs may do so at once: the others get AlreadyExists
+        or FileNotFoundError, or believe it was them. What has the new name is durable then, too, whoever gave it."""
 
     def delete(self, path: str) -> None:
         """Remove a file; nothing happens where it is gone already."""
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder with all that is in it; nothing happens where it is gone already."""
+        """Remove a folder with all that is in it; nothing happens where it is gone already. Programs may do so at
+        once."""
+
+    def delete_empty(self, path: str) -> None:
+        """Remove a folder, and those below it, as far as no file is in them; of a store that has no folders, nothing.
+        Programs may put files there at the same time."""
 
 
 def is_hidden(name: str) -> bool:

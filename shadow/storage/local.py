@@ -6,11 +6,11 @@ import shutil
 import stat
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import difference
@@ -24,7 +24,11 @@ CURES = {
     errno.EPERM: "expected a folder that this user may write to, on a file system with hard links",
     errno.ENOTDIR: "a folder of the path is a file",
     errno.ENAMETOOLONG: "expected a shorter name",
+    errno.EAGAIN: "run it again when the others are done",
 }
+TRIES = 100  # of what other programs undo: each time one has made progress, so that more means something is wrong
+AGAIN = "other programs change the folder again and again"
+_durable: set[tuple[str, int, int]] = set()  # folders whose names this process has synced: path, device, inode
 
 
 class LocalFile:
@@ -110,9 +114,8 @@ class LocalStorage:
         target = self._root / path
         staged = target.parent / f"{STAGED}{uuid.uuid4().hex}"
         with _writing(target):
-            self._make_folders(target.parent)
             try:
-                with staged.open("xb") as file:
+                with self._create(staged) as file:
                     file.writelines(chunks)
                     file.flush()
                     os.fsync(file.fileno())
@@ -121,20 +124,62 @@ class LocalStorage:
                 staged.unlink(missing_ok=True)
             _sync_folder(target.parent)
 
+    def _create(self, path: Path) -> BinaryIO:
+        for _ in range(TRIES):
+            self._make_folders(path.parent)
+            with suppress(FileNotFoundError):  # another program removed the folder, which was empty
+                return path.open("xb")
+        raise OSError(errno.EAGAIN, AGAIN)
+
     def move_new(self, path: str, target: str) -> None:
+        """The old name goes when the new one is durable, and is seen to be of the same file."""
         origin, goal = self._root / path, self._root / target
-        with origin.open("rb") as file, _writing(goal):
-            self._make_folders(goal.parent)
+        with _writing(origin, FileNotFoundError), self._relying_on(goal):
+            file = origin.open("rb")
+        with file, _writing(goal, FileNotFoundError), self._relying_on(goal):
+            moved = os.fstat(file.fileno())
             os.fsync(file.fileno())
-            _link(origin, goal)
-            origin.unlink()
-            _sync_folder(goal.parent)
+            for _ in range(TRIES):
+                if not _is_at(origin, moved):
+                    raise FileNotFoundError(errno.ENOENT, "moved by another program", str(origin))
+                self._make_folders(goal.parent)
+                with suppress(FileNotFoundError):  # the file was moved, or the folder removed, which was empty
+                    _link(origin, goal)
+                    _sync_folder(goal.parent)
+                    if _is_at(goal, moved):
+                        origin.unlink(missing_ok=True)
+                        return
+            raise OSError(errno.EAGAIN, AGAIN)
+
+    @contextmanager
+    def _relying_on(self, goal: Path) -> Iterator[None]:
+        """Where another program was faster, the name that it gave may not be durable yet: the caller takes it as it
+        is."""
+        try:
+            yield
+        except (AlreadyExists, FileNotFoundError):
+            for folder in (goal.parent, *goal.parent.parents):
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    _sync_folder(folder)
+                if folder in (self._root, *self._root.parents):
+                    break
+            raise
 
     def _make_folders(self, folder: Path) -> None:
-        missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-        for parent in reversed(missing):
-            parent.mkdir(exist_ok=True)
-            _sync_folder(parent.parent)
+        """Make the folders that are missing, durable. One that is there may be another program's, which did not get to
+        syncing it: of those below the root that is done once."""
+        for parent in reversed((folder, *folder.parents)):
+            with suppress(FileNotFoundError):  # removed by another program: the caller finds out
+                is_new = not parent.exists()
+                if is_new:
+                    parent.mkdir(exist_ok=True)
+                elif self._root not in parent.parents:
+                    continue
+                status = parent.stat()
+                known = (str(parent), status.st_dev, status.st_ino)
+                if is_new or known not in _durable:
+                    _sync_folder(parent.parent)
+                    _durable.add(known)
 
     def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
         yield from self._list(prefix.strip("/"), hidden)
@@ -159,9 +204,30 @@ class LocalStorage:
             (self._root / path).unlink(missing_ok=True)
 
     def delete_folder(self, path: str) -> None:
+        folder = self._root / path
+        with _writing(folder):
+            for _ in range(TRIES):
+                try:
+                    shutil.rmtree(folder)
+                except FileNotFoundError:  # another program removes it, too
+                    pass
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY:  # another program writes there
+                        raise
+                if not folder.exists():
+                    return
+            raise OSError(errno.EAGAIN, AGAIN)
+
+    def delete_empty(self, path: str) -> None:
         with _writing(self._root / path):
-            if (self._root / path).exists():
-                shutil.rmtree(self._root / path)
+            for folder, _, _ in os.walk(self._root / path, topdown=False):
+                try:
+                    os.rmdir(folder)
+                except (FileNotFoundError, NotADirectoryError):
+                    pass
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
 
 
 def _info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
@@ -174,10 +240,12 @@ def _info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
 
 
 @contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    """What the operating system refuses, as one line that names the file and the cure."""
+def _writing(target: Path, *meaning: type[OSError]) -> Iterator[None]:
+    """What the operating system refuses, as one line that names the file and the cure; but errors with a meaning."""
     try:
         yield
+    except meaning:
+        raise
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise StorageError(f"{target}: {reason}; {CURES.get(error.errno or 0, 'see the disk')}") from error
@@ -188,6 +256,15 @@ def _link(staged: Path, target: Path) -> None:
         os.link(staged, target)
     except FileExistsError:
         raise AlreadyExists(f"{target}: the name is taken") from None
+
+
+def _is_at(path: Path, file: os.stat_result) -> bool:
+    """Whether a file has this name."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -47,8 +47,11 @@ def connect(scheme: str, bucket: str, patience: Patience) -> Clients:
         "allow_http": endpoint.startswith("http://"),
     }
     reading = {**options, "read_timeout": timedelta(seconds=patience.read)}
+    # S3 has no condition for a copy, but one for the end of a put in parts, of which a part may be a copy.
+    more = {"copy_if_not_exists": os.environ.get("AWS_COPY_IF_NOT_EXISTS", "multipart")} if scheme == "s3" else {}
     # Calls are made again in one place, `retried`, which knows of each whether that is safe.
-    stores = [MAKERS[scheme](bucket, client_options=o, retry_config={"max_retries": 0}) for o in (reading, options)]
+    retries = {"max_retries": 0}
+    stores = [MAKERS[scheme](bucket, client_options=o, retry_config=retries, **more) for o in (reading, options)]
     return Clients(os.getpid(), *stores)
 
 

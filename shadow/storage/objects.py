@@ -15,7 +15,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import ANY_TIME, difference
-from shadow.storage.contract import FileInfo, ReadStats, is_hidden
+from shadow.storage.contract import STAGED, FileInfo, ReadStats, is_hidden
 from shadow.storage.object_clients import Clients, connect, readers
 from shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, reason, status, translated
 from shadow.storage.ranges import Range
@@ -25,6 +25,8 @@ from shadow.storage.retries import Passing, Patience, retried
 OWNER = "gnomonput"  # metadata: which put wrote the object (Azure wants a name of letters)
 LARGEST_PUT = 5 << 30  # bytes: what S3 takes in one request; in parts it has no condition that obstore can set
 PAGE = 1000  # names
+PIECE = 8 << 20  # bytes: of two objects that are compared
+COPIES = ("s3", "gs", "memory")  # whose copies are made when they are answered: Azure goes on behind that
 FOLDER_MARK = "_$folder$"  # ends the name of an empty object by which older Hadoop programs mark a folder
 PATIENCE = Patience()
 Result = TypeVar("Result")
@@ -61,6 +63,7 @@ class ObjectStorage:
             raise StorageError(f"{root}: expected {self._scheme}://name/path, with the name of a bucket")
         self._patience = patience
         self._made = Clients(0, None, None)
+        self._proven: tuple[int, bool] | None = None  # by this process: that copies go to free names only
 
     def __reduce__(self) -> tuple[type["ObjectStorage"], tuple[str, Patience]]:
         return ObjectStorage, (self.root, self._patience)
@@ -175,10 +178,71 @@ class ObjectStorage:
         return str(found.attributes.get(OWNER, ""))
 
     def move_new(self, path: str, target: str) -> None:
-        """Read, put, deleted: the condition of a put is the one that is proven before the first write; of a copy many
-        stores know none."""
-        self.put_new(target, [self.read(path)])
+        """Copied by the store where it has proven that it copies to free names only; else read, and put. Then
+        deleted."""
+        if not (self._proves_copies(path) and self._copied(path, target)):
+            self.put_new(target, [self.read(path)])
         self.delete(path)
+
+    def _copied(self, path: str, target: str) -> bool:
+        """Whether the store has made a copy; it may refuse (an object that is empty, or very large). AlreadyExists."""
+        key, where = self._key(target), f"{self.root}/{target}"
+        in_doubt = False
+
+        def copy() -> bool:
+            nonlocal in_doubt
+            try:
+                obstore.copy(self._clients.puts, self._key(path), key, overwrite=False)
+            except AlreadyExistsError as error:
+                if status(error) == 409 and self._owner(key) is None:  # another copy is under way
+                    raise Passing(f"{where}: {reason(error)}") from None
+                if not (in_doubt and self._are_equal(path, target)):
+                    raise AlreadyExists(f"{where}: the name is taken") from None
+            except BaseError:
+                in_doubt = True
+                raise
+            return True
+
+        try:
+            return self._call(path, copy)
+        except AlreadyExists:
+            raise
+        except StorageError:
+            return False
+
+    def _are_equal(self, path: str, other: str) -> bool:
+        with self.open(path) as one, self.open(other) as two:
+            spans = [(begin, min(PIECE, one.size - begin)) for begin in range(0, one.size, PIECE)]
+            return one.size == two.size and all(one.read_range(*span) == two.read_range(*span) for span in spans)
+
+    def _proves_copies(self, path: str) -> bool:
+        """Whether the store refuses to copy to a name that is taken, and copies to one that is free; asked once of each
+        storage in a process, beside a file, under names that engines skip."""
+        if self._scheme not in COPIES:
+            return False
+        if self._proven is None or self._proven[0] != os.getpid():
+            folder, slash, _ = path.rpartition("/")
+            one, two, free = (f"{folder}{slash}{STAGED}{secrets.token_hex(16)}" for _ in range(3))
+            try:
+                self.put_new(one, [b"first"])
+                self.put_new(two, [b"second"])
+                self._proven = (
+                    os.getpid(),
+                    self._refuses(one, two)
+                    and self._copied(one, free)
+                    and ([self.read(two), self.read(free)] == [b"second", b"first"]),
+                )
+            finally:
+                for name in (one, two, free):
+                    self.delete(name)
+        return self._proven[1]
+
+    def _refuses(self, path: str, target: str) -> bool:
+        try:
+            self._copied(path, target)
+        except AlreadyExists:
+            return True
+        return False
 
     def delete(self, path: str) -> None:
         self._delete([self._key(path)], path)
@@ -187,6 +251,9 @@ class ObjectStorage:
         keys = [item["path"] for item in self._all(path.strip("/"))]
         for first in range(0, len(keys), PAGE):
             self._delete(keys[first : first + PAGE], path)
+
+    def delete_empty(self, path: str) -> None:
+        """There are no folders."""
 
     def _delete(self, keys: Sequence[str], path: str) -> None:
         try:

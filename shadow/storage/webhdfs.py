@@ -147,6 +147,27 @@ class WebHdfsStorage:
     def delete_folder(self, path: str) -> None:
         self._delete(path.strip("/"), "true")
 
+    def delete_empty(self, path: str) -> None:
+        """Without `recursive` the namenode refuses a folder that is not empty; a file it would remove."""
+        folder = path.strip("/")
+        for name in self._folders_in(folder):
+            self.delete_empty(f"{folder}/{name}")
+        if folder and self._is_empty(folder):
+            with suppress(StorageError):  # a file was put there meanwhile
+                self._delete(folder, "false")
+
+    def _folders_in(self, folder: str) -> Sequence[str]:
+        with suppress(*DEAD_ENDS):
+            found = self._ask("GET", "LISTSTATUS", folder)["FileStatuses"]["FileStatus"]
+            return [one["pathSuffix"] for one in found if one["type"] == "DIRECTORY"]
+        return []
+
+    def _is_empty(self, folder: str) -> bool:
+        try:
+            return not self._ask("GET", "LISTSTATUS", folder)["FileStatuses"]["FileStatus"]
+        except DEAD_ENDS:
+            return False
+
     def _delete(self, path: str, recursive: str) -> None:
         with suppress(*DEAD_ENDS):
             self._ask("DELETE", "DELETE", path, recursive=recursive)

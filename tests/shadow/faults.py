@@ -13,7 +13,7 @@ from shadow.storage import FileInfo, LocalStorage, OpenFile, ReadStats, Storage
 T = TypeVar("T")
 NEVER = 1 << 60
 PUTS = {"put_new", "move_new"}
-WRITES = PUTS | {"delete", "delete_folder"}
+WRITES = PUTS | {"delete", "delete_folder", "delete_empty"}
 
 
 class Fault(enum.Enum):
@@ -76,6 +76,9 @@ class FaultyStorage:
 
     def delete_folder(self, path: str) -> None:
         self.call("delete_folder", path, lambda: self._inner.delete_folder(path))
+
+    def delete_empty(self, path: str) -> None:
+        self.call("delete_empty", path, lambda: self._inner.delete_empty(path))
 
     def call(self, name: str, path: str, do: Callable[[], T], do_half: Callable[[], T] | None = None) -> T:
         number = len(self.calls)

@@ -75,6 +75,9 @@ class MemoryStorage:
         with self._lock:
             self._files = {name: file for name, file in self._files.items() if not name.startswith(f"{path}/")}
 
+    def delete_empty(self, path: str) -> None:
+        """There are no folders."""
+
 
 class MemoryOpenFile:
     """An open file; it outlives its name."""

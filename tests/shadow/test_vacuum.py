@@ -11,6 +11,7 @@ import pytest
 from shadow.compact import compact, rebuild
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, StorageError, UsageError
 from shadow.index import open_index
+from shadow.loads import Load, loads_of, mark_appended, put_load, settle
 from shadow.segments import segment_path
 from shadow.snapshots import snapshot_numbers, snapshot_path
 from shadow.storage import LocalStorage, storage_at
@@ -182,6 +183,35 @@ def test_a_first_build_that_crashed_is_cleaned_up_too(tmp_path: Path) -> None:
     storage.delete(snapshot_path(1))
     assert vacuum(storage, unnamed_seconds=0, grace_seconds=0).kept == ()
     assert files(tmp_path / "index") == {"_shadow/spec.json"}
+
+
+def test_rows_that_a_dead_load_rejected_go_when_they_are_old(lake: Path) -> None:
+    index, storage = lake / "index", storage_at(str(lake / "index"))
+    vacuum(storage, grace_seconds=0)
+    left = {"_shadow/rejected/3-ab/0.arrow", "_shadow/rejected/3-ab/p=1/1.arrow", "_shadow/rejected/4-cd/0.arrow"}
+    for path in left:
+        storage.put_new(path, [b"rows"])
+    age(index, DAY - 60, left)
+    assert vacuum(storage, grace_seconds=0).files == ()
+    age(index, DAY + 60, left - {"_shadow/rejected/3-ab/0.arrow"})  # of one load all or none
+    assert {file.path for file in vacuum(storage, grace_seconds=0).files} == {"_shadow/rejected/4-cd/0.arrow"}
+    assert not (index / "_shadow/rejected/4-cd").exists()
+    assert {file.kind for file in vacuum(storage, grace_seconds=0, unnamed_seconds=0).files} == {"leftover"}
+    assert not (index / "_shadow/rejected/3-ab").exists()
+    assert files(index) == needed(index)
+
+
+def test_the_records_of_loads_stay(lake: Path) -> None:
+    index, storage = lake / "index", storage_at(str(lake / "index"))
+    load = Load(1, "a", loads_of(storage).parent, "batch", "", "_gnomon/x/1-a", (), {})
+    assert put_load(storage, load)
+    mark_appended(storage, load)
+    settle(storage, storage_at(str(lake / "lake")), load, 3)
+    records = {path for path in files(index) if path.startswith(("_shadow/loads", "_shadow/batches"))}
+    assert len(records) == 5
+    age(index, 99 * DAY, records)
+    vacuum(storage, grace_seconds=0, unnamed_seconds=0)
+    assert files(index) == needed(index) | records
 
 
 # -- what it must not do -----------------------------------------------------------------------------------------------

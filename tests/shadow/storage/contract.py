@@ -344,6 +344,24 @@ class StorageContract:
         assert storage.read("to/name") == bytes(won)
         assert self.names(storage, "from") == [f"from/{racer}" for racer in range(RACERS) if racer not in won]
 
+    def test_racers_may_move_one_file_to_one_name(self, storage: Storage) -> None:
+        for turn in range(5):
+            self.put(storage, f"from/{turn}", b"data")
+            told: list[Exception] = []
+
+            def move(_racer: int, turn: int = turn, told: list[Exception] = told) -> None:
+                try:
+                    storage.move_new(f"from/{turn}", f"to/{turn}")
+                except (AlreadyExists, FileNotFoundError) as error:
+                    told.append(error)
+                    raise AlreadyExists from error
+
+            won = race(RACERS, move)
+            assert won
+            assert len(won) + len(told) == RACERS
+            assert storage.read(f"to/{turn}") == b"data"
+        assert self.names(storage, "to") == [f"to/{turn}" for turn in range(5)]
+
     def test_a_file_that_is_not_there_cannot_be_moved(self, storage: Storage) -> None:
         with pytest.raises(FileNotFoundError):
             storage.move_new("nowhere", "to")
@@ -362,6 +380,16 @@ class StorageContract:
         storage.delete_folder("a")
         storage.delete_folder("a")
         assert self.names(storage, hidden=True) == ["a.b/c", "ab"]
+
+    def test_delete_empty_takes_no_folder_that_holds_something(self, storage: Storage) -> None:
+        self.put(storage, "a/b/c")
+        for path in ("a", "a/b", "a/b/c", "nowhere", "nowhere/x"):
+            storage.delete_empty(path)
+        assert self.names(storage, hidden=True) == ["a/b/c"]
+        storage.delete("a/b/c")
+        storage.delete_empty("a")
+        self.put(storage, "a", b"a file by now")
+        assert storage.read("a") == b"a file by now"
 
 
 class PickledStorageContract(StorageContract):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shadow.errors import FileChanged, StorageError
+from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.storage import LocalStorage, Storage, storage_at
 from tests.shadow.storage.contract import SharedStorageContract
 
@@ -119,3 +119,133 @@ def test_closing_twice_closes_no_other_file(tmp_path: Path) -> None:
     with LocalStorage(str(tmp_path)).open("f") as other:
         file.close()
         assert other.read_range(0, 1) == b"x"
+
+
+def test_a_file_is_not_lost_whose_new_folder_is_removed_while_it_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put_new("from", [b"data"])
+    make_folders, removed = storage._make_folders, []
+
+    def swept(folder: Path) -> None:
+        make_folders(folder)
+        if not removed:
+            removed.append(folder.rmdir())
+
+    monkeypatch.setattr(storage, "_make_folders", swept)
+    storage.move_new("from", "p=1/to")
+    assert removed
+    assert storage.read("p=1/to") == b"data"
+    assert not (tmp_path / "from").exists()
+    removed.clear()
+    storage.put_new("p=2/new", [b"data"])
+    assert removed
+    assert storage.read("p=2/new") == b"data"
+
+
+def test_the_old_name_goes_when_the_new_one_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.put_new("from/x", [b"data"])
+    steps: list[str] = []
+    fsync, unlink = os.fsync, Path.unlink
+
+    def synced(fd: int) -> None:
+        steps.append(f"sync {os.path.relpath(os.readlink(f'/proc/self/fd/{fd}'), tmp_path)}")
+        fsync(fd)
+
+    def unlinked(path: Path, missing_ok: bool = False) -> None:
+        steps.append(f"unlink {path.relative_to(tmp_path)}")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "unlink", unlinked)
+    storage.move_new("from/x", "p=1/y")
+    assert steps == ["sync from/x", "sync .", "sync p=1", "unlink from/x"]
+
+
+@pytest.mark.parametrize("left", ["both names", "the new one"])
+def test_a_name_that_another_program_gave_is_durable_when_the_caller_hears_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    (tmp_path / "q=1/p=1").mkdir(parents=True)
+    (tmp_path / "q=1/p=1/to").write_bytes(b"data")
+    if left == "both names":
+        (tmp_path / "from").hardlink_to(tmp_path / "q=1/p=1/to")
+    steps: list[str] = []
+    fsync = os.fsync
+
+    def synced(fd: int) -> None:
+        steps.append(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), tmp_path))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    with pytest.raises(AlreadyExists if left == "both names" else FileNotFoundError):
+        LocalStorage(str(tmp_path)).move_new("from", "q=1/p=1/to")
+    assert steps[-3:] == ["q=1/p=1", "q=1", "."]
+
+
+def test_a_file_keeps_its_old_name_where_the_new_one_is_taken_away_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.put_new("from", [b"data"])
+    link = os.link
+
+    def linked(source: Path, target: Path) -> None:
+        link(source, target)
+        target.unlink()
+
+    monkeypatch.setattr(os, "link", linked)
+    with pytest.raises(StorageError, match="to: other programs change the folder again and again; run it again"):
+        storage.move_new("from", "to")
+    assert storage.read("from") == b"data"
+
+
+def test_a_file_whose_folder_is_removed_again_and_again_is_no_endless_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.put_new("from", [b"data"])
+    make_folders = storage._make_folders
+
+    def swept(folder: Path) -> None:
+        make_folders(folder)
+        folder.rmdir()
+
+    monkeypatch.setattr(storage, "_make_folders", swept)
+    for call in (lambda: storage.move_new("from", "p=1/to"), lambda: storage.put_new("p=1/to", [b"x"])):
+        with pytest.raises(StorageError, match="p=1/to: other programs change the folder again and again"):
+            call()
+    assert storage.read("from") == b"data"
+
+
+def test_a_folder_that_another_program_made_is_synced_by_its_first_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "q=1/p=1").mkdir(parents=True)
+    steps: list[str] = []
+    fsync = os.fsync
+
+    def synced(fd: int) -> None:
+        steps.append(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), tmp_path).partition("_staged")[0])
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    storage = LocalStorage(str(tmp_path))
+    for name in "xy":
+        storage.put_new(f"q=1/p=1/{name}", [b"x"])
+    put = ["q=1/p=1/", "q=1/p=1"]
+    assert steps == [".", "q=1", *put, *put]
+
+
+def test_what_may_not_be_moved_is_said_in_one_line(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.put_new("file", [b"x"])
+    for path, target in (("file/below", "to"), ("file", "file/below")):
+        with pytest.raises(StorageError, match=r"file/below: .*; a folder of the path is a file"):
+            storage.move_new(path, target)
+    (tmp_path / "x").mkdir()
+    with pytest.raises(StorageError, match="x: Is a directory"):
+        storage.move_new("x", "to")
+    assert storage.read("file") == b"x"

@@ -311,3 +311,90 @@ def test_other_stores_are_made_from_their_variables(scheme: str, monkeypatch: py
     assert connect(scheme, "bucket", QUICK).puts is not None
     with pytest.raises(StorageError, match=rf"^{scheme}://bucket/x/f: the store does not answer"):
         ObjectStorage(f"{scheme}://bucket/x", QUICK).read("f")
+
+
+# -- moves -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_moved_by_a_copy_of_the_store_and_leaves_nothing_behind(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.put_new("_staged/x", [b"data"])
+    storage.put_new("_staged/y", [b"more"])
+    copies: list[object] = []
+    real = obstore.copy
+
+    def copy(*arguments: Any, **options: Any) -> None:
+        copies.append(options)
+        real(*arguments, **options)
+
+    monkeypatch.setattr(obstore, "copy", copy)
+    storage.move_new("_staged/x", "x")
+    assert copies == [{"overwrite": False}] * 3  # two of them prove that it may be relied on
+    storage.move_new("_staged/y", "y")
+    assert len(copies) == 4
+    assert [(info.path, storage.read(info.path)) for info in storage.list(hidden=True)] == [
+        ("x", b"data"),
+        ("y", b"more"),
+    ]
+
+
+@pytest.mark.parametrize("how", ["overwrites", "refuses", "copies nothing"])
+def test_where_a_store_has_no_copy_that_is_create_only_files_are_moved_by_a_put(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    real = obstore.copy
+
+    def copy(store: Any, path: str, target: str, *, overwrite: bool) -> None:
+        if how == "overwrites":
+            real(store, path, target)
+        elif how == "refuses":
+            raise GenericError("Generic S3 error: status code: 501 Not Implemented")
+
+    monkeypatch.setattr(obstore, "copy", copy)
+    for name in ("from", "to"):
+        storage.put_new(name, [name.encode()])
+    with pytest.raises(AlreadyExists, match="to: the name is taken"):
+        storage.move_new("from", "to")
+    assert (storage.read("from"), storage.read("to")) == (b"from", b"to")
+    storage.move_new("from", "free")
+    assert [(info.path, storage.read(info.path)) for info in storage.list(hidden=True)] == [
+        ("free", b"from"),
+        ("to", b"to"),
+    ]
+
+
+@pytest.mark.parametrize("theirs", [None, b"theirs", b"data"])
+def test_a_copy_whose_reply_was_lost_is_settled_by_what_has_the_name(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, theirs: bytes | None
+) -> None:
+    storage.put_new("probe", [b"x"])
+    storage.move_new("probe", "probed")
+    storage.put_new("from", [b"data"])
+
+    def overtaken(call: Callable[[], Any]) -> None:
+        ObjectStorage(storage.root).put_new("to", [theirs or b""])
+        busy(call)
+
+    failing(monkeypatch, "copy", [overtaken if theirs else lost])
+    if theirs == b"theirs":
+        with pytest.raises(AlreadyExists, match="to: the name is taken"):
+            storage.move_new("from", "to")
+        assert storage.read("from") == b"data"
+    else:
+        storage.move_new("from", "to")
+        assert "from" not in [info.path for info in storage.list()]
+    assert storage.read("to") == (theirs or b"data")
+
+
+def test_what_a_store_does_not_copy_is_put(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.put_new("probe", [b"x"])
+    storage.move_new("probe", "probed")
+
+    def refuses(call: Callable[[], Any]) -> None:
+        raise GenericError("Generic S3 error: status code: 400 InvalidRequest")
+
+    storage.put_new("from", [])
+    failing(monkeypatch, "copy", [refuses])
+    storage.move_new("from", "to")
+    assert storage.read("to") == b""

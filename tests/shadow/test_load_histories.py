@@ -1,0 +1,193 @@
+"""Random histories of loads: programs that overtake each other between any two calls, die at any, and are run again,
+while files vanish and the index is made anew. What is in the source is compared with plain sets."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from shadow.errors import ShadowError
+from shadow.load_records import APPENDED
+from shadow.loads import append, find_batch, loads_of, mark_appended, put_load, settle
+from shadow.rebase import ConcurrentCommit
+from shadow.storage import Storage
+from tests.shadow.memory_store import MemoryStorage
+from tests.shadow.test_loads import begun_after
+
+BATCHES = {f"batch {n}": {f"key {key}" for key in range(3 * n, 3 * n + 6)} for n in range(4)}  # each overlaps the next
+DEPTH = 3  # programs that are under way at once
+
+
+class Died(Exception):
+    """The program ended here."""
+
+
+class Copying(MemoryStorage):
+    """Moves as object stores do, in two steps between which a program may die."""
+
+    dies = False
+
+    def move_new(self, path: str, target: str) -> None:
+        self.put_new(target, [self.read(path)])
+        if self.dies:
+            raise Died
+        self.delete(path)
+
+
+class Watched:
+    """A store that says when it is called; what is not a call of the store's is not watched."""
+
+    def __init__(self, inner: Storage, called: Callable[[str], object]) -> None:
+        self._inner, self._called = inner, called
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: object, **options: object) -> object:
+            self._called(name)
+            done = found(*arguments, **options)
+            return list(done) if name == "list" and isinstance(done, Iterable) else done
+
+        return call
+
+
+class History:
+    """One history. `loaded` are the keys that programs were told are loaded; `gone` those of files that vanished."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.index = MemoryStorage("/index")
+        self.source = self.random.choice([MemoryStorage, Copying])("/source")
+        self.under_way, self.appending, self.tokens = 0, 0, 0
+        self.gone: set[str] = set()
+        self.loaded: set[str] = set()
+        self.happened: Counter[str] = Counter()
+
+    def keys(self) -> Counter[str]:
+        return Counter(key for info in self.source.list() for key in json.loads(self.source.read(info.path)))
+
+    def check(self) -> None:
+        keys = self.keys()
+        assert max(keys.values(), default=1) == 1, f"twice: {keys}"
+        assert not self.loaded - keys.keys() - self.gone, f"lost: {self.loaded - keys.keys() - self.gone}"
+
+    # -- programs ------------------------------------------------------------------------------------------------------
+
+    def program(self, batch: str) -> None:
+        """A load that may be overtaken at some calls, and may die at one."""
+        dies_at, pauses, calls = self.random.randrange(60), self.random.sample(range(40), 2), 0
+        depth, self.under_way = self.under_way, self.under_way + 1
+
+        def called(name: str) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == dies_at:
+                if name == "move_new" and isinstance(self.source, Copying):
+                    self.source.dies = True  # in the middle of it
+                else:
+                    raise Died
+            if calls in pauses and depth < DEPTH - 1:
+                self.something()
+
+        try:
+            self.load(batch, Watched(self.index, called), Watched(self.source, called))  # type: ignore[arg-type]
+            self.happened["ended"] += 1
+        except Died:
+            self.happened["died"] += 1
+        except ShadowError as error:
+            self.happened[type(error).__name__] += 1
+        except FileNotFoundError:  # what it staged was swept
+            self.happened["swept"] += 1
+        finally:
+            self.under_way = depth
+            if isinstance(self.source, Copying):
+                self.source.dies = False
+
+    def load(self, batch: str, index: Storage, source: Storage) -> None:
+        while find_batch(index, batch) is None:
+            log = self.finish(index, source)
+            if find_batch(index, batch) is not None:
+                break
+            new = BATCHES[batch] - {key for info in source.list() for key in json.loads(source.read(info.path))}
+            self.tokens += 1
+            if not put_load(index, begun_after(log, index, source, batch, new, f"t{self.tokens}")):
+                self.happened["number taken"] += 1
+        self.loaded |= BATCHES[batch]
+
+    def finish(self, index: Storage, source: Storage) -> object:
+        log = loads_of(index)
+        for load in log.open:
+            self.appending += 1
+            try:
+                if append(index, source, load):
+                    mark_appended(index, load)
+            finally:
+                self.appending -= 1
+            settle(index, source, load, load.number)
+        return log
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def something(self) -> None:
+        what = self.random.choice([self.program_of_any, self.program_of_any, self.vanish, self.make_anew])
+        what()
+
+    def program_of_any(self) -> None:
+        self.program(self.random.choice(sorted(BATCHES)))
+
+    def vanish(self) -> None:
+        """A file goes that was appended, which its load's mark says."""
+        marked = {
+            info.path.rpartition("-")[2].removesuffix(f".{APPENDED}") for info in self.index.list("_shadow/loads")
+        }
+        paths = [info.path for info in self.source.list() if info.path.rpartition("-")[2] in marked]
+        if paths:
+            path = self.random.choice(paths)
+            self.gone |= set(json.loads(self.source.read(path)))
+            self.source.delete(path)
+            self.happened["vanished"] += 1
+
+    def make_anew(self) -> None:
+        """Not while a program gives files their names, which nothing would stop."""
+        if not self.appending:
+            self.index.delete_folder("_shadow")
+            self.happened["made anew"] += 1
+
+    def run(self) -> None:
+        for _ in range(self.random.randrange(2, 7)):
+            self.something()
+            self.check()
+        for batch in BATCHES:
+            self.load(batch, self.index, self.source)
+            self.check()
+        assert not set().union(*BATCHES.values()) - self.keys().keys() - self.gone
+        assert loads_of(self.index).open == ()
+
+
+def try_histories(seeds: Iterable[int]) -> Counter[str]:
+    happened: Counter[str] = Counter()
+    for seed in seeds:
+        history = History(seed)
+        try:
+            history.run()
+        except BaseException as error:
+            raise AssertionError(f"history {seed}, {dict(history.happened)}: {error!r}") from error
+        happened += history.happened
+    return happened
+
+
+def test_in_any_history_each_key_is_appended_once_and_none_is_lost() -> None:
+    happened = try_histories(range(320))
+    for what in ("ended", "died", "number taken", "vanished", "made anew", ConcurrentCommit.__name__):
+        assert happened[what] > 20, happened
+
+
+@pytest.mark.soak
+def test_in_many_histories_each_key_is_appended_once_and_none_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    happened = try_histories(range(1000, 40_000))
+    with capsys.disabled():
+        print(f"\n{dict(happened)}")
