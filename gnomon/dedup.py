@@ -1,56 +1,130 @@
 """gnomon dedup: append what was never loaded."""
 
-import hashlib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from gnomon.inputs import local_path, read_batch
+from gnomon.build import parse_options
 from gnomon.output import counted, print_json, say
 from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
-from indexer import append_new
-from indexer.files import describe
-from shadow import open_index
-from shadow.coverage import source_root
+from indexer import DedupResult, Origin, append_new, batch_digest, read_batch
+from indexer.catalog import is_table
+from indexer.origin import existing, ready
+from indexer.plan import FORMAT_NAMES
+from shadow import Index, UsageError
+from shadow.errors import DamagedMetadata
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+SHOWN_PARTITIONS = 20
+NEW_INDEX = "Where there is no index yet"
 
 
 @app.command()
 def dedup(
     index: Annotated[str, typer.Argument(help="The index folder.")],
-    batch: Annotated[str, typer.Argument(help="The batch: Parquet files with the source's columns.")],
+    batch: Annotated[str, typer.Argument(help="The batch: a file, or a folder of files, with the source's columns.")],
     scope: Annotated[
         Literal["table", "partition"], typer.Option(help="Keys are unique in the whole table, or within a partition.")
     ] = "table",
     batch_id: Annotated[str | None, typer.Option(help="Names the batch; by default a digest of its files.")] = None,
+    order_by: Annotated[
+        list[str] | None,
+        typer.Option(help="Of copies of a key the first by this column is kept: 'col' or 'col desc'; repeatable."),
+    ] = None,
+    null_keys: Annotated[
+        Literal["dedup", "keep", "reject"],
+        typer.Option(help="Rows with a null in their key: nulls equal nulls, all are new, or none is appended."),
+    ] = "dedup",
+    report: Annotated[
+        str | None, typer.Option(help="A Parquet file for the rows not appended, with pointers to those there first.")
+    ] = None,
+    format: Annotated[str, typer.Option(help=f"Format of the batch's files: {', '.join(FORMAT_NAMES)}.")] = "auto",
+    option: Annotated[list[str] | None, typer.Option(help="How they are read: name=value, as in build.")] = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Index all files anew first: of a damaged index.")] = False,
+    source: Annotated[str | None, typer.Option(help=f"{NEW_INDEX}: the source to index first; may be empty.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help=f"{NEW_INDEX}: a key column; repeatable.")] = None,
+    include: Annotated[list[str] | None, typer.Option(help=f"{NEW_INDEX}: a column to keep in it; repeatable.")] = None,
+    source_format: Annotated[
+        str, typer.Option(help=f"{NEW_INDEX}: the format of the source; parquet if it is empty.")
+    ] = "auto",
+    source_option: Annotated[list[str] | None, typer.Option(help=f"{NEW_INDEX}: how the source is read.")] = None,
+    partition_by: Annotated[
+        list[str] | None, typer.Option(help=f"{NEW_INDEX}, of an empty source: a partition column; repeatable.")
+    ] = None,
+    buckets: Annotated[int | None, typer.Option(help=f"{NEW_INDEX}: its hash buckets.")] = None,
+    flat: Annotated[bool | None, typer.Option("--flat", help=f"{NEW_INDEX}: one set of buckets.")] = None,
     master: Master = None,
     conf: Conf = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
     """Append the rows of BATCH whose key the source does not have, and index them. A batch is loaded once."""
-    open_index(index)  # an index that is not there is known before Spark starts
-    name = batch_id or digest_of(batch)
-    with shown_progress() as progress, spark_session(master, conf) as spark:
-        result = append_new(spark, index, read_batch(spark, batch), name, scope, progress)
+    options = parse_options(option or [], None)
+    origin = None
+    if source is not None:
+        of_source = parse_options(source_option or [], None)
+        asked = (include or [], source_format, buckets, flat, of_source, partition_by or [])
+        origin = Origin(source, key or [], *asked)
+    opened = _opened(index, origin, rebuild)
+    name = batch_digest(batch, format) if batch_id is None else batch_id
+    if not name:
+        raise UsageError("--batch-id: found an empty name; expected one, or leave the option out")
+    hive = bool(opened.spec.table) if opened is not None else source is not None and is_table(source)
+    with shown_progress() as progress, spark_session(master, conf, hive=hive) as spark:
+        is_new = opened is None
+        if is_new or rebuild:
+            opened = ready(spark, index, origin, rebuild, progress)
+        rows = read_batch(spark, batch, opened, format, options)
+        result = append_new(
+            *(spark, index, rows, name, scope, progress),
+            order_by=order_by or [],
+            null_keys=null_keys,
+            report=report,
+            origin=origin,
+        )
     if json:
         print_json(result.to_json())
-    elif result.known_batch:
-        say(f"batch {name} was loaded before, by snapshot {result.snapshot}: nothing to do")
     else:
-        say(
-            f"snapshot {result.snapshot}: {result.appended:,} of {result.rows_read:,} rows appended in "
-            f"{counted(result.files, 'file')}, in {result.seconds:.1f} s; "
-            f"{result.already_loaded:,} were loaded before, {result.duplicates_in_batch:,} occur twice in the batch"
-        )
+        if is_new and source is not None:
+            say(f"made the index of {source}")
+        _show(result, report)
 
 
-def digest_of(batch: str) -> str:
-    """A name for a batch from the paths, sizes, modification times and footers of its files."""
-    root = source_root(local_path(batch, "a batch of Parquet files"))
-    digest = hashlib.blake2b(digest_size=8)
-    for one in describe(root, "parquet", {}, False, root.list(), []):
-        entry = one.entry
-        digest.update(f"{entry.path}\0{entry.size}\0{entry.mtime_ns}\0{entry.digest}\0".encode())
-    return digest.hexdigest()
+def _opened(index: str, origin: Origin | None, rebuild: bool) -> Index | None:
+    """The index; None where there is none, or one to rebuild. What cannot be is known before Spark starts."""
+    if origin is not None and not origin.keys:
+        raise UsageError("--key: expected a key column of the source")
+    try:
+        return existing(index, origin)
+    except DamagedMetadata:
+        if not rebuild:
+            raise
+        return None
+
+
+def _show(result: DedupResult, report: str | None) -> None:
+    if result.known_batch:
+        more = "; there is no report of it" if report is not None else ""
+        say(f"batch {result.batch_id!r} was loaded before, by snapshot {result.snapshot}: nothing to do{more}")
+        return
+    say(
+        f"snapshot {result.snapshot}: {result.appended:,} of {counted(result.rows_read, 'row')} appended in "
+        f"{counted(result.files, 'file')}, in {result.seconds:.1f} s; {_told(vars(result))}"
+    )
+    partitions = {name: counts for name, counts in result.partitions.items() if name}
+    for name, counts in list(partitions.items())[:SHOWN_PARTITIONS]:
+        say(f"  {name}: {counts['appended']:,} of {counted(counts['rows_read'], 'row')}; {_told(counts)}")
+    if len(partitions) > SHOWN_PARTITIONS:
+        say(f"  and {len(partitions) - SHOWN_PARTITIONS:,} more partitions (--json has all)")
+    if report is not None and result.reported is None:
+        say("there is no report: another run began this load, without one")
+    elif report is not None:
+        say(f"{counted(result.reported or 0, 'row')} not appended, in {report}")
+
+
+def _told(counts: dict[str, Any]) -> str:
+    """What became of the other rows."""
+    told = f"loaded before {counts['already_loaded']:,}, copies in the batch {counts['duplicates_in_batch']:,}"
+    if counts["rejected"]:
+        return f"{told}, rejected for a null in their key {counts['rejected']:,}"
+    return f"{told}, null in their key {counts['null_keys']:,}" if counts["null_keys"] else told

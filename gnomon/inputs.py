@@ -1,4 +1,4 @@
-"""The files that commands are handed beside an index: keys to load, batches to dedup."""
+"""The files of keys that a command is handed beside an index."""
 
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from shadow.storage import is_local, storage_at
 
 CSV_ENDINGS, JSON_ENDINGS = (".csv", ".tsv"), (".json", ".jsonl", ".ndjson")
 NO_SUCH_TEXT = "\0"  # what stands for null in a CSV file: an empty field that is not quoted, and nothing else
-PARTITION_TYPES = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
 def local_path(path: str, what: str) -> str:
@@ -51,10 +50,3 @@ def _read_parquet_keys(spark: SparkSession, plain: str, names: list[str]) -> Dat
         return spark.read.parquet(exact(plain))
     except SPARK_ERRORS:  # a type that it does not know, which need not be a key's; or damage: ours says where
         return parquet_keys(spark, plain, names)
-
-
-def read_batch(spark: SparkSession, path: str) -> DataFrame:
-    """The Parquet files of a batch; values of its partition folders stay the text they are."""
-    plain = local_path(path, "a batch of Parquet files")
-    spark.conf.set(PARTITION_TYPES, "false")
-    return spark.read.parquet(exact(plain))

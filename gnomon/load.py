@@ -18,8 +18,8 @@ from gnomon.spark import Conf, Master, spark_session
 from indexer import load as load_rows
 from indexer.keys import typed_keys
 from indexer.load import LoadCounters, load_counters
+from indexer.output import check_rows_here, write_parquet
 from indexer.progress import Stages
-from indexer.stage import check_rows_here, write_parquet
 from indexer.tables import read_parquet
 from shadow import UsageError, open_index
 from shadow.coverage import check_apart, source_of

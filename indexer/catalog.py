@@ -2,7 +2,7 @@
 catalog, through the session's JVM: its answers come as JSON, one call for all partitions."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -11,11 +11,12 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from indexer.keys import quoted
 from indexer.table_columns import columns_of_table, partition_types
 from indexer.table_formats import format_of_table, is_like_table
 from shadow.coverage import SourceRoot
 from shadow.errors import KeyTypeError, SourceNotFound, UsageError
-from shadow.partitions import partition_folders, stored_partition
+from shadow.partitions import partition_folders, partition_values, stored_partition
 from shadow.spec import TABLE_PREFIX
 from shadow.storage import below, source_storage, storage_at
 from shadow.table import Table
@@ -72,6 +73,31 @@ def read_table(spark: SparkSession, source: str) -> CatalogTable:
         places = _places(source, location, types, found.partitions(), table)
     columns = columns_of_table(source, schema, partitions, format_name)
     return CatalogTable(found.name, location, format_name, options, columns, types, places)
+
+
+def add_partitions(spark: SparkSession, source: str, root: str, folders: Collection[str]) -> None:
+    """Register the folders below the root of `table:db.name` that are none of its partitions' yet. UsageError where
+    the partition is there, and lies elsewhere."""
+    name = ".".join(map(quoted, source.removeprefix(TABLE_PREFIX).split(".")))
+    for folder in sorted(set(folders) - _folders(spark, source, root)):
+        values = partition_values(folder).items()
+        spec = ", ".join(f"{quoted(column)}={'null' if text is None else _literal(text)}" for column, text in values)
+        try:
+            spark.sql(f"ALTER TABLE {name} ADD PARTITION ({spec}) LOCATION {_literal(f'{root}/{folder}')}")
+        except AnalysisException as error:
+            if folder not in _folders(spark, source, root):  # else another program registered it
+                reason = str(error).partition("\n")[0]
+                raise UsageError(f"{source}: {root}/{folder} cannot be registered as a partition: {reason}") from None
+
+
+def _folders(spark: SparkSession, source: str, root: str) -> set[str]:
+    """The folders of a table's partitions, named from a root."""
+    table = read_table(spark, source).root_at(root).table
+    return set(table.folders.values()) if table is not None else set()
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _places(

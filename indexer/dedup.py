@@ -1,227 +1,232 @@
-"""Dedup: rows whose key was never loaded, and the load that appends them to the source and indexes them.
+"""Dedup: which rows of a batch have a key that was never loaded (`append` is the load of them).
 
-Which copy of a key wins within a batch is not ordered. Nulls equal nulls. Before the check the index is brought up to
-date, so that whatever an earlier run appended before it died counts as loaded; a second load at the same time is not
-guarded against.
+The rows go to the tasks that hold their keys' buckets and are sorted by key there, each key's copies in the order that
+was asked for. Only keys are handed to Python: the first copy of each is looked up in the index, key filter first.
 """
 
-import re
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from dataclasses import field as dataclass_field
+from collections.abc import Callable, Collection, Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DateType, IntegralType, StringType
+from pyspark.sql.types import AtomicType, LongType, StringType
 
-from btree.mapping import is_count
-from indexer.build import build
+from btree.keys import adjacent, arrow_type
+from btree.sought import comparable
+from indexer.join import LookupCounters
 from indexer.keys import (
+    KEY_PREFIX,
     column,
-    drop_keys,
-    in_chunks,
     key_names,
-    map_batches,
     narrowing,
     stored_keys,
     to_buckets,
     with_keys,
 )
-from indexer.progress import Progress, Stages
-from indexer.stage import publish_staged, stage
-from indexer.tables import source_types, writes_micros
+from indexer.source_columns import no_null_text
+from indexer.spark_versions import with_column_in_arrow
 from indexer.tasks import AtSnapshot, open_in_worker
-from shadow import Index, UsageError, open_index
-from shadow.errors import SnapshotNotFound
+from shadow import UsageError, open_index
 from shadow.match import MatchStats
-from shadow.partitions import base_of
-from shadow.snapshots import read_snapshot, snapshot_numbers
-from shadow.spec import IndexSpec
-from shadow.storage import is_local, storage_at
+from shadow.spec import IndexSpec, check_names
 
-PLAIN_NUMBER = re.compile(r"-?[1-9]\d*|0")
 SCOPES = ("table", "partition")
+NULL_KEYS = ("dedup", "keep", "reject")
+NEW, DUPLICATE, LOADED, REJECTED = range(4)  # what becomes of a row
+OF_ROW, TASK_BITS, ATTEMPT_BITS = 7, 3, 40  # of a status: what becomes of the row, and who said so
+ALL_LOADED = "loaded"  # of null keys where it is known that all were loaded
+OF_NULLS = {"keep": NEW, "reject": REJECTED, ALL_LOADED: LOADED}
+STATUS, PLACE = f"{KEY_PREFIX}status", f"{KEY_PREFIX}place"
+WITHIN_PREFIX = f"{KEY_PREFIX}within_"  # of partition columns that hold a key apart
+DESCENDING = " desc"
+CHUNK_ROWS, CHUNK_BYTES = 1_000_000, 64 << 20  # of keys that a task looks up at once
+
+Columns = list[pa.Array]
+Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class DedupResult:
-    """What a dedup load did; rows, unless a name says otherwise."""
-
-    batch_id: str
-    known_batch: bool
-    rows_read: int
-    duplicates_in_batch: int
-    already_loaded: int
-    appended: int
-    files: int
-    snapshot: int
-    seconds: float
-    stage_seconds: dict[str, float] = dataclass_field(default_factory=dict)
-
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
-
-
-def filter_new(spark: SparkSession, index: str, batch: DataFrame, scope: str = "table") -> DataFrame:
-    """The rows of `batch` whose key no covered row of the source has, one row for each key.
-
-    With scope="partition" a key counts as loaded only where its own partition has it. Lazy."""
-    if scope not in SCOPES:
-        raise UsageError(f"scope: expected one of {', '.join(SCOPES)}, found {scope!r}")
-    opened = open_index(index)
-    within = opened.spec.partitions if scope == "partition" else ()
-    missing = [name for name in within if name not in batch.columns]
-    if missing:
-        raise UsageError(f"batch: scope partition needs the column {', '.join(missing)}")
-    rows = to_buckets(with_keys(batch, opened.spec, "batch", every_key_counts=True), opened.spec)
-    # One shuffle serves both: rows with one key are in one task, and a task holds keys of one bucket.
-    unknown = _unknown(AtSnapshot.of(opened), tuple(within))
-    distinct = rows.dropDuplicates([*key_names(opened.spec), *within])
-    return map_batches(distinct.sortWithinPartitions(*key_names(opened.spec)), unknown, batch.schema)
-
-
-def _unknown(at: AtSnapshot, within: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def unknown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        index = open_in_worker(at)
-        for batch in in_chunks(batches):
-            narrow = {name: _folders(values) for name, values in narrowing(batch, index.spec, within).items()}
-            held = index.holds(stored_keys(batch, index.spec), narrow, MatchStats())
-            yield drop_keys(batch.filter(pc.invert(held)))
-
-    return unknown
-
-
-def _folders(values: pa.Array) -> pa.Array:
-    """Partition values as folders hold them: empty text is Hive's null."""
-    return pc.if_else(pc.equal(values, ""), None, values) if pa.types.is_string(values.type) else values
-
-
-def append_new(
+def filter_new(
     spark: SparkSession,
     index: str,
     batch: DataFrame,
-    batch_id: str,
     scope: str = "table",
-    progress: Progress | None = None,
-) -> DedupResult:
-    """Append the rows of `batch` whose key was never loaded to the source, and index them.
+    order_by: Sequence[str] = (),
+    null_keys: str = "dedup",
+    counters: LookupCounters | None = None,
+) -> DataFrame:
+    """The rows of `batch` whose key no covered row of the source has, one row for each key.
 
-    `batch_id` names the batch: once it is committed, running it again does nothing. UsageError when the batch's
-    columns are not the source's, before anything is written. `progress` is told what is being done."""
-    stages = Stages(progress)
-    begin = time.perf_counter()
-    known = _snapshot_of(index, batch_id)
-    if known is not None:
-        return DedupResult(batch_id, True, 0, 0, 0, 0, 0, known, round(time.perf_counter() - begin, 3))
+    Of several copies of a key in the batch the first by `order_by` is kept: a list of names of columns, each of which
+    may end in " desc"; nulls come last. Of copies that are equal in it, it is the first in the batch as Spark reads it.
+    With scope="partition" a key counts as loaded only where its own partition has it. `null_keys` says what becomes of
+    rows whose key holds a null: "dedup" takes nulls for equal, as any other value; "keep" takes all of them for new;
+    "reject" none. Lazy; `counters` are complete once it was computed. UsageError for arguments that cannot be."""
+    check_arguments(scope, order_by, null_keys)
     opened = open_index(index)
-    spec = opened.spec
-    _check_appendable(index, opened)
-
-    def bring_up_to_date(batch_id: str | None = None) -> int:
-        keys, include = [key.name for key in spec.keys], [column.name for column in spec.include]
-        built = build(spark, spec.source, index, keys, include, spec.format, batch=batch_id, progress=progress)
-        return built.snapshot
-
-    with stages.stage("bring up to date"):
-        bring_up_to_date()
-    opened = open_index(index)
-    rows = _in_source_schema(spark, batch, opened).persist()
-    try:
-        with stages.tasks(spark, "count"):
-            read = rows.count()
-            distinct = rows.select(*[column(name) for name in _identity(spec, scope)]).distinct().count()
-        with stages.tasks(spark, "write new rows"):
-            new = filter_new(spark, index, rows, scope)
-            staged = stage(new, spec.source, spec.partitions, batch_id, writes_micros(opened, opened.view.columns))
-        with stages.stage("append"):
-            files, appended = publish_staged(storage_at(spec.source), staged)
-    finally:
-        rows.unpersist()
-    with stages.stage("index"):
-        snapshot = bring_up_to_date(batch_id)
-    return DedupResult(
-        batch_id=batch_id,
-        known_batch=False,
-        rows_read=read,
-        duplicates_in_batch=read - distinct,
-        already_loaded=distinct - appended,
-        appended=appended,
-        files=files,
-        snapshot=snapshot,
-        seconds=round(time.perf_counter() - begin, 3),
-        stage_seconds=stages.seconds,
-    )
+    order = order_of(batch, order_by)
+    checked = with_status(batch, opened.spec, AtSnapshot.of(opened), scope, order, null_keys, counters)
+    return checked.where(column(STATUS).bitwiseAND(OF_ROW) == NEW).select(*map(column, batch.columns))
 
 
-def _check_appendable(index: str, opened: Index) -> None:
-    """UsageError for a source that rows cannot be appended to."""
-    spec = opened.spec
-    if spec.holds_values:
-        raise UsageError(f"{index}: a folder of values, which has no source to append to; expected an index")
-    if spec.table:
-        raise UsageError(
-            f"{spec.source_name}: rows are appended to folders, not to a table of the catalog; insert them "
-            "with Spark (filter_new tells which are new), then build"
-        )
-    if spec.single_file:
-        raise UsageError(f"{spec.source}: a source of one file cannot be appended to; dedup needs a folder")
-    if spec.format != "parquet":
-        raise UsageError(f"{spec.source}: this version appends Parquet files only, the source is {spec.format}")
-    if base := next(filter(None, map(base_of, opened.view.covered)), ""):
-        raise UsageError(f"{spec.source}: its partition folders lie in {base}; index that folder to append to it")
-    if not is_local(spec.source):
-        raise UsageError(f"{spec.source}: this version appends to local disks only; name a source there")
-    for one in (*spec.stored_keys, *spec.include):
-        if is_count(one.source_type):
-            raise UsageError(f"{spec.source}: column {one.name} is {one.source_type}, which Spark does not write")
+def check_arguments(scope: str, order_by: Sequence[str], null_keys: str) -> None:
+    """UsageError for arguments of a check that cannot be."""
+    if scope not in SCOPES:
+        raise UsageError(f"scope: expected one of {', '.join(SCOPES)}, found {scope!r}")
+    if null_keys not in NULL_KEYS:
+        raise UsageError(f"null_keys: expected one of {', '.join(NULL_KEYS)}, found {null_keys!r}")
+    check_names("order_by", order_by)
 
 
-def _identity(spec: IndexSpec, scope: str) -> list[str]:
-    """The columns that make two rows the same one: the key, and in scope partition the partition, too."""
-    within = spec.partitions if scope == "partition" else ()
-    return list(dict.fromkeys([*(key.name for key in spec.keys), *within]))
+def with_status(
+    batch: DataFrame,
+    spec: IndexSpec,
+    at: AtSnapshot | None,
+    scope: str,
+    order: Sequence[tuple[str, bool]],
+    null_keys: str,
+    counters: LookupCounters | None,
+) -> DataFrame:
+    """The batch, its keys as `with_keys` gives them, the partition columns `within` which they are compared, and in
+    STATUS what becomes of each row (in its lowest bits; above them stand the task, and its attempt, that said so).
+    `order` is that of copies, as `order_of` gives it; `at` is the index, None where there is none yet."""
+    within = columns_within(spec, scope)
+    missing = [name for name in within if name not in batch.columns]
+    if missing:
+        raise UsageError(f"batch: scope partition needs the column {', '.join(missing)}")
+    ordered = [column(n).desc_nulls_last() if down else column(n).asc_nulls_last() for n, down in order]
+    keyed = with_keys(batch, spec, "batch", every_key_counts=True).withColumn(PLACE, F.monotonically_increasing_id())
+    for key, name in zip(spec.keys, key_names(spec), strict=True):
+        if key.partition:
+            keyed = keyed.withColumn(name, folder_value(keyed, name))
+    for ours, name in zip(within_names(within), within, strict=True):
+        keyed = keyed.withColumn(ours, folder_value(keyed, name))
+    compared = [*key_names(spec), *within_names(within)]
+    # One shuffle serves both: rows with one key are in one task, and a task holds keys of one bucket.
+    # By their hash first: a number, where keys that begin alike (URLs) are compared byte by byte.
+    sorted_by = [F.xxhash64(*map(column, compared)), *map(column, compared), *ordered, column(PLACE)]
+    rows = to_buckets(keyed, spec).sortWithinPartitions(*sorted_by)
+    return with_column_in_arrow(rows, STATUS, LongType(), compared, _status(spec, at, within, null_keys, counters))
 
 
-def _in_source_schema(spark: SparkSession, batch: DataFrame, index: Index) -> DataFrame:
-    """The batch with the source's columns in their order. UsageError, with the differences, where they do not fit."""
-    wanted = source_types(spark, index, index.view.columns)
-    found = {field.name: field.dataType for field in batch.schema}
-    problems = [f"{name} is not a column of the source" for name in found if name not in wanted.names]
-    for field in wanted:
-        name = field.name
-        if name not in found:
-            problems.append(f"{name} is missing")
-        elif name not in index.spec.partitions and found[name] != field.dataType:
-            problems.append(f"{name} is {found[name].simpleString()}, expected {field.dataType.simpleString()}")
-    if problems:
-        raise UsageError(f"batch: its columns are not the source's: {'; '.join(problems)}; nothing was written")
-    values = {name: _folder_value(name, found[name], index) for name in index.spec.partitions}
-    return batch.select(*[values[name].alias(name) if name in values else column(name) for name in wanted.names])
+def columns_within(spec: IndexSpec, scope: str) -> tuple[str, ...]:
+    """The partition columns that hold equal keys apart, beside those of the key."""
+    return tuple(name for name in spec.partitions if scope == "partition")
 
 
-def _folder_value(name: str, kind: DataType, index: Index) -> Column:
-    """A partition column as the text of its folder; empty text is Hive's null. UsageError for a number where folders
-    are not plain numbers (01): which of them is meant cannot be told."""
-    existing = [index.view.partition_values[partition].get(name) for partition in index.view.partitions]
-    if isinstance(kind, IntegralType):
-        odd = [str(value) for value in existing if value is not None and not PLAIN_NUMBER.fullmatch(str(value))]
-        if odd:
-            raise UsageError(f"batch: {name} is {kind.simpleString()}, the source has folders like {name}={odd[0]}")
-    elif not isinstance(kind, (StringType, DateType)):
-        raise UsageError(f"batch: the partition column {name} is {kind.simpleString()}; expected text")
-    text = column(name).cast("string")
-    return F.when(text == "", F.lit(None)).otherwise(text)
+def within_names(within: Sequence[str]) -> list[str]:
+    """The columns that `with_status` adds for them."""
+    return [f"{WITHIN_PREFIX}{i}" for i in range(len(within))]
 
 
-def _snapshot_of(index: str, batch_id: str) -> int | None:
-    """The snapshot that holds a batch; None where there is none."""
-    storage = storage_at(index)
-    for number in reversed(snapshot_numbers(storage)):
-        with suppress(SnapshotNotFound):  # vacuumed just now
-            if read_snapshot(storage, number).batch == batch_id:
-                return number
-    return None
+def folder_value(frame: DataFrame, name: str) -> Column:
+    """A partition column, null where its folder would be Hive's null."""
+    is_text = isinstance(frame.schema[name].dataType, StringType)
+    return no_null_text(column(name)) if is_text else column(name)
+
+
+def order_of(batch: DataFrame, order_by: Sequence[str]) -> list[tuple[str, bool]]:
+    """The columns that order copies, and whether each descends. UsageError for one that the batch does not have, or
+    that has no order."""
+    kinds = {field.name: field.dataType for field in batch.schema}
+    order = []
+    for asked in order_by:
+        is_descending = asked not in kinds and asked.lower().endswith(DESCENDING)
+        name = asked[: -len(DESCENDING)].rstrip() if is_descending else asked
+        if name not in kinds:
+            raise UsageError(f"order_by: the batch has no column {name}; it has {', '.join(kinds)}")
+        if not isinstance(kinds[name], AtomicType):
+            raise UsageError(f"order_by: column {name} is {kinds[name].simpleString()}; name one of an atomic type")
+        order.append((name, is_descending))
+    return order
+
+
+def _status(
+    spec: IndexSpec, at: AtSnapshot | None, within: Sequence[str], null_keys: str, counters: LookupCounters | None
+) -> Callable[[Iterator[Sequence[pa.Array]]], Iterator[pa.Array]]:
+    """What becomes of rows that come sorted: from their keys, and then the partition columns `within`, to a number."""
+    kinds = [key.type for key in spec.keys] + [spec.partition_type(name) for name in within]
+    names = [*key_names(spec), *within_names(within)]
+
+    def status(batches: Iterator[Sequence[pa.Array]]) -> Iterator[pa.Array]:
+        last: Columns | None = None
+        task = _task() << TASK_BITS
+        for given in _gathered(batches):
+            arrays = [array.cast(arrow_type(kind)) for array, kind in zip(given, kinds, strict=True)]
+            first, last = _begins(arrays, kinds, last)
+            nulls = np.logical_or.reduce([_nulls(array) for array in arrays[: len(spec.keys)]])
+            found = np.where(first, NEW, DUPLICATE).astype(np.int64)
+            if null_keys != "dedup":
+                found[nulls] = OF_NULLS[null_keys]
+                first = first & ~nulls
+            asked = np.flatnonzero(first)
+            if at is not None and len(asked):
+                rows = pa.RecordBatch.from_arrays([array.take(pa.array(asked)) for array in arrays], names)
+                stats = MatchStats()
+                held = open_in_worker(at).holds(*held_keys(rows, spec, within), stats)
+                found[asked[held.to_numpy(zero_copy_only=False)]] = LOADED
+                if counters is not None:
+                    counters.add(stats)
+                    counters.keys.add(len(asked))
+                    counters.matched.add(held.true_count)
+            yield pa.array(found | task)
+
+    return status
+
+
+def _task() -> int:
+    """This task's number, and below it that of its attempt, which no other has."""
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("not in a task of Spark's")
+    return int(context.partitionId()) << ATTEMPT_BITS | int(context.taskAttemptId()) & ((1 << ATTEMPT_BITS) - 1)
+
+
+def are_of_one_attempt(tasks: Collection[int]) -> bool:
+    """Whether what the statuses of a batch say of tasks is that each ran once. Spark may run one again whose output was
+    lost after others had read of it, and where the batch's rows come in another order then, another copy of a key is
+    the first."""
+    return len({task >> ATTEMPT_BITS for task in tasks}) == len(set(tasks))
+
+
+def held_keys(
+    rows: pa.RecordBatch, spec: IndexSpec, within: Sequence[str]
+) -> tuple[pa.RecordBatch, dict[str, pa.Array]]:
+    """What an index is asked for of rows with the columns of `with_status`: the keys, and the partition values that
+    narrow each."""
+    narrow = narrowing(rows, spec)
+    narrow |= {
+        name: rows.column(ours) for ours, name in zip(within_names(within), within, strict=True) if name not in narrow
+    }
+    return stored_keys(rows, spec), narrow
+
+
+def _nulls(array: pa.Array) -> Bools:
+    nulls: Bools = array.is_null().to_numpy(zero_copy_only=False)
+    return nulls
+
+
+def _gathered(batches: Iterator[Sequence[pa.Array]]) -> Iterator[Columns]:
+    """The rows of small batches in larger ones, so that many touch a part of an index file once."""
+    some: list[Sequence[pa.Array]] = []
+    rows = size = 0
+    for batch in batches:
+        some.append(batch)
+        rows, size = rows + len(batch[0]), size + sum(array.nbytes for array in batch)
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield [pa.concat_arrays(list(column)) for column in zip(*some, strict=True)]
+            some, rows, size = [], 0, 0
+    if some:
+        yield [pa.concat_arrays(list(column)) for column in zip(*some, strict=True)]
+
+
+def _begins(arrays: Columns, kinds: Sequence[str], last: Columns | None) -> tuple[Bools, Columns]:
+    """Which rows are the first of their key, and the key of the last row; `last` is that of the rows before."""
+    compared = [comparable(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
+    rows = len(compared[0])
+    joined = compared if last is None else [pa.concat_arrays(pair) for pair in zip(last, compared, strict=True)]
+    same = adjacent(joined)[0]
+    begins = ~same if last is not None else np.concatenate([np.ones(min(rows, 1), bool), ~same])
+    return begins, [array.slice(rows - 1) for array in compared] if rows else (last or compared)

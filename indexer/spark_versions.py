@@ -1,15 +1,15 @@
 """What differs between the versions of Spark that we run on (4.0 to 4.3), and nothing else."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, types
+from pyspark.sql import Column, DataFrame, types
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructField, StructType
 
 TIME_TYPE: Any = getattr(types, "TimeType", None)  # a time of day, since 4.1
 HAS_ARROW_UDF = hasattr(F, "arrow_udf")  # since 4.1
@@ -47,3 +47,54 @@ def text_udf(read: Callable[[pa.Array], pa.Array], kind: str) -> Callable[[Colum
 
     made: Callable[[Column], Column] = F.pandas_udf(in_pandas, kind)
     return made
+
+
+def with_column_in_arrow(
+    frame: DataFrame,
+    name: str,
+    kind: DataType,
+    inputs: Sequence[str],
+    function: Callable[[Iterator[Sequence[pa.Array]]], Iterator[pa.Array]],
+) -> DataFrame:
+    """The frame with a column more, a value for each row, that a function makes of some columns, a task's rows in their
+    order: from batches of arrays to arrays, which need not be as long as these, but all together. Other columns stay in
+    Spark's own rows; 4.0, which has no such function, hands them to Python and back."""
+    if not HAS_ARROW_UDF:
+        return _mapped(frame, name, kind, inputs, function)
+
+    def in_arrow(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        yield from function((batch,) if isinstance(batch, pa.Array) else batch for batch in batches)
+
+    # Not deterministic: else Spark may ask for it twice, or filter the rows before it sees them.
+    made = F.arrow_udf(in_arrow, kind).asNondeterministic()
+    return frame.withColumn(name, made(*inputs))
+
+
+def _mapped(
+    frame: DataFrame,
+    name: str,
+    kind: DataType,
+    inputs: Sequence[str],
+    function: Callable[[Iterator[Sequence[pa.Array]]], Iterator[pa.Array]],
+) -> DataFrame:
+    names, places = frame.columns, [frame.columns.index(one) for one in inputs]
+
+    def mapped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        waiting: list[pa.RecordBatch] = []
+
+        def given() -> Iterator[Sequence[pa.Array]]:
+            for batch in batches:
+                waiting.append(batch)
+                yield [batch.column(place) for place in places]
+
+        for made in function(given()):
+            begin = 0
+            while begin < len(made):
+                batch = waiting.pop(0)
+                some = made.slice(begin, batch.num_rows)
+                begin += batch.num_rows
+                yield pa.RecordBatch.from_arrays([*batch.columns, some], [f"c{i}" for i in range(len(names) + 1)])
+
+    fields = [*(field.dataType for field in frame.schema), kind]
+    plain = StructType([StructField(f"c{i}", one, True) for i, one in enumerate(fields)])
+    return frame.toDF(*[f"c{i}" for i in range(len(names))]).mapInArrow(mapped, plain).toDF(*names, name)

@@ -94,10 +94,3 @@ def _type_of(field: pa.Field, in_spark: DataType | None) -> DataType:
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow types Spark takes for these columns, timestamps in UTC."""
     return to_arrow_schema(schema, **IN_UTC)
-
-
-def writes_micros(index: Index, names: Sequence[str]) -> bool:
-    """Whether the source's timestamps lie in its files as microseconds (and not as Spark's INT96)."""
-    fields = [field for _, schema in index.schemas(names) for field in schema]
-    instants = [field for field in fields if pa.types.is_timestamp(field.type) and field.type.tz is not None]
-    return any(b"INT96" not in (field.metadata or {}).values() for field in instants)

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
 from service.settings import Settings
+from shadow import open_index
 from tests.indexer.catalog_tables import COLUMNS, rows, write
 from tests.service.lake import Client
 
@@ -48,6 +49,10 @@ def test_the_command_indexes_a_table_and_http_answers_in_its_types(
     assert stale.status_code == 409
     assert str(tmp_path) not in stale.text
     assert main(["dedup", index, str(far)]) == 2
-    assert f"table:{table}: rows are appended to folders, not to a table of the catalog" in capsys.readouterr().err
+    assert "columns are not the source's: dt is missing; n1 is missing; nothing was written" in capsys.readouterr().err
+    write(tmp_path / "batch/dt=2020-10-05/n1=8", rows(0, 12))
+    assert main(["dedup", index, str(tmp_path / "batch")]) == 0
+    assert "dt=2020-10-05/n1=8: 4 of 12 rows" in capsys.readouterr().out
+    assert str(open_index(index).fetch("u9")[0]["dt"]) == "2020-10-05"
     assert main(["build", "table:no.such", str(tmp_path / "other"), "--key", "url"]) == 3
     assert "table:no.such: not in the catalog of this Spark session" in capsys.readouterr().err

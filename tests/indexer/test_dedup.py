@@ -1,20 +1,17 @@
-"""The dedup load."""
+"""Which rows of a batch are new."""
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import shadow
-from indexer import append_new, build, filter_new
 from indexer import dedup as dedup_module
-from shadow import open_index
-from shadow.compact import rebuild
-from shadow.storage import storage_at
-from shadow.verify import verify
+from indexer import filter_new
+from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
 
@@ -22,13 +19,17 @@ SCHEMA = "id int, a string, b string, payload string"
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Path:
+def index(tmp_path: Path) -> str:
     """Rows 0..99 in two partitions, keys (a, b), one key of nulls; indexed."""
-    rows = [(i % 2, f"a{i // 10}", f"b{i % 10}", f"old {i}") for i in range(100)] + [(0, None, None, "old null")]
-    frame = spark.createDataFrame(rows, SCHEMA)
-    frame.coalesce(1).write.partitionBy("id").parquet(str(tmp_path / "source"))
-    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["a", "b"], buckets=3)
-    return tmp_path
+    numbers = {part: range(part, 100, 2) for part in (0, 1)}
+    tables = {
+        f"id={part}/p.parquet": pa.table({"a": [f"a{i // 10}" for i in of], "b": [f"b{i % 10}" for i in of]})
+        for part, of in numbers.items()
+    }
+    tables["id=0/null.parquet"] = pa.table({"a": pa.nulls(1, pa.string()), "b": pa.nulls(1, pa.string())})
+    write_source(tmp_path / "source", tables)
+    index_source(tmp_path / "source", tmp_path / "index", ["a", "b"], buckets=3)
+    return str(tmp_path / "index")
 
 
 def batch(spark: SparkSession, begin: int, end: int, extra: list[tuple[object, ...]] | None = None) -> DataFrame:
@@ -36,190 +37,112 @@ def batch(spark: SparkSession, begin: int, end: int, extra: list[tuple[object, .
     return spark.createDataFrame(rows + (extra or []), SCHEMA)
 
 
-def source(spark: SparkSession, lake: Path) -> list[tuple[object, ...]]:
-    rows = spark.read.parquet(str(lake / "source")).select("id", "a", "b", "payload").collect()
-    return sorted((tuple(row) for row in rows), key=str)
-
-
-def test_only_rows_whose_key_was_never_loaded_are_new(spark: SparkSession, lake: Path) -> None:
+def test_only_rows_whose_key_was_never_loaded_are_new(spark: SparkSession, index: str) -> None:
     nulls = [(1, None, None, "null again"), (1, None, "b1", "half null"), (1, None, "b1", "half null too")]
-    new = filter_new(spark, str(lake / "index"), batch(spark, 90, 130, [*nulls, (1, "a10", "b0", "twice")]))
+    new = filter_new(spark, index, batch(spark, 90, 130, [*nulls, (1, "a10", "b0", "twice")]))
     keys = sorted((row.a or "", row.b or "") for row in new.collect())
     assert keys == sorted([(f"a{i // 10}", f"b{i % 10}") for i in range(100, 130)] + [("", "b1")])
 
 
-def test_within_a_partition_only_its_own_keys_count(spark: SparkSession, lake: Path) -> None:
+def test_within_a_partition_only_its_own_keys_count(spark: SparkSession, index: str) -> None:
     rows = [(0, "a0", "b0", "known in 0"), (1, "a0", "b0", "new in 1"), (7, "a0", "b0", "new in 7")]
-    frame = spark.createDataFrame([*rows, (7, "a0", "b0", "twice in 7")], SCHEMA)
-    found = filter_new(spark, str(lake / "index"), frame, scope="partition").collect()
-    assert sorted(row.id for row in found) == [1, 7]
+    frame = spark.createDataFrame([*rows, (7, "a0", "b0", "twice in 7"), (None, "x", "y", "in null")], SCHEMA)
+    found = filter_new(spark, index, frame, scope="partition").collect()
+    assert sorted(str(row.id) for row in found) == ["1", "7", "None"]
     with pytest.raises(shadow.UsageError, match="scope: expected one of table, partition"):
-        filter_new(spark, str(lake / "index"), frame, scope="all")
+        filter_new(spark, index, frame, scope="all")
+    with pytest.raises(shadow.UsageError, match="scope partition needs the column id"):
+        filter_new(spark, index, frame.drop("id"), scope="partition")
 
 
-def test_a_load_appends_each_key_once_and_indexes_it(spark: SparkSession, lake: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (lake / "source").rglob("*.parquet")}
-    result = append_new(spark, str(lake / "index"), batch(spark, 80, 120, [(0, "a11", "b0", "twice")]), "b 1/x")
-    assert (result.rows_read, result.duplicates_in_batch, result.already_loaded, result.appended) == (41, 1, 20, 20)
-    assert {path: path.stat().st_mtime_ns for path in before} == before, "existing files are never touched"
-    keys = [(row[1], row[2]) for row in source(spark, lake)]
-    assert len(keys) == len(set(keys)) == 121
-    index = open_index(str(lake / "index"))
-    assert index.fetch(("a11", "b7"))[0]["payload"] == "new 117"
-    assert index.view.snapshot.rows == 121
-    assert (index.view.snapshot.operation, index.view.snapshot.batch) == ("dedup", "b 1/x")
-    fresh = [path for path in (lake / "source").rglob("*.parquet") if path not in before]
-    assert {path.parent.name for path in fresh} == {"id=0", "id=1"}
-    assert all("b-1-x" in path.name for path in fresh)
-    assert not list((lake / "source").glob("_gnomon*"))
+def test_empty_text_and_null_are_one_partition(spark: SparkSession, tmp_path: Path) -> None:
+    write_source(tmp_path / "source", {"dt=x/p.parquet": pa.table({"k": ["there"]})})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"], 1)
+    frame = spark.createDataFrame([("k", ""), ("k", None), ("k", "x"), ("there", "")], "k string, dt string")
+    found = filter_new(spark, str(tmp_path / "index"), frame, scope="partition").collect()
+    assert sorted((row.k, row.dt or "") for row in found) == [("k", ""), ("k", "x"), ("there", "")]
 
 
-def test_a_batch_is_loaded_once(spark: SparkSession, lake: Path) -> None:
-    first = append_new(spark, str(lake / "index"), batch(spark, 80, 120), "nightly")
-    rows = source(spark, lake)
-    again = append_new(spark, str(lake / "index"), batch(spark, 80, 120), "nightly")
-    assert again.known_batch
-    assert (again.appended, again.snapshot) == (0, first.snapshot)
-    other = append_new(spark, str(lake / "index"), batch(spark, 80, 120), "nightly, delivered again")
-    assert (other.known_batch, other.appended, other.already_loaded) == (False, 0, 40)
-    assert source(spark, lake) == rows
+def test_the_copy_that_is_kept_is_the_first_in_the_order_asked_for(spark: SparkSession, index: str) -> None:
+    copies = [(i % 7 or None, "new", "key", f"copy {i}") for i in range(20)]
+    frame = spark.createDataFrame(copies, SCHEMA).repartition(1)
+
+    def kept(*order: str) -> str:
+        return str(filter_new(spark, index, frame, order_by=order).collect()[0].payload)
+
+    assert kept() == "copy 0", "without an order the first in the batch"
+    assert kept("id") == "copy 1"
+    assert kept("id desc") == "copy 6"
+    assert kept("id desc", "payload desc") == "copy 6"
+    assert kept("id", "payload") == "copy 1"
+    assert kept("payload DESC") == "copy 9"
+    with pytest.raises(shadow.UsageError, match="order_by: the batch has no column when; it has id, a, b, payload"):
+        filter_new(spark, index, frame, order_by=["when desc"])
+    with pytest.raises(shadow.UsageError, match="order_by: expected a list of column names"):
+        filter_new(spark, index, frame, order_by="id")
 
 
-@pytest.mark.parametrize("dies_in", ["publish_staged", "stage", "build"])
-def test_a_load_that_died_is_finished_by_the_next(
-    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str
+def test_rows_with_a_null_in_their_key_are_as_asked_for(spark: SparkSession, index: str) -> None:
+    rows = [(0, None, None, "known"), (0, None, "b", "one"), (1, None, "b", "two"), (0, "new", "b", "new")]
+    frame = spark.createDataFrame(rows, SCHEMA)
+    found = {
+        how: sorted(row.payload for row in filter_new(spark, index, frame, null_keys=how).collect())
+        for how in ("dedup", "keep", "reject")
+    }
+    assert found == {"dedup": ["new", "one"], "keep": ["known", "new", "one", "two"], "reject": ["new"]}
+    with pytest.raises(shadow.UsageError, match="null_keys: expected one of dedup, keep, reject, found 'drop'"):
+        filter_new(spark, index, frame, null_keys="drop")
+
+
+def test_what_is_asked_of_the_new_rows_does_not_change_which_they_are(spark: SparkSession, index: str) -> None:
+    """Spark neither filters the batch before the check, nor leaves the order of the copies out."""
+    frame = spark.createDataFrame([(1, "new", "k", "first"), (0, "new", "k", "second")], SCHEMA).repartition(1)
+    new = filter_new(spark, index, frame, order_by=["id desc"])
+    assert new.where("payload = 'second'").count() == 0
+    assert new.where("payload = 'first'").count() == 1
+    assert new.groupBy("a").agg(F.max("payload").alias("kept")).collect()[0].kept == "first"
+    assert new.limit(1).count() == new.count() == 1
+
+
+def test_copies_are_found_across_the_pieces_in_which_keys_are_looked_up(
+    spark: SparkSession, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = getattr(dedup_module, dies_in)
-    calls = []
+    plain = dedup_module._status
 
-    def dying(*arguments: object, **named: object) -> object:
-        calls.append(dies_in)
-        if dies_in != "build":
-            result = real(*arguments, **named)
-            raise KeyboardInterrupt(result)  # after its work was done
-        if len(calls) == 2:  # the build that would index what was appended
-            raise KeyboardInterrupt
-        return real(*arguments, **named)
+    def status(*arguments: object) -> object:
+        found = plain(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(dedup_module, dies_in, dying)
-    with pytest.raises(KeyboardInterrupt):
-        append_new(spark, str(lake / "index"), batch(spark, 80, 120), "nightly")
-    monkeypatch.undo()
-    append_new(spark, str(lake / "index"), batch(spark, 80, 120), "nightly")
-    keys = [(row[1], row[2]) for row in source(spark, lake)]
-    assert len(keys) == len(set(keys)) == 121
-    assert open_index(str(lake / "index")).view.snapshot.rows == 121
+        def in_small_pieces(batches: object) -> object:
+            from indexer import dedup
+
+            dedup.CHUNK_ROWS = 3
+            yield from found(batches)  # type: ignore[arg-type]
+
+        return in_small_pieces
+
+    monkeypatch.setattr(dedup_module, "_status", status)
+    rows = [(i % 2, f"a{i // 10}", "b0", f"copy {j}") for i in range(90, 120) for j in range(3)]
+    frame = spark.createDataFrame(rows, SCHEMA).coalesce(1)
+    found = filter_new(spark, index, frame).collect()
+    assert sorted((row.a, row.payload) for row in found) == [("a10", "copy 0"), ("a11", "copy 0")]
 
 
-def test_files_the_index_does_not_cover_yet_are_indexed_first(spark: SparkSession, lake: Path) -> None:
-    batch(spark, 100, 110).drop("id").coalesce(1).write.parquet(str(lake / "other"))
-    part = next((lake / "other").glob("*.parquet"))
-    part.rename(lake / "source/id=1/someone-elses.parquet")
-    result = append_new(spark, str(lake / "index"), batch(spark, 100, 115), "b")
-    assert (result.already_loaded, result.appended) == (10, 5)
-
-
-def test_a_batch_that_does_not_fit_is_refused_before_anything_is_written(spark: SparkSession, lake: Path) -> None:
-    before = sorted((lake / "source").rglob("*"))
-    frame = batch(spark, 0, 5).withColumn("extra", F.lit(1)).withColumn("payload", F.lit(2)).drop("b")
-    with pytest.raises(shadow.UsageError) as caught:
-        append_new(spark, str(lake / "index"), frame, "b")
-    for part in ("extra is not a column of the source", "b is missing", "payload is int, expected string"):
-        assert part in str(caught.value)
-    assert sorted((lake / "source").rglob("*")) == before
-
-
-def test_a_source_of_one_file_cannot_be_appended_to(spark: SparkSession, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"k": [1]}), tmp_path / "one.parquet")
-    build(spark, str(tmp_path / "one.parquet"), str(tmp_path / "index"), ["k"])
-    with pytest.raises(shadow.UsageError, match="one file cannot be appended to"):
-        append_new(spark, str(tmp_path / "index"), spark.range(3).withColumnRenamed("id", "k"), "b")
-
-
-def test_timestamps_are_written_as_the_source_has_them(spark: SparkSession, tmp_path: Path) -> None:
-    for kind in ("INT96", "TIMESTAMP_MICROS"):
-        root = tmp_path / kind
-        spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
-        rows = spark.range(10).select(F.col("id").alias("k"), F.timestamp_seconds(F.col("id")).alias("ts"))
-        rows.coalesce(1).write.parquet(str(root / "source"))
-        spark.conf.unset("spark.sql.parquet.outputTimestampType")
-        build(spark, str(root / "source"), str(root / "index"), ["k"])
-        more = spark.range(5, 15).select(F.col("id").alias("k"), F.timestamp_seconds(F.col("id")).alias("ts"))
-        assert append_new(spark, str(root / "index"), more, "b").appended == 5
-        kinds = {
-            str(pq.ParquetFile(path).schema.column(1).physical_type) for path in (root / "source").glob("*.parquet")
-        }
-        assert kinds == {"INT96" if kind == "INT96" else "INT64"}
-        assert len(open_index(str(root / "index")).view.snapshot.columns) == 2
-
-
-@pytest.mark.parametrize("zone", ["America/New_York", "UTC"])
-def test_instants_as_keys_are_found_again_whatever_the_time_zone(
-    spark: SparkSession, tmp_path: Path, zone: str
-) -> None:
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
-        rows = spark.range(1_772_950_000, 1_772_970_000, 997).select(F.timestamp_seconds(F.col("id")).alias("ts"))
-        rows.coalesce(1).write.parquet(str(tmp_path / "source"))  # INT96: Spark's default
-        build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["ts"], buckets=3)
-        assert filter_new(spark, str(tmp_path / "index"), rows).count() == 0
-        more = rows.union(rows.select(F.timestamp_micros(F.unix_micros("ts") + 1).alias("ts")))
-        assert append_new(spark, str(tmp_path / "index"), more, "b").appended == rows.count()
-        assert spark.read.parquet(str(tmp_path / "source")).distinct().count() == 2 * rows.count()
-        merged = spark.read.option("mergeSchema", "true").parquet(str(tmp_path / "source"))
-        assert [field.dataType.simpleString() for field in merged.schema] == ["timestamp"]
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+def test_each_float_is_one_key_whatever_its_bits(spark: SparkSession, tmp_path: Path) -> None:
+    write_source(tmp_path / "source", {"p.parquet": pa.table({"x": [1.5, float("nan")]})})
+    index_source(tmp_path / "source", tmp_path / "index", ["x"], 2)
+    bits = np.array([0x7FF8000000000001, 0xFFF8000000000000], np.uint64).view(np.float64)
+    frame = spark.createDataFrame([(0.0,), (-0.0,), (float(bits[0]),), (float(bits[1]),), (1.5,), (2.5,)], "x double")
+    assert sorted(row.x + 0 for row in filter_new(spark, str(tmp_path / "index"), frame).collect()) == [0.0, 2.5]
 
 
 def test_filter_new_returns_the_rows_as_they_came_and_refuses_keys_it_cannot_compare(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    (tmp_path / "source").mkdir()
-    pq.write_table(pa.table({"k": pa.array([5, 7], pa.int32())}), tmp_path / "source/p.parquet")
-    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])
+    write_source(tmp_path / "source", {"p.parquet": pa.table({"k": pa.array([5, 7], pa.int32())})})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"], 1)
     wide = spark.createDataFrame([(5,), (6,)], "k bigint")
     assert [row.k for row in filter_new(spark, str(tmp_path / "index"), wide).collect()] == [6]
     assert filter_new(spark, str(tmp_path / "index"), wide).schema == wide.schema
     for keys in (spark.createDataFrame([(5.7,)], "k double"), spark.createDataFrame([("abc",)], "k string")):
         with pytest.raises(Exception, match="batch: key column k: expected int, found"):
             filter_new(spark, str(tmp_path / "index"), keys).collect()
-
-
-def test_partition_values_are_the_text_of_their_folders(spark: SparkSession, tmp_path: Path) -> None:
-    for month in ("01", "__HIVE_DEFAULT_PARTITION__"):
-        (tmp_path / f"source/month={month}").mkdir(parents=True)
-        pq.write_table(pa.table({"k": [f"in {month}"]}), tmp_path / f"source/month={month}/p.parquet")
-    location = str(tmp_path / "index")
-    build(spark, str(tmp_path / "source"), location, ["k"])
-    number = spark.createDataFrame([("new", 1)], "k string, month int")
-    with pytest.raises(shadow.UsageError, match="month is int, the source has folders like month=01"):
-        append_new(spark, location, number, "numbers", "partition")
-    empty = spark.createDataFrame(
-        [("in __HIVE_DEFAULT_PARTITION__", ""), ("new", ""), ("new", "01")], "k string, month string"
-    )
-    assert append_new(spark, location, empty, "first", "partition").appended == 2
-    assert append_new(spark, location, empty, "second", "partition").appended == 0
-    assert sorted(path.name for path in (tmp_path / "source").glob("month=*")) == [
-        "month=01",
-        "month=__HIVE_DEFAULT_PARTITION__",
-    ]
-
-
-@pytest.mark.parametrize("layout", ["re-sharded", "flat"])
-def test_an_index_of_another_shape_is_loaded_into_alike(spark: SparkSession, lake: Path, layout: str) -> None:
-    location = str(lake / "index")
-    if layout == "flat":
-        location = str(lake / "flat")
-        build(spark, str(lake / "source"), location, ["a", "b"], flat=True)
-    else:
-        rebuild(storage_at(location), 7)
-    result = append_new(spark, location, batch(spark, 80, 120), "nightly")
-    assert (result.already_loaded, result.appended) == (20, 20)
-    index = open_index(location)
-    assert index.fetch(("a11", "b7"))[0]["payload"] == "new 117"
-    assert index.spec.buckets == (1 if layout == "flat" else 7)
-    assert index.coverage().is_empty
-    assert verify(storage_at(location)).faults == []
-    assert append_new(spark, location, batch(spark, 80, 125), "again").appended == 5

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import indexer.files as files_module
-from indexer import append_new, build, join_with_index, load, load_by_index
+from indexer import build, join_with_index, load, load_by_index
 from shadow import SpecMismatch, StalePointer, UsageError, open_index
 from shadow.storage import storage_at
 from shadow.verify import verify
@@ -195,17 +195,6 @@ def test_the_nightly_build_sees_what_changed_and_a_stale_file_is_refused(
     assert verify(storage_at(place), None).faults == []
     with pytest.raises(SpecMismatch, match="format"):
         build(spark, source, place, [case.text, case.number], format="parquet" if name != "parquet" else "avro")
-
-
-def test_other_formats_than_parquet_are_not_appended_to(
-    spark: SparkSession, tmp_path: Path, lake: dict[str, Rows], case: Case, name: str
-) -> None:
-    if name == "parquet":
-        return
-    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), [case.number])
-    batch = spark.createDataFrame([("1", "x", "2026")], f"`{case.number}` string, `{case.text}` string, dt string")
-    with pytest.raises(UsageError, match=f"appends Parquet files only, the source is {name}"):
-        append_new(spark, str(tmp_path / "index"), batch, "b")
 
 
 def test_types_of_csv_are_inferred_when_asked_for_and_widened_by_later_files(

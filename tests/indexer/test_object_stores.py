@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import append_new, build, load
-from shadow import FetchStats, StalePointer, UsageError, open_index
+from indexer import build, load
+from shadow import FetchStats, StalePointer, open_index
 from shadow.storage import Storage, storage_at
 from tests.indexer.test_formats import CASES, ENDINGS
 from tests.shadow.make_index import write_source
@@ -72,8 +72,6 @@ def test_an_index_and_a_source_on_one_store(spark: SparkSession, lake: str) -> N
     assert opened.refresh()
     assert [row["dt"] for row in opened.fetch(("u6", 6))] == ["2026-01-01", "2026-01-02"]
     assert opened.fetch(("u1003", 1003)) == []
-    with pytest.raises(UsageError, match="this version appends to local disks only"):
-        append_new(spark, index, keys, "batch")
 
 
 def test_a_source_of_one_file(spark: SparkSession, lake: str) -> None:

@@ -112,7 +112,8 @@ def test_a_dedup_load_tells_its_stages(spark: SparkSession, tmp_path: Path) -> N
     steps: list[Step] = []
     result = append_new(spark, index, spark.range(3, 9), "batch", progress=steps.append)
     assert result.appended == 4
-    assert list(result.stage_seconds) == ["bring up to date", "count", "write new rows", "append", "index"]
+    expected = ["bring up to date", "check and write", "commit load", "append and index"]
+    assert list(result.stage_seconds) == expected
     assert set(result.stage_seconds) <= set(names(steps))
     assert {"commit", "verify"} <= set(names(steps))
     assert no_thread_is_left()

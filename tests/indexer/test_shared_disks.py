@@ -1,8 +1,11 @@
 """Local paths where tasks may run on other machines: they are paths of disks, and what tasks wrote must be here."""
 
 import os
+import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from indexer import append_new, build, load
-from indexer.stage import publish_staged, stage
 from shadow.errors import StorageError
 from shadow.snapshots import snapshot_numbers
 from shadow.storage import storage_at
@@ -48,29 +50,52 @@ def test_paths_are_of_local_disks_whatever_file_system_spark_takes_them_to_be_of
     assert sorted((row.id, row.dt) for row in rows) == [(i, "a" if i < 20 else "b") for i in range(10, 30)]
 
 
-@pytest.mark.skipif(not _has_private_disks(), reason="this system gives no mount namespaces to us")
-def test_a_build_whose_tasks_wrote_to_another_disk_is_not_committed(
-    spark: SparkSession, source: str, tmp_path: Path
-) -> None:
+@pytest.fixture
+def disk(spark: SparkSession, tmp_path: Path) -> Path:
+    """A folder in whose place each task has a disk of its own, while `alone` lasts."""
     disk, python = tmp_path / "disk", tmp_path / "python"
     disk.mkdir()
     python.write_text(f"""#!/bin/sh\n{PRIVATE_DISK} {disk} {os.environ["PYSPARK_PYTHON"]} "$@"\n""")
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    return disk
+
+
+@contextmanager
+def alone(spark: SparkSession, disk: Path) -> Iterator[None]:
+    """Tasks have another disk in the place of a folder."""
     context = spark.sparkContext
-    there, context.pythonExec = context.pythonExec, str(python)
+    there, context.pythonExec = context.pythonExec, str(disk.parent / "python")
     try:
-        with pytest.raises(StorageError, match="a task wrote this file, and it is not here; expected a disk that exec"):
-            build(spark, source, str(disk / "index"), ["id"])
+        yield
     finally:
         context.pythonExec = there
+
+
+@pytest.mark.skipif(not _has_private_disks(), reason="this system gives no mount namespaces to us")
+def test_a_build_whose_tasks_wrote_to_another_disk_is_not_committed(
+    spark: SparkSession, source: str, disk: Path
+) -> None:
+    with (
+        alone(spark, disk),
+        pytest.raises(StorageError, match="a task wrote this file, and it is not here"),
+    ):
+        build(spark, source, str(disk / "index"), ["id"])
     assert not snapshot_numbers(storage_at(str(disk / "index")))
 
 
-def test_a_dedup_load_whose_rows_are_on_another_disk_appends_none(spark: SparkSession, source: str) -> None:
-    before = sorted(Path(source).rglob("*.parquet"))
-    staged = stage(spark.range(30, 50, 1, 2).withColumn("dt", F.lit("a")), source, [], "batch", True)
-    lost = next(path for path in Path(source, staged.folder).glob("*.parquet"))
-    lost.unlink()
-    with pytest.raises(StorageError, match="tasks wrote 20 rows, and 10 are here; expected a disk that executors and"):
-        publish_staged(storage_at(source), staged)
-    assert sorted(path for path in Path(source).rglob("*.parquet") if staged.folder not in path.parts) == before
+@pytest.mark.skipif(not _has_private_disks(), reason="this system gives no mount namespaces to us")
+def test_a_dedup_load_whose_tasks_wrote_to_another_disk_appends_none(
+    spark: SparkSession, source: str, disk: Path, tmp_path: Path
+) -> None:
+    lake, index = disk / "lake", str(tmp_path / "index")
+    shutil.copytree(source, lake)
+    build(spark, str(lake), index, ["id"])
+    before = sorted(lake.rglob("*"))
+    batch = spark.range(10, 30).select("id", F.lit("b").alias("dt"))
+    with (
+        alone(spark, disk),
+        pytest.raises(StorageError, match=r"a task wrote .* bytes, and none are here"),
+    ):
+        append_new(spark, index, batch, "first")
+    assert sorted(lake.rglob("*")) == before
+    assert append_new(spark, index, batch, "first").appended == 10

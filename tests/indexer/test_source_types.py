@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import shadow
 from gnomon.failures import exit_code, one_line
-from indexer import append_new, build, filter_new, load
+from indexer import append_new, build, filter_new, load, read_batch
 from indexer.spark_versions import TIME_TYPE
 from shadow import open_index
 from shadow.storage import storage_at
@@ -161,11 +162,21 @@ def test_columns_of_these_types_are_loaded_as_they_would_be_stored(spark: SparkS
     assert [tuple(row) for row in rows.collect()] == [("x", *(TYPES[name][2][-1] for name in names))]
 
 
-def test_a_batch_that_spark_cannot_write_like_the_source_is_refused(spark: SparkSession, lake: Path) -> None:
-    before = sorted((lake / "source").iterdir())
-    with pytest.raises(shadow.UsageError, match=r"column ms is time\(ms\), which Spark does not write"):
-        append_new(spark, str(lake / "index"), texts(spark), "batch")
-    assert sorted((lake / "source").iterdir()) == before
+def test_a_batch_of_types_that_spark_does_not_have_is_appended_as_the_source_stores_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    columns = {name: pa.array(values, kind) for name, (kind, values, _) in TYPES.items()}
+    columns["at"] = pa.array([NS // 1000 * 1000, 0], TYPES["at"][0])  # Spark's timestamps have no more digits
+    for place, key in (("source", "old"), ("batch", "new")):
+        write_source(tmp_path / place, {"a.parquet": pa.table({"k": [key] * len(columns["u8"]), **columns})})
+    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])
+    index = open_index(str(tmp_path / "index"))
+    frame = read_batch(spark, str(tmp_path / "batch"), index)
+    assert append_new(spark, str(tmp_path / "index"), frame, "batch").appended == 1
+    new = next((tmp_path / "source").glob("part-*"))
+    assert pq.read_schema(new).equals(pq.read_schema(tmp_path / "source/a.parquet"))
+    found, wanted = open_index(str(tmp_path / "index")).fetch("new")[0], index.fetch("old")
+    assert {**found, "k": "old"} in wanted
 
 
 def test_new_files_may_differ_where_the_values_mean_the_same(spark: SparkSession, tmp_path: Path) -> None:

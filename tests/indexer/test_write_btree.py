@@ -17,7 +17,7 @@ from btree import BTreeReader
 from btree.__main__ import run
 from gnomon.__main__ import main
 from indexer import build, filter_new, join_with_index, load, read_index, write_btree
-from indexer.dedup import append_new
+from indexer.append import append_new
 from shadow import NewerFormat, SpecMismatch, UsageError, open_index
 from shadow.compact import compact, rebuild
 from shadow.history import history

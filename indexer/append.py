@@ -1,0 +1,370 @@
+"""The load that appends the rows of a batch whose key was never loaded to the source, and indexes them: each key once,
+whatever dies or races.
+
+A load begins with what others left: those that committed (`shadow.loads`) and died are finished, and the index is
+brought up to date, so that whatever is in the source counts as loaded. It then looks its rows up, stages the new ones,
+and commits. Where another load committed meanwhile, what was staged is thrown away, and all of it is done anew.
+"""
+
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, reduce
+from operator import or_
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from indexer.catalog import add_partitions, read_table
+from indexer.dedup import ALL_LOADED, check_arguments, columns_within, order_of, with_status
+from indexer.join import LookupCounters, lookup_counters
+from indexer.keys import KEY_PREFIX, column, key_names
+from indexer.layout import check_appendable, first_layout, layout_of
+from indexer.origin import Origin, check_origin, existing, origin_of, ready
+from indexer.progress import Progress, Stages
+from indexer.rejected import RejectedAt, rejected_folder, report_target, write_report
+from indexer.row_digest import row_hash, rows_digest, rows_of
+from indexer.source_columns import first_columns, source_columns
+from indexer.stage import COUNTS, DIGEST, FILES, NULLS, Staged, StageRunAgain, stage
+from indexer.tables import arrow_schema
+from indexer.task_errors import as_raised
+from indexer.tasks import AtSnapshot
+from shadow import Index, UsageError, open_index
+from shadow.errors import StalePointer, StorageError
+from shadow.loads import (
+    Batch,
+    Load,
+    Loads,
+    append,
+    find_batch,
+    loads_of,
+    mark_appended,
+    put_load,
+    settle,
+    staging_folder,
+)
+from shadow.probe import probe
+from shadow.publish import ConcurrentCommit, wait
+from shadow.storage import Storage, is_absolute, storage_at
+
+PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
+KEEP = "keep"
+# Members of a load's counts: of each partition; the files of rejected rows, where there is to be a report; and what the
+# index is to be of, where there is none yet.
+PARTITIONS, REPORTED, ORIGIN = "partitions", "rejected_files", "origin"
+ORDER_PREFIX = f"{KEY_PREFIX}order_"
+ATTEMPTS = 10  # of a load that others come before
+
+
+@dataclass(frozen=True)
+class DedupResult:
+    """What a dedup load did; rows, unless a name says otherwise. `rows_read` are `duplicates_in_batch`,
+    `already_loaded`, `rejected` (for a null in their key) and `appended`; `null_keys` had a null in their key, whatever
+    became of them. `partitions` has the same numbers for each partition of the source that the batch has rows of;
+    `reported`, so many rows went into the report: None where there is none, as of a batch that was known, or whose load
+    another run began without one; `index_bytes_read` are those of index files and key filters."""
+
+    batch_id: str
+    known_batch: bool
+    rows_read: int
+    duplicates_in_batch: int
+    already_loaded: int
+    null_keys: int
+    rejected: int
+    appended: int
+    files: int
+    partitions: dict[str, dict[str, int]]
+    snapshot: int
+    seconds: float
+    reported: int | None = None
+    index_bytes_read: int = 0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def append_new(
+    spark: SparkSession,
+    index: str,
+    batch: DataFrame,
+    batch_id: str,
+    scope: str = "table",
+    progress: Progress | None = None,
+    *,
+    order_by: Sequence[str] = (),
+    null_keys: str = "dedup",
+    report: str | None = None,
+    origin: Origin | None = None,
+    rebuild: bool = False,
+) -> DedupResult:
+    """Append the rows of `batch` whose key was never loaded to the source, and index them.
+
+    `batch_id` names the batch: once it is loaded, running it again does nothing; where that run died, it finishes what
+    is left. UsageError where a known batch has other rows than before. `scope`, `order_by`, `null_keys`: as in
+    `filter_new`. `report` names a Parquet file, on a local disk and not there yet, to write the rows to that were not
+    appended, each with the reason and the pointer to the row that was there first.
+
+    Where there is no index, that of `origin` is built first, or, if its source has no files, by this load; where there
+    is one of something else, SpecMismatch. With `rebuild` all files are indexed anew before, which is the cure of a
+    damaged index. UsageError when the batch's columns are not the source's, before anything is written;
+    ConcurrentCommit where other loads come first time and again. `progress` is told what is being done."""
+    begin, stages = time.perf_counter(), Stages(progress)
+    check_arguments(scope, order_by, null_keys)
+    target = report_target(report, batch.columns) if report is not None else None
+    asked = _Asked(batch, batch_id, scope, order_of(batch, order_by), null_keys, target is not None)
+    run = _Run(spark, index, asked, origin, stages, progress)
+    with as_raised():
+        if rebuild:
+            with stages.stage("rebuild"):
+                ready(spark, index, origin, rebuild, progress)
+        known, is_known = run.append()
+        reported = run.report(target, known.load) if target is not None and not is_known else None
+    counts = {name: 0 if is_known else known.load.counts[name] for name in (*COUNTS, FILES)}
+    return DedupResult(
+        batch_id=known.load.batch,
+        known_batch=is_known,
+        partitions={} if is_known else known.load.counts[PARTITIONS],
+        snapshot=known.snapshot,
+        seconds=round(time.perf_counter() - begin, 3),
+        reported=reported,
+        index_bytes_read=run.counters.index_bytes.value,
+        stage_seconds=stages.seconds,
+        **counts,
+    )
+
+
+def finish_loads(
+    spark: SparkSession, index: str, progress: Progress | None = None, origin: Origin | None = None
+) -> Loads:
+    """Finish the loads that were committed and are not done, one after the other: append, index, write down. The index
+    covers all of its source then; without one that of `origin` is built, if it has files. The log as it was found."""
+    storage, opened = storage_at(index), existing(index, origin)
+    loads = loads_of(storage)
+    began = [load.counts[ORIGIN] for load in loads.open if load.counts.get(ORIGIN)]
+    if opened is not None:
+        of = origin_of(opened.spec)
+    else:  # as the first load was looked at, whatever this run was told
+        of = Origin(**began[0]) if began else check_origin(index, origin)
+    source = storage_at(opened.spec.source if opened is not None else of.source)
+    for load in loads.open:
+        if append(storage, source, load):
+            if opened is not None and opened.spec.table:
+                folders = {file.path.rpartition("/")[0] for file in load.files}
+                add_partitions(spark, of.source, source.root, {one for one in folders if not is_absolute(one)})
+            mark_appended(storage, load)
+        built = of.build(spark, index, progress, load.batch)
+        _check_indexed(index, source, load)
+        settle(storage, source, load, built.snapshot)
+    if not loads.open and (opened is not None or of.has_files()):
+        of.build(spark, index, progress)
+    return loads
+
+
+def _check_indexed(index: str, source: Storage, load: Load) -> None:
+    """StorageError where a file of a load is there, and the index does not see it."""
+    covered = open_index(index).view.covered
+    for file in load.files:
+        if file.path not in covered:
+            with suppress(FileNotFoundError, NotADirectoryError), source.open(file.path):
+                raise StorageError(
+                    f"{source.root}/{file.path}: load {load.number} of batch {load.batch!r} appended {file.rows:,} "
+                    "rows here, and the index does not see this file; expected its folder to be one of the source's "
+                    "(of a table: a partition of the catalog); mend that, and run it again"
+                )
+
+
+class _Asked(NamedTuple):
+    """What `append_new` was asked for."""
+
+    batch: DataFrame
+    batch_id: str
+    scope: str
+    order: list[tuple[str, bool]]
+    null_keys: str
+    has_report: bool
+
+
+@dataclass
+class _Run:
+    """A run of `append_new`. `number` and `token` are of the load that it tries last."""
+
+    spark: SparkSession
+    index: str
+    asked: _Asked
+    origin: Origin | None
+    stages: Stages
+    progress: Progress | None
+    number: int = 0
+    token: str = ""
+
+    @cached_property
+    def counters(self) -> LookupCounters:
+        return lookup_counters(self.spark)
+
+    @cached_property
+    def storage(self) -> Storage:
+        return storage_at(self.index)
+
+    def append(self) -> tuple[Batch, bool]:
+        """The batch as it is known, and whether it was before."""
+        batch_id = self.asked.batch_id
+        known, is_ours, is_known = find_batch(self.storage, batch_id), False, True
+        for attempt in range(ATTEMPTS if known is None else 0):
+            opened = existing(self.index, self.origin)
+            if opened is not None:
+                check_appendable(self.index, opened.spec)
+                source_columns(self.spark, self.asked.batch.schema, opened)  # before files are indexed, maybe for hours
+            wait(attempt)
+            with self.stages.stage("bring up to date"):
+                loads = finish_loads(self.spark, self.index, self.progress, self.origin)
+            known = find_batch(self.storage, batch_id)
+            if known is not None:  # what a run began that died, or another run at the same time
+                is_known = batch_id not in [load.batch for load in loads.open]
+                break
+            if self._commit(loads):
+                with self.stages.stage("append and index"):
+                    finish_loads(self.spark, self.index, self.progress, self.origin)
+                known, is_ours, is_known = find_batch(self.storage, batch_id), True, False
+                break
+        if known is None:
+            what = "it was deleted while a load ran" if is_ours else f"{ATTEMPTS} other loads came first"
+            raise ConcurrentCommit(f"{self.index}: {what}; run it again")
+        if not is_ours:
+            self._check_content(known)
+        return known, is_known
+
+    def _check_content(self, known: Batch) -> None:
+        opened = existing(self.index, self.origin)
+        with self.stages.tasks(self.spark, "compare with the known batch"):
+            found = rows_digest(self.asked.batch, opened.spec.partitions if opened is not None else ())
+        if found != known.load.content:
+            raise UsageError(
+                f"{self.index}: batch {self.asked.batch_id!r} was loaded by snapshot {known.snapshot} with other rows: "
+                f"expected {rows_of(known.load.content):,} of digest {known.load.content}, found {found}; give this "
+                "one another name; nothing of it was appended"
+            )
+
+    def _commit(self, loads: Loads) -> bool:
+        """Stage the rows that are new at the index's newest snapshot, and commit them as the next load; false where
+        another one has that number."""
+        asked, batch = self.asked, self.asked.batch
+        self.number, self.token = loads.last + 1, secrets.token_hex(8)
+        opened = existing(self.index, self.origin)
+        if opened is None:
+            spec, at, null_keys = check_origin(self.index, self.origin).first_spec(batch.schema), None, asked.null_keys
+            columns = first_columns(batch.schema, spec)
+        else:
+            check_appendable(self.index, opened.spec)
+            spec, at = opened.spec, AtSnapshot.of(opened)
+            null_keys = _null_keys(opened, asked.batch_id, asked.null_keys)
+            columns = source_columns(self.spark, batch.schema, opened)
+        names = batch.select(*columns).columns
+        order = [(f"{ORDER_PREFIX}{i}", down) for i, (_, down) in enumerate(asked.order)]  # of the batch's own columns
+        ordered = [column(name).alias(ours) for (name, _), (ours, _) in zip(asked.order, order, strict=True)]
+        rows = batch.select(*columns, row_hash(batch, spec.partitions).alias(DIGEST), *ordered)
+        schema = rows.select(*map(column, names)).schema
+        if opened is None:
+            layout = first_layout(spec, schema)
+        else:
+            table = read_table(self.spark, spec.source_name).root_at(spec.source).table if spec.table else None
+            layout = layout_of(opened, table, schema)
+        source = storage_at(spec.source)
+        folder = staging_folder(self.storage.root, self.number, self.token)
+        checked = with_status(rows, spec, at, asked.scope, order, null_keys, self.counters)
+        has_null = reduce(or_, [column(name).isNull() for name in key_names(spec)])
+        rejected = RejectedAt(self.storage.root, self._rejected_folder) if asked.has_report else None
+        probe(self.storage)
+        try:
+            with self.stages.tasks(self.spark, "check and write"):
+                staged = stage(checked.withColumn(NULLS, has_null), names, layout, folder, self._file_name, rejected)
+            if opened is None and not staged.files:
+                raise UsageError(
+                    f"{spec.source}: it has no files, and the batch has no row to append; its index is made by the "
+                    "first load that has one; nothing was written"
+                )
+        except Exception as error:
+            self._throw_away(source, folder)
+            # Who has the number removes what others staged for it.
+            if isinstance(error, StageRunAgain) or loads_of(self.storage).last >= self.number:
+                return False
+            raise
+        with self.stages.stage("commit load"):
+            first = asdict(self.origin) if opened is None and self.origin is not None else None
+            is_committed = put_load(self.storage, self._load(loads, staged, first))
+        if not is_committed:
+            self._throw_away(source, folder)
+        return is_committed
+
+    def _throw_away(self, source: Storage, folder: str) -> None:
+        """Remove what was staged. What is left of it, the next load sweeps."""
+        with suppress(StorageError):
+            source.delete_folder(folder)
+            self.storage.delete_folder(self._rejected_folder)
+
+    @property
+    def _rejected_folder(self) -> str:
+        return rejected_folder(self.number, self.token)
+
+    @property
+    def _file_name(self) -> str:
+        """What the load's files are called after: the batch, so that they are known for its own, this attempt, and
+        that all of its null keys are in them, where they are."""
+        words = re.sub(r"[^A-Za-z0-9]+", "-", self.asked.batch_id)[:40].strip("-")
+        keep = [KEEP] if self.asked.null_keys == KEEP else []
+        return "-".join(filter(None, [words, batch_word(self.asked.batch_id), self.token, *keep]))
+
+    def _load(self, loads: Loads, staged: Staged, first: Mapping[str, Any] | None) -> Load:
+        reported = list(staged.rejected) if self.asked.has_report else None
+        return Load(
+            number=self.number,
+            load_id=self.token,
+            parent=loads.parent,
+            batch=self.asked.batch_id,
+            content=staged.content,
+            folder=staged.folder,
+            files=staged.files,
+            counts={**staged.counts, PARTITIONS: staged.partitions, REPORTED: reported, ORIGIN: first},
+        )
+
+    def report(self, target: Path, load: Load) -> int | None:
+        """Write the rows that were not appended, now that their keys are indexed; None where a run began the load that
+        was not asked for a report."""
+        if load.counts[REPORTED] is None:
+            return None
+        opened = open_index(self.index)
+        with self.stages.stage("report"):
+            rows = self.asked.batch.select(*source_columns(self.spark, self.asked.batch.schema, opened))
+            schema, within = arrow_schema(rows.schema), columns_within(opened.spec, self.asked.scope)
+            return write_report(target, opened, load, load.counts[REPORTED], schema, within)
+
+
+def batch_word(batch_id: str) -> str:
+    """What stands in the names of the files that the loads of a batch append."""
+    return hashlib.blake2b(batch_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _null_keys(opened: Index, batch_id: str, null_keys: str) -> str:
+    """What becomes of null keys. Where files that keep those of the batch lie in the source though it is not known, the
+    index was lost, and built anew: rows with a null in their key, of which each counts, were all appended then, or it
+    cannot be told which. Other rows are looked up, as ever."""
+    parts: dict[str, tuple[int, set[str]]] = {}
+    for match in filter(None, map(PART.search, opened.view.covered)):
+        if match[3] == batch_word(batch_id):
+            parts.setdefault(match[4], (int(match[2]), set()))[1].add(match[1])
+    if null_keys != KEEP or not parts:
+        return null_keys
+    if all(len(found) < expected for expected, found in parts.values()):
+        expected, found = next(iter(parts.values()))
+        raise StalePointer(
+            f"{len(found)} of {expected} files that an earlier load of batch {batch_id!r} appended are there, and its "
+            "record is not: which rows with a null in their key it appended cannot be told; load them under another "
+            "name, or run with --null-keys dedup",
+            opened.spec.source,
+        )
+    return ALL_LOADED

@@ -1,0 +1,60 @@
+"""A digest of the rows of a batch, whatever their order: the sum of a hash of each, and how many they are. So that a
+batch that comes again under a known name is known to be the same."""
+
+from collections.abc import Collection
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, DataType, DecimalType, FloatType, IntegralType
+
+from indexer.keys import column
+
+WORD = 1 << 64
+AS_IT_IS = {"ignoreNullFields": "false", "timeZone": "UTC"}  # of JSON
+
+
+def row_hash(batch: DataFrame, partitions: Collection[str]) -> Column:
+    """A hash of each row, by its columns in the order of their names: where the nulls stand, too, which Spark's hash
+    passes over. Partition columns are hashed as the text that their folders hold."""
+    fields = sorted(batch.schema, key=lambda field: field.name)
+    parts = [F.lit("\0".join(field.name for field in fields))]
+    for field in fields:
+        value = column(field.name)
+        parts += [
+            value.isNull(),
+            value.cast("string") if field.name in partitions else _hashable(value, field.dataType),
+        ]
+    return F.xxhash64(*parts)
+
+
+def digest_of(rows: int, total: int) -> str:
+    """The digest of so many rows, the sum of whose hashes is `total`."""
+    return f"{rows:x}-{total % WORD:016x}"
+
+
+def rows_of(digest: str) -> int:
+    """How many rows a digest is of."""
+    return int(digest.partition("-")[0], 16)
+
+
+def rows_digest(batch: DataFrame, partitions: Collection[str]) -> str:
+    """The digest of a batch, which is read for it."""
+    found: Any = batch.select(row_hash(batch, partitions).cast("decimal(38,0)").alias("hash")).agg(
+        F.count(F.lit(1)).alias("rows"), F.sum("hash").alias("total")
+    )
+    rows, total = found.first()
+    return digest_of(rows, int(total or 0))
+
+
+def _hashable(value: Column, kind: DataType) -> Column:
+    """A value as it is hashed: the same where its column is of a wider type, for the source's may have become so
+    meanwhile. What is nested goes as JSON, for Spark hashes no maps and no variants."""
+    if isinstance(kind, IntegralType):
+        return value.cast("bigint")
+    if isinstance(kind, FloatType):
+        return value.cast("double")
+    if isinstance(kind, DecimalType):
+        text = value.cast("string")
+        return F.when(text.contains("."), F.regexp_replace(text, r"\.?0+$", "")).otherwise(text)
+    return value if isinstance(kind, AtomicType) else F.to_json(F.struct(value), AS_IT_IS)
