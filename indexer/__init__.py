@@ -12,6 +12,7 @@
 - `index_table`  the index folder as a table of the Spark catalog
 - `datasource`  an index as a table of Spark SQL (`register`, `read_index`); `pushdown` says what its filters ask for
 - `progress` what a job is doing, told while it runs
+- `streaming`  dedup loads of the micro-batches of a query
 - `session`  a Spark session for programs that are not handed one
 """
 
@@ -27,6 +28,7 @@ from indexer.load import load, load_by_index
 from indexer.origin import Origin
 from indexer.read_batch import read_batch
 from indexer.ship import ship
+from indexer.streaming import append_batches
 from indexer.write_btree import WriteResult, write_btree
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "IndexManager",
     "Origin",
     "WriteResult",
+    "append_batches",
     "append_new",
     "batch_digest",
     "build",

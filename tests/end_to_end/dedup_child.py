@@ -1,0 +1,149 @@
+"""A process with one Spark session: it does what lines of JSON tell it, and stands still at a step, to be killed there.
+
+It answers in lines of JSON, too: the stages as they begin, the step at which it stands, what came of a command. With
+`--attach` its session lives in the JVM of another program, and what Spark was asked for outlives a kill.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from indexer import append_batches, append_new, build
+from indexer.progress import Step
+from indexer.session import local_session
+from shadow.compact import compact
+from shadow.publish import ConcurrentCommit
+from shadow.storage import LocalStorage, storage_at
+
+CONF = {"spark.sql.shuffle.partitions": "3", "spark.driver.memory": "1g"}
+LOAD, BATCH = r"_shadow/loads/\d+\.json$", "_shadow/batches/"
+
+
+class Place(NamedTuple):
+    """Before or after a call of the store whose (last) path matches."""
+
+    call: str
+    pattern: str
+    after: bool = False
+
+
+STEPS = {
+    "staged": Place("put_new", LOAD),
+    "committed": Place("put_new", LOAD, after=True),
+    "between the moves": Place("move_new", "^[^_]", after=True),
+    "moved": Place("put_new", r"_shadow/loads/.*\.appended$"),
+    "index files written": Place("put_new", "_shadow/segments/"),
+    "before the snapshot": Place("put_new", "_shadow/snapshots/"),
+    "after the snapshot": Place("put_new", "_shadow/snapshots/", after=True),
+    "before the batch's record": Place("put_new", BATCH),
+    "after the batch's record": Place("put_new", BATCH, after=True),
+    "finished": Place("delete_folder", "_gnomon"),
+}
+
+
+class Child:
+    """Whoever gives the commands reads `answers`."""
+
+    def __init__(self, spark: SparkSession, answers: int) -> None:
+        self.spark, self.answers = spark, answers
+        self.stage, self.place, self.left = "", Place("", ""), 0
+        for call in {place.call for place in STEPS.values()}:
+            setattr(LocalStorage, call, self._watched(getattr(LocalStorage, call), call))
+
+    def say(self, **words: object) -> None:
+        os.write(self.answers, f"{json.dumps(words)}\n".encode())
+
+    def run(self, command: dict[str, Any]) -> None:
+        """Do it; `stop_at` is a step, and at which of its times."""
+        self.stage, self.place, self.left = "", Place("", ""), 0
+        if stop_at := command.get("stop_at"):
+            self.place, self.left = STEPS[stop_at[0]], stop_at[1]
+        try:
+            done = getattr(self, command["do"])(*command["with"])
+        except Exception as error:  # noqa: BLE001  whatever it is, who asked is told
+            self.say(error=f"{type(error).__name__}: {error}"[:2000])
+        else:
+            self.say(done=done)
+
+    def load(self, index: str, batch: str, batch_id: str, null_keys: str) -> dict[str, object]:
+        rows = self.spark.read.parquet(batch)
+        result = append_new(self.spark, index, rows, batch_id, progress=self._progress, null_keys=null_keys)
+        return result.to_json()
+
+    def build(self, source: str, index: str, keys: list[str]) -> int:
+        return build(self.spark, source, index, keys, progress=self._progress).snapshot
+
+    def compact(self, index: str) -> str:
+        try:
+            return str(compact(storage_at(index)))
+        except ConcurrentCommit as error:  # to lose the race is no fault: nothing was changed
+            return str(error)
+
+    def stream(self, files: str, schema: str, checkpoint: str, index: str) -> list[object]:
+        """Load the files that have come, one in a micro-batch."""
+        results: list[object] = []
+        rows = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(files)
+        load = append_batches(index, on_result=lambda result: results.append(result.to_json()))
+        query = rows.writeStream.foreachBatch(load).option("checkpointLocation", checkpoint)
+        query.trigger(availableNow=True).start().awaitTermination()
+        return results
+
+    def _progress(self, step: Step) -> None:
+        if step.stage != self.stage:
+            self.stage = step.stage
+            self.say(stage=step.stage)
+
+    def _watched(self, real: Callable[..., object], call: str) -> Callable[..., object]:
+        def watched(storage: LocalStorage, *arguments: Any, **named: Any) -> object:
+            path = arguments[1] if call == "move_new" else arguments[0]
+            is_it = call == self.place.call and re.search(self.place.pattern, path) is not None
+            if is_it and not self.place.after:
+                self._passed()
+            result = real(storage, *arguments, **named)
+            if is_it and self.place.after:
+                self._passed()
+            return result
+
+        return watched
+
+    def _passed(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.say(stopped=True)
+            sys.stdin.read()  # until it is killed, or who could do that is gone
+            os._exit(1)
+
+
+def attached() -> SparkSession:
+    """A new session in the JVM that the environment names (PYSPARK_GATEWAY_PORT, PYSPARK_GATEWAY_SECRET)."""
+    gateway = launch_gateway()
+    context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    java = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(context)
+    conf = SparkConf(_jvm=gateway.jvm, _jconf=context.getConf())
+    session = SparkSession(SparkContext(gateway=gateway, jsc=java, conf=conf)).newSession()
+    for name, value in CONF.items():
+        if name.startswith("spark.sql."):
+            session.conf.set(name, value)
+    return session
+
+
+def main() -> None:
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what others print is no answer
+    spark = attached() if "--attach" in sys.argv else local_session("local[2]", CONF)
+    child = Child(spark, answers)
+    child.say(done="started")
+    for line in sys.stdin:
+        child.run(json.loads(line))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Hourly deliveries, loaded while loads die and race: in the end the source has each key that was delivered, once."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.end_to_end.killable import Killable
+from tests.end_to_end.replay import Figures, Replay
+
+pytestmark = pytest.mark.spark
+
+SEED = "GNOMON_REPLAY_SEED"  # another one than the stated
+DELIVERIES, KILLS = "GNOMON_REPLAY_DELIVERIES", "GNOMON_REPLAY_KILLS"  # as many in the long run
+
+
+@pytest.fixture
+def tell(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Print, for who waits for a long run."""
+
+    def tell(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n{text}", end="", flush=True)
+
+    return tell
+
+
+def replayed(replay: Replay, workers: list[Killable]) -> Figures:
+    begin = time.monotonic()
+    try:
+        replay.run(workers)
+    finally:
+        for worker in workers:
+            worker.close()
+    figures = replay.check()
+    figures.starts = sum(worker.starts for worker in workers)
+    figures.seconds = time.monotonic() - begin
+    return figures
+
+
+def test_a_morning_of_deliveries_with_kills_and_races(
+    spark: SparkSession, tmp_path: Path, tell: Callable[[str], None]
+) -> None:
+    """Their Spark is this program's, which lives on."""
+    replay = Replay(
+        tmp_path, int(os.environ.get(SEED, "7")), deliveries=8, rows_each=60, kills=3, null_keys="keep", tell=tell
+    )
+    figures = replayed(replay, [Killable(tmp_path, name, spark) for name in ("one", "two")])
+    tell(figures.report())
+    assert (figures.duplicates_let_in, figures.rows_lost, figures.faults) == (0, 0, [])
+    assert figures.kills.total() >= 3
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("null_keys", ["dedup", "keep"])
+def test_a_week_of_hourly_deliveries_with_60_kills(
+    spark: SparkSession, tmp_path: Path, null_keys: str, tell: Callable[[str], None]
+) -> None:
+    """Two processes have a Spark of their own, which dies with them; that of the third lives on."""
+    seed, deliveries, kills = (
+        int(os.environ.get(name, default)) for name, default in ((SEED, "1"), (DELIVERIES, "168"), (KILLS, "60"))
+    )
+    replay = Replay(tmp_path, seed, deliveries, rows_each=300, kills=kills, null_keys=null_keys, tell=tell)
+    workers = [Killable(tmp_path, "one"), Killable(tmp_path, "two"), Killable(tmp_path, "three", spark)]
+    figures = replayed(replay, workers)
+    tell(figures.report())
+    assert (figures.duplicates_let_in, figures.rows_lost, figures.faults) == (0, 0, [])
+    assert figures.kills.total() >= kills
