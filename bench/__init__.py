@@ -7,6 +7,7 @@
 - `build`       an index built, beside Spark's own shuffle, sort and write: the command
 - `processes`   CPU time by process; `sampling`, where Python spends it
 - `load`        rows of many keys with Spark, beside its joins: the workloads, the command
+- `dedup`       the new rows of a batch found and appended, beside Spark's anti join: the workloads, the command
 - `page`        figures as Markdown, and their place in docs/benchmarks.md
 
 Of `fetch`:
@@ -26,6 +27,12 @@ Of `formats`, besides `rounds` and `table`:
 Of `load`:
 
 - `load_contenders`  one class for each way to load such rows
+
+Of `dedup`:
+
+- `dedup_data`        tables, batches for them, and what the answer is
+- `dedup_contenders`  one class for each way to find such rows, and how a run is counted and undone
+- `dedup_tasks`       what their tasks run
 
 Of `btree`:
 

@@ -2,7 +2,7 @@
 rows: those of the source whose key is in it, with all columns."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -66,7 +66,7 @@ class Contender:
         found = rows.agg(F.count(F.lit(1)), F.sum(hashed)).first()
         seconds = time.perf_counter() - begin
         assert found is not None  # an aggregate without groups has a row
-        shuffled, read = _of_stages(self._spark, group)
+        shuffled, read = _of_group(self._spark, group)
         own = self.own_reads()
         return Run(seconds, shuffled, read if own is None else own, found[0], int(found[1] or 0))
 
@@ -136,15 +136,20 @@ def settled(spark: SparkSession) -> Iterator[None]:
         hadoop.unset(VECTORED) if vectored is None else hadoop.set(VECTORED, vectored)
 
 
-def _of_stages(spark: SparkSession, group: str) -> tuple[int, int]:
+def _of_group(spark: SparkSession, group: str) -> tuple[int, int]:
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    return of_jobs(spark, spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+def of_jobs(spark: SparkSession, jobs: Iterable[int]) -> tuple[int, int]:
     """Bytes written to shuffles, and bytes of files read, by Spark's own counts of the stages that ran."""
     context = spark.sparkContext
     jvm = context._jsc.sc()
     jvm.listenerBus().waitUntilEmpty()
     tracker, store = context.statusTracker(), jvm.statusStore()
     shuffled = read = 0
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-    for stage in {stage for job in jobs if job is not None for stage in job.stageIds}:
+    found = [tracker.getJobInfo(job) for job in jobs]
+    for stage in {stage for job in found if job is not None for stage in job.stageIds}:
         with suppress(Py4JJavaError):  # of one that was skipped
             told = store.lastStageAttempt(stage)
             shuffled += told.shuffleWriteBytes()

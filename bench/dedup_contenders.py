@@ -1,0 +1,136 @@
+"""Ways to find, and to append, the rows of a batch whose key a table lacks: one class each. All are handed the same
+batch, and give one row for each such key."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bench.dedup_tasks import IS_OLD, KEY, unseen
+from bench.load_contenders import of_jobs
+from bench.processes import Cpu, cpu_of
+from bench.rounds import WrongRows
+from indexer import append_new, build, filter_new
+from indexer.join import lookup_counters
+
+
+class Took(NamedTuple):
+    """What a run took: seconds, seconds of CPU, bytes written to shuffles, and bytes read of an index."""
+
+    seconds: float
+    cpu: Cpu
+    shuffled: int
+    read: int
+
+
+class Contender:
+    """One way, on one table."""
+
+    name = ""
+    is_patient = True  # measured however long it takes
+
+    def __init__(self, spark: SparkSession, source: Path, beside: Path) -> None:
+        self._spark = spark
+        self._source = str(source)
+        self.beside = beside
+
+    def prepare(self) -> None:
+        """Make what is kept beside the table, if anything."""
+
+    def new_rows(self, batch: DataFrame) -> DataFrame:
+        """The rows of the batch whose key the table lacks, one for each key."""
+        raise NotImplementedError
+
+    def append(self, batch: DataFrame, number: int) -> None:
+        """Append them to the table. `number` is another one for each batch."""
+        self.new_rows(batch).write.mode("append").parquet(self._source)
+
+    def read(self) -> int:
+        """Bytes that the last run read of an index."""
+        return 0
+
+    def _keys(self) -> DataFrame:
+        return self._spark.read.parquet(self._source).select(KEY)
+
+
+class Gnomon(Contender):
+    name = "Gnomon"
+
+    def __init__(self, spark: SparkSession, source: Path, beside: Path) -> None:
+        super().__init__(spark, source, beside)
+        self._counters, self._appended = lookup_counters(spark), 0
+
+    def prepare(self) -> None:
+        build(self._spark, self._source, str(self.beside), [KEY])
+
+    def new_rows(self, batch: DataFrame) -> DataFrame:
+        self._counters, self._appended = lookup_counters(self._spark), 0
+        return filter_new(self._spark, str(self.beside), batch, counters=self._counters)
+
+    def append(self, batch: DataFrame, number: int) -> None:
+        self._appended = append_new(self._spark, str(self.beside), batch, f"bench-{number}").index_bytes_read
+
+    def read(self) -> int:
+        return self._appended or self._counters.index_bytes.value
+
+
+class AntiJoin(Contender):
+    name = "anti join"
+
+    def new_rows(self, batch: DataFrame) -> DataFrame:
+        return batch.dropDuplicates([KEY]).join(self._keys(), KEY, "left_anti")
+
+
+class HashSets(Contender):
+    """The keys of the table and the rows of the batch go to the same tasks, keys first. Each task puts its keys into a
+    set, and hands on the rows whose key is not yet in it."""
+
+    name = "hash sets"
+    is_patient = False
+
+    def new_rows(self, batch: DataFrame) -> DataFrame:
+        old = self._keys().withColumn(IS_OLD, F.lit(True))
+        both = old.unionByName(batch.withColumn(IS_OLD, F.lit(False)), allowMissingColumns=True)
+        tasks = both.repartition(KEY).sortWithinPartitions(F.desc(IS_OLD))
+        return tasks.select(*batch.columns, IS_OLD).mapInArrow(unseen, batch.schema)
+
+
+CONTENDERS = (Gnomon, AntiJoin, HashSets)
+
+
+def measured(spark: SparkSession, one: Contender, work: Callable[[], object]) -> Took:
+    """What something takes that a contender does in jobs of Spark's."""
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    first, before, begin = scheduler.numTotalJobs(), cpu_of(spark), time.perf_counter()
+    work()
+    seconds, after = time.perf_counter() - begin, cpu_of(spark)
+    shuffled, _ = of_jobs(spark, range(first, scheduler.numTotalJobs()))
+    return Took(seconds, after - before, shuffled, one.read())
+
+
+@contextmanager
+def undone(*folders: Path) -> Iterator[None]:
+    """Takes away all files that appear below the folders meanwhile. WrongRows where others changed."""
+    before = {path: _state(path) for path in _files(folders)}
+    try:
+        yield
+    finally:
+        for path in _files(folders):
+            if path not in before:
+                path.unlink()
+    changed = [path for path, state in before.items() if not path.exists() or _state(path) != state]
+    if changed:
+        raise WrongRows(f"{changed[0]}: a file of the table or the index changed; a run must leave what was there")
+
+
+def _files(folders: tuple[Path, ...]) -> list[Path]:
+    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+
+
+def _state(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
