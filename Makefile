@@ -8,6 +8,8 @@ export PYTHON
 export SPARK_LOCAL_IP := 127.0.0.1
 
 venv := .venv/bin
+# Two processes, each with a Spark session of its own; a file's tests stay together, for they share what they make.
+pytest := $(venv)/python -m pytest --numprocesses 2 --dist loadfile
 # Whatever may start Spark runs with the Java that deploy/setup.sh found fit for it.
 with_java := JAVA_HOME="$$(deploy/setup.sh --java-home)"
 
@@ -31,14 +33,14 @@ demo: setup ## Index a made-up web crawl, fetch, load and dedup it, in .demo
 	@$(with_java) $(venv)/gnomon demo
 
 test: setup ## Run the tests, except those that run for minutes
-	@$(with_java) $(venv)/python -m pytest
+	@$(with_java) $(pytest)
 
 check: setup ## Run what a change must pass: ruff, mypy, the layer test, all tests (warnings are errors)
 	@$(venv)/ruff check .
 	@$(venv)/ruff format --check .
 	@$(venv)/mypy
 	@$(venv)/python -m pytest --quiet tests/test_layers.py
-	@$(with_java) $(venv)/python -m pytest
+	@$(with_java) $(pytest)
 
 bench: setup ## Measure fetches beside DuckDB, Polars and Lance
 	@$(with_java) $(venv)/python -m bench.fetch

@@ -66,7 +66,7 @@ GOOD: list[tuple[object, str, object]] = [
     ("9" * 28 + "." + "9" * 10, "decimal(38,10)", 10**38 - 1),
     ("AP8=", "binary", b"\x00\xff"),
     (b"ab", "binary", b"ab"),
-    (memoryview(b"ab"), "binary", b"ab"),
+    pytest.param(memoryview(b"ab"), "binary", b"ab", id="memoryview"),
 ]
 BAD: list[tuple[object, str]] = [
     (5, "string"),

@@ -364,7 +364,7 @@ def from_a_plain_shell(*arguments: object) -> "subprocess.CompletedProcess[str]"
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 
