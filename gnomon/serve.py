@@ -12,10 +12,10 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 @app.command()
 def serve(
-    index: Annotated[str, typer.Argument(help="The index folder.")],
+    indexes: Annotated[list[str], typer.Argument(metavar="[NAME=]INDEX...", help="The first is the default.")],
     host: Annotated[str | None, typer.Option(help="Address to listen on; by default this machine only.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 for a free one; default 8000.")] = None,
 ) -> None:
     """Answer GET /rows/<key> until interrupted. Further settings: docs/settings.md (environment GNOMON_*)."""
-    given = {"index": index, "host": host, "port": port}
+    given = {"indexes": indexes, "host": host, "port": port}
     run(load_settings(**{name: value for name, value in given.items() if value is not None}))

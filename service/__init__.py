@@ -7,7 +7,7 @@
 - `requests`   paths, queries and bodies to keys and options
 - `answers`    keys and options to the bytes of an answer; runs in the service's threads
 - `keys`       a key as an answer shows it
-- `served`     an index that follows its newest snapshot
+- `served`     an index that follows its newest snapshot; `indexes` all of them, `places` their names
 - `errors`     the one table from error to status, the one shape of a failure
 - `redaction`  error texts without the server's folders
 - `models`     the shapes of answers, for OpenAPI; `openapi` the rest of what `/docs` says

@@ -1,6 +1,6 @@
 """Keys and options to answers. All of it blocks on files, so it runs in the service's threads."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from service.errors import BadRequest, KeyNotFound, encode, problem
@@ -66,18 +66,21 @@ def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, ins
     return encode(answer)
 
 
-def readiness(served: ServedIndex) -> bytes:
-    """What is served, and which of the source's files it does not cover. Raises where the source cannot be listed."""
+def readiness(indexes: Iterable[ServedIndex]) -> bytes:
+    """What is served of each index, and which of its source's files that does not cover. Raises where a source cannot
+    be listed."""
+    return encode({"ready": True, "indexes": {served.place.name: _readiness(served) for served in indexes}})
+
+
+def _readiness(served: ServedIndex) -> dict[str, Any]:
     coverage, view = served.coverage(), served.index.view
-    answer = {
-        "ready": True,
+    return {
         "snapshot": view.snapshot.number,
         "rows": view.snapshot.rows,
         "source_files": view.source_files,
         "coverage": {"new": coverage.new, "changed": coverage.changed, "vanished": coverage.vanished},
         "refused": served.refused,
     }
-    return encode(answer)
 
 
 def _fetch(served: ServedIndex, index: Index, keys: list[Any], options: Options, stats: FetchStats) -> list[Answer]:

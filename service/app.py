@@ -1,26 +1,31 @@
-"""The application: index opened, routes and failures wired."""
+"""The application: indexes opened, routes, layers and failures wired."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.errors import TABLE, problem_response
+from service.indexes import Indexes
 from service.routes import Service, add_routes
 from service.served import ServedIndex
 from service.settings import Settings
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The service of one index, opened here: the errors of `shadow.open_index` are raised."""
-    served = ServedIndex(settings)
+    """The service of the indexes of the settings, opened here: the errors of `shadow.open_index` are raised.
+
+    The layers around the routes, from the outside: all requests pass them, failed ones, too."""
+    service = Service(settings, Indexes(settings), ThreadPoolExecutor(settings.threads, "gnomon-fetch"))
     app = FastAPI(
         title="Gnomon",
         description="Rows of a data lake by their key. Every failure is `application/problem+json`.",
@@ -29,17 +34,40 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,  # /rows/ asks for the empty key
         redoc_url=None,
     )
-    app.state.service = Service(settings, served, ThreadPoolExecutor(settings.threads, "gnomon-fetch"))
+    app.state.service = service
     add_routes(app)
     for kind in TABLE:
-        if issubclass(kind, Exception):
+        if issubclass(kind, Exception) and kind is not Exception:
             app.add_exception_handler(kind, _failed)
     app.add_exception_handler(HTTPException, _not_routed)
+    app.add_middleware(_Failures)  # the innermost layer: those added after it lie around it
     return app
 
 
+class _Failures:
+    """Answers what no handler of a class of errors took, so that the layers around it see answers, never errors."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watched(message: Any) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if scope["type"] != "http" or begun:
+                raise
+            await (await _failed(Request(scope, receive), error))(scope, receive, send)
+
+
 async def _failed(request: Request, error: Exception) -> Response:
-    return problem_response(request, error, request.app.state.service.served.roots)
+    return problem_response(request, error, request.app.state.service.indexes.roots)
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:
@@ -59,13 +87,15 @@ async def _not_routed(request: Request, error: Exception) -> Response:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Look for newer snapshots while the app runs; let running requests end when it stops."""
     service: Service = app.state.service
-    looking = asyncio.create_task(_follow(service.served, service.settings.refresh_seconds))
+    every_seconds = service.settings.refresh_seconds
+    looking = [asyncio.create_task(_follow(served, every_seconds)) for served in service.indexes]
     try:
         yield
     finally:
-        looking.cancel()
-        with suppress(asyncio.CancelledError):
-            await looking
+        for task in looking:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
         service.threads.shutdown(cancel_futures=True)
 
 

@@ -53,6 +53,46 @@ class KeyNotFound(Exception):
         self.members = members
 
 
+class NoSuchIndex(Exception):
+    """The service has no index of this name."""
+
+
+class Unauthorized(Exception):
+    """A token is missing or not known. `headers` are those of its answer."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.headers = {"www-authenticate": 'Bearer realm="gnomon"'}
+
+
+class Forbidden(Exception):
+    """The token may not ask this."""
+
+
+class TooManyRequests(Exception):
+    """A client asks more often than it may. `headers` say when to come again."""
+
+    def __init__(self, detail: str, retry_after_seconds: int) -> None:
+        super().__init__(detail)
+        self.headers = {"retry-after": str(retry_after_seconds)}
+
+
+class NotAcceptable(Exception):
+    """No media type that the caller takes is given here."""
+
+
+class AnswerTooLarge(Exception):
+    """The answer would be beyond a limit of the service."""
+
+
+class Overloaded(Exception):
+    """More requests wait than the service lets wait."""
+
+
+class TookTooLong(Exception):
+    """A request was not answered in its time."""
+
+
 class CannotListen(ShadowError):
     """The address of the service cannot be had."""
 
@@ -64,11 +104,19 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     UsageError: (400, "Bad request"),
     KeyTypeError: (400, "Key of the wrong type"),
     UnknownColumn: (400, "Unknown column"),
+    Unauthorized: (401, "Token needed"),
+    Forbidden: (403, "Not allowed"),
     KeyNotFound: (404, "Key not found"),
+    NoSuchIndex: (404, "No such index"),
+    NotAcceptable: (406, "Not acceptable"),
     SnapshotNotFound: (404, "Snapshot not found"),
     StalePointer: (409, "Stale pointer"),
     TooLarge: (413, "Request too large"),
+    AnswerTooLarge: (413, "Answer too large"),
+    TooManyRequests: (429, "Too many requests"),
     UnsupportedFormat: (501, "Unsupported source file"),
+    Overloaded: (503, "Overloaded"),
+    TookTooLong: (503, "Took too long"),
     NewerFormat: (503, "Index of a newer format"),
     IndexNotFound: (503, "Index not found"),
     SourceNotFound: (503, "Source not found"),
@@ -81,6 +129,21 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
 }
 # Failures of routing, before any code of ours.
 ROUTING = {404: "No such route", 405: "Method not allowed"}
+
+# Their texts are the service's own, and name no folder.
+OURS = (
+    BadRequest,
+    TooLarge,
+    KeyNotFound,
+    NoSuchIndex,
+    Unauthorized,
+    Forbidden,
+    TooManyRequests,
+    NotAcceptable,
+    AnswerTooLarge,
+    Overloaded,
+    TookTooLong,
+)
 
 Roots = tuple[tuple[str, str], ...]
 
@@ -119,7 +182,7 @@ def _detail(error: BaseException, status: int, roots: Roots) -> str:
         return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
     if isinstance(error, HTTPException):
         return error.detail
-    if isinstance(error, (BadRequest, TooLarge, KeyNotFound, KeyTypeError)):
+    if isinstance(error, (*OURS, KeyTypeError)):
         return str(error)  # made of what the caller sent and of the index's columns
     return redact(error, roots)
 

@@ -95,12 +95,18 @@ class CoverageCounts(BaseModel):
     vanished: int
 
 
-class Readiness(BaseModel):
-    """What is served. `refused` says why the newest snapshot is not."""
+class IndexReadiness(BaseModel):
+    """What is served of an index. `refused` says why the newest snapshot is not."""
 
-    ready: bool
     snapshot: int
     rows: int
     source_files: int
     coverage: CoverageCounts
     refused: str | None
+
+
+class Readiness(BaseModel):
+    """Whether requests should come here, and what is served, by the name of the index."""
+
+    ready: bool
+    indexes: dict[str, IndexReadiness]

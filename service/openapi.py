@@ -17,6 +17,7 @@ def _parameter(name: str, place: str, description: str, kind: str = "string") ->
 
 
 KEY = _parameter("key", "path", "The key: everything after /rows/, percent-decoded once.")
+NAME = _parameter("name", "path", "The name of the index; `/indexes` lists them.")
 OPTIONS = [
     _parameter("columns", "query", "The columns of the rows, with commas between them; all when left out."),
     _parameter("where", "query", "A partition, like `where=dt=2026-01-01`; repeatable."),

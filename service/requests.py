@@ -37,12 +37,12 @@ class Batch:
 
 
 def path_key(scope: Mapping[str, Any]) -> str:
-    """The key in `/rows/{key}`: the raw path, percent-decoded exactly once.
+    """The key in `/rows/{key}` or `/indexes/{name}/rows/{key}`: the raw path, percent-decoded exactly once.
 
     The framework's own decoding turns bytes that are no UTF-8 into U+FFFD, which would be another key."""
     raw = scope.get("raw_path") or scope["path"].encode()
     try:
-        return unquote_to_bytes(raw).split(b"/", 2)[2].decode()
+        return unquote_to_bytes(raw).split(b"/", 4 if "name" in scope["path_params"] else 2)[-1].decode()
     except UnicodeDecodeError:
         raise BadRequest("the key in the path is not UTF-8 when percent-decoded") from None
 

@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from service import answers, models
 from service.errors import BadRequest, target
-from service.openapi import BATCH, KEY, OPTIONS, problems
+from service.indexes import Indexes
+from service.openapi import BATCH, KEY, NAME, OPTIONS, problems
 from service.requests import no_others, parse_batch, path_key, query_options, read_body
 from service.served import ServedIndex
 from service.settings import Settings
@@ -27,7 +28,7 @@ class Service:
     """What the handlers of one app share: `app.state.service`."""
 
     settings: Settings
-    served: ServedIndex
+    indexes: Indexes
     threads: Executor
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -55,6 +56,11 @@ def _service(request: Request) -> Service:
     return service
 
 
+def _served(request: Request) -> ServedIndex:
+    """The index that the path names, or the default."""
+    return _service(request).indexes.named(request.path_params.get("name"))
+
+
 def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
 
@@ -70,7 +76,7 @@ async def get_row(request: Request) -> Response:
     service, key = _service(request), path_key(request.scope)
     options, others = query_options(request.scope)
     no_others(others)
-    return _json(await service.run(answers.rows_of, service.served, key, options))
+    return _json(await service.run(answers.rows_of, _served(request), key, options))
 
 
 async def head_row(request: Request) -> Response:
@@ -78,7 +84,7 @@ async def head_row(request: Request) -> Response:
     service, key = _service(request), path_key(request.scope)
     options, others = query_options(request.scope)
     no_others(others)
-    await service.run(answers.has_rows, service.served, key, options)
+    await service.run(answers.has_rows, _served(request), key, options)
     return _found()
 
 
@@ -86,14 +92,14 @@ async def get_rows(request: Request) -> Response:
     """The rows of any key, by column name: `/rows?country=de&id=5`. `+` is a space; percent-encode a plus."""
     service = _service(request)
     options, key = query_options(request.scope)
-    return _json(await service.run(answers.rows_of, service.served, key, options))
+    return _json(await service.run(answers.rows_of, _served(request), key, options))
 
 
 async def head_rows(request: Request) -> Response:
     """Whether any key is there, by column name, from the index alone."""
     service = _service(request)
     options, key = query_options(request.scope)
-    await service.run(answers.has_rows, service.served, key, options)
+    await service.run(answers.has_rows, _served(request), key, options)
     return _found()
 
 
@@ -108,7 +114,7 @@ async def post_rows(request: Request) -> Response:
         if options.columns is not None:
             raise BadRequest("columns is given twice, in the query and in the body")
         options = replace(options, columns=batch.columns)
-    return _json(await service.run(answers.rows_of_each, service.served, batch.keys, options, target(request)))
+    return _json(await service.run(answers.rows_of_each, _served(request), batch.keys, options, target(request)))
 
 
 async def healthz(request: Request) -> Response:
@@ -119,7 +125,7 @@ async def healthz(request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """The snapshot that is served and its coverage; 503 where the source cannot be reached."""
     service = _service(request)
-    return _json(await service.run(answers.readiness, service.served))
+    return _json(await service.run(answers.readiness, service.indexes))
 
 
 def _without_body(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
@@ -142,11 +148,13 @@ def add_routes(app: FastAPI) -> None:
         )
 
     failures, no_source, batch = problems(400, 404, 409, 503), problems(400, 404, 503), problems(400, 404, 413, 503)
-    add("/rows", "GET", get_rows, models.RowsAnswer, failures, parameters=OPTIONS)
-    add("/rows", "HEAD", head_rows, None, no_source, parameters=OPTIONS)
-    add("/rows", "POST", post_rows, models.BatchAnswer, batch, parameters=OPTIONS, requestBody=BATCH)
-    add("/rows/{key:key}", "GET", get_row, models.RowsAnswer, failures, parameters=[KEY, *OPTIONS])
-    add("/rows/{key:key}", "HEAD", head_row, None, no_source, parameters=[KEY, *OPTIONS])
+    for prefix, named in (("", []), ("/indexes/{name}", [NAME])):
+        rows, row, options = f"{prefix}/rows", f"{prefix}/rows/{{key:key}}", [*named, *OPTIONS]
+        add(rows, "GET", get_rows, models.RowsAnswer, failures, parameters=options)
+        add(rows, "HEAD", head_rows, None, no_source, parameters=options)
+        add(rows, "POST", post_rows, models.BatchAnswer, batch, parameters=options, requestBody=BATCH)
+        add(row, "GET", get_row, models.RowsAnswer, failures, parameters=[KEY, *options])
+        add(row, "HEAD", head_row, None, no_source, parameters=[KEY, *options])
     add("/healthz", "GET", healthz, models.Liveness, {})
     add("/readyz", "GET", readyz, models.Readiness, problems(503))
     for path, handler in (("/healthz", healthz), ("/readyz", readyz)):

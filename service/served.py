@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from service.errors import Roots
+from service.places import Place
 from service.redaction import redact
 from service.settings import Settings
 from shadow import Index, open_index
@@ -28,12 +29,13 @@ class Coverage(NamedTuple):
 class ServedIndex:
     """Safe to share between threads. Opening it raises what `shadow.open_index` raises."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, place: Place, cache_bytes: int) -> None:
         self._settings = settings
+        self.place = place
         self.max_key_bytes = settings.max_key_bytes
-        for_pinned = settings.cache_bytes // PINNED_SHARE
+        for_pinned = cache_bytes // PINNED_SHARE
         self._pinned_cache_bytes = for_pinned // settings.pinned_snapshots
-        self.index = open_index(settings.index, cache_bytes=settings.cache_bytes - for_pinned)
+        self.index = open_index(place.path, cache_bytes=cache_bytes - for_pinned)
         self.refused: str | None = None  # why the newest snapshot is not the one served
         self._pinned: OrderedDict[int, Index] = OrderedDict()
         self._pinning = threading.Lock()
@@ -46,7 +48,7 @@ class ServedIndex:
         """The folders no answer may name, and what to call them instead."""
         source = self.index.spec.source
         above = ((source.rpartition("/")[0], "the source"),) if self.index.spec.single_file else ()
-        index = ((self.index.location, "the index"), (self._settings.index, "the index"))
+        index = ((self.index.location, "the index"), (self.place.path, "the index"))
         elsewhere = ((folder, "the source") for folder in self.index.folders_elsewhere)
         return (*index, (source, "the source"), *above, *elsewhere)
 
@@ -62,7 +64,7 @@ class ServedIndex:
             if snapshot in self._pinned:
                 self._pinned.move_to_end(snapshot)
                 return self._pinned[snapshot]
-        index = open_index(self._settings.index, snapshot, self._pinned_cache_bytes)
+        index = open_index(self.place.path, snapshot, self._pinned_cache_bytes)
         with self._pinning:
             index = self._pinned.setdefault(snapshot, index)
             while len(self._pinned) > self._settings.pinned_snapshots:
@@ -77,12 +79,12 @@ class ServedIndex:
         except Exception as error:
             why = redact(error, self.roots)
             if why != self.refused:  # once, not at every look
-                logger.exception("the newest snapshot is refused, the one before it is served on")
+                logger.exception("index %s: the newest snapshot is refused, an older one served on", self.place.name)
             self.refused = why
             return False
         self.refused = None
         if moved:
-            logger.info("snapshot %d is served", self.index.view.snapshot.number)
+            logger.info("index %s: snapshot %d is served", self.place.name, self.index.view.snapshot.number)
         return moved
 
     def coverage(self) -> Coverage:

@@ -35,9 +35,9 @@ def run(settings: Settings) -> None:
 
     Raises what `shadow.open_index` raises, and CannotListen."""
     app = create_app(settings)
-    view = app.state.service.served.index.view
+    shown = [f"{one.place.path} (snapshot {one.index.view.snapshot.number})" for one in app.state.service.indexes]
     with _listen(settings.host, settings.port) as listening:
-        ready = f"Gnomon serves {settings.index} (snapshot {view.snapshot.number}) at {_url(listening)}"
+        ready = f"Gnomon serves {', '.join(shown)} at {_url(listening)}"
         config = uvicorn.Config(
             app,
             lifespan="on",

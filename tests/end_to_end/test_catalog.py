@@ -38,7 +38,7 @@ def test_the_command_indexes_a_table_and_http_answers_in_its_types(
         in shown
     )
 
-    client = Client(Settings(index=index))
+    client = Client(Settings(indexes=[index]))
     wanted = {"url": "u3", "n": 3, "html": "<p>3</p>", "dt": "2020-10-04", "n1": 7}
     assert client.get("/rows/u3?where=n1=007&where=dt=2020-10-04").json()["rows"] == [wanted]
     assert client.get("/rows/u3?where=n1=8").status_code == 404

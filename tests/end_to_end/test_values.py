@@ -299,7 +299,7 @@ def test_each_value_comes_out_of_every_door_as_it_went_in(
     line = json.dumps({case.key: "a", **in_json}, ensure_ascii=False)
     assert main(["get", place, "a"]) == 0
     assert json.dumps(json.loads(capsys.readouterr().out), ensure_ascii=False) == line
-    [over_http] = rows(Client(Settings(index=place)).get("/rows/a"))
+    [over_http] = rows(Client(Settings(indexes=[place])).get("/rows/a"))
     assert json.dumps(over_http, ensure_ascii=False) == line
 
     keys = spark.createDataFrame([("a",), ("b",)], f"{case.key} string")

@@ -175,7 +175,7 @@ def test_a_row_is_found_by_keys_of_every_type_that_its_format_has(
     [row] = index.fetch(texts)
     for other in (others, row, *({**texts, name: value} for name, value in others.items())):
         assert index.fetch(other) == [row]
-    client = Client(Settings(index=place))
+    client = Client(Settings(indexes=[place]))
     assert [one["rows"] for one in client.post({"keys": [texts]}).json()["results"]] == [
         [in_json := rows_of(client, texts)]
     ]

@@ -56,7 +56,7 @@ def make_crawl(folder: Path) -> Settings:
     }
     write_source(folder / "lake", tables)
     index_source(folder / "lake", folder / "shadow", ["url"])
-    return Settings(index=str(folder / "shadow"))
+    return Settings(indexes=[str(folder / "shadow")])
 
 
 def make_orders(folder: Path) -> Settings:
@@ -70,7 +70,7 @@ def make_orders(folder: Path) -> Settings:
     )
     write_source(folder / "lake", {"orders.parquet": table})
     index_source(folder / "lake", folder / "shadow", ["country", "id"])
-    return Settings(index=str(folder / "shadow"))
+    return Settings(indexes=[str(folder / "shadow")])
 
 
 def make_visits(folder: Path) -> Settings:
@@ -86,7 +86,7 @@ def make_visits(folder: Path) -> Settings:
     write_source(folder / "lake", {"visits.parquet": table})
     index_source(folder / "lake", folder / "shadow", ["id", "time", "at", "n"])
     index_source(folder / "lake", folder / "by_id", ["id"])
-    return Settings(index=str(folder / "shadow"))
+    return Settings(indexes=[str(folder / "shadow")])
 
 
 def add_day(folder: Path, day: str, urls: list[str]) -> int:
@@ -100,7 +100,7 @@ class Client:
 
     def __init__(self, settings: Settings) -> None:
         self.app: FastAPI = create_app(settings)
-        self.served = self.app.state.service.served
+        self.served = self.app.state.service.indexes.default
 
     def ask(self, method: str, target: str, body: object = None) -> httpx.Response:
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()

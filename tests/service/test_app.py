@@ -33,6 +33,8 @@ def test_openapi_tells_every_route_with_its_options_and_failures(crawl: Client) 
     assert told == {
         "/rows": {"get", "head", "post"},
         "/rows/{key}": {"get", "head"},
+        "/indexes/{name}/rows": {"get", "head", "post"},
+        "/indexes/{name}/rows/{key}": {"get", "head"},
         "/healthz": {"get"},
         "/readyz": {"get"},
     }

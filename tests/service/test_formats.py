@@ -38,7 +38,7 @@ def path(tmp_path_factory: pytest.TempPathFactory, name: str, case: Case) -> Pat
 def client(spark: SparkSession, path: Path, case: Case) -> Client:
     index = str(path.parents[2] / "index")
     build(spark, str(path.parents[1]), index, [case.number], buckets=2)
-    return Client(Settings(index=index))
+    return Client(Settings(indexes=[index]))
 
 
 def expected(case: Case, number: int) -> list[dict[str, Any]]:

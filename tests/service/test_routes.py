@@ -85,7 +85,7 @@ def test_keys_of_types_that_are_mapped_are_given_and_shown_as_in_the_rows(tmp_pa
     assert (listed["key"], listed["rows"]) == (row, [row])
     assert (absent["key"]["time"], absent["count"]) == ("00:00:00.005", 0)
     assert (wrong["error"]["column"], wrong["error"]["expected"]) == ("id", "uuid")
-    by_id = Client(Settings(index=str(tmp_path / "by_id")))
+    by_id = Client(Settings(indexes=[str(tmp_path / "by_id")]))
     assert by_id.get(f"/rows/{row['id'].upper()}").json()["key"] == {"id": row["id"]}
     other = "ffffffff-ffff-ffff-ffff-ffffffffffff"
     problem = by_id.get(f"/rows/{other.replace('-', '')}")
@@ -171,9 +171,13 @@ def test_healthz_answers_and_readyz_says_snapshot_and_coverage(crawl: Client) ->
     assert crawl.get("/healthz").json() == {"alive": True}
     assert crawl.get("/readyz").json() == {
         "ready": True,
-        "snapshot": 1,
-        "rows": len(ODD_KEYS) + 4,
-        "source_files": 2,
-        "coverage": {"new": 0, "changed": 0, "vanished": 0},
-        "refused": None,
+        "indexes": {
+            "shadow": {
+                "snapshot": 1,
+                "rows": len(ODD_KEYS) + 4,
+                "source_files": 2,
+                "coverage": {"new": 0, "changed": 0, "vanished": 0},
+                "refused": None,
+            }
+        },
     }

@@ -4,15 +4,24 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from service.app import create_app
+from service.indexes import Indexes
 from service.served import ServedIndex
 from service.settings import Settings
 from shadow import IndexNotFound
 from tests.service.lake import Client, add_day, crawl_table, rows
 from tests.shadow.make_index import index_source, write_source
+
+
+def of_index(ready: httpx.Response) -> dict[str, Any]:
+    found: dict[str, Any] = ready.json()["indexes"]["shadow"]
+    return found
+
 
 SNAPSHOT = "_shadow/snapshots/{:020d}.json"
 
@@ -23,13 +32,13 @@ def test_a_newer_snapshot_is_served_after_a_look(own: Client, tmp_path: Path) ->
     assert own.served.refresh()
     answer = own.get("/rows/third").json()
     assert (answer["count"], answer["snapshot"]) == (1, 2)
-    assert own.get("/readyz").json()["snapshot"] == 2
+    assert of_index(own.get("/readyz"))["snapshot"] == 2
     assert not own.served.refresh()
 
 
 def test_the_running_app_looks_by_itself(tmp_path: Path, own: Client) -> None:
-    app = create_app(Settings(index=str(tmp_path / "shadow"), refresh_seconds=0.01))
-    served: ServedIndex = app.state.service.served
+    app = create_app(Settings(indexes=[str(tmp_path / "shadow")], refresh_seconds=0.01))
+    served: ServedIndex = app.state.service.indexes.default
 
     async def follow() -> None:
         async with app.router.lifespan_context(app):
@@ -54,12 +63,12 @@ def test_a_bad_new_snapshot_is_refused_and_the_old_one_served_on(
     assert len(caplog.records) == 1, "told once"
     assert own.get("/rows/second").json()["snapshot"] == 1
     ready = own.get("/readyz")
-    assert (ready.status_code, ready.json()["snapshot"]) == (200, 1)
-    assert ready.json()["refused"].startswith(SNAPSHOT.format(2))
+    assert (ready.status_code, of_index(ready)["snapshot"]) == (200, 1)
+    assert of_index(ready)["refused"].startswith(SNAPSHOT.format(2))
     assert str(tmp_path) not in ready.text
     path.write_bytes(good)
     assert own.served.refresh()
-    assert own.get("/readyz").json()["refused"] is None
+    assert of_index(own.get("/readyz"))["refused"] is None
 
 
 def test_a_stale_pointer_is_mended_by_a_snapshot_committed_since_the_last_look(own: Client, tmp_path: Path) -> None:
@@ -82,7 +91,7 @@ def test_a_snapshot_asked_for_by_number_is_answered_as_it_was(own: Client, tmp_p
 def test_only_a_few_old_snapshots_stay_open(tmp_path: Path, own: Client) -> None:
     for day in (3, 4, 5):
         add_day(tmp_path, f"2026-01-{day:02d}", ["more"])
-    served = ServedIndex(Settings(index=str(tmp_path / "shadow"), pinned_snapshots=2))
+    served = Indexes(Settings(indexes=[str(tmp_path / "shadow")], pinned_snapshots=2)).default
     first = served.at(1)
     assert served.at(1) is first
     served.at(2)
@@ -97,14 +106,14 @@ def test_readyz_counts_what_is_not_covered(own: Client, tmp_path: Path) -> None:
         {"dt=2026-01-02/p.parquet": crawl_table(["x"] * 9), "dt=2026-01-03/p.parquet": crawl_table(["y"])},
     )
     (tmp_path / "lake/dt=2026-01-01/p.parquet").unlink()
-    assert own.get("/readyz").json()["coverage"] == {"new": 1, "changed": 1, "vanished": 1}
+    assert of_index(own.get("/readyz"))["coverage"] == {"new": 1, "changed": 1, "vanished": 1}
 
 
 @pytest.mark.parametrize(("age", "seen"), [(60.0, 0), (0.0, 1)])
 def test_the_source_is_listed_again_only_when_coverage_is_old(
     tmp_path: Path, own: Client, age: float, seen: int
 ) -> None:
-    served = ServedIndex(Settings(index=str(tmp_path / "shadow"), coverage_seconds=age))
+    served = Indexes(Settings(indexes=[str(tmp_path / "shadow")], coverage_seconds=age)).default
     assert served.coverage().new == 0
     write_source(tmp_path / "lake", {"dt=2026-01-03/p.parquet": crawl_table(["y"])})
     assert served.coverage().new == seen
@@ -112,7 +121,7 @@ def test_the_source_is_listed_again_only_when_coverage_is_old(
 
 def test_no_index_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(IndexNotFound, match="not an index"):
-        ServedIndex(Settings(index=str(tmp_path)))
+        Indexes(Settings(indexes=[str(tmp_path)]))
 
 
 def test_threads_may_share_it_while_it_moves(own: Client, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 def start(settings: Settings) -> tuple[subprocess.Popen[str], str]:
     """A server in a process of its own, and the line it prints when it is ready."""
-    environment = {**os.environ, "GNOMON_INDEX": settings.index, "GNOMON_PORT": "0"}
+    environment = {**os.environ, "GNOMON_INDEXES": settings.indexes[0], "GNOMON_PORT": "0"}
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, stdout=-1, stderr=-1, text=True
     )
@@ -129,7 +129,7 @@ def test_a_signal_ends_it_as_asked_and_one_line_said_where_it_was(
     process, line = start(crawl_settings)
     with process:
         assert re.fullmatch(
-            rf"Gnomon serves {re.escape(crawl_settings.index)} \(snapshot 1\) at http://127\.0\.0\.1:\d+\n", line
+            rf"Gnomon serves {re.escape(crawl_settings.indexes[0])} \(snapshot 1\) at http://127\.0\.0\.1:\d+\n", line
         )
         process.send_signal(number)
         rest, errors = process.communicate(timeout=60)
@@ -138,7 +138,7 @@ def test_a_signal_ends_it_as_asked_and_one_line_said_where_it_was(
 
 def test_no_index_is_raised_before_anything_listens(tmp_path: Path) -> None:
     with pytest.raises(IndexNotFound):
-        run(Settings(index=str(tmp_path)))
+        run(Settings(indexes=[str(tmp_path)]))
 
 
 def test_an_address_that_is_taken_is_one_clear_line(crawl_settings: Settings) -> None:

@@ -11,12 +11,13 @@ from tests.shadow.values_folder import write_folder
 
 def test_rows_are_the_values(tmp_path: Path) -> None:
     write_folder(tmp_path, pa.table({"k": ["a/b", "c"], "v": [1, 2]}), ["k"])
-    client = Client(Settings(index=str(tmp_path)))
+    client = Client(Settings(indexes=[str(tmp_path)]))
     assert client.get("/rows/a/b").json()["rows"] == [{"k": "a/b", "v": 1}]
     missing = client.get("/rows/absent")
     assert (missing.status_code, missing.json()["covered"]["rows"]) == (404, 2)
     ready = client.get("/readyz").json()
-    assert (ready["ready"], ready["coverage"]) == (True, {"new": 0, "changed": 0, "vanished": 0})
+    [of_index] = ready["indexes"].values()
+    assert (ready["ready"], of_index["coverage"]) == (True, {"new": 0, "changed": 0, "vanished": 0})
     write_folder(tmp_path, pa.table({"k": ["c"], "w": [2.5]}), ["k"])
     assert client.served.refresh()
     assert client.get("/rows/c").json()["rows"] == [{"k": "c", "w": 2.5}]

@@ -1,0 +1,52 @@
+"""Which indexes are served, by the names that paths of requests give them."""
+
+import re
+from dataclasses import dataclass
+
+from service.settings import Settings
+from shadow import UsageError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NAMED = re.compile(r"([^/=]*)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One index of the service. `columns` are the only ones it shows (all for None), less those in `hidden`."""
+
+    name: str
+    path: str
+    columns: tuple[str, ...] | None = None
+    hidden: tuple[str, ...] = ()
+
+
+def places(settings: Settings) -> list[Place]:
+    """The indexes of the settings, the default first. An index without `NAME=` is called after its last folder.
+
+    UsageError for a name that cannot stand in a path, that is there twice, or that the settings of columns alone
+    know."""
+    found: dict[str, Place] = {}
+    for given in settings.indexes:
+        name, path = _name_and_path(given)
+        if name in found:
+            raise UsageError(f"indexes: two are called {name}; give each a name of its own, like {name}2={path}")
+        found[name] = Place(name, path, settings.columns.get(name), settings.hidden_columns.get(name, ()))
+    for setting in ("columns", "hidden_columns"):
+        unknown = [name for name in getattr(settings, setting) if name not in found]
+        if unknown:
+            raise UsageError(f"{setting}: there is no index {unknown[0]}; there are {', '.join(found)}")
+    return list(found.values())
+
+
+def _name_and_path(given: str) -> tuple[str, str]:
+    named = _NAMED.fullmatch(given)
+    if named:
+        name, path = named.groups()
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"indexes: {given}: expected letters, digits and _.- before =, found {name!r}")
+        if not path:
+            raise UsageError(f"indexes: {given}: expected a path or URL after =")
+        return name, path
+    last = given.rstrip("/").rpartition("/")[2]
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-.") or "index"
+    return name[:64], given
