@@ -1,19 +1,19 @@
 """The files of a batch that is to be loaded: which there are, of which format, what each says of itself. No Spark."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from indexer.files import READERS, check_names, of_one_format
+from indexer.files import READERS, check_names, listed, of_one_format
 from shadow.coverage import SourceRoot, source_root
-from shadow.errors import FileChanged, SourceNotFound, StalePointer, UsageError
+from shadow.errors import SourceNotFound, UsageError
 from shadow.partitions import partition_values
-from shadow.storage import FileInfo, OpenFile, Readable, join
+from shadow.storage import FileInfo, OpenFile, Readable
 from sources import FORMATS, Options, Split, detect, open_source
 
 FORMAT_NAMES = ("auto", *FORMATS)
@@ -106,12 +106,6 @@ def task_shares(files: Sequence[BatchFile], tasks: int) -> list[list[tuple[int, 
     return [[pieces[i] for i in np.flatnonzero(owners == task).tolist()] for task in np.unique(owners)]
 
 
-@contextmanager
-def open_file(storage: Readable, info: FileInfo) -> Iterator[OpenFile]:
+def open_file(storage: Readable, info: FileInfo) -> AbstractContextManager[OpenFile]:
     """A file of the batch, open as long as it is the one that was listed: else StalePointer."""
-    try:
-        with storage.open(info.path, known=info) as reader:
-            yield reader
-    except (FileChanged, FileNotFoundError, NotADirectoryError) as error:
-        what, where = "changed" if isinstance(error, FileChanged) else "vanished", join(storage.root, info.path)
-        raise StalePointer(f"the file {what} while the batch was read; load it again when it is whole", where) from None
+    return listed(storage, info, "while the batch was read; load it again when it is whole")

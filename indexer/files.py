@@ -18,6 +18,7 @@ from shadow.table import Table
 from sources import FORMATS, Options, Split, detect, format_of_name, open_source
 from sources.ddl import parse_ddl
 
+WHILE_LISTED = "while the source was listed; run the build again"
 READERS = 16  # files whose metadata is read at a time
 WANTED_SPLITS = 64  # of all files together, of which each is cut into at least one
 LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
@@ -113,14 +114,14 @@ def _format_by_bytes(reader: OpenFile) -> str:
 
 
 @contextmanager
-def listed(storage: Readable, info: FileInfo) -> Iterator[OpenFile]:
-    """A file of a listing, open. StalePointer when it is another one, or gone, by now."""
+def listed(storage: Readable, info: FileInfo, when: str = WHILE_LISTED) -> Iterator[OpenFile]:
+    """A file of a listing, open. StalePointer when it is another one, or gone, by now: `when` says what to do."""
     try:
         with storage.open(info.path, known=info) as reader:
             yield reader
     except (FileChanged, FileNotFoundError, NotADirectoryError) as error:
         what, where = "changed" if isinstance(error, FileChanged) else "vanished", join(storage.root, info.path)
-        raise StalePointer(f"the file {what} while the source was listed; run the build again", where) from None
+        raise StalePointer(f"the file {what} {when}", where) from None
 
 
 def with_rows(described: Sequence[Described], rows: Mapping[int, int]) -> list[Described]:
