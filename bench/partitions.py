@@ -24,7 +24,7 @@ from gnomon.output import say
 from gnomon.spark import spark_session
 from indexer import build
 from shadow import Index, open_index
-from shadow.index import FetchStats
+from shadow.answers import FetchStats
 from shadow.lookup import parse_key
 
 BENCH = "bench.partitions"

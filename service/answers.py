@@ -8,8 +8,8 @@ from service.keys import check_length, key_given, key_shown
 from service.requests import Options
 from service.served import ServedIndex
 from shadow import BTreeError, FetchStats, Index, KeyTypeError, SourceError, StalePointer, UsageError
+from shadow.answers import Answer
 from shadow.errors import IndexFileGone
-from shadow.index import Answer
 from shadow.lookup import bucket_number
 from shadow.view import View
 

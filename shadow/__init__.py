@@ -19,6 +19,7 @@
 - `entry_batches`  entries as Arrow batches
 - `fetch`        pointers to rows
 - `entries`      what the index itself holds of a key: of a folder of values all there is
+- `answers`      rows of keys, and what they cost
 - `values`       values of a row in Python and JSON (`calendar`: dates Python cannot hold)
 - `caches`       what stays in memory
 - `index`        all of it behind `open_index`
@@ -40,6 +41,7 @@
 docs/index-table.md shows the files and says what is promised of them.
 """
 
+from shadow.answers import Answer, FetchStats
 from shadow.errors import (
     BTreeError,
     DamagedIndexFile,
@@ -56,10 +58,11 @@ from shadow.errors import (
     UnknownColumn,
     UsageError,
 )
-from shadow.index import FetchStats, Index, open_index
+from shadow.index import Index, open_index
 from shadow.values import to_json
 
 __all__ = [
+    "Answer",
     "BTreeError",
     "DamagedIndexFile",
     "DamagedMetadata",

@@ -3,18 +3,18 @@
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from btree.reader import LookupStats
+from shadow.answers import Answer, FetchStats, answers
 from shadow.coverage import Diff, SourceRoot, diff, source_of
 from shadow.entries import entry_rows
 from shadow.entry_batches import EntryColumn, scan_entries
 from shadow.errors import IndexFileGone, SourceError, StalePointer, UnknownColumn, UsageError
-from shadow.fetch import Fetcher, FetchReads, Located
+from shadow.fetch import Fetcher, FetchReads
 from shadow.lookup import Hit, Lookup, Wanted, parse_key
 from shadow.match import Matcher, Matches, MatchStats
 from shadow.partitions import check_where
@@ -26,27 +26,6 @@ from shadow.view import View, open_view
 from sources import Numbers, Pointer
 
 CACHE_BYTES = 256 * 1024 * 1024  # memory for the index (upper nodes and key filters) and file metadata, half each
-
-
-@dataclass
-class FetchStats:
-    """What an answer cost: the index look-up, the reads of the source (and of its page maps), microseconds of each,
-    source files touched."""
-
-    snapshot: int = 0
-    index: LookupStats = field(default_factory=LookupStats)
-    source: FetchReads = field(default_factory=FetchReads)
-    source_files: int = 0
-    lookup_us: int = 0
-    fetch_us: int = 0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The rows of a key, and of how many matches they are (a limit may leave some out)."""
-
-    rows: list[dict[str, Any]]
-    count: int
 
 
 @dataclass(frozen=True)
@@ -196,35 +175,12 @@ class Index:
         stats = stats if stats is not None else FetchStats()
         state, wanted, found = self._find(keys, where, stats)
         try:
-            return self._answers(state, wanted, found, columns, limit, stats)
+            return answers(state.view, state.fetcher, wanted, found, self._columns(state.view, columns), limit, stats)
         except IndexFileGone:  # page maps, vacuumed since
             if not self._moved_from(state.view):
                 raise
         state, wanted, found = self._find(keys, where, stats)
-        return self._answers(state, wanted, found, columns, limit, stats)
-
-    def _answers(
-        self,
-        state: _State,
-        wanted: Sequence[Wanted],
-        found: Sequence[Sequence[Hit]],
-        columns: Sequence[str] | None,
-        limit: int | None,
-        stats: FetchStats,
-    ) -> list[Answer]:
-        """The rows that the hits of each key lead to."""
-        begin = time.perf_counter_ns()
-        chosen = [hits[:limit] for hits in found]
-        names = self._columns(state.view, columns)
-        if state.fetcher is None:
-            rows: Iterator[dict[str, Any]] = chain.from_iterable(entry_rows(state.view, wanted, chosen, names))
-        else:
-            located = [Located(hit, key.stored) for key, hits in zip(wanted, chosen, strict=True) for hit in hits]
-            rows = iter(state.fetcher.rows(located, names, stats.source))
-            stats.source_files = len({one.hit.file for one in located})
-        answers = [Answer([next(rows) for _ in hits], len(all_)) for hits, all_ in zip(chosen, found, strict=True)]
-        stats.fetch_us += (time.perf_counter_ns() - begin) // 1000
-        return answers
+        return answers(state.view, state.fetcher, wanted, found, self._columns(state.view, columns), limit, stats)
 
     # -- for jobs, which group and order the work themselves ---------------------------------------------------------
 

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 from indexer import append_new, build
 from shadow import open_index
+from shadow.answers import FetchStats
 from shadow.errors import DamagedIndexFile, DamagedSource, UsageError
 from shadow.history import history
-from shadow.index import FetchStats
 from shadow.snapshots import snapshot_numbers
 from shadow.storage import storage_at
 from shadow.verify import verify

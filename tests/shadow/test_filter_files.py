@@ -10,9 +10,10 @@ import pytest
 from btree import filters
 from btree.errors import DamagedIndexFile
 from shadow import filter_files, open_index
+from shadow.answers import FetchStats
 from shadow.errors import IndexFileGone
 from shadow.filter_files import filter_path
-from shadow.index import FetchStats, Index
+from shadow.index import Index
 from shadow.publish import Changes, publish
 from shadow.segments import IndexFileEntry
 from tests.shadow.make_index import Build, index_source, write_source

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from shadow import Index, open_index
+from shadow.answers import FetchStats
 from shadow.compact import compact, rebuild
 from shadow.errors import SpecMismatch, UsageError
-from shadow.index import FetchStats
 from shadow.spec import check_same
 from shadow.spec_file import read_spec
 from shadow.storage import storage_at

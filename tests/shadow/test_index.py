@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from shadow import metadata, open_index
+from shadow.answers import FetchStats
 from shadow.errors import (
     DamagedMetadata,
     IndexFileGone,
@@ -22,7 +23,6 @@ from shadow.errors import (
     UnknownColumn,
     UsageError,
 )
-from shadow.index import FetchStats
 from shadow.snapshots import snapshot_path
 from shadow.spec_file import SPEC_PATH
 from tests.shadow.make_index import index_source, write_source

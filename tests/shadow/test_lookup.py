@@ -8,8 +8,9 @@ import pytest
 
 from btree.errors import DamagedIndexFile, KeyTypeError
 from shadow import index_files, open_index
+from shadow.answers import FetchStats
 from shadow.errors import IndexFileGone, UsageError
-from shadow.index import FetchStats, Index
+from shadow.index import Index
 from shadow.lookup import Wanted, parse_key
 from shadow.spec import IndexSpec, KeyColumn
 from sources import Pointer

@@ -15,11 +15,12 @@ from isal import isal_zlib
 
 from shadow import open_index
 from shadow.adopt import adopt
+from shadow.answers import FetchStats
 from shadow.compact import compact, rebuild
 from shadow.coverage import source_root
 from shadow.errors import DamagedIndexFile, IndexFileGone, StalePointer
 from shadow.fetch import Fetcher, FetchReads, Located
-from shadow.index import FetchStats, Index
+from shadow.index import Index
 from shadow.page_maps import page_maps_path, prove_page_maps, without_maps, write_page_maps
 from shadow.publish import new_segment_id
 from shadow.record import record
