@@ -7,6 +7,7 @@ from sources.errors import DamagedSource, NotReadBack, OptionError, SourceError,
 __all__ = [
     "AlreadyExists",
     "BTreeError",
+    "BeyondBound",
     "DamagedIndexFile",
     "DamagedMetadata",
     "DamagedSource",
@@ -17,6 +18,7 @@ __all__ = [
     "NewerFormat",
     "NotReadBack",
     "OptionError",
+    "OutOfTime",
     "ShadowError",
     "SnapshotNotFound",
     "SourceError",
@@ -45,6 +47,17 @@ class UsageError(ShadowError):
 
 class UnknownColumn(UsageError):
     """A column that is neither in the source nor a partition column."""
+
+
+class BeyondBound(ShadowError):
+    """The rows of a key are more than the caller takes in one answer. `what` is rows or bytes, `most` how many of these
+    it takes, `count` how many rows the key has."""
+
+    def __init__(self, message: str, what: str, most: int, count: int) -> None:
+        super().__init__(message)
+        self.what = what
+        self.most = most
+        self.count = count
 
 
 class SpecMismatch(UsageError):
@@ -77,6 +90,10 @@ class IndexFileGone(DamagedMetadata):
 
 class StorageError(ShadowError):
     """The store cannot be read or written."""
+
+
+class OutOfTime(StorageError):
+    """The caller's own deadline has passed. It says nothing of the store, or of the index."""
 
 
 class AlreadyExists(StorageError):

@@ -6,6 +6,8 @@
 - `objects`   S3, Google Cloud Storage, Azure, memory
 - `webhdfs`   HDFS
 - `retries`   calls that may be made again, and how often
+- `deadlines` how long the caller of it all waits
+- `threads`   those that wait for stores
 - `ranges`    several ranged reads as few larger ones
 - `source`    a source whose files may lie on several stores
 - `remote_file` an open file of a store that is asked over a network

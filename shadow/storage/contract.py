@@ -69,6 +69,11 @@ class Readable(Protocol):
     @property
     def root(self) -> str: ...
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether each read is a round over a network: reads that do not depend on each other are better made at
+        once."""
+
     def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> OpenFile:
         """Open for ranged reads. FileNotFoundError when there is no such file (NotADirectoryError when a folder of its
         path is a file), IsADirectoryError for a folder.

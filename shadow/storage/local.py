@@ -96,6 +96,8 @@ class LocalStorage:
     """A folder of the local file system. A put is a temporary name, synced, then link(2): create-only and durable. An
     absolute path is taken as it is."""
 
+    is_remote = False
+
     def __init__(self, root: str) -> None:
         self._root = Path(os.path.abspath(root))
         self.root = str(self._root)

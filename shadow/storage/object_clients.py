@@ -3,7 +3,6 @@
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -14,7 +13,6 @@ from shadow.errors import StorageError
 from shadow.storage.redaction import without_secrets
 from shadow.storage.retries import Patience
 
-READERS = 16  # requests at a time, of one process
 MAKERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -55,19 +53,9 @@ def connect(scheme: str, bucket: str, patience: Patience) -> Clients:
     return Clients(os.getpid(), *stores)
 
 
-def readers() -> ThreadPoolExecutor:
-    """The threads of this process that read side by side."""
-    pid = os.getpid()
-    with _lock:
-        if pid not in _pools:
-            _pools[pid] = ThreadPoolExecutor(READERS, "gnomon-read")
-        return _pools[pid]
-
-
 _lock = threading.Lock()
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _stores: dict[str, Any] = {}  # in memory, by name
-_pools: dict[int, ThreadPoolExecutor] = {}
 _connected: dict[str, int] = {}  # "first": the process that made the first connection
 
 

@@ -8,15 +8,17 @@ There are no folders: `delete_folder` and listings go by the beginnings of names
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
+from shadow.at_once import in_order
 from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import ANY_TIME, difference
 from shadow.storage.contract import STAGED, FileInfo, ReadStats, is_hidden
-from shadow.storage.object_clients import Clients, connect, readers
+from shadow.storage.object_clients import Clients, connect
 from shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, reason, status, translated
 from shadow.storage.ranges import Range
 from shadow.storage.remote_file import RemoteFile
@@ -40,9 +42,7 @@ class ObjectFile(RemoteFile):
         self._storage = storage
 
     def _fetch(self, spans: Sequence[Range]) -> Sequence[bytes]:
-        if len(spans) == 1:
-            return [self._fetch_one(spans[0])]
-        return list(readers().map(self._fetch_one, spans))
+        return list(in_order([partial(self._fetch_one, span) for span in spans]))
 
     def _fetch_one(self, span: Range) -> bytes:
         data, found = self._storage.get(self._path, self, span)
@@ -54,6 +54,8 @@ class ObjectFile(RemoteFile):
 
 class ObjectStorage:
     """What lies below scheme://bucket/prefix. Connections are made when they are first needed, by each process."""
+
+    is_remote = True
 
     def __init__(self, root: str, patience: Patience = PATIENCE) -> None:
         self.root = root
@@ -288,4 +290,4 @@ class ObjectStorage:
     def _call(self, path: str, call: Callable[[], Result], meaning: Meaning = ()) -> Result:
         """Make a call that may be repeated, until it is answered. Errors with a `meaning` come as they are."""
         where = f"{self.root}/{path}" if path else self.root
-        return retried(lambda: translated(where, call, meaning), self._patience)
+        return retried(lambda: translated(where, call, meaning), self._patience, where)

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shadow.errors import StorageError
+from shadow.storage.deadlines import awaited, check, left, out_of_time
+from shadow.storage.locations import host
+from shadow.storage.threads import threads
 
+WAITING = 64  # calls at a time to one store that have a deadline
 Result = TypeVar("Result")
 
 
@@ -28,16 +32,32 @@ class Patience:
     overall: float = 180.0  # after that no other try begins
 
 
-def retried(call: Callable[[], Result], patience: Patience) -> Result:
+def retried(call: Callable[[], Result], patience: Patience, where: str) -> Result:
     """Make a call that is safe to repeat until it does not fail in passing. Waits double, and are random from half
-    their length on, so that many clients do not come back at once. StorageError after the last try."""
+    their length on, so that many clients do not come back at once. StorageError after the last try. Under a deadline
+    no try begins that could not end before it, and none is waited for longer: OutOfTime. `where` is the location that
+    is asked."""
     begin = time.monotonic()
     for tries in range(1, patience.tries + 1):
+        check(where)
         try:
-            return call()
+            return _made(call, where)
         except Passing as error:
             took = time.monotonic() - begin
             if tries == patience.tries or took > patience.overall:
                 raise StorageError(f"{error}; gave up after {tries} tries in {took:.1f} s") from None
-        time.sleep(min(patience.longest_wait, patience.first_wait * 2 ** (tries - 1)) * random.uniform(0.5, 1))
+            failure = error
+        pause = min(patience.longest_wait, patience.first_wait * 2 ** (tries - 1)) * random.uniform(0.5, 1)
+        remaining = left()
+        if remaining is not None and pause >= remaining:
+            raise out_of_time(f"another try after this: {failure}")
+        time.sleep(pause)
     raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _made(call: Callable[[], Result], where: str) -> Result:
+    """One try. Libraries cannot be interrupted: under a deadline it is made by a thread, which is left behind where it
+    takes longer. Each store has its own, so that one that hangs takes none from the others."""
+    if left() is None:
+        return call()
+    return awaited(threads(f"gnomon-wait {host(where)}", WAITING).submit(call), where)

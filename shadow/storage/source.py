@@ -21,6 +21,10 @@ class SourceStorage:
     def root(self) -> str:
         return self._below.root
 
+    @property
+    def is_remote(self) -> bool:
+        return self._below.is_remote or any(other.is_remote for other in self._others.values())
+
     def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> OpenFile:
         if not is_absolute(path):
             return self._below.open(path, stats, known)

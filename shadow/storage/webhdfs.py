@@ -6,11 +6,13 @@ through the rename, which settles what a lost reply, or an older gateway's "true
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
+from shadow.at_once import in_order
 from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import difference
 from shadow.storage.contract import STAGED, FileInfo, ReadStats, is_hidden
@@ -20,6 +22,7 @@ from shadow.storage.retries import Passing, Patience, retried
 from shadow.storage.webhdfs_calls import ADDRESS, WebHdfs
 
 PATIENCE = Patience()
+Result = TypeVar("Result")
 DEAD_ENDS = (FileNotFoundError, NotADirectoryError)
 
 
@@ -32,7 +35,7 @@ class HdfsFile(RemoteFile):
 
     def _fetch(self, spans: Sequence[Range]) -> Sequence[bytes]:
         try:
-            return [self._storage.read_span(self._path, span) for span in spans]
+            return list(in_order([partial(self._storage.read_span, self._path, span) for span in spans]))
         finally:
             found = self._storage.status(self._path)  # a number never comes back: if it is there now, it always was
             if how := difference(self, found):
@@ -42,6 +45,8 @@ class HdfsFile(RemoteFile):
 class WebHdfsStorage:
     """What lies below hdfs://namenode/path. The etag of a file is its number, which no other file ever has and a rename
     keeps, and its time, which changes where the file is cut or appended to."""
+
+    is_remote = True
 
     def __init__(self, root: str, patience: Patience = PATIENCE) -> None:
         self.root = root
@@ -72,7 +77,7 @@ class WebHdfsStorage:
     def read_span(self, path: str, span: Range) -> bytes:
         """Bytes of whatever file has the name."""
         offset, length = span
-        return retried(lambda: self._hdfs.fetch(self._place(path), offset, length), self._patience)
+        return self._retried(path, lambda: self._hdfs.fetch(self._place(path), offset, length))
 
     def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
         yield from self._list(prefix.strip("/"), hidden)
@@ -100,7 +105,7 @@ class WebHdfsStorage:
         staged = f"{folder}{slash}{STAGED}{uuid.uuid4().hex}"
         try:
             # The staged name is ours alone, so that writing it again is safe.
-            retried(lambda: self._hdfs.create(self._place(staged), data), self._patience)
+            self._retried(staged, lambda: self._hdfs.create(self._place(staged), data))
             written = self.status(staged)
             if written.size != len(data):
                 raise StorageError(f"{self.root}/{staged}: wrote {len(data)} bytes, the store has {written.size}")
@@ -139,7 +144,7 @@ class WebHdfsStorage:
             if found.etag != moved.etag:
                 raise AlreadyExists(f"{where}: the name is taken") from None
 
-        retried(rename, self._patience)
+        self._retried(target, rename)
 
     def delete(self, path: str) -> None:
         self._delete(path, "false")
@@ -179,7 +184,10 @@ class WebHdfsStorage:
 
     def _ask(self, method: str, operation: str, path: str, **options: str) -> Any:
         """A call that may be repeated, and its answer."""
-        return retried(lambda: self._hdfs.json(method, operation, self._place(path), **options), self._patience)
+        return self._retried(path, lambda: self._hdfs.json(method, operation, self._place(path), **options))
+
+    def _retried(self, path: str, call: Callable[[], Result]) -> Result:
+        return retried(call, self._patience, f"{self.root}/{path}" if path else self.root)
 
     def _info(self, found: Any, path: str) -> FileInfo:
         if "fileId" not in found:

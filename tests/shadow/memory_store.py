@@ -15,6 +15,8 @@ _clock = itertools.count(1)  # modification times: no two files share one
 class MemoryStorage:
     """Keeps the contract of `Storage`; files are their bytes and modification time."""
 
+    is_remote = False
+
     def __init__(self, root: str = "/memory") -> None:
         self.root = root
         self._files: dict[str, tuple[bytes, int]] = {}

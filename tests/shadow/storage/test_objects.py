@@ -167,7 +167,7 @@ def test_waits_grow_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Passing("s3://b/f: busy")
 
     with pytest.raises(StorageError, match=r"^s3://b/f: busy; gave up after 6 tries in 0\.0 s$"):
-        retried(fails, Patience())
+        retried(fails, Patience(), "s3://b/f")
     assert all(0.5 <= wait / full <= 1 for wait, full in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.6], strict=True))
 
 

@@ -1,0 +1,74 @@
+"""How long a caller waits: a deadline that all obeys that is done for it, in whatever thread."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from typing import NamedTuple, ParamSpec, TypeVar
+
+from shadow.errors import OutOfTime
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+class _Deadline(NamedTuple):
+    end: float  # of the monotonic clock
+    seconds: float  # that it was set for
+
+
+_DEADLINE: ContextVar[_Deadline | None] = ContextVar("deadline", default=None)
+
+
+@contextmanager
+def within(seconds: float | None) -> Iterator[None]:
+    """What is done in here ends within so many seconds, or with OutOfTime. Of two deadlines the nearer one counts; None
+    sets none."""
+    known = _DEADLINE.get()
+    if seconds is not None:
+        mine = _Deadline(time.monotonic() + seconds, seconds)
+        known = mine if known is None or mine.end < known.end else known
+    token = _DEADLINE.set(known)
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
+def left() -> float | None:
+    """The seconds left, at least 0; None without a deadline."""
+    deadline = _DEADLINE.get()
+    return None if deadline is None else max(deadline.end - time.monotonic(), 0.0)
+
+
+def check(what: str) -> None:
+    """OutOfTime, which says what was waited for, once the deadline has passed."""
+    deadline = _DEADLINE.get()
+    if deadline is not None and time.monotonic() >= deadline.end:
+        raise out_of_time(what)
+
+
+def out_of_time(what: str) -> OutOfTime:
+    deadline = _DEADLINE.get()
+    seconds = 0.0 if deadline is None else deadline.seconds
+    return OutOfTime(f"not answered within {seconds:g} s: waited for {what}; ask for less, or with more time")
+
+
+def carried(call: Callable[P, Result]) -> Callable[P, Result]:
+    """The call with the deadline of this context, to be made once, in another thread."""
+    context = copy_context()
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> Result:
+        return context.run(call, *args, **kwargs)
+
+    return run
+
+
+def awaited(future: "Future[Result]", what: str) -> Result:
+    """The result of a call in another thread. Where the deadline passes before, OutOfTime: the call is not begun, or
+    left to its thread."""
+    if not wait([future], left()).done:
+        future.cancel()
+        raise out_of_time(what)
+    return future.result()

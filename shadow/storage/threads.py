@@ -1,0 +1,75 @@
+"""Threads of this process that wait for stores: bounded in number, and none that a program waits for when it ends."""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Threads:
+    """A pool. Unlike those of `concurrent.futures` its threads are daemons: a read that is stuck keeps no process."""
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._most = most
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._started = 0
+        self._lock = threading.Lock()
+
+    def submit(self, call: Callable[[], Result]) -> "Future[Result]":
+        """Begin a call, or let it wait until a thread is free."""
+        future: Future[Result] = Future()
+        self._calls.put((future, call))
+        if not self._idle.acquire(blocking=False):
+            self._start()
+        return future
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._started == self._most:
+                return
+            self._started += 1
+            number = self._started
+        threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            _do(*self._calls.get())
+            self._idle.release()
+
+
+def _do(future: "Future[Any]", call: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001  (raised for whoever takes the result)
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def threads(name: str, most: int) -> Threads:
+    """The pool of this name, made when it is first asked for by this process."""
+    with _lock:
+        if name not in _pools:
+            _pools[name] = Threads(name, most)
+        return _pools[name]
+
+
+_lock = threading.Lock()
+_pools: dict[str, Threads] = {}
+
+
+def _in_child() -> None:
+    """A fork has none of its parent's threads."""
+    _pools.clear()
+    _lock.release()
+
+
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_in_child)
