@@ -27,6 +27,7 @@ __all__ = [
     "StalePointer",
     "StorageError",
     "UnknownColumn",
+    "Unreachable",
     "UnsafeStore",
     "UnsortedKeys",
     "UnsupportedFormat",
@@ -94,6 +95,10 @@ class StorageError(ShadowError):
 
 class OutOfTime(StorageError):
     """The caller's own deadline has passed. It says nothing of the store, or of the index."""
+
+
+class Unreachable(StorageError):
+    """The store does not answer, or goes on failing: it may be there again later."""
 
 
 class AlreadyExists(StorageError):

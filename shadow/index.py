@@ -1,5 +1,6 @@
 """An open index: what a program holds to answer keys."""
 
+import copy
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from shadow.partitions import check_where
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.snapshots import read_snapshot, snapshot_files
 from shadow.spec import IndexSpec, check_names
-from shadow.storage import FileInfo, Storage, join, storage_at
+from shadow.storage import FileInfo, Storage, is_local, join, storage_at
 from shadow.view import View, open_view
 from sources import Numbers, Pointer
 
@@ -103,6 +104,20 @@ class Index:
                 state = replace(state, view=view, source=known) if same_spec else self._opened(view)
             self._state = replace(state, newest=newest)
             return moved
+
+    def here(self) -> "Index":
+        """This index at the snapshot it is at now, where it stays, whatever becomes of this one. Caches are shared."""
+        fixed = copy.copy(self)
+        fixed._pinned = True
+        return fixed
+
+    def source_is_gone(self) -> bool:
+        """Whether nothing at all is where the source was, as where a disk is not mounted. Of remote stores that is not
+        asked: their listings are long."""
+        source = self._state.source
+        if source is None or source.single_file is not None or not is_local(source.storage.root):
+            return False
+        return next(iter(source.storage.list()), None) is None
 
     def coverage(self) -> Diff:
         """List the source and compare: what the snapshot does not cover yet. Of a catalog table the folders are listed

@@ -1,13 +1,22 @@
 """One snapshot of an index, opened: its spec and its live segments. Immutable."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 from btree.keys import Stored
-from shadow.errors import DamagedMetadata, IndexNotFound
+from shadow.errors import (
+    DamagedMetadata,
+    IndexNotFound,
+    NewerFormat,
+    ShadowError,
+    SnapshotNotFound,
+    StorageError,
+    UsageError,
+)
 from shadow.partitions import stored_partition
 from shadow.segments import Segment, SourceFileEntry
-from shadow.snapshots import Snapshot, read_newest, read_segments, read_snapshot
+from shadow.snapshots import Snapshot, read_newest, read_segments, read_snapshot, snapshot_numbers
 from shadow.spec import IndexSpec
 from shadow.spec_file import SPEC_PATH, read_spec
 from shadow.storage import Storage
@@ -74,6 +83,20 @@ def open_view(storage: Storage, number: int | None = None) -> View:
         raise IndexNotFound(f"{storage.root}: no snapshot yet, its first build has not ended; run gnomon build again")
     check_spec(storage, spec, view.snapshot)
     return view
+
+
+def newest_good_view(storage: Storage) -> tuple[View, Exception | None]:
+    """The newest snapshot that can be opened, and why the newest of all cannot, where it is another one. Raises that
+    error where no snapshot can be opened."""
+    try:
+        return open_view(storage), None
+    except (IndexNotFound, StorageError, UsageError):
+        raise
+    except ShadowError as error:
+        for number in reversed(snapshot_numbers(storage)[:-1]):
+            with suppress(DamagedMetadata, NewerFormat, SnapshotNotFound):
+                return open_view(storage, number), error
+        raise
 
 
 def newest_view(storage: Storage) -> View | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from shadow.errors import StorageError
+from shadow.errors import Unreachable
 from shadow.storage.deadlines import awaited, check, left, out_of_time
 from shadow.storage.locations import host
 from shadow.storage.threads import threads
@@ -34,7 +34,7 @@ class Patience:
 
 def retried(call: Callable[[], Result], patience: Patience, where: str) -> Result:
     """Make a call that is safe to repeat until it does not fail in passing. Waits double, and are random from half
-    their length on, so that many clients do not come back at once. StorageError after the last try. Under a deadline
+    their length on, so that many clients do not come back at once. Unreachable after the last try. Under a deadline
     no try begins that could not end before it, and none is waited for longer: OutOfTime. `where` is the location that
     is asked."""
     begin = time.monotonic()
@@ -45,7 +45,7 @@ def retried(call: Callable[[], Result], patience: Patience, where: str) -> Resul
         except Passing as error:
             took = time.monotonic() - begin
             if tries == patience.tries or took > patience.overall:
-                raise StorageError(f"{error}; gave up after {tries} tries in {took:.1f} s") from None
+                raise Unreachable(f"{error}; gave up after {tries} tries in {took:.1f} s") from None
             failure = error
         pause = min(patience.longest_wait, patience.first_wait * 2 ** (tries - 1)) * random.uniform(0.5, 1)
         remaining = left()

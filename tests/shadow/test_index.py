@@ -25,6 +25,8 @@ from shadow.errors import (
 )
 from shadow.snapshots import snapshot_path
 from shadow.spec_file import SPEC_PATH
+from shadow.storage import storage_at
+from shadow.view import newest_good_view, newest_view
 from tests.shadow.make_index import index_source, write_source
 
 
@@ -60,6 +62,43 @@ def test_refresh_moves_to_the_newest_and_says_so(place: str, tmp_path: Path) -> 
     assert index.fetch(100) == [{"k": 100, "day": 3, "dt": "3"}]
     assert not pinned.refresh()
     assert not pinned.contains(100)
+
+
+def test_an_index_as_it_is_here_stays_though_the_other_moves(place: str, tmp_path: Path) -> None:
+    index = open_index(place)
+    here = index.here()
+    add(tmp_path, 3, [100])
+    assert index.refresh()
+    assert (index.contains(100), here.contains(100), here.view.snapshot.number) == (True, False, 2)
+    assert not here.refresh()
+
+
+def test_the_newest_snapshot_that_is_good_is_found_and_why_the_newest_is_not(place: str, tmp_path: Path) -> None:
+    storage = storage_at(place)
+    assert newest_good_view(storage) == (newest_view(storage), None)
+    add(tmp_path, 3, [100])
+    add(tmp_path, 4, [101])
+    for number in (2, 4):
+        path = tmp_path / "index" / snapshot_path(number)
+        path.write_bytes(path.read_bytes()[:50])
+    view, why = newest_good_view(storage)
+    assert view.snapshot.number == 3
+    assert isinstance(why, DamagedMetadata)
+    assert snapshot_path(4) in str(why)
+    shutil.rmtree(tmp_path / "index/_shadow/segments")
+    with pytest.raises(DamagedMetadata, match=snapshot_path(4)):
+        newest_good_view(storage)
+
+
+def test_it_is_known_whether_the_source_is_there_at_all(place: str, tmp_path: Path) -> None:
+    index = open_index(place)
+    assert not index.source_is_gone()
+    (tmp_path / "lake/dt=1/a.parquet").unlink()
+    assert not index.source_is_gone()
+    (tmp_path / "lake").rename(tmp_path / "away")
+    assert index.source_is_gone()
+    (tmp_path / "lake").mkdir()
+    assert index.source_is_gone(), "a place where nothing is mounted"
 
 
 def test_under_a_limit_all_matches_are_counted_and_no_other_row_is_read(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
-from shadow.errors import AlreadyExists, FileChanged, StorageError
+from shadow.errors import AlreadyExists, FileChanged, StorageError, Unreachable
 from shadow.storage.object_clients import connect
 from shadow.storage.objects import LARGEST_PUT, ObjectStorage
 from shadow.storage.retries import Passing, Patience, retried
@@ -166,7 +166,7 @@ def test_waits_grow_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> None:
         raise Passing("s3://b/f: busy")
 
-    with pytest.raises(StorageError, match=r"^s3://b/f: busy; gave up after 6 tries in 0\.0 s$"):
+    with pytest.raises(Unreachable, match=r"^s3://b/f: busy; gave up after 6 tries in 0\.0 s$"):
         retried(fails, Patience(), "s3://b/f")
     assert all(0.5 <= wait / full <= 1 for wait, full in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.6], strict=True))
 
