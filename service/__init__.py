@@ -5,9 +5,11 @@
 - `settings`   the one table of settings
 - `routes`     what is answered where
 - `requests`   paths, queries and bodies to keys and options
-- `answers`    keys and options to the bytes of an answer; runs in the service's threads
+- `answers`    keys and options to the bytes of an answer; runs in the index's threads
+- `threads`    the threads of an index: so many, so many requests that wait, so long
 - `keys`       a key as an answer shows it
 - `served`     an index that follows its newest snapshot; `indexes` all of them, `places` their names
+- `readiness`  what `/readyz` says, from memory
 - `errors`     the one table from error to status, the one shape of a failure
 - `redaction`  error texts without the server's folders
 - `models`     the shapes of answers, for OpenAPI; `openapi` the rest of what `/docs` says

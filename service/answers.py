@@ -1,6 +1,6 @@
 """Keys and options to answers. All of it blocks on files, so it runs in the service's threads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from service.errors import BadRequest, KeyNotFound, encode, problem
@@ -66,29 +66,12 @@ def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, ins
     return encode(answer)
 
 
-def readiness(indexes: Iterable[ServedIndex]) -> bytes:
-    """What is served of each index, and which of its source's files that does not cover. Raises where a source cannot
-    be listed."""
-    return encode({"ready": True, "indexes": {served.place.name: _readiness(served) for served in indexes}})
-
-
-def _readiness(served: ServedIndex) -> dict[str, Any]:
-    coverage, view = served.coverage(), served.index.view
-    return {
-        "snapshot": view.snapshot.number,
-        "rows": view.snapshot.rows,
-        "source_files": view.source_files,
-        "coverage": {"new": coverage.new, "changed": coverage.changed, "vanished": coverage.vanished},
-        "refused": served.refused,
-    }
-
-
 def _fetch(served: ServedIndex, index: Index, keys: list[Any], options: Options, stats: FetchStats) -> list[Answer]:
     """The rows of each key. A stale pointer may be mended by a snapshot that was committed since the last look."""
     try:
         return index.answer_many(keys, options.columns, options.where, options.limit, stats)
     except StalePointer:
-        if index is not served.index or not served.refresh():
+        if index is not served.index or not served.moved_from(stats.snapshot):
             raise
         return index.answer_many(keys, options.columns, options.where, options.limit, stats)
 

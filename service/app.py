@@ -1,9 +1,7 @@
 """The application: indexes opened, routes, layers and failures wired."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -17,15 +15,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.errors import TABLE, problem_response
 from service.indexes import Indexes
 from service.routes import Service, add_routes
-from service.served import ServedIndex
 from service.settings import Settings
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """The service of the indexes of the settings, opened here: the errors of `shadow.open_index` are raised.
+def create_app(settings: Settings, patient: bool = False) -> FastAPI:
+    """The service of the indexes of the settings, opened here: the errors of `service.indexes.Indexes` are raised.
 
     The layers around the routes, from the outside: all requests pass them, failed ones, too."""
-    service = Service(settings, Indexes(settings), ThreadPoolExecutor(settings.threads, "gnomon-fetch"))
+    service = Service(settings, Indexes(settings, patient))
     app = FastAPI(
         title="Gnomon",
         description="Rows of a data lake by their key. Every failure is `application/problem+json`.",
@@ -85,21 +82,12 @@ async def _not_routed(request: Request, error: Exception) -> Response:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Look for newer snapshots while the app runs; let running requests end when it stops."""
+    """Follow the indexes while the app runs."""
     service: Service = app.state.service
-    every_seconds = service.settings.refresh_seconds
-    looking = [asyncio.create_task(_follow(served, every_seconds)) for served in service.indexes]
+    for served in service.indexes:
+        served.follow()
     try:
         yield
     finally:
-        for task in looking:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        service.threads.shutdown(cancel_futures=True)
-
-
-async def _follow(served: ServedIndex, every_seconds: float) -> None:
-    while True:
-        await asyncio.sleep(every_seconds)
-        await asyncio.to_thread(served.refresh)  # a thread of its own: busy fetches must not delay it
+        for served in service.indexes:
+            served.stop()

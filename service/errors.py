@@ -19,6 +19,7 @@ from shadow.errors import (
     IndexNotFound,
     KeyTypeError,
     NewerFormat,
+    OutOfTime,
     ShadowError,
     SnapshotNotFound,
     SourceError,
@@ -85,6 +86,18 @@ class AnswerTooLarge(Exception):
     """The answer would be beyond a limit of the service."""
 
 
+class NotOpen(Exception):
+    """The index could not be opened yet: its storage does not answer."""
+
+
+class NotReady(Exception):
+    """The service cannot answer anything yet. `members` are those of its problem."""
+
+    def __init__(self, detail: str, **members: Any) -> None:
+        super().__init__(detail)
+        self.members = {"ready": False, **members}
+
+
 class Overloaded(Exception):
     """More requests wait than the service lets wait."""
 
@@ -115,6 +128,8 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     AnswerTooLarge: (413, "Answer too large"),
     TooManyRequests: (429, "Too many requests"),
     UnsupportedFormat: (501, "Unsupported source file"),
+    NotOpen: (503, "Index not open"),
+    NotReady: (503, "Not ready"),
     Overloaded: (503, "Overloaded"),
     TookTooLong: (503, "Took too long"),
     NewerFormat: (503, "Index of a newer format"),
@@ -123,6 +138,7 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     BTreeError: (503, "Damaged index"),
     ShadowError: (503, "Damaged index"),
     SourceError: (503, "Damaged source"),
+    OutOfTime: (503, "Took too long"),
     StorageError: (503, "Storage unreachable"),
     OSError: (503, "Storage unreachable"),
     Exception: (500, "Internal error"),
@@ -141,6 +157,8 @@ OURS = (
     TooManyRequests,
     NotAcceptable,
     AnswerTooLarge,
+    NotOpen,
+    NotReady,
     Overloaded,
     TookTooLong,
 )

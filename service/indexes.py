@@ -1,22 +1,42 @@
 """The indexes of a service, by name."""
 
+import threading
+import time
 from collections.abc import Iterator
 
 from service.errors import NoSuchIndex, Roots
 from service.places import places
 from service.served import ServedIndex
 from service.settings import Settings
+from shadow.errors import OutOfTime, Unreachable
+
+OPEN_SECONDS = 15.0  # how long the start waits for storage
 
 
 class Indexes:
     """All served indexes; the first is the default. They share the memory for caches evenly.
 
-    Opening them raises what `shadow.open_index` raises, and UsageError for names."""
+    They are opened side by side. One that cannot be, because its storage does not answer, stays closed, and is opened
+    by a later look. Where it cannot be for another reason, that is raised (what `shadow.open_index` raises), unless the
+    service is `patient`: one that ran before waits for its index. UsageError for names."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, patient: bool = False) -> None:
         found = places(settings)
         share = settings.cache_bytes // len(found)
         self._by_name = {place.name: ServedIndex(settings, place, share) for place in found}
+        self._open()
+        if not patient:
+            for served in self:
+                if served.failure is not None and not _may_pass(served.failure):
+                    raise served.failure
+
+    def _open(self) -> None:
+        opening = [threading.Thread(target=served.refresh, daemon=True) for served in self]
+        end = time.monotonic() + OPEN_SECONDS
+        for thread in opening:
+            thread.start()
+        for thread in opening:
+            thread.join(max(0.0, end - time.monotonic()))
 
     def __iter__(self) -> Iterator[ServedIndex]:
         return iter(self._by_name.values())
@@ -37,3 +57,8 @@ class Indexes:
     def roots(self) -> Roots:
         """The folders of all of them, which no answer may name."""
         return tuple(pair for served in self for pair in served.roots)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether storage may answer later, with nothing done about it."""
+    return isinstance(error, (OSError, OutOfTime, Unreachable)) and not isinstance(error, PermissionError)

@@ -88,21 +88,26 @@ class Liveness(BaseModel):
 
 
 class CoverageCounts(BaseModel):
-    """Source files that the snapshot does not cover as they are now."""
+    """Source files that a snapshot does not cover, as they were when they were listed."""
 
+    snapshot: int
     new: int
     changed: int
     vanished: int
+    age_seconds: float
 
 
 class IndexReadiness(BaseModel):
-    """What is served of an index. `refused` says why the newest snapshot is not."""
+    """What is served of an index; null while it is not open."""
 
-    snapshot: int
-    rows: int
-    source_files: int
-    coverage: CoverageCounts
-    refused: str | None
+    open: bool
+    snapshot: int | None
+    rows: int | None
+    source_files: int | None
+    refused: str | None = Field(description="why the newest snapshot is not the one served")
+    unreachable: str | None = Field(description="why the last look for a newer snapshot failed")
+    coverage: CoverageCounts | None = Field(description="null until the source was listed")
+    coverage_error: str | None = Field(description="why the source could not be listed last")
 
 
 class Readiness(BaseModel):

@@ -1,10 +1,8 @@
 """What is answered where. Handlers parse, hand the work to the service's threads, and return bytes."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fastapi import FastAPI
 from starlette.convertors import Convertor, register_url_convertor
@@ -12,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import answers, models
-from service.errors import BadRequest, target
+from service.errors import BadRequest, encode, target
 from service.indexes import Indexes
 from service.openapi import BATCH, KEY, NAME, OPTIONS, problems
+from service.readiness import readiness
 from service.requests import no_others, parse_batch, path_key, query_options, read_body
 from service.served import ServedIndex
 from service.settings import Settings
@@ -29,11 +28,12 @@ class Service:
 
     settings: Settings
     indexes: Indexes
-    threads: Executor
 
-    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do blocking work in the service's threads."""
-        return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: work(*args, **kwargs))
+    async def run(
+        self, work: Callable[Concatenate[ServedIndex, P], T], served: ServedIndex, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Do blocking work for an index in the threads that are its own. Overloaded and TookTooLong as of these."""
+        return await served.threads.run(work, served, *args, **kwargs)
 
 
 class KeyConvertor(Convertor[str]):
@@ -123,9 +123,8 @@ async def healthz(request: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """The snapshot that is served and its coverage; 503 where the source cannot be reached."""
-    service = _service(request)
-    return _json(await service.run(answers.readiness, service.indexes))
+    """What is served of each index, and what its source holds beyond; 503 while none could be opened yet."""
+    return _json(encode(readiness(_service(request).indexes)))
 
 
 def _without_body(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:

@@ -98,8 +98,8 @@ def add_day(folder: Path, day: str, urls: list[str]) -> int:
 class Client:
     """Requests to an app, the target sent exactly as given."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.app: FastAPI = create_app(settings)
+    def __init__(self, settings: Settings, app: FastAPI | None = None) -> None:
+        self.app: FastAPI = app or create_app(settings)
         self.served = self.app.state.service.indexes.default
 
     def ask(self, method: str, target: str, body: object = None) -> httpx.Response:

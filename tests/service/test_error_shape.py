@@ -22,6 +22,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.app import create_app
 from service.errors import TABLE, status_and_title
 from service.settings import Settings
 from tests.service.lake import TWICE, Client, crawl_table
@@ -213,11 +214,23 @@ def test_503_a_damaged_source_file(own: Client, tmp_path: Path) -> None:
     assert_silent(response, tmp_path)
 
 
-def test_503_not_ready_when_the_source_is_unreachable(own: Client, tmp_path: Path) -> None:
+def test_503_not_ready_while_no_index_is_open(tmp_path: Path) -> None:
+    settings = Settings(indexes=[str(tmp_path / "shadow")])
+    client = Client(settings, create_app(settings, patient=True))
+    response = client.get("/readyz")
+    body = assert_shape(response, 503, "Not ready", "/readyz")
+    assert (body["ready"], body["indexes"]["shadow"]["open"]) == (False, False)
+    assert client.ask("HEAD", "/readyz").status_code == 503
+    assert_silent(response, tmp_path)
+    response = client.get("/rows/second")
+    assert_shape(response, 503, "Index not open", "/rows/second")
+    assert_silent(response, tmp_path)
+
+
+def test_503_the_source_is_gone(own: Client, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "lake")
-    response = own.get("/readyz")
-    assert_shape(response, 503, "Source not found", "/readyz")
-    assert own.ask("HEAD", "/readyz").status_code == 503
+    response = own.get("/rows/second")
+    assert_shape(response, 503, "Source not found", "/rows/second")
     assert_silent(response, tmp_path)
 
 

@@ -169,15 +169,21 @@ def test_a_key_that_fails_carries_its_error_and_the_others_are_answered(crawl: C
 
 def test_healthz_answers_and_readyz_says_snapshot_and_coverage(crawl: Client) -> None:
     assert crawl.get("/healthz").json() == {"alive": True}
-    assert crawl.get("/readyz").json() == {
+    assert crawl.served.cover()
+    ready = crawl.get("/readyz").json()
+    assert ready["indexes"]["shadow"]["coverage"].pop("age_seconds") >= 0
+    assert ready == {
         "ready": True,
         "indexes": {
             "shadow": {
+                "open": True,
                 "snapshot": 1,
                 "rows": len(ODD_KEYS) + 4,
                 "source_files": 2,
-                "coverage": {"new": 0, "changed": 0, "vanished": 0},
                 "refused": None,
+                "unreachable": None,
+                "coverage": {"snapshot": 1, "new": 0, "changed": 0, "vanished": 0},
+                "coverage_error": None,
             }
         },
     }
