@@ -1,9 +1,11 @@
-"""gnomon serve: the index over HTTP."""
+"""gnomon serve: indexes over HTTP."""
 
 from typing import Annotated
 
 import typer
 
+from gnomon.output import say
+from service.check import check as check_all
 from service.server import run
 from service.settings import load_settings
 
@@ -12,10 +14,40 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 @app.command()
 def serve(
-    indexes: Annotated[list[str], typer.Argument(metavar="[NAME=]INDEX...", help="The first is the default.")],
+    indexes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=]INDEX", help="Paths or URLs; the first is the default.", show_default=False),
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; by default this machine only.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 for a free one; default 8000.")] = None,
+    port: Annotated[
+        str | None, typer.Option(metavar="N", help="Port to listen on; 0 for a free one; default 8000.")
+    ] = None,
+    workers: Annotated[str | None, typer.Option(metavar="N", help="Processes that answer; default 1.")] = None,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="Settings as TOML (GNOMON_CONFIG).")] = None,
+    pairs: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be repeated.")
+    ] = None,
+    tokens_file: Annotated[str | None, typer.Option(metavar="FILE", help="Bearer tokens that may ask.")] = None,
+    tls_certificate: Annotated[str | None, typer.Option(metavar="FILE", help="PEM file; serves HTTPS.")] = None,
+    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="PEM file with the certificate's key.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Open all that serving needs, say what is there, end.")
+    ] = False,
 ) -> None:
-    """Answer GET /rows/<key> until interrupted. Further settings: docs/settings.md (environment GNOMON_*)."""
-    given = {"indexes": indexes, "host": host, "port": port}
-    run(load_settings(**{name: value for name, value in given.items() if value is not None}))
+    """Answer GET /rows/<key> until interrupted. All settings: docs/settings.md; a flag wins over --set, that over the
+    environment (GNOMON_*), that over the file."""
+    flags = {
+        "indexes": indexes or None,
+        "host": host,
+        "port": port,
+        "workers": workers,
+        "tokens_file": tokens_file,
+        "tls_certificate": tls_certificate,
+        "tls_key": tls_key,
+    }
+    settings = load_settings(flags, pairs or (), config)
+    if not check:
+        run(settings)
+        return
+    for line in check_all(settings):
+        say(line)

@@ -1,41 +1,45 @@
-"""The settings of the service: one table. The environment is read here only; a test holds `docs/settings.md` to it."""
+"""The settings of the service: one table. A test holds `docs/settings.md` to it."""
 
-import json
+import os
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from service.setting_sources import CONFIG, PREFIX, Given, of_environment, of_file, of_flags, of_pairs, wrong
+from service.setting_values import extra
 from shadow import UsageError
 
-PREFIX = "GNOMON_"
 MIB = 1024 * 1024
 
 
-def _setting(default: Any, unit: str, help: str, **bounds: Any) -> Any:
-    return Field(default, description=help, json_schema_extra={"unit": unit}, **bounds)
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[tuple[Text, ...], Field(strict=False)]  # a list is taken, too
 
 
-Texts = Annotated[tuple[str, ...], NoDecode]
+def _setting(default: Any, unit: str, help: str, secret: bool = False, **bounds: Any) -> Any:
+    more: dict[str, Any] = {"unit": unit, "secret": secret}
+    return Field(default, description=help, json_schema_extra=more, repr=not secret, **bounds)
 
 
-class Settings(BaseSettings):
-    """Each setting is an argument here, and a variable `GNOMON_<NAME>` in the environment; an argument wins."""
+class Settings(BaseModel):
+    """The settings by name. `load_settings` reads them from where users write them."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    indexes: Texts = Field(
+    indexes: Texts = _setting(
+        ...,
+        "list",
+        "The indexes that are served, each a path or URL, or `NAME=` and one; the first is the default.",
         min_length=1,
-        description="The indexes that are served, each a path or URL, or `NAME=` and one; the first is the default.",
-        json_schema_extra={"unit": "list"},
     )
-    columns: dict[str, tuple[str, ...]] = _setting(
+    columns: dict[Text, Texts] = _setting(
         {}, "index to list", "The only columns an index shows, by its name; all where it is not named."
     )
-    hidden_columns: dict[str, tuple[str, ...]] = _setting(
+    hidden_columns: dict[Text, Texts] = _setting(
         {}, "index to list", "The columns an index does not show, by its name."
     )
-    host: str = _setting("127.0.0.1", "address", "The address to listen on; 0.0.0.0 lets other machines ask.")
+    host: Text = _setting("127.0.0.1", "address", "The address to listen on; 0.0.0.0 lets other machines ask.")
     port: int = _setting(8000, "port", "The port to listen on; 0 takes a free one.", ge=0, le=65535)
     workers: int = _setting(1, "processes", "How many processes answer, each with caches of its own.", ge=1, le=256)
     threads: int = _setting(16, "threads", "How many requests of a worker read files at the same time.", ge=1, le=1024)
@@ -61,51 +65,54 @@ class Settings(BaseSettings):
     max_body_bytes: int = _setting(16 * MIB, "bytes", "The largest request body that is taken.", ge=1)
     max_rows: int = _setting(10_000, "rows", "The most rows of one answer; more are answered 413.", ge=1)
     max_answer_bytes: int = _setting(64 * MIB, "bytes", "The largest answer; a larger one is answered 413.", ge=1024)
-    tokens_file: str | None = _setting(
+    tokens_file: Text | None = _setting(
         None, "path", "A file of hashed bearer tokens that may ask, as `gnomon token` prints them; none lets all ask."
     )
-    tokens: Texts = _setting((), "list", "Hashed bearer tokens that may ask, beside those of the file.")
+    tokens: Texts = _setting((), "list", "Hashed bearer tokens that may ask, beside those of the file.", secret=True)
     requests_per_second: float = _setting(
         0.0, "requests/s", "How many requests a client may make in the long run; 0 does not count them.", ge=0
     )
     request_burst: int = _setting(50, "requests", "How many requests a client may make at once before that.", ge=1)
     cors_origins: Texts = _setting((), "list", "Origins whose pages may read answers in a browser; none by default.")
     public_docs: bool = _setting(True, "flag", "Whether `/openapi.json` is shown without a token.")
-    tls_certificate: str | None = _setting(None, "path", "A PEM file with the certificate chain; none serves HTTP.")
-    tls_key: str | None = _setting(None, "path", "A PEM file with the key of the certificate.")
+    tls_certificate: Text | None = _setting(None, "path", "A PEM file with the certificate chain; none serves HTTP.")
+    tls_key: Text | None = _setting(None, "path", "A PEM file with the key of the certificate.")
     access_log: bool = _setting(True, "flag", "Whether each request is logged as a line of JSON.")
     shutdown_seconds: int = _setting(30, "seconds", "How long running requests may take to end after a signal.", ge=0)
 
-    @field_validator("indexes", "tokens", "cors_origins", mode="before")
-    @classmethod
-    def _as_list(cls, given: Any) -> Any:
-        """One text is a list with commas between, or one in JSON."""
-        if not isinstance(given, str):
-            return given
-        if given.startswith("["):
-            return json.loads(given)
-        return [text.strip() for text in given.split(",") if text.strip()]
 
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    pairs: Sequence[str] = (),
+    config: Text | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """Settings from flags, from `NAME=VALUE` pairs, from the environment (of this process where none is handed in) and
+    from a TOML file; what is named first here wins.
 
-def load_settings(**given: Any) -> Settings:
-    """Settings from arguments and environment. UsageError names the setting, what was found and what is expected."""
+    UsageError names the flag, the variable, or the file with its key, what was found and what is expected."""
+    fields, variables = Settings.model_fields, os.environ if environment is None else environment
+    path, where = (config, "--config") if config is not None else (variables.get(CONFIG), CONFIG)
+    given: dict[str, Given] = of_file(path, fields, where) if path is not None else {}
+    given |= of_environment(variables, fields) | of_pairs(pairs, fields) | of_flags(flags or {}, fields)
+    if "indexes" not in given:
+        raise UsageError(
+            "no index is given: name one on the command line (gnomon serve /data/index), in GNOMON_INDEXES, or in the "
+            "file of --config"
+        )
     try:
-        return Settings(**given)
+        return Settings(**{name: one.value for name, one in given.items()})
     except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        found = "" if first["type"] == "missing" else f", found {first['input']!r}"
-        known = ", ".join(Settings.model_fields)
-        hint = f"; the settings are {known}" if name not in Settings.model_fields else ""
-        raise UsageError(f"setting {name} ({PREFIX}{name.upper()}): {first['msg']}{found}{hint}") from None
+        name = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
+        field = fields[name]
+        raise wrong(name, given[name], field, extra(field).get("secret", False)) from None
 
 
 def settings_table() -> str:
     """The settings as the Markdown table of `docs/settings.md`."""
     lines = ["| setting | variable | unit | default | what it does |", "|---|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
-        extra = field.json_schema_extra
-        unit = extra["unit"] if isinstance(extra, dict) else ""
+        unit = extra(field)["unit"]
         default = "required" if field.is_required() else f"`{_shown(field.default)}`"
         lines.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {unit} | {default} | {field.description} |")
     return "\n".join(lines) + "\n"

@@ -1,0 +1,18 @@
+"""What `gnomon serve --check` does: open all that serving needs, and say what is there."""
+
+from service.app import create_app
+from service.routes import Service
+from service.settings import Settings
+
+
+def check(settings: Settings) -> list[str]:
+    """A line for each index. Raises what ends a server at its start."""
+    service: Service = create_app(settings).state.service
+    service.threads.shutdown()
+    lines = []
+    for served in service.indexes:
+        snapshot, keys = served.index.view.snapshot, ", ".join(key.name for key in served.index.spec.keys)
+        lines.append(
+            f"{served.place.name}: {served.place.path}: snapshot {snapshot.number}, {snapshot.rows} rows, key {keys}"
+        )
+    return lines

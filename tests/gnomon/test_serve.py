@@ -1,0 +1,61 @@
+"""gnomon serve: what it checks before it serves, and how it refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from gnomon.__main__ import main
+from tests.service.lake import make_crawl
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_crawl(tmp_path_factory.mktemp("crawl")).indexes[0]
+
+
+def test_check_opens_all_that_serving_needs_and_says_a_line_for_each_index(
+    index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text(f'[indexes.a]\npath = "{index}"\n[indexes.b]\npath = "{index}"\n')
+    assert main(["serve", "--check", "--config", str(file), "--set", "threads=2"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [f"{name}: {index}: snapshot 1, 18 rows, key url" for name in "ab"]
+    assert said.err == ""
+
+
+def test_check_says_which_index_cannot_be_opened(
+    index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--check", index, f"other={tmp_path}"]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"{tmp_path}: not an index" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--port", "http"], "--port: expected a whole number from 0 to 65535, found 'http'"),
+        (["--workers", "0"], "--workers: expected a whole number from 1 to 256, found 0"),
+        (["--set", "prot=1"], "--set: there is no setting 'prot'; did you mean port?"),
+        (["--config", "/no/such.toml"], "--config: /no/such.toml: No such file"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_code_2(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "/nowhere", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"gnomon: {says}")
+    assert said.err.count("\n") == 1
+
+
+def test_without_an_index_it_says_where_to_name_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GNOMON_INDEXES", raising=False)
+    monkeypatch.delenv("GNOMON_CONFIG", raising=False)
+    assert main(["serve"]) == 2
+    assert "no index is given" in capsys.readouterr().err
