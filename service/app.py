@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.errors import TABLE, problem_response
 from service.indexes import Indexes
+from service.refusals import RefusalsApp
 from service.routes import Service, add_routes
 from service.settings import Settings
 
@@ -38,6 +39,7 @@ def create_app(settings: Settings, patient: bool = False) -> FastAPI:
             app.add_exception_handler(kind, _failed)
     app.add_exception_handler(HTTPException, _not_routed)
     app.add_middleware(_Failures)  # the innermost layer: those added after it lie around it
+    app.add_middleware(RefusalsApp, roots=lambda: service.indexes.roots)
     return app
 
 

@@ -8,7 +8,6 @@ from service.settings import Settings
 def check(settings: Settings) -> list[str]:
     """A line for each index. Raises what ends a server at its start."""
     service: Service = create_app(settings).state.service
-    service.threads.shutdown()
     lines = []
     for served in service.indexes:
         snapshot, keys = served.index.view.snapshot, ", ".join(key.name for key in served.index.spec.keys)

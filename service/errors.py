@@ -86,6 +86,18 @@ class AnswerTooLarge(Exception):
     """The answer would be beyond a limit of the service."""
 
 
+class RequestTooSlow(Exception):
+    """A client did not send the whole of a request in time."""
+
+
+class TargetTooLong(Exception):
+    """The path and query are longer than is taken."""
+
+
+class HeadTooLarge(Exception):
+    """The header fields are more than is taken."""
+
+
 class NotOpen(Exception):
     """The index could not be opened yet: its storage does not answer."""
 
@@ -110,6 +122,10 @@ class CannotListen(ShadowError):
     """The address of the service cannot be had."""
 
 
+class WorkerFailed(ShadowError):
+    """A worker process ended before it could serve."""
+
+
 # The nearest base class counts.
 TABLE: dict[type[BaseException], tuple[int, str]] = {
     BadRequest: (400, "Bad request"),
@@ -123,10 +139,13 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     NoSuchIndex: (404, "No such index"),
     NotAcceptable: (406, "Not acceptable"),
     SnapshotNotFound: (404, "Snapshot not found"),
+    RequestTooSlow: (408, "Request too slow"),
     StalePointer: (409, "Stale pointer"),
     TooLarge: (413, "Request too large"),
     AnswerTooLarge: (413, "Answer too large"),
+    TargetTooLong: (414, "Target too long"),
     TooManyRequests: (429, "Too many requests"),
+    HeadTooLarge: (431, "Header fields too large"),
     UnsupportedFormat: (501, "Unsupported source file"),
     NotOpen: (503, "Index not open"),
     NotReady: (503, "Not ready"),
@@ -157,6 +176,9 @@ OURS = (
     TooManyRequests,
     NotAcceptable,
     AnswerTooLarge,
+    RequestTooSlow,
+    TargetTooLong,
+    HeadTooLarge,
     NotOpen,
     NotReady,
     Overloaded,

@@ -1,75 +1,44 @@
-"""The service as a program: the app on a socket, until a signal."""
+"""The service as a program: a socket to listen on, and one process or several that answer there."""
 
-import ctypes
 import signal
 import socket
 import threading
-from contextlib import ExitStack, suppress
 
-import uvicorn
-
-from service.app import create_app
 from service.errors import CannotListen
+from service.serving import Listening, Served, serve
 from service.settings import Settings
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Every byte of a key may be percent-encoded; the rest is for the other parameters and the headers.
-ENCODED_BYTES, HEAD_BYTES = 3, 64 * 1024
-M_ARENA_MAX = -8  # of mallopt(3)
-
-
-class _Server(uvicorn.Server):
-    """Prints one line when it is ready."""
-
-    def __init__(self, config: uvicorn.Config, ready: str) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        print(self._ready, flush=True)
+from service.workers import supervise
 
 
 def run(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM, then let running requests end and return.
 
-    Raises what `shadow.open_index` raises, and CannotListen."""
-    app = create_app(settings)
-    shown = [f"{one.place.path} (snapshot {one.index.view.snapshot.number})" for one in app.state.service.indexes]
+    Raises what `service.app.create_app` raises, and CannotListen."""
     with _listen(settings.host, settings.port) as listening:
-        ready = f"Gnomon serves {', '.join(shown)} at {_url(listening)}"
-        config = uvicorn.Config(
-            app,
-            lifespan="on",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=settings.shutdown_seconds,
-            h11_max_incomplete_event_size=ENCODED_BYTES * settings.max_key_bytes + HEAD_BYTES,
-        )
-        server = _Server(config, ready)
-        _share_one_arena()
-        with ExitStack() as restored:
-            if threading.current_thread() is threading.main_thread():
-                for number in STOP_SIGNALS:  # uvicorn raises a signal again when it has stopped: a stop is no failure
-                    restored.callback(signal.signal, number, signal.signal(number, server.handle_exit))
-            server.run(sockets=[listening])
+
+        def ready(served: Served) -> None:
+            shown = (f"{path} ({_state(snapshot)})" for path, snapshot in served)
+            print(f"Gnomon serves {', '.join(shown)} at {_url(listening)}", flush=True)
+
+        if settings.workers > 1:
+            supervise(settings, listening, ready)
+            return
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is no worker to replace
+        serve(settings, listening, ready)
 
 
-def _share_one_arena() -> None:
-    """Let all threads take memory from one arena, where the C library is glibc. The arenas it gives to threads return
-    memory to the system after every fetch and fault it in again, 0.7 ms of a 4 ms fetch; and they keep more of it."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+def _state(snapshot: int | None) -> str:
+    return "not open yet" if snapshot is None else f"snapshot {snapshot}"
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> Listening:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         # With its protocol named: asyncio sends at once (TCP_NODELAY) only where it sees that a socket is TCP. Else an
         # answer, which goes out as head and body, waits 40 ms for the acknowledgement of its head.
         family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
+        listening = Listening(family, kind, protocol)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)

@@ -42,10 +42,22 @@ class Settings(BaseModel):
     host: Text = _setting("127.0.0.1", "address", "The address to listen on; 0.0.0.0 lets other machines ask.")
     port: int = _setting(8000, "port", "The port to listen on; 0 takes a free one.", ge=0, le=65535)
     workers: int = _setting(1, "processes", "How many processes answer, each with caches of its own.", ge=1, le=256)
-    threads: int = _setting(16, "threads", "How many requests of a worker read files at the same time.", ge=1, le=1024)
-    max_waiting: int = _setting(
-        256, "requests", "How many requests of a worker may wait for a thread before more are answered 503.", ge=0
+    threads: int = _setting(
+        16, "threads", "How many requests of a worker read one index at the same time.", ge=1, le=1024
     )
+    max_waiting: int = _setting(
+        256,
+        "requests",
+        "How many requests for one index may wait for a thread of a worker; more are answered 503.",
+        ge=0,
+    )
+    max_connections: int = _setting(
+        1000, "connections", "How many connections a worker holds; requests on more are answered 503.", ge=1
+    )
+    read_seconds: float = _setting(
+        30.0, "seconds", "How long a client may take to send a request before it is answered 408.", gt=0, le=86400
+    )
+    idle_seconds: int = _setting(75, "seconds", "How long a connection stays open without a request.", ge=1, le=86400)
     timeout_seconds: float = _setting(
         30.0, "seconds", "How long a request may take, waiting included, before it is answered 503.", gt=0, le=86400
     )
@@ -56,9 +68,9 @@ class Settings(BaseModel):
         ge=0,
     )
     pinned_snapshots: int = _setting(4, "snapshots", "How many old snapshots stay open for `snapshot=`.", ge=1)
-    refresh_seconds: float = _setting(5.0, "seconds", "How often a newer snapshot is looked for.", gt=0, le=86400)
+    refresh_seconds: float = _setting(5.0, "seconds", "How often a newer snapshot is looked for.", ge=0.01, le=86400)
     coverage_seconds: float = _setting(
-        60.0, "seconds", "How old the coverage in `/readyz` may be before the source is listed again.", ge=0
+        60.0, "seconds", "How often the source is listed, for the coverage in `/readyz`.", ge=0.01, le=86400
     )
     max_key_bytes: int = _setting(16 * 1024, "bytes", "The longest value of a key column that is taken.", ge=1)
     max_batch_keys: int = _setting(10_000, "keys", "The most keys one `POST /rows` may ask for.", ge=1)

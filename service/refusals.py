@@ -1,0 +1,23 @@
+"""Requests that the connection refused before their routes saw them, answered as problems."""
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.errors import Roots, problem_response
+
+
+class RefusalsApp:
+    """The layer that answers a request whose scope says, under `refused` of its state, why nothing else will."""
+
+    def __init__(self, app: ASGIApp, roots: Callable[[], Roots]) -> None:
+        self._app = app
+        self._roots = roots
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = scope.get("state", {}).get("refused") if scope["type"] == "http" else None
+        if error is None:
+            await self._app(scope, receive, send)
+        else:
+            await problem_response(Request(scope), error, self._roots())(scope, receive, send)

@@ -1,0 +1,93 @@
+"""A service on a socket of this process, and bytes sent to it and taken from it by hand."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from fastapi import FastAPI
+
+from service.app import create_app
+from service.server import _listen
+from service.serving import _config, _Server
+from service.settings import Settings
+
+SECONDS = 60.0  # until a test gives up
+
+
+class Live:
+    """A service that answers until the block ends."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.app: FastAPI = create_app(settings)
+        self.served = self.app.state.service.indexes.default
+        self._listening = _listen("127.0.0.1", 0)
+        self.port: int = self._listening.getsockname()[1]
+        ready = threading.Event()
+        self.server = _Server(_config(settings, self.app), ready.set)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self._listening])))
+        self._thread.start()
+        assert ready.wait(SECONDS)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def live(settings: Settings) -> Iterator[Live]:
+    running = Live(settings)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def request(target: str, method: str = "GET", *fields: str, body: bytes = b"", version: str = "1.1") -> bytes:
+    lines = [f"{method} {target} HTTP/{version}", "Host: gnomon", *fields]
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def answers(connection: socket.socket, *methods: str) -> list[Answer]:
+    """The next answers, one for each method asked with; fewer where the connection ends before."""
+    found = []
+    with connection.makefile("rb") as stream:
+        for method in methods:
+            line = stream.readline()
+            if not line:
+                break
+            headers: dict[str, str] = {}
+            while (field := stream.readline().strip()) != b"":
+                name, _, value = field.decode().partition(":")
+                headers[name.lower()] = value.strip()
+            length = 0 if method == "HEAD" else int(headers["content-length"])
+            found.append(Answer(int(line.split()[1]), headers, stream.read(length)))
+    return found
+
+
+def answer(connection: socket.socket, method: str = "GET") -> Answer:
+    [found] = answers(connection, method)
+    return found
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether nothing but the end comes."""
+    return connection.recv(1) == b""
