@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from service import costs
 from service.errors import BadRequest, KeyNotFound, encode, problem
 from service.keys import check_length, key_given, key_shown
 from service.requests import Options
@@ -24,12 +25,14 @@ def rows_of(served: ServedIndex, key: object, options: Options) -> bytes:
     shown = key_shown(key, index.spec)
     view, stats = index.view, FetchStats()
     [found] = _fetch(served, index, [key], options, stats)
+    costs.note(stats, 1, found.count)
     if not found.count:
         raise _not_found(shown, view if view.snapshot.number == stats.snapshot else index.view)
     answer = {"key": shown, "count": found.count, "rows": found.rows, "snapshot": stats.snapshot}
     if options.explain:
         answer["explain"] = {"bucket": bucket_number(key, index.spec), **_explain(stats)}
-    return encode(answer)
+    with costs.encoding():
+        return encode(answer)
 
 
 def has_rows(served: ServedIndex, key: object, options: Options) -> None:
@@ -55,6 +58,7 @@ def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, ins
         except (BadRequest, UsageError, KeyTypeError) as error:
             results.append({"key": key_given(key, index.spec), "error": problem(error, instance, served.roots)})
     answers = _fetch_each(served, index, [keys[place] for place in places], options, stats)
+    costs.note(stats, len(places), sum(found.count for found in answers if not isinstance(found, Exception)))
     for place, found in zip(places, answers, strict=True):
         if isinstance(found, Exception):
             results[place]["error"] = problem(found, instance, served.roots)
@@ -63,7 +67,8 @@ def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, ins
     answer: dict[str, Any] = {"results": results, "snapshot": stats.snapshot}
     if options.explain:
         answer["explain"] = _explain(stats)
-    return encode(answer)
+    with costs.encoding():
+        return encode(answer)
 
 
 def _fetch(served: ServedIndex, index: Index, keys: list[Any], options: Options, stats: FetchStats) -> list[Answer]:

@@ -12,16 +12,24 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.access_log import AccessLog
 from service.errors import TABLE, problem_response
+from service.exchange import Slot
 from service.indexes import Indexes
+from service.logs import Lines
+from service.metrics import CONTENT_TYPE, Metrics
 from service.refusals import RefusalsApp
 from service.routes import Service, add_routes
 from service.settings import Settings
+from service.watched import WatchedApp
 
 
-def create_app(settings: Settings, patient: bool = False) -> FastAPI:
+def create_app(
+    settings: Settings, patient: bool = False, slot: Slot | None = None, lines: Lines | None = None
+) -> FastAPI:
     """The service of the indexes of the settings, opened here: the errors of `service.indexes.Indexes` are raised.
 
+    `slot` is the place of this process among several workers; `lines` takes the access log, if any.
     The layers around the routes, from the outside: all requests pass them, failed ones, too."""
     service = Service(settings, Indexes(settings, patient))
     app = FastAPI(
@@ -32,14 +40,18 @@ def create_app(settings: Settings, patient: bool = False) -> FastAPI:
         redirect_slashes=False,  # /rows/ asks for the empty key
         redoc_url=None,
     )
-    app.state.service = service
+    metrics = Metrics(service, slot, lambda: lines.dropped if lines is not None else 0)
+    app.state.service, app.state.metrics = service, metrics
     add_routes(app)
+    app.add_api_route("/metrics", _metrics, methods=["GET", "HEAD"], include_in_schema=False)
     for kind in TABLE:
         if issubclass(kind, Exception) and kind is not Exception:
             app.add_exception_handler(kind, _failed)
     app.add_exception_handler(HTTPException, _not_routed)
     app.add_middleware(_Failures)  # the innermost layer: those added after it lie around it
     app.add_middleware(RefusalsApp, roots=lambda: service.indexes.roots)
+    log = AccessLog(lines, settings.log_keys) if settings.access_log and lines is not None else None
+    app.add_middleware(WatchedApp, service=service, metrics=metrics, log=log)
     return app
 
 
@@ -65,6 +77,11 @@ class _Failures:
             await (await _failed(Request(scope, receive), error))(scope, receive, send)
 
 
+async def _metrics(request: Request) -> Response:
+    """All metrics, of all workers, in the text format of Prometheus."""
+    return Response(await request.app.state.metrics.answer(), media_type=CONTENT_TYPE)
+
+
 async def _failed(request: Request, error: Exception) -> Response:
     return problem_response(request, error, request.app.state.service.indexes.roots)
 
@@ -84,8 +101,10 @@ async def _not_routed(request: Request, error: Exception) -> Response:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Follow the indexes while the app runs."""
+    """Follow the indexes, and tell other workers what is counted, while the app runs."""
     service: Service = app.state.service
+    metrics: Metrics = app.state.metrics
+    metrics.start()
     for served in service.indexes:
         served.follow()
     try:
@@ -93,3 +112,4 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         for served in service.indexes:
             served.stop()
+        metrics.stop()

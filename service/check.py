@@ -3,6 +3,7 @@
 from service.app import create_app
 from service.routes import Service
 from service.settings import Settings
+from shadow.errors import StorageError
 
 
 def check(settings: Settings) -> list[str]:
@@ -10,6 +11,8 @@ def check(settings: Settings) -> list[str]:
     service: Service = create_app(settings).state.service
     lines = []
     for served in service.indexes:
+        if not served.is_open:  # a server would wait for its storage
+            raise served.failure or StorageError(f"{served.place.path}: the storage has not answered yet")
         snapshot, keys = served.index.view.snapshot, ", ".join(key.name for key in served.index.spec.keys)
         lines.append(
             f"{served.place.name}: {served.place.path}: snapshot {snapshot.number}, {snapshot.rows} rows, key {keys}"

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service import costs
 from service.redaction import redact
 from shadow import to_json
 from shadow.errors import (
@@ -34,6 +35,7 @@ from shadow.errors import (
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:gnomon:problem:"
 RETRY_AFTER_SECONDS = 5
+MOST_LOGGED = 5  # errors of one request
 
 logger = logging.getLogger("gnomon.service")
 
@@ -44,6 +46,8 @@ class BadRequest(Exception):
 
 class TooLarge(Exception):
     """The request is beyond a limit of the service."""
+
+    reason = "request_too_large"
 
 
 class KeyNotFound(Exception):
@@ -61,6 +65,8 @@ class NoSuchIndex(Exception):
 class Unauthorized(Exception):
     """A token is missing or not known. `headers` are those of its answer."""
 
+    reason = "token"
+
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.headers = {"www-authenticate": 'Bearer realm="gnomon"'}
@@ -69,9 +75,13 @@ class Unauthorized(Exception):
 class Forbidden(Exception):
     """The token may not ask this."""
 
+    reason = "index_not_allowed"
+
 
 class TooManyRequests(Exception):
     """A client asks more often than it may. `headers` say when to come again."""
+
+    reason = "rate"
 
     def __init__(self, detail: str, retry_after_seconds: int) -> None:
         super().__init__(detail)
@@ -84,6 +94,8 @@ class NotAcceptable(Exception):
 
 class AnswerTooLarge(Exception):
     """The answer would be beyond a limit of the service."""
+
+    reason = "answer_too_large"
 
 
 class RequestTooSlow(Exception):
@@ -113,9 +125,13 @@ class NotReady(Exception):
 class Overloaded(Exception):
     """More requests wait than the service lets wait."""
 
+    reason = "overloaded"
+
 
 class TookTooLong(Exception):
     """A request was not answered in its time."""
+
+    reason = "timeout"
 
 
 class CannotListen(ShadowError):
@@ -209,10 +225,19 @@ def problem(error: BaseException, instance: str, roots: Roots) -> dict[str, Any]
         body |= {"column": error.column, "expected": error.expected}
     body |= getattr(error, "members", {})
     if status >= 500 or isinstance(error, StalePointer):
-        body["request_id"] = uuid.uuid4().hex
-        trace = error if status == 500 else None
-        logger.error("%s %s: %s: %s", body["request_id"], instance, type(error).__name__, error, exc_info=trace)
+        body["request_id"] = _logged(error, status)
     return body
+
+
+def _logged(error: BaseException, status: int) -> str:
+    """Log the whole text of an error under the id of its request, which is handed back. The target is left out: it
+    holds a key. Of a batch the first few errors are logged."""
+    cost = costs.running() or costs.Cost(uuid.uuid4().hex)
+    cost.errors_logged += 1
+    if cost.errors_logged <= MOST_LOGGED:
+        trace = error if status == 500 else None
+        logger.error("request %s: %s: %s", cost.request_id, type(error).__name__, error, exc_info=trace)
+    return cost.request_id
 
 
 def _detail(error: BaseException, status: int, roots: Roots) -> str:
@@ -230,6 +255,7 @@ def _detail(error: BaseException, status: int, roots: Roots) -> str:
 def problem_response(request: Request, error: Exception, roots: Roots) -> Response:
     """The answer to a request that failed."""
     body = problem(error, target(request), roots)
+    request.scope.setdefault("state", {})["rejected"] = getattr(error, "reason", None)  # counted by the metrics
     headers = dict(getattr(error, "headers", None) or {})
     if body["status"] == 503:
         headers["retry-after"] = str(RETRY_AFTER_SECONDS)

@@ -4,6 +4,7 @@ import signal
 import socket
 import threading
 
+from service import logs
 from service.errors import CannotListen
 from service.serving import Listening, Served, serve
 from service.settings import Settings
@@ -14,6 +15,14 @@ def run(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM, then let running requests end and return.
 
     Raises what `service.app.create_app` raises, and CannotListen."""
+    lines = logs.start()
+    try:
+        _run(settings, lines)
+    finally:
+        logs.stop(lines)
+
+
+def _run(settings: Settings, lines: logs.Lines) -> None:
     with _listen(settings.host, settings.port) as listening:
 
         def ready(served: Served) -> None:
@@ -25,7 +34,7 @@ def run(settings: Settings) -> None:
             return
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is no worker to replace
-        serve(settings, listening, ready)
+        serve(settings, listening, ready, lines)
 
 
 def _state(snapshot: int | None) -> str:

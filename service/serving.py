@@ -15,7 +15,9 @@ from typing import Any
 
 import uvicorn
 
+from service import logs
 from service.app import create_app
+from service.exchange import Slot
 from service.protocol import protocol
 from service.settings import Settings
 
@@ -49,10 +51,17 @@ class _Server(uvicorn.Server):
         self._ready()
 
 
-def serve(settings: Settings, listening: Listening, ready: Callable[[Served], None], patient: bool = False) -> None:
+def serve(
+    settings: Settings,
+    listening: Listening,
+    ready: Callable[[Served], None],
+    lines: logs.Lines,
+    patient: bool = False,
+    slot: Slot | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM, then let running requests end and return. `ready` is called once with what is
-    served. Raises what `create_app` raises."""
-    app = create_app(settings, patient)
+    served. Raises what `create_app` raises, which takes the rest."""
+    app = create_app(settings, patient, slot=slot, lines=lines)
     served = [
         (one.place.path, one.index.view.snapshot.number if one.is_open else None) for one in app.state.service.indexes
     ]
@@ -106,15 +115,18 @@ def work(descriptor: int, link: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent gets it, too
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        settings, patient = link.recv()
+        settings, patient, slot = link.recv()
     except EOFError:
         return
+    lines = logs.start()
     threading.Thread(target=_end_with_parent, args=(link, settings.shutdown_seconds), daemon=True).start()
     try:
         with Listening(fileno=descriptor) as listening:
-            serve(settings, listening, lambda served: _tell(link, ("ready", served)), patient)
+            serve(settings, listening, lambda served: _tell(link, ("ready", served)), lines, patient, slot)
     except Exception as error:  # noqa: BLE001 the parent raises it, or writes it down
         _tell(link, ("failed", error))
+    finally:
+        logs.stop(lines)
 
 
 def _tell(link: Connection, message: tuple[str, object]) -> None:

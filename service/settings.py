@@ -90,6 +90,9 @@ class Settings(BaseModel):
     tls_certificate: Text | None = _setting(None, "path", "A PEM file with the certificate chain; none serves HTTP.")
     tls_key: Text | None = _setting(None, "path", "A PEM file with the key of the certificate.")
     access_log: bool = _setting(True, "flag", "Whether each request is logged as a line of JSON.")
+    log_keys: bool = _setting(
+        False, "flag", "Whether the access log shows keys; else the route stands for the path, and `-` for key values."
+    )
     shutdown_seconds: int = _setting(30, "seconds", "How long running requests may take to end after a signal.", ge=0)
 
 

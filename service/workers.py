@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from service.errors import WorkerFailed
+from service.exchange import Exchange, Slot
 from service.serving import END_SECONDS, Listening, Served
 from service.settings import Settings
 
@@ -32,8 +33,8 @@ def supervise(settings: Settings, listening: Listening, ready: Callable[[Served]
 
     A worker that dies is started again, ever later where it dies again and again. SIGHUP replaces the workers one after
     the other. A second SIGINT or SIGTERM kills them. Raises what keeps the first ones from serving."""
-    with _signals() as woken:
-        supervisor = _Supervisor(settings, listening, woken)
+    with Exchange() as exchange, _signals() as woken:
+        supervisor = _Supervisor(settings, listening, exchange, woken)
         try:
             served = supervisor.start()
             if not supervisor.stopped:
@@ -50,6 +51,7 @@ class _Worker:
     number: int
     process: subprocess.Popen[bytes]
     link: Connection
+    slot: Slot
     begun: float = field(default_factory=time.monotonic)
     is_ready: bool = False
     killed_at: float = float("inf")  # when it will have had its time to end
@@ -72,9 +74,10 @@ class _Place:
 
 
 class _Supervisor:
-    def __init__(self, settings: Settings, listening: Listening, woken: int) -> None:
+    def __init__(self, settings: Settings, listening: Listening, exchange: Exchange, woken: int) -> None:
         self._settings = settings
         self._listening = listening
+        self._exchange = exchange
         self._woken = woken
         self._places = [_Place() for _ in range(settings.workers)]
         self._coming: _Worker | None = None  # replaces the one of its number when it is ready
@@ -143,9 +146,9 @@ class _Supervisor:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=descriptors, env={**os.environ, "PYTHONPATH": paths}
             )
-        worker = _Worker(number, process, ours)
+        worker = _Worker(number, process, ours, self._exchange.slot())
         with suppress(OSError):  # it is gone already, which is seen where it is waited for
-            ours.send((self._settings, patient))
+            ours.send((self._settings, patient, worker.slot))
         return worker
 
     def _all(self) -> list[_Worker]:
@@ -212,6 +215,7 @@ class _Supervisor:
     def _gone(self, worker: _Worker) -> None:
         how = worker.how_it_ended()
         worker.link.close()
+        self._exchange.ended(worker.slot, asked=worker in self._leaving)
         if worker in self._leaving:
             self._leaving.remove(worker)
             return

@@ -1,0 +1,53 @@
+"""What the running request has cost so far: noted where the work is done, read by metrics and the access log."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from shadow import FetchStats
+
+
+@dataclass
+class Cost:
+    """Of one request. `keys` and `stats` are there once its look-up has ended; a `count` is of rows."""
+
+    request_id: str = ""
+    stats: FetchStats | None = None
+    keys: int = 0
+    count: int | None = None
+    encode_seconds: float | None = None
+    errors_logged: int = 0
+
+
+_running: ContextVar[Cost | None] = ContextVar("cost", default=None)
+
+
+def begin(request_id: str) -> Cost:
+    """The cost of the request that runs in this context from here on."""
+    cost = Cost(request_id)
+    _running.set(cost)
+    return cost
+
+
+def running() -> Cost | None:
+    """The cost of the request that runs here, in a task or in a thread that took its context over."""
+    return _running.get()
+
+
+def note(stats: FetchStats, keys: int, count: int | None) -> None:
+    """The look-up of that many keys ended; it found `count` rows, which None leaves open."""
+    cost = _running.get()
+    if cost is not None:
+        cost.stats, cost.keys, cost.count = stats, keys, count
+
+
+@contextmanager
+def encoding() -> Iterator[None]:
+    """The answer is written inside."""
+    begun = time.perf_counter()
+    yield
+    cost = _running.get()
+    if cost is not None:
+        cost.encode_seconds = time.perf_counter() - begun

@@ -1,0 +1,143 @@
+"""Samples of several worker processes, summed: each worker writes its own to a file once in a while, and whichever is
+asked for `/metrics` adds up the files.
+
+When a worker has ended, also when it was killed, its parent adds its counts to those of all that ended before it: no
+counter ever falls. The files lie in a folder that is locked as long as the parent lives; one that is not locked was
+left by a service that was killed, and is removed when another starts."""
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+MEMORY = Path("/dev/shm")
+PREFIX = "gnomon-metrics-"
+LOCK = "lock"
+ENDED = "ended"  # the counts of all workers that have ended
+ENDED_FILE = f"{ENDED}.json"
+MOST_NAMES = 1000  # of workers that ended: one may still be in the hands of somebody who adds up
+
+# Of a sample: the family, its own name, its labels in order, and its value.
+Row = tuple[str, str, tuple[tuple[str, str], ...], float]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of one worker in the exchange. Hand it to the worker, in whatever way it is started."""
+
+    folder: str
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return Path(self.folder) / f"{self.name}.json"
+
+    def write(self, counts: Iterable[Row], gauges: Iterable[Row]) -> None:
+        """Put the samples of this process in place of those that were there. Nothing where the folder is gone."""
+        _write(self.path, {"pid": os.getpid(), "counts": list(counts), "gauges": list(gauges)})
+
+    def of_others(self) -> list[Row]:
+        """The samples of the other workers; only counts of those that have ended."""
+        of_each = {path.stem: _read(path) for path in Path(self.folder).glob("*.json") if path.stem != ENDED}
+        ended = _read(Path(self.folder) / ENDED_FILE)  # after those it may have taken over meanwhile
+        rows = _rows(ended["counts"])
+        for name, content in of_each.items():
+            if name != self.name and name not in ended["names"]:
+                rows += _rows(content["counts"])
+                if _lives(content["pid"]):
+                    rows += _rows(content["gauges"])
+        return rows
+
+    def restarts(self) -> int:
+        """How many workers ended unasked."""
+        return int(_read(Path(self.folder) / ENDED_FILE)["unasked"])
+
+
+class Exchange:
+    """The folder, as the parent of the workers makes it; it ends with the `with` block. Not for several threads."""
+
+    def __init__(self, within: Path | None = None) -> None:
+        parent = within or (MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir()))
+        _remove_stale(parent)
+        made = Path(tempfile.mkdtemp(prefix="gnomon-new-", dir=parent))
+        self._lock = os.open(made / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.folder = made.with_name(made.name.replace("gnomon-new-", PREFIX))
+        made.rename(self.folder)  # from here on others find it, locked
+        self._given = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._lock)
+
+    def slot(self) -> Slot:
+        """A place that no worker had before."""
+        self._given += 1
+        return Slot(str(self.folder), str(self._given))
+
+    def ended(self, slot: Slot, asked: bool) -> None:
+        """Take over the counts of a worker that has ended, as it was `asked` to or not."""
+        path = self.folder / ENDED_FILE
+        ended = _read(path)
+        counts: dict[tuple[object, ...], float] = {}
+        for family, name, labels, value in _rows(ended["counts"]) + _rows(_read(slot.path)["counts"]):
+            counts[family, name, labels] = counts.get((family, name, labels), 0) + value
+        names = [*ended["names"], slot.name][-MOST_NAMES:]
+        unasked = ended["unasked"] + (not asked)
+        _write(path, {"counts": [(*key, value) for key, value in counts.items()], "names": names, "unasked": unasked})
+        slot.path.unlink(missing_ok=True)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    new = path.with_suffix(".new")
+    with suppress(FileNotFoundError):
+        new.write_text(json.dumps(content))
+        os.replace(new, path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a file holds; nothing where nobody wrote yet, or it was taken over."""
+    nothing: dict[str, Any] = {"pid": 0, "counts": [], "gauges": [], "names": [], "unasked": 0}
+    with suppress(FileNotFoundError):
+        return nothing | json.loads(path.read_text())
+    return nothing
+
+
+def _rows(rows: list[Any]) -> list[Row]:
+    return [(f, n, tuple((key, text) for key, text in labels), value) for f, n, labels, value in rows]
+
+
+def _lives(pid: int) -> bool:
+    if not pid:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _remove_stale(parent: Path) -> None:
+    """Remove the folders of services of this user that have ended without doing it."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+                continue
+            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)

@@ -1,0 +1,140 @@
+"""service/metrics.py: what is counted, by which labels, and summed over workers."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.app import create_app
+from service.costs import Cost
+from service.exchange import Exchange
+from service.settings import Settings
+from tests.service.lake import TWICE, Client, add_day
+
+PAGE = Path(__file__).parents[2] / "docs" / "observability.md"
+Labels = tuple[tuple[str, str], ...]
+
+
+def samples(text: bytes) -> dict[tuple[str, Labels], float]:
+    """All samples by name and sorted labels."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def scraped(client: Client) -> dict[tuple[str, Labels], float]:
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return samples(answer.content)
+
+
+def requests(route: str, status: int, index: str = "shadow", method: str = "GET") -> tuple[str, Labels]:
+    labels = (("index", index), ("method", method), ("route", route), ("status", str(status)))
+    return "gnomon_requests_total", labels
+
+
+def test_requests_are_counted_by_templates_and_known_names_alone(crawl_settings: Settings) -> None:
+    client = Client(crawl_settings)
+    for target in (
+        "/rows/second",
+        "/rows/no",
+        "/rows/x/y/z?limit=a",
+        "/indexes/shadow/rows/second",
+        "/rows?url=second",
+    ):
+        client.get(target)
+    for target in ("/indexes/no-such/rows/x", "/no/such/path", "/docs", "/healthz"):
+        client.get(target)
+    client.ask("DELETE", "/rows/x")
+    client.ask("BREW", "/rows/x")
+    found = scraped(client)
+    expected = {
+        requests("/rows/{key}", 200): 1,
+        requests("/rows/{key}", 404): 1,
+        requests("/rows/{key}", 400): 1,
+        requests("/rows", 200): 1,
+        requests("/indexes/{name}/rows/{key}", 200): 1,
+        requests("/indexes/{name}/rows/{key}", 404, ""): 1,
+        requests("other", 404, ""): 1,
+        requests("/docs", 200, ""): 1,
+        requests("/healthz", 200, ""): 1,
+        requests("/rows/{key}", 405, method="DELETE"): 1,
+        requests("/rows/{key}", 405, method="other"): 1,
+    }
+    assert {key: value for key, value in found.items() if key[0] == "gnomon_requests_total"} == expected
+    of_keys = (("index", "shadow"), ("route", "/rows/{key}"))
+    assert found["gnomon_request_seconds_count", of_keys] == 5
+    assert found["gnomon_request_seconds_bucket", (of_keys[0], ("le", "+Inf"), of_keys[1])] == 5
+
+
+def test_what_look_ups_cost_is_counted(crawl_settings: Settings) -> None:
+    client = Client(crawl_settings)
+    told = client.get("/rows/second?explain=true").json()["explain"]
+    client.get("/rows/no")
+    batch = client.post({"keys": [TWICE, "second", "no"]}, "?explain=true").json()["explain"]
+    found, index = scraped(client), (("index", "shadow"),)
+    assert found["gnomon_lookups_total", index] == 5
+    assert found["gnomon_source_read_bytes_total", index] == told["source"]["bytes"] + batch["source"]["bytes"]
+    assert found["gnomon_index_read_bytes_total", index] >= told["index"]["bytes"] + batch["index"]["bytes"]
+    assert found["gnomon_nodes_total", index] >= 2
+    assert found["gnomon_filter_checks_total", index] >= 5
+    for step, answers in (("lookup", 3), ("fetch", 3), ("encode", 2)):
+        assert found["gnomon_step_seconds_count", (("step", step),)] == answers
+
+
+def test_what_is_too_large_is_counted_as_rejected(crawl_settings: Settings) -> None:
+    client = Client(crawl_settings.model_copy(update={"max_batch_keys": 1}))
+    assert client.post({"keys": ["a", "b"]}).status_code == 413
+    assert scraped(client)["gnomon_rejected_total", (("reason", "request_too_large"),)] == 1
+
+
+def test_the_snapshot_is_told(own: Client, tmp_path: Path) -> None:
+    index = (("index", "shadow"),)
+    assert scraped(own)["gnomon_snapshot_number", index] == 1
+    add_day(tmp_path, "2026-01-03", ["third"])
+    own.served.refresh()
+    found = scraped(own)
+    assert found["gnomon_snapshot_number", index] == 2
+    assert found["gnomon_snapshot_refused", index] == 0
+    assert 0 <= found["gnomon_snapshot_age_seconds", index] < 3600
+
+
+def test_workers_are_summed_and_a_slot_goes_on_where_it_was_left(crawl_settings: Settings, tmp_path: Path) -> None:
+    with Exchange(2, tmp_path) as exchange:
+        first, second = (create_app(crawl_settings, exchange.slot(number)) for number in range(2))
+        for app, requests_made in ((first, 2), (second, 3)):
+            for _ in range(requests_made):
+                app.state.metrics.count("/rows/{key}", "GET", 200, "shadow", 0.004, Cost(), None)
+            app.state.metrics.text()
+        exchange.worker_died()
+        replaced = create_app(crawl_settings, exchange.slot(0))
+        replaced.state.metrics.count("/rows/{key}", "GET", 200, "shadow", 0.004, Cost(), "overloaded")
+        for app in (replaced, second):
+            found = samples(app.state.metrics.text())
+            of_keys = (("index", "shadow"), ("route", "/rows/{key}"))
+            assert found[requests("/rows/{key}", 200)] == 6
+            assert found["gnomon_request_seconds_count", of_keys] == 6
+            assert found["gnomon_request_seconds_sum", of_keys] == pytest.approx(0.024)
+            assert found["gnomon_request_seconds_bucket", (of_keys[0], ("le", "0.003"), of_keys[1])] == 0
+            assert found["gnomon_request_seconds_bucket", (of_keys[0], ("le", "0.005"), of_keys[1])] == 6
+            assert found["gnomon_rejected_total", (("reason", "overloaded"),)] == 1
+            assert found["gnomon_worker_restarts_total", ()] == 1
+            assert found["gnomon_snapshot_number", (("index", "shadow"),)] == 1, "no sum"
+            assert found["gnomon_build_info", (("version", "0.1.0"),)] == 1, "no sum"
+
+
+def test_the_docs_show_the_metrics_and_every_name_is_well_formed(crawl: Client) -> None:
+    table = crawl.app.state.metrics.table()
+    assert table in PAGE.read_text()
+    names = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    assert len(names) == len(set(names))
+    told = {family.name for family in text_string_to_metric_families(crawl.get("/metrics").text)}
+    assert {name.removesuffix("_total") for name in names} == {name for name in told if name.startswith("gnomon_")}
+
+
+def test_head_of_metrics_and_no_other_method(crawl: Client) -> None:
+    assert crawl.ask("HEAD", "/metrics").status_code == 200
+    assert crawl.ask("POST", "/metrics").status_code == 405
