@@ -83,6 +83,8 @@ def _whole(scope: Scope) -> str:
 
 def _without_keys(scope: Scope, route: str) -> str:
     """The route, and the query without the values of what is no option: these are of key columns."""
+    if not scope["query_string"]:
+        return route
     try:
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100)
     except ValueError:

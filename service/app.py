@@ -25,7 +25,7 @@ from service.watched import WatchedApp
 
 
 def create_app(
-    settings: Settings, patient: bool = False, slot: Slot | None = None, lines: Lines | None = None
+    settings: Settings, patient: bool = False, *, slot: Slot | None = None, lines: Lines | None = None
 ) -> FastAPI:
     """The service of the indexes of the settings, opened here: the errors of `service.indexes.Indexes` are raised.
 

@@ -20,6 +20,7 @@ GATHER_SECONDS = 0.05  # how long lines are gathered before they are written
 CLOSE_SECONDS = 2.0  # how long the end of a program waits for whoever reads its log
 STDERR = 2
 
+_to_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
 Entry = Callable[[], dict[str, Any]]
 
 
@@ -97,7 +98,7 @@ def _line(entry: Entry) -> bytes:
 def _encoded(members: dict[str, Any]) -> bytes:
     """The line, its longest texts cut until it fits: a traceback at its front, all else at its end."""
     while True:
-        line = json.dumps(members, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n"
+        line = _to_json(members).encode("utf-8", "backslashreplace") + b"\n"
         if len(line) <= LINE_BYTES:
             return line
         name = max(members, key=lambda one: len(members[one]) if isinstance(members[one], str) else 0)

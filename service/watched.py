@@ -12,11 +12,11 @@ from service import costs
 from service.access_log import AccessLog, Entry
 from service.metrics import Metrics
 from service.routes import Service
+from service.tallies import OTHER
 
 HEADER = b"x-request-id"
 LEFT = 499  # the status of a request whose client did not wait for the answer
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-OTHER = "other"  # the route of a path that is none
 
 
 class WatchedApp:

@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from service.app import create_app
 from service.costs import Cost
@@ -23,6 +25,13 @@ def samples(text: bytes) -> dict[tuple[str, Labels], float]:
         for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
     }
+
+
+def of_collector(collector: Collector) -> dict[tuple[str, Labels], float]:
+    """The samples of one collector, through the text format."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return samples(generate_latest(registry))
 
 
 def scraped(client: Client) -> dict[tuple[str, Labels], float]:
@@ -104,13 +113,13 @@ def test_the_snapshot_is_told(own: Client, tmp_path: Path) -> None:
 
 def test_workers_are_summed_and_a_slot_goes_on_where_it_was_left(crawl_settings: Settings, tmp_path: Path) -> None:
     with Exchange(2, tmp_path) as exchange:
-        first, second = (create_app(crawl_settings, exchange.slot(number)) for number in range(2))
+        first, second = (create_app(crawl_settings, slot=exchange.slot(number)) for number in range(2))
         for app, requests_made in ((first, 2), (second, 3)):
             for _ in range(requests_made):
                 app.state.metrics.count("/rows/{key}", "GET", 200, "shadow", 0.004, Cost(), None)
             app.state.metrics.text()
         exchange.worker_died()
-        replaced = create_app(crawl_settings, exchange.slot(0))
+        replaced = create_app(crawl_settings, slot=exchange.slot(0))
         replaced.state.metrics.count("/rows/{key}", "GET", 200, "shadow", 0.004, Cost(), "overloaded")
         for app in (replaced, second):
             found = samples(app.state.metrics.text())

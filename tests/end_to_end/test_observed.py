@@ -1,0 +1,50 @@
+"""A real `gnomon serve`: what it counts, and what it writes on stderr."""
+
+import json
+import subprocess
+import sys
+import time
+from http.client import HTTPConnection
+from pathlib import Path
+
+from tests.service.lake import make_crawl
+from tests.service.test_metrics import requests, samples
+
+ROOT = Path(__file__).parents[2]
+ASKED = 40
+LIMIT_SECONDS = 60
+
+
+def get(address: str, path: str, request_id: str) -> tuple[int, bytes]:
+    """Status and body, over a connection of its own: the workers share connections."""
+    connection = HTTPConnection(address, timeout=LIMIT_SECONDS)
+    try:
+        connection.request("GET", path, headers={"x-request-id": request_id})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_workers_are_scraped_as_one_and_log_json_lines(tmp_path: Path) -> None:
+    [index] = make_crawl(tmp_path).indexes
+    command = [sys.executable, "-m", "gnomon", "serve", f"crawl={index}", "--port", "0", "--workers", "2"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        address = ready.rpartition("http://")[2].strip()
+        assert {get(address, "/rows/second", f"e2e-{number}")[0] for number in range(ASKED)} == {200}
+        end = time.monotonic() + LIMIT_SECONDS
+        expected, found = requests("/rows/{key}", 200, "crawl"), {}
+        while found.get(expected) != ASKED and time.monotonic() < end:
+            found = samples(get(address, "/metrics", "scrape")[1])
+        process.terminate()
+        rest, errors = process.communicate(timeout=LIMIT_SECONDS)
+    assert found[expected] == ASKED
+    assert found["gnomon_lookups_total", (("index", "crawl"),)] == ASKED
+    assert found["gnomon_worker_restarts_total", ()] == 0
+    assert (process.returncode, rest) == (0, "")
+    lines = [json.loads(line) for line in errors.splitlines()]
+    asked = [line for line in lines if line["logger"] == "gnomon.access"]
+    assert {line["request_id"] for line in asked} == {f"e2e-{number}" for number in range(ASKED)}
+    assert {line["level"] for line in lines} == {"INFO"}, errors
