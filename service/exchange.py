@@ -95,7 +95,8 @@ class Exchange:
         names = [*ended["names"], slot.name][-MOST_NAMES:]
         unasked = ended["unasked"] + (not asked)
         _write(path, {"counts": [(*key, value) for key, value in counts.items()], "names": names, "unasked": unasked})
-        slot.path.unlink(missing_ok=True)
+        for left in (slot.path, slot.path.with_suffix(".new")):
+            left.unlink(missing_ok=True)
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -109,7 +110,7 @@ def _read(path: Path) -> dict[str, Any]:
     """What a file holds; nothing where nobody wrote yet, or it was taken over."""
     nothing: dict[str, Any] = {"pid": 0, "counts": [], "gauges": [], "names": [], "unasked": 0}
     with suppress(FileNotFoundError):
-        return nothing | json.loads(path.read_text())
+        nothing |= json.loads(path.read_text())
     return nothing
 
 

@@ -36,13 +36,12 @@ GREATEST = frozenset(
 
 
 class Metrics:
-    """The counts of one app. `slot` is its place among several workers, None where it is alone."""
+    """What one app tells. `slot` is its place among several workers, None where it is alone."""
 
     def __init__(self, service: Service, slot: Slot | None, dropped: Callable[[], int]) -> None:
         self.in_progress = 0
         self._registry = CollectorRegistry(auto_describe=False)
         self._slot = slot
-        self._before = slot.counts() if slot is not None else []
         self._publishing = threading.Lock()
         self._scrapes = ThreadPoolExecutor(1, "gnomon-scrape")
         self._stop = threading.Event()
@@ -74,7 +73,7 @@ class Metrics:
     def text(self) -> bytes:
         """All samples of all workers. Quick, but not for an event loop: a thousand samples take some milliseconds."""
         families = self._published()  # before they are told: what was told once is never told smaller by another worker
-        rows = [row for family in families for row in _rows(family)] + self._before
+        rows = [row for family in families for row in _rows(family)]
         if self._slot is not None:
             rows += self._slot.of_others()
         summed = _summed(rows)
@@ -109,9 +108,7 @@ class Metrics:
             if self._slot is not None:
                 counts = [row for family in families if family.type in COUNTED for row in _rows(family)]
                 gauges = [row for family in families if family.type not in COUNTED for row in _rows(family)]
-                summed = _summed(counts + self._before)
-                whole = [(family, *sample, value) for family, of in summed.items() for sample, value in of.items()]
-                self._slot.write(whole, gauges)
+                self._slot.write(counts, gauges)
             return families
 
 

@@ -1,6 +1,7 @@
 """service/metrics.py: what is counted, by which labels, and summed over workers."""
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -111,28 +112,28 @@ def test_the_snapshot_is_told(own: Client, tmp_path: Path) -> None:
     assert 0 <= found["gnomon_snapshot_age_seconds", index] < 3600
 
 
-def test_workers_are_summed_and_a_slot_goes_on_where_it_was_left(crawl_settings: Settings, tmp_path: Path) -> None:
-    with Exchange(2, tmp_path) as exchange:
-        first, second = (create_app(crawl_settings, slot=exchange.slot(number)) for number in range(2))
-        for app, requests_made in ((first, 2), (second, 3)):
-            for _ in range(requests_made):
+def test_workers_are_summed_also_those_that_have_ended(crawl_settings: Settings, tmp_path: Path) -> None:
+    with Exchange(tmp_path) as exchange:
+        slots = [exchange.slot() for _ in range(3)]
+        apps = [create_app(crawl_settings, slot=slot) for slot in slots]
+        for app, reason in zip(apps, (None, None, "overloaded"), strict=True):
+            for _ in range(2):
                 app.state.metrics.count("/rows/{key}", "GET", 200, "shadow", 0.004, Cost(), None)
+            app.state.metrics.count("/rows/{key}", "GET", 503, "shadow", 0.004, Cost(), reason)
             app.state.metrics.text()
-        exchange.worker_died()
-        replaced = create_app(crawl_settings, slot=exchange.slot(0))
-        replaced.state.metrics.count("/rows/{key}", "GET", 200, "shadow", 0.004, Cost(), "overloaded")
-        for app in (replaced, second):
+        exchange.ended(slots[0], asked=False)
+        for app in apps[1:]:
             found = samples(app.state.metrics.text())
             of_keys = (("index", "shadow"), ("route", "/rows/{key}"))
             assert found[requests("/rows/{key}", 200)] == 6
-            assert found["gnomon_request_seconds_count", of_keys] == 6
-            assert found["gnomon_request_seconds_sum", of_keys] == pytest.approx(0.024)
+            assert found["gnomon_request_seconds_count", of_keys] == 9
+            assert found["gnomon_request_seconds_sum", of_keys] == pytest.approx(0.036)
             assert found["gnomon_request_seconds_bucket", (of_keys[0], ("le", "0.003"), of_keys[1])] == 0
-            assert found["gnomon_request_seconds_bucket", (of_keys[0], ("le", "0.005"), of_keys[1])] == 6
+            assert found["gnomon_request_seconds_bucket", (of_keys[0], ("le", "0.005"), of_keys[1])] == 9
             assert found["gnomon_rejected_total", (("reason", "overloaded"),)] == 1
             assert found["gnomon_worker_restarts_total", ()] == 1
             assert found["gnomon_snapshot_number", (("index", "shadow"),)] == 1, "no sum"
-            assert found["gnomon_build_info", (("version", "0.1.0"),)] == 1, "no sum"
+            assert found["gnomon_build_info", (("version", version("gnomon-index")),)] == 1, "no sum"
 
 
 def test_the_docs_show_the_metrics_and_every_name_is_well_formed(crawl: Client) -> None:
