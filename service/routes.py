@@ -1,9 +1,7 @@
 """What is answered where. Handlers parse, hand the work to the service's threads, and return bytes."""
 
 from collections.abc import Awaitable, Callable
-from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fastapi import FastAPI
@@ -36,7 +34,7 @@ class Service:
     ) -> T:
         """Do blocking work for an index in the threads that are its own, in the context of this task, where its cost is
         noted. Overloaded and TookTooLong as of these."""
-        return await served.threads.run(copy_context().run, partial(work, served, *args, **kwargs))
+        return await served.threads.run(work, served, *args, **kwargs)
 
 
 class KeyConvertor(Convertor[str]):

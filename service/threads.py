@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, ParamSpec, TypeVar
 
 from service.errors import Overloaded, TookTooLong
@@ -22,17 +23,27 @@ T = TypeVar("T")
 
 
 class _Work:
-    """One call, the time (of `time.monotonic`) it has to be done by, and the future of who waits for it."""
+    """One call, to be made in the context of who asked for it and done by a time (of `time.monotonic`), and the future
+    of its result."""
 
-    __slots__ = ("call", "done", "ends", "given_up", "loop", "running")
+    __slots__ = ("call", "context", "done", "ends", "given_up", "loop", "running")
 
     def __init__(self, call: Callable[[], Any], ends: float) -> None:
         self.call = call
+        self.context = copy_context()
         self.ends = ends
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[Any] = self.loop.create_future()
         self.running = False
         self.given_up = False
+
+    def make(self) -> Any:
+        """Make the call. What it waits for ends with its time."""
+        return self.context.run(self._in_time)
+
+    def _in_time(self) -> Any:
+        with within(self.ends - time.monotonic()):
+            return self.call()
 
 
 class Threads:
@@ -130,8 +141,7 @@ class Threads:
         while (work := self._next()) is not None:
             result, error = None, None
             try:
-                with within(work.ends - time.monotonic()):
-                    result = work.call()
+                result = work.make()
             except BaseException as raised:  # noqa: BLE001 it is raised where it is waited for
                 error = raised
             with self._changed:

@@ -3,12 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from service.errors import Overloaded, TookTooLong
 from service.threads import Threads
+from shadow.storage.deadlines import left
 
 LONG = 60.0  # seconds, of what is not to happen
 
@@ -196,6 +198,23 @@ def test_work_of_a_caller_who_left_is_not_begun(gate: Gate) -> None:
         await first
         assert await threads.run(str, 1) == "1"
         assert gate.all == 1
+
+    run(ask())
+
+
+def test_work_has_the_context_of_who_asked_and_the_time_of_its_request() -> None:
+    asker = ContextVar("asker", default="nobody")
+    threads = Threads("a", 2, 2, 30.0)
+
+    def seen() -> tuple[str, float | None]:
+        return asker.get(), left()
+
+    async def ask() -> None:
+        asker.set("somebody")
+        name, seconds = await threads.run(seen)
+        assert name == "somebody"
+        assert seconds is not None
+        assert 0 < seconds <= 30
 
     run(ask())
 
