@@ -59,7 +59,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     settings = make_crawl(tmp_path).model_copy(
-        update={"port": 0, "workers": 2, "refresh_seconds": 0.1, "timeout_seconds": TIMEOUT_SECONDS}
+        update={"port": 0, "workers": 2, "refresh_seconds": 0.1, "access_log": False}
     )
     with started(settings) as service:
         yield Place(tmp_path, service)
@@ -130,7 +130,7 @@ def a_bad_snapshot_comes(place: Place, new_days: Iterator[str], times: int) -> N
             until(lambda number=number: place.serves(number))
             assert place.readiness()["refused"] is None
         assert (load.failed, set(load.statuses)) == ([], WELL)
-    say(f"{times} bad snapshots, the last of them", load)
+        say("a bad snapshot", load)
 
 
 def folders_go_and_come_back(place: Place, name: str, times: int) -> None:
@@ -145,7 +145,7 @@ def folders_go_and_come_back(place: Place, name: str, times: int) -> None:
             well_again(place)
         check_503(load)
         assert load.failed == []
-    say(f"{name} away {times} times, the last of them", load)
+        say(f"{name} away and back", load)
 
 
 def workers_are_killed(place: Place, times: int) -> None:
@@ -177,6 +177,7 @@ def far(s3: Store, s3_root: str) -> Iterator[tuple[Service, FaultyProxy]]:
         refresh_seconds=0.2,
         coverage_seconds=1.0,
         timeout_seconds=TIMEOUT_SECONDS,
+        access_log=False,
         cache_bytes=0,  # each request asks the store
     )
     with FaultyProxy(port) as proxy:
@@ -221,12 +222,12 @@ def test_a_store_that_fails_is_503_in_time_and_mends(far: tuple[Service, FaultyP
 
 @pytest.mark.soak
 def test_snapshots_come_at_half_the_load_that_can_be_borne(place: Place) -> None:
-    with place.load(every_seconds=0.0) as most:
+    with place.load("/rows/twice", "/rows/no-such-key", every_seconds=0.0) as most:
         threading.Event().wait(10)
     say("as many requests as can be", most)
     every = 2 * CONNECTIONS / (most.requests / 10)
     number = 0
-    with place.load(every_seconds=every) as load:
+    with place.load("/rows/twice", "/rows/no-such-key", every_seconds=every) as load:
         for day in itertools.islice(days(), 30):
             begin = time.monotonic()
             number = add_day(place.folder, day, ["second"])
