@@ -226,7 +226,7 @@ class _Supervisor:
             return
         place, now = self._places[worker.number], time.monotonic()
         place.deaths = 1 if now - worker.begun > STEADY_SECONDS else place.deaths + 1
-        pause = 0.0 if place.deaths == 1 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(place.deaths - 2, 16))
+        pause = pause_after(place.deaths)
         place.worker, place.due = None, now + pause
         logger.error(
             "worker %d (process %d) ended with %s; started again in %g s", worker.number, worker.process.pid, how, pause
@@ -235,6 +235,11 @@ class _Supervisor:
     def _replace_next(self) -> None:
         if self._to_replace and self._coming is None and not self._leaving:
             self._coming = self._begun(self._to_replace.popleft(), patient=False)
+
+
+def pause_after(deaths: int) -> float:
+    """Seconds until a worker is started again, by how many in its place died one soon after the other."""
+    return 0.0 if deaths == 1 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(deaths - 2, 16))
 
 
 def _message(worker: _Worker) -> tuple[str, Any]:

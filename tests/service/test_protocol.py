@@ -244,6 +244,25 @@ def test_a_request_on_its_way_when_the_service_is_to_end_is_answered(crawl_setti
         assert (found.status, found.headers["connection"]) == (200, "close")
 
 
+def test_a_request_that_hangs_does_not_keep_the_service_from_ending(
+    crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, begun = threading.Event(), threading.Event()
+
+    def work(served: object, key: str, options: object) -> bytes:
+        begun.set()
+        assert gate.wait(60)
+        return b"{}"
+
+    monkeypatch.setattr("service.answers.rows_of", work)
+    with live(crawl_settings.model_copy(update={"shutdown_seconds": 0})) as running, running.connect() as connection:
+        connection.sendall(request("/rows/hangs"))
+        assert begun.wait(60)
+        running.stop()
+        assert is_closed(connection)
+        gate.set()
+
+
 def _until(condition: object) -> None:
     assert callable(condition)
     pause = threading.Event()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.settings import Settings
+from service.workers import pause_after
 from tests.service.lake import make_crawl
 from tests.service.load import Load
 from tests.service.processes import SECONDS, Service, started, state, until
@@ -16,7 +17,9 @@ from tests.service.processes import SECONDS, Service, started, state, until
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     made = make_crawl(tmp_path)
-    return made.model_copy(update={"port": 0, "workers": 2, "refresh_seconds": 0.05, "shutdown_seconds": 20})
+    return made.model_copy(
+        update={"port": 0, "workers": 2, "refresh_seconds": 0.05, "shutdown_seconds": 20, "access_log": False}
+    )
 
 
 def test_workers_are_started_replaced_and_ended_and_nobody_notices(settings: Settings, tmp_path: Path) -> None:
@@ -67,3 +70,7 @@ def test_what_keeps_the_first_workers_from_serving_is_raised_and_none_is_left(tm
     rest, errors = service.process.communicate(timeout=SECONDS)
     assert (service.process.returncode, service.line + rest) == (1, "")
     assert f"shadow.errors.IndexNotFound: {tmp_path}: not an index" in errors
+
+
+def test_a_worker_that_dies_again_and_again_is_started_ever_later() -> None:
+    assert [pause_after(deaths) for deaths in (1, 2, 3, 4, 8, 9, 1000)] == [0.0, 0.5, 1.0, 2.0, 30.0, 30.0, 30.0]
