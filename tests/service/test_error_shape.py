@@ -254,7 +254,22 @@ def test_head_has_the_status_and_no_body(crawl: Client) -> None:
 
 
 def test_every_error_has_a_status_in_the_table() -> None:
-    assert {status for status, _ in TABLE.values()} == {400, 401, 403, 404, 406, 409, 413, 429, 500, 501, 503}
+    assert {status for status, _ in TABLE.values()} == {
+        400,
+        401,
+        403,
+        404,
+        406,
+        408,
+        409,
+        413,
+        414,
+        429,
+        431,
+        500,
+        501,
+        503,
+    }
     assert status_and_title(FileNotFoundError("x")) == (503, "Storage unreachable")
     assert status_and_title(ZeroDivisionError()) == (500, "Internal error")
     titles = dict(json.loads(json.dumps([(title, status) for status, title in TABLE.values()])))

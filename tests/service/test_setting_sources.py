@@ -42,7 +42,7 @@ def test_indexes_of_a_file_may_be_a_list_and_a_flag_replaces_them(tmp_path: Path
         ("port = 1\nprot = 2\n", ", line 2: prot: there is no such setting; did you mean port?"),
         ('# port\nport = "80"\n', ", line 2: port: expected a whole number from 0 to 65535, found '80'"),
         ("port = true\n", ", line 1: port: expected a whole number from 0 to 65535, found true"),
-        ("refresh_seconds = inf\n", ", line 1: refresh_seconds: expected a number above 0, at most 86400, found Inf"),
+        ("timeout_seconds = inf\n", ", line 1: timeout_seconds: expected a number above 0, at most 86400, found Inf"),
         ("host = 2026-01-01\n", ", line 1: host: expected a text that is not empty, found "),
         ("port = \n", ": expected TOML: "),
         ("indexes = 5\n", ", line 1: indexes: expected a list of one text or more, found 5"),
