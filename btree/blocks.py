@@ -2,9 +2,9 @@
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from btree import format as fmt
 from btree.codecs import CHECKSUMS, DECOMPRESSORS, DecompressionError, decompress
@@ -43,16 +43,38 @@ class MemoryFile:
         return self._data[offset : offset + length]
 
 
+class Visit(NamedTuple):
+    """A node that a look-up went to: its offset in the file, its level (the root's is 0), its records; the reads and
+    bytes that it cost, and when that began and ended (nanoseconds of `time.perf_counter_ns`)."""
+
+    offset: int
+    level: int
+    records: int
+    reads: int
+    bytes: int
+    begin_ns: int
+    end_ns: int
+
+
 @dataclass
 class LookupStats:
     """What look-ups cost: nodes visited, ranged reads made, bytes read; of these the bytes of key filters, and how many
-    keys were checked against one."""
+    keys were checked against one. `visits`, where there is a list, is told of each node that is walked to."""
 
     nodes: int = 0
     reads: int = 0
     bytes: int = 0
     filter_checks: int = 0
     filter_bytes: int = 0
+    visits: list[Visit] | None = field(default=None, repr=False, compare=False)
+
+    def add(self, other: "LookupStats") -> None:
+        """Count what another look-up cost, too; not its visits."""
+        self.nodes += other.nodes
+        self.reads += other.reads
+        self.bytes += other.bytes
+        self.filter_checks += other.filter_checks
+        self.filter_bytes += other.filter_bytes
 
 
 @dataclass(frozen=True)
@@ -90,6 +112,7 @@ class BlockFile:
         self._check_length(header)
         self.schema = self._read_schema()
         self.decoder = NodeDecoder(self.schema, as_java=self.entries is None)
+        self._whole = head_bytes is not None and len(head) == self.size
         self._memory = self._load_upper(head, stats)  # the file's bytes from `start` on
         self._kept: dict[int, Block] = {}
         self._kept_bytes = 0
@@ -137,11 +160,24 @@ class BlockFile:
         have = head[self.start :]
         if not 0 < self.upper_bytes <= UPPER_READ_BYTES:
             return memoryview(have)
+        if self._whole:
+            self._compare_upper(memoryview(have)[: self.upper_bytes])
+            return memoryview(have)
         if len(have) < self.upper_bytes:
             have += self.read(len(head), self.upper_bytes - len(have), stats)
         upper = memoryview(have[: self.upper_bytes])
         self._compare_upper(upper)
         return upper
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the file is in memory."""
+        return len(self._memory) == self.size - self.start
+
+    def forget_leaves(self) -> None:
+        """Of a file that was read whole, keep the upper levels only."""
+        if self._whole and 0 < self.upper_bytes <= UPPER_READ_BYTES:
+            self._memory = memoryview(bytes(self._memory[: self.upper_bytes]))
 
     def check_upper(self, stats: LookupStats) -> None:
         """Prove the checksum of upper levels that were too long to be read when the file was opened."""

@@ -218,6 +218,11 @@ class FilterReader:
         """Memory this reader keeps."""
         return BARE_BYTES + len(self._body) + self._head.crcs.nbytes
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the file is in memory."""
+        return self._words is not None
+
     def may_contain(self, hash_: int, stats: LookupStats | None = None) -> bool:
         """False when no key of this hash (as `hashing.xxhash64` gives it) is in the file the filter was made of."""
         stats = stats if stats is not None else LookupStats()

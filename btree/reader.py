@@ -38,7 +38,8 @@ class BTreeReader:
 
     def __init__(self, reader: RangeReader, stats: LookupStats | None = None, head_bytes: int | None = None) -> None:
         """`head_bytes`, where it is known (`IndexFile.head_bytes`), is the length of header and upper levels: they
-        come in one read. Where it is not, it is guessed from the file's size."""
+        come in one read. Where it is not, it is guessed from the file's size. A file that is read whole by that stays
+        in memory whole."""
         self._file = BlockFile(reader, stats if stats is not None else LookupStats(), head_bytes)
         self.path = self._file.path
         self.codec = self._file.codec
@@ -50,6 +51,15 @@ class BTreeReader:
     def cache_bytes(self) -> int:
         """Memory this reader keeps."""
         return self._file.cache_bytes + (self._fences.cache_bytes if self._fences else 0)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the file is in memory, so that look-ups read nothing."""
+        return self._file.is_whole
+
+    def forget_leaves(self) -> None:
+        """Keep of a file that was read whole the levels above the leaves only."""
+        self._file.forget_leaves()
 
     @property
     def is_empty(self) -> bool:

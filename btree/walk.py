@@ -1,12 +1,13 @@
 """The tree of an open file, link by link: places in it, and the way from each to its children."""
 
 import math
+import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
 from btree import format as fmt
-from btree.blocks import Block, BlockFile, LookupStats
+from btree.blocks import Block, BlockFile, LookupStats, Visit
 from btree.errors import BTreeError, DamagedIndexFile, TooMany
 from btree.node import Node, Probe
 
@@ -35,8 +36,18 @@ class Walk:
 
     def root(self) -> Place:
         """The root of a file that is not empty."""
-        block = self._file.block(self._file.start, self._stats, most=self._most)
+        block = self._block(self._file.start, 0)
         return Place(block, None, 1, block.node.cache_bytes)
+
+    def _block(self, offset: int, level: int, length: int | None = None) -> Block:
+        stats = self._stats
+        if stats.visits is None:
+            return self._file.block(offset, stats, length, self._most)
+        begin, reads, size = time.perf_counter_ns(), stats.reads, stats.bytes
+        block = self._file.block(offset, stats, length, self._most)
+        cost = (stats.reads - reads, stats.bytes - size)
+        stats.visits.append(Visit(offset, level, len(block.node), *cost, begin, time.perf_counter_ns()))
+        return block
 
     def leftmost_level(self, most: float = math.inf) -> int:
         """The level of the leaf at the left end; where it lies deeper than `most`, a greater one than that. A leaf of
@@ -76,7 +87,7 @@ class Walk:
         following = node.links[record + 1] if record + 1 < len(node) else None
         link = self._file.size - offset
         length = link - following if following is not None else None
-        child = self._file.block(offset, self._stats, length, self._most)
+        child = self._block(offset, place.level, length)
         bound = (node, record + 1) if record + 1 < len(node) else place.bound
         inside = node.is_ordered(record, child.node, 0)
         if not inside or (bound is not None and not self._ends_before(child.node, *bound)):

@@ -1,22 +1,28 @@
-"""From the hits of keys to their rows, and what that cost."""
+"""From the hits of keys to their rows, within bounds, and what that cost."""
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from btree.reader import LookupStats
+from shadow.bounds import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
 from shadow.entries import entry_rows
-from shadow.fetch import Fetcher, FetchReads, Located
-from shadow.lookup import Hit, Wanted
+from shadow.fetch import Fetcher, FetchReads, Located, Part
+from shadow.hits import Hit, Hits
+from shadow.lookup import Wanted
+from shadow.storage import deadlines
+from shadow.trace import Trace
 from shadow.view import View
 
 
 @dataclass
 class FetchStats:
     """What an answer cost: the index look-up, the reads of the source (and of its page maps), microseconds of each,
-    source files touched."""
+    source files touched. `trace`, where there is one, is told of each step."""
 
     snapshot: int = 0
     index: LookupStats = field(default_factory=LookupStats)
@@ -24,6 +30,7 @@ class FetchStats:
     source_files: int = 0
     lookup_us: int = 0
     fetch_us: int = 0
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True)
@@ -34,24 +41,215 @@ class Answer:
     count: int
 
 
+class Found(NamedTuple):
+    """The hits of some keys in a snapshot."""
+
+    view: View
+    wanted: Sequence[Wanted]
+    hits: Sequence[Hits]
+
+
+class Share(NamedTuple):
+    """Rows of some of the keys: of each key so many, one key after the other; in parts by file, whose places are among
+    all of these rows."""
+
+    keys: Sequence[int]
+    counts: Sequence[int]
+    parts: Sequence[Part]
+
+
+class _Over(Exception):
+    """The rows of some keys take more than there is room for: rows and bytes of each that were looked at."""
+
+    def __init__(self, seen: dict[int, tuple[int, int]]) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class Rows:
+    """The rows of keys, read within bounds. `failures` are those of the keys that have no answer."""
+
+    def __init__(
+        self,
+        found: Found,
+        columns: Sequence[str],
+        limit: int | None,
+        bounds: Bounds,
+        stats: FetchStats,
+        each: bool,
+    ) -> None:
+        """`each`: what is wrong with a key, or with a file that it lies in, is its failure, and not raised."""
+        self._found = found
+        self._columns = columns
+        self._limit = limit
+        self._bounds = bounds
+        self._stats = stats
+        self._each = each
+        self._held = 0  # bytes of the rows that were given
+        self._full = False
+        self.failures: dict[int, Exception] = {}
+        self.keys = self._within_rows()
+
+    def hits(self, key: int) -> Sequence[Hit]:
+        """The hits whose rows are wanted."""
+        hits = self._found.hits[key]
+        return hits if self._limit is None else hits[: self._limit]
+
+    def _within_rows(self) -> list[int]:
+        """The keys that can be answered as far as the look-up tells."""
+        keys, rows = [], 0
+        for key, hits in enumerate(self._found.hits):
+            wanted = hits.matches if self._limit is None else min(self._limit, hits.matches)
+            failure = hits.failure or self._bounds.too_many_rows(hits.matches, wanted, rows)
+            if failure is None and hits.too_large:
+                failure = self._bounds.too_many_bytes(hits.matches)
+            if failure is None:
+                keys.append(key)
+                rows += wanted
+            else:
+                self._fail(key, failure)
+        return keys
+
+    def _fail(self, key: int, failure: Exception) -> None:
+        if not self._each:
+            raise failure
+        self.failures[key] = failure
+
+    # -- a folder of values --------------------------------------------------------------------------------------------
+
+    def within_bytes(self) -> list[int]:
+        """The keys whose entries, which hold their values, may be given."""
+        most, keys = self._bounds.bytes, []
+        for key in self.keys:
+            size = sum(bytes_of_key(hit.included) for hit in self.hits(key)) if most is not None else 0
+            count = self._found.hits[key].matches
+            if most is None or self._held + size <= most:
+                keys.append(key)
+                self._held += size
+            elif size > most:
+                self._fail(key, self._bounds.too_many_bytes(count, (len(self.hits(key)), size)))
+            else:
+                self._fail(key, self._bounds.is_full(count, self._held))
+        return keys
+
+    # -- rows of a source ----------------------------------------------------------------------------------------------
+
+    def shares(self, fetcher: Fetcher) -> Iterator[Share]:
+        """The rows of the keys, of all of them at once where they fit; not of those that fail."""
+        waiting = [self.keys]
+        while waiting:
+            keys = [key for key in waiting.pop() if key not in self.failures]
+            if not keys:
+                continue
+            if self._full:
+                for key in keys:
+                    self._fail(key, self._bounds.is_full(self._found.hits[key].matches, self._held))
+                continue
+            try:
+                yield self._read(fetcher, keys)
+            except _Over as over:
+                waiting += self._divided(keys, over.seen)
+
+    def _divided(self, keys: list[int], seen: dict[int, tuple[int, int]]) -> list[list[int]]:
+        """What to try of keys whose rows are too large together, the last first: without those that are too large each
+        for itself; else one half after the other. A key that would fit, but for those before it, ends the answer."""
+        most = self._bounds.bytes or 0
+        heavy = [key for key, (_, size) in seen.items() if size > most]
+        for key in heavy:
+            self._fail(key, self._bounds.too_many_bytes(self._found.hits[key].matches, seen[key]))
+        if heavy:
+            return [keys]
+        if len(keys) == 1:
+            self._full = True
+            return [keys]
+        middle = len(keys) // 2
+        return [keys[middle:], keys[:middle]]
+
+    def _read(self, fetcher: Fetcher, keys: list[int]) -> Share:
+        """The rows of some keys. _Over where they take more than is left; of a single key, where it fits alone, only
+        when all of it was looked at."""
+        most = self._bounds.bytes
+        counts = [len(self.hits(key)) for key in keys]
+        located = [Located(hit, self._found.wanted[key].stored) for key in keys for hit in self.hits(key)]
+        owner = np.repeat(np.array(keys, np.int64), counts)
+        self._stats.source_files = max(self._stats.source_files, len({one.hit.file for one in located}))
+        room = None if most is None else most if len(keys) == 1 else most - self._held
+        parts, size, seen = [], 0, _Seen(owner)
+        for part in fetcher.parts(
+            *(located, self._columns, self._stats.source),
+            share_bytes=None if most is None else SHARE_BYTES,
+            each=self._each,
+            trace=self._stats.trace,
+        ):
+            if part.failure is not None:
+                for key in set(owner[list(part.places)].tolist()):
+                    self.failures[key] = part.failure
+            parts.append(part)
+            if room is not None:
+                size += seen.add(part, self._columns)
+                if size > room:
+                    raise _Over(seen.by_key())
+        if most is not None and self._held + size > most:
+            raise _Over(seen.by_key())
+        self._held += size
+        return Share(keys, counts, parts)
+
+
+class _Seen:
+    """The rows of some keys that were looked at. `owner`: the key of each place."""
+
+    def __init__(self, owner: np.ndarray) -> None:
+        self._owner = owner
+        self._sizes: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, part: Part, columns: Sequence[str]) -> int:
+        """The bytes of a part."""
+        table = part.table.select([name for name in columns if name in part.table.column_names])
+        sizes = bytes_of_rows(table)
+        self._sizes.append((self._owner[list(part.places)][: len(sizes)], sizes))
+        return int(sizes.sum())
+
+    def by_key(self) -> dict[int, tuple[int, int]]:
+        """Rows and bytes of each key."""
+        seen: dict[int, tuple[int, int]] = {}
+        for owners, sizes in self._sizes:
+            for key in np.unique(owners).tolist():
+                own = sizes[owners == key]
+                rows, size = seen.get(key, (0, 0))
+                seen[key] = (rows + len(own), size + int(own.sum()))
+        return seen
+
+
 def answers(
-    view: View,
+    found: Found,
     fetcher: Fetcher | None,
-    wanted: Sequence[Wanted],
-    found: Sequence[Sequence[Hit]],
     columns: Sequence[str],
     limit: int | None,
+    bounds: Bounds,
     stats: FetchStats,
-) -> list[Answer]:
-    """The rows that the hits of each key lead to; without a fetcher, of a folder of values, the entries themselves."""
+    each: bool,
+) -> list[Answer | Exception]:
+    """The answer of each key, or, with `each`, why there is none; without a fetcher, of a folder of values, from the
+    entries themselves."""
     begin = time.perf_counter_ns()
-    chosen = [hits[:limit] for hits in found]
+    stats.source_files = 0
+    rows = Rows(found, columns, limit, bounds, stats, each)
+    made: dict[int, list[dict[str, Any]]] = {}
     if fetcher is None:
-        rows: Iterator[dict[str, Any]] = chain.from_iterable(entry_rows(view, wanted, chosen, columns))
+        keys = rows.within_bytes()
+        chosen = [rows.hits(key) for key in keys]
+        made |= zip(keys, entry_rows(found.view, [found.wanted[key] for key in keys], chosen, columns), strict=True)
     else:
-        located = [Located(hit, key.stored) for key, hits in zip(wanted, chosen, strict=True) for hit in hits]
-        rows = iter(fetcher.rows(located, columns, stats.source))
-        stats.source_files = len({one.hit.file for one in located})
-    made = [Answer([next(rows) for _ in hits], len(all_)) for hits, all_ in zip(chosen, found, strict=True)]
+        for share in rows.shares(fetcher):
+            filled: list[dict[str, Any]] = [{} for _ in range(sum(share.counts))]
+            for part in share.parts:
+                if part.failure is None:
+                    deadlines.check("rows to be made")
+                    fetcher.fill(filled, part, columns)
+            for key, (first, end) in zip(share.keys, pairwise(accumulate(share.counts, initial=0)), strict=True):
+                made[key] = filled[first:end]
     stats.fetch_us += (time.perf_counter_ns() - begin) // 1000
-    return made
+    return [
+        failure if (failure := rows.failures.get(key)) is not None else Answer(made[key], hits.matches)
+        for key, hits in enumerate(found.hits)
+    ]

@@ -11,9 +11,16 @@ from shadow.storage.threads import threads
 
 Result = TypeVar("Result")
 
+POOL = "gnomon-at-once"
 THREADS = 48  # of a process
 AHEAD = 16  # calls of one caller that are under way, or whose results wait to be taken
 HELD_BYTES = 64 << 20  # of the results of such calls
+
+
+def begun(call: Callable[[], Result]) -> Callable[[], Result]:
+    """Begin a call, and go on; what is given waits for its result. Where no thread was free for it, it is made then."""
+    future = threads(POOL, THREADS).submit(carried(call))
+    return lambda: call() if future.cancel() else future.result()
 
 
 def in_order(
@@ -31,7 +38,7 @@ def in_order(
     if len(calls) == 1:
         yield calls[0]()
         return
-    pool = threads("gnomon-at-once", THREADS)
+    pool = threads(POOL, THREADS)
     begun: deque[tuple[Callable[[], Result], Future[Result], int]] = deque()
     waiting = deque(zip(calls, repeat(0) if sizes is None else sizes, strict=False))
     size_of_begun = 0

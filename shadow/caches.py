@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 
 class Sized(Protocol):
@@ -17,6 +17,14 @@ class Sized(Protocol):
 V = TypeVar("V", bound=Sized)
 
 
+class CacheCounts(NamedTuple):
+    """How often what was asked for lay in a cache, how often it did not, and the bytes that the cache holds now."""
+
+    hits: int
+    misses: int
+    bytes: int
+
+
 class ByteCache(Generic[V]):
     """Values by key, at most `limit` bytes of them (the one used last is kept whatever its size)."""
 
@@ -25,6 +33,7 @@ class ByteCache(Generic[V]):
         self._values: OrderedDict[Hashable, V] = OrderedDict()
         self._sizes: dict[Hashable, int] = {}
         self._total = 0
+        self._hits = self._misses = 0
         self._lock = threading.Lock()
 
     @contextmanager
@@ -34,9 +43,11 @@ class ByteCache(Generic[V]):
         Two threads may both make it; one of the two is kept. A value that is dropped while in use stays usable."""
         with self._lock:
             value = self._values.get(key)
+            self._hits += value is not None
         if value is None:
             value = make()
             with self._lock:
+                self._misses += 1
                 value = self._values.setdefault(key, value)
         try:
             yield value
@@ -45,6 +56,11 @@ class ByteCache(Generic[V]):
             with self._lock:
                 if self._values.get(key) is value:
                     self._account(key, size)
+
+    def peek(self, key: Hashable) -> V | None:
+        """The cached value, if there is one; it is not counted as used."""
+        with self._lock:
+            return self._values.get(key)
 
     def _account(self, key: Hashable, size: int) -> None:
         self._values.move_to_end(key)
@@ -58,3 +74,8 @@ class ByteCache(Generic[V]):
     def cache_bytes(self) -> int:
         """Bytes of all values, as counted after their last use."""
         return self._total
+
+    @property
+    def counts(self) -> CacheCounts:
+        with self._lock:
+            return CacheCounts(self._hits, self._misses, self._total)

@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from btree.keys import Stored, arrow_type, decimal_type
 from shadow.errors import UnknownColumn
+from shadow.hits import Hit
 from shadow.key_forms import has_form, shown_key
-from shadow.lookup import Hit, Wanted
+from shadow.lookup import Wanted
 from shadow.partitions import stored_partition
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.values import python_values

@@ -5,6 +5,7 @@ from btree.errors import BTreeError, DamagedIndexFile, KeyTypeError, UnsortedKey
 from sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, StalePointer, UnsupportedFormat
 
 __all__ = [
+    "OF_ONE_FILE",
     "AlreadyExists",
     "BTreeError",
     "BeyondBound",
@@ -120,3 +121,7 @@ class FileChanged(StorageError):
     def __reduce__(self) -> tuple[type["FileChanged"], tuple[str, str, int | None]]:
         name = str(self).removesuffix(f": the file changed ({self.how})")
         return FileChanged, (name, self.how, self.size)
+
+
+# What fails where one file is damaged, changed or gone: other keys can be answered.
+OF_ONE_FILE = (SourceError, BTreeError, IndexFileGone, OSError)

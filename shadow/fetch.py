@@ -3,31 +3,34 @@
 A partition column's value is that of the folder, as text (of a catalog table: in its type), also where the files have a
 column of that name (Spark does so, too); a column that a file does not have is null in its rows."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
 from btree.errors import BTreeError
-from btree.keys import Key, key_array, same_values
+from btree.keys import Key, arrow_type, key_array, same_values
 from btree.stored_arrays import stored_array
-from shadow.caches import ByteCache
-from shadow.errors import FileChanged, StalePointer
+from shadow.at_once import begun, in_order
+from shadow.caches import ByteCache, CacheCounts
+from shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
 from shadow.fingerprint import difference
-from shadow.lookup import Hit
+from shadow.hits import Hit
 from shadow.page_maps import damaged, read_page_maps
 from shadow.partitions import partition_array, stored_partition
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec, KeyColumn
-from shadow.storage import OpenFile, Readable, ReadStats, Storage, join
+from shadow.storage import OpenFile, Readable, ReadStats, Storage, deadlines, join
+from shadow.trace import Trace, TracedReader, step_of
 from shadow.values import python_values
-from sources import DamagedMaps, Numbers, Pointer, SourceFile, open_mapped, open_source
+from sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
 
 REINDEX = "run gnomon build again"
+UNPACKED = 4  # times the bytes in a file are what rows take in memory, as a rule of thumb
 TOUCH = "its size and time are the same, so touch it and run gnomon build again"
 
 
@@ -45,6 +48,23 @@ class FetchReads(ReadStats):
 
     page_maps: ReadStats = field(default_factory=ReadStats)
 
+    def add(self, other: "FetchReads") -> None:
+        """Count those of another fetch, too."""
+        for mine, others in ((self, other), (self.page_maps, other.page_maps)):
+            mine.reads += others.reads
+            mine.bytes += others.bytes
+
+
+class Part(NamedTuple):
+    """Rows of one file: their places among those wanted, and a table of the columns that it has, keys among them; what
+    they cost; why they cannot be had."""
+
+    file: SourceFileEntry
+    places: Sequence[int]
+    table: pa.Table
+    stats: FetchReads
+    failure: Exception | None = None
+
 
 class Fetcher:
     """Reads rows of one source. Parsed file metadata is kept in a cache bounded by bytes; files are opened for each
@@ -56,25 +76,86 @@ class Fetcher:
         self._index = index
         self._sources: ByteCache[SourceFile] = ByteCache(cache_bytes)
 
+    @property
+    def cache_counts(self) -> CacheCounts:
+        """Of the metadata of source files."""
+        return self._sources.counts
+
     def rows(self, wanted: Sequence[Located], columns: Sequence[str], stats: FetchReads) -> list[dict[str, Any]]:
         """The rows, one for each of `wanted` and in its order; each file is opened once."""
+        answer: list[dict[str, Any]] = [{} for _ in wanted]
+        for part in self.parts(wanted, columns, stats):
+            self.fill(answer, part, columns)
+        return answer
+
+    def fill(self, answer: list[dict[str, Any]], part: Part, columns: Sequence[str]) -> None:
+        """Put the rows of a part into their places."""
+        there, of_folder = part.table.column_names, self._of_folder(part.file.partition, 1)
+        for name in columns:
+            if name in self._spec.partitions:
+                values: list[Any] = python_values(of_folder[name]) * len(part.places)
+            else:
+                values = python_values(part.table.column(name)) if name in there else [None] * len(part.places)
+            for place, value in zip(part.places, values, strict=True):
+                answer[place][name] = value
+
+    def parts(
+        self,
+        wanted: Sequence[Located],
+        columns: Sequence[str],
+        stats: FetchReads,
+        share_bytes: int | None = None,
+        each: bool = False,
+        trace: Trace | None = None,
+    ) -> Iterator[Part]:
+        """The rows, file by file; files that lie far away are read side by side. `share_bytes`: of one that has more
+        rows than take so many, roughly, some at a time. `each`: a file that fails has its failure, and is not raised.
+        """
+        shares = self._shares(wanted, share_bytes)
+        calls = [
+            partial(self._part, file, places, [wanted[place] for place in places], columns, each, trace)
+            for file, places in shares
+        ]
+        side_by_side = self._storage.is_remote and len(calls) > 1
+        sizes = [len(places) * _row_bytes(file) for file, places in shares] if side_by_side else None
+        for part in in_order(calls, sizes) if side_by_side else (call() for call in calls):
+            stats.add(part.stats)
+            yield part
+
+    def _shares(
+        self, wanted: Sequence[Located], share_bytes: int | None
+    ) -> list[tuple[SourceFileEntry, Sequence[int]]]:
+        """The places of the rows of each file; in shares."""
         by_file: dict[SourceFileEntry, list[int]] = {}
         for place, located in enumerate(wanted):
             by_file.setdefault(located.hit.file, []).append(place)
-        answer: list[dict[str, Any]] = [{} for _ in wanted]
+        if share_bytes is None:
+            return list(by_file.items())
+        shares: list[tuple[SourceFileEntry, Sequence[int]]] = []
         for file, places in by_file.items():
-            of_file = [wanted[place] for place in places]
-            keys = self._as_arrays([one.key for one in of_file])
-            table = self._checked(file, _numbers([one.hit.pointer for one in of_file]), keys, columns, stats)
-            there, of_folder = table.column_names, self._of_folder(file.partition, 1)
-            for name in columns:
-                if name in self._spec.partitions:
-                    values: list[Any] = python_values(of_folder[name]) * len(places)
-                else:
-                    values = python_values(table.column(name)) if name in there else [None] * len(places)
-                for place, value in zip(places, values, strict=True):
-                    answer[place][name] = value
-        return answer
+            most = max(1, share_bytes // _row_bytes(file))
+            shares += [(file, places[begin : begin + most]) for begin in range(0, len(places), most)]
+        return shares
+
+    def _part(
+        self,
+        file: SourceFileEntry,
+        places: Sequence[int],
+        wanted: Sequence[Located],
+        columns: Sequence[str],
+        each: bool,
+        trace: Trace | None,
+    ) -> Part:
+        deadlines.check(join(self._storage.root, file.path))
+        stats = FetchReads()
+        keys = self._as_arrays([one.key for one in wanted])
+        try:
+            table = self._checked(file, _numbers([one.hit.pointer for one in wanted]), keys, columns, stats, trace)
+        except OF_ONE_FILE as error:
+            if not each:
+                raise
+            return Part(file, places, pa.table({}), stats, error)
+        return Part(file, places, table, stats)
 
     def table(
         self,
@@ -87,7 +168,7 @@ class Fetcher:
         """Rows of one file, one for each of `pointers` (offset and sub-offset), with the columns in the order asked.
         `keys`: the key that each row must hold, by column, in the types they are stored in; what is missing there is
         not compared."""
-        return self._complete(self._checked(file, pointers, keys, columns, stats), file.partition, columns)
+        return self.complete(self._checked(file, pointers, keys, columns, stats), file.partition, columns)
 
     def check(self, file: SourceFileEntry, pointer: Pointer, key: Key) -> None:
         """That the row a pointer leads to holds a key (in stored form). SourceError where not."""
@@ -106,15 +187,44 @@ class Fetcher:
         keys: Mapping[str, pa.Array],
         columns: Sequence[str],
         stats: FetchReads,
+        trace: Trace | None = None,
     ) -> pa.Table:
         """Rows of one file with the columns that it has, and with its keys, which were compared."""
-        with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
+        with ExitStack() as stack:
+            with step_of(trace, "source_file", file.path, stats) as step:
+                reader = stack.enter_context(self._open(file, stats))
+                source = stack.enter_context(self._source(file, reader, stats, trace))
+                step.say(rows=len(pointers))
             there = set(source.schema.names) - set(self._spec.partitions)
             needed = [name for name in dict.fromkeys([*columns, *keys]) if name in there]
-            table = source.fetch(reader, pointers, needed)
+            if trace is None:
+                table = source.fetch(reader, pointers, needed)
+            else:
+                table = self._traced(file, source, reader, pointers, needed, stats, trace)
             if not needed:
                 self._look(file)  # nothing was read that could have shown a change
-        self._check_keys(table, pointers, keys, reader.name)
+        with step_of(trace, "key_check", file.path) as step:
+            self._check_keys(table, pointers, keys, reader.name)
+            step.say(rows=len(pointers))
+        return table
+
+    def _traced(
+        self,
+        file: SourceFileEntry,
+        source: SourceFile,
+        reader: OpenFile,
+        pointers: Numbers,
+        columns: Sequence[str],
+        stats: FetchReads,
+        trace: Trace,
+    ) -> pa.Table:
+        """A fetch from one file, step by step."""
+        if FORMATS[self._spec.format].page_maps is not None:
+            with step_of(trace, "page_map", file.path, stats):
+                cast(MappedFile, source).map_pages(reader, pointers, columns)
+        traced = TracedReader(trace, reader, file.path, stats, len(columns))
+        table = source.fetch(traced, pointers, columns)
+        traced.end(len(pointers))
         return table
 
     def units(self, file: SourceFileEntry, offsets: Numbers, stats: FetchReads) -> Numbers:
@@ -171,28 +281,35 @@ class Fetcher:
                 raise FileChanged(found.name, how, found.size)
 
     @contextmanager
-    def _source(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads) -> Iterator[SourceFile]:
+    def _source(
+        self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None = None
+    ) -> Iterator[SourceFile]:
         """The file, its metadata read. Metadata of another digest is of another file: size and time may be forged."""
         key = (*file.info, file.digest)
-        with self._sources.use(key, lambda: self._opened(file, reader, stats)) as source:
+        with self._sources.use(key, lambda: self._opened(file, reader, stats, trace)) as source:
             if source.digest != file.digest:
                 raise StalePointer(f"the file is not the one that was indexed; {TOUCH}", reader.name)
             yield source
 
-    def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads) -> SourceFile:
+    def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
         """The file's metadata, and at the same time its page maps where they were recorded."""
         index, entry, options = self._index, file.page_maps, self._spec.read_options
         if index is None or entry is None:
             return open_source(reader, self._spec.format, options)
-        with ThreadPoolExecutor(1) as pool:
-            maps = pool.submit(read_page_maps, index, entry, stats.page_maps)
-            try:
-                return open_mapped(reader, self._spec.format, options, maps.result)
-            except DamagedMaps as error:
-                found = open_source(reader, self._spec.format, options)
-                if found.digest == file.digest:
-                    raise damaged(index, entry, error) from None
-                return found  # another file than the one indexed, which is the answer
+
+        def read() -> bytes:
+            with step_of(trace, "page_map", entry.path, stats.page_maps) as step:
+                step.offset = entry.offset
+                return read_page_maps(index, entry, stats.page_maps)
+
+        maps = begun(read)
+        try:
+            return open_mapped(reader, self._spec.format, options, maps)
+        except DamagedMaps as error:
+            found = open_source(reader, self._spec.format, options)
+            if found.digest == file.digest:
+                raise damaged(index, entry, error) from None
+            return found  # another file than the one indexed, which is the answer
 
     def _check_keys(self, table: pa.Table, pointers: Numbers, keys: Mapping[str, pa.Array], where: str) -> None:
         """Compare the keys of the rows that were read with the keys asked for, column by column."""
@@ -209,7 +326,19 @@ class Fetcher:
                 row = int(pointers[other[0], 0])
                 raise StalePointer(f"row {row} does not hold the key it was indexed under; {REINDEX}", where)
 
-    def _complete(self, table: pa.Table, partition: str, columns: Sequence[str]) -> pa.Table:
+    def schema(self, columns: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema:
+        """The columns in the types of the first of the files' schemas that has one for them; partition columns in
+        theirs; null where none has any."""
+        types: dict[str, pa.DataType] = {}
+        for schema in schemas:
+            for column in schema:
+                if not pa.types.is_null(column.type):
+                    types.setdefault(column.name, column.type)
+        partitions = self._spec.partitions
+        types |= {name: arrow_type(self._spec.partition_type(name)) for name in partitions}
+        return pa.schema([pa.field(name, types.get(name, pa.null())) for name in columns])
+
+    def complete(self, table: pa.Table, partition: str, columns: Sequence[str]) -> pa.Table:
         """Add partition columns, and nulls for columns that the file does not have."""
         rows = table.num_rows
         of_folder = self._of_folder(partition, rows)
@@ -227,6 +356,11 @@ class Fetcher:
         """The partition columns of so many rows."""
         spec, values = self._spec, stored_partition(partition, self._spec.partition_types)
         return {name: partition_array(values.get(name), spec.partition_type(name), rows) for name in spec.partitions}
+
+
+def _row_bytes(file: SourceFileEntry) -> int:
+    """Bytes that a row takes in memory, roughly: more than its share of the file."""
+    return max(1, UNPACKED * file.size // max(file.rows, 1))
 
 
 def _numbers(pointers: Sequence[Pointer]) -> Numbers:

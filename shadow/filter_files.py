@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from btree.filters import Filter, FilterReader
 from btree.reader import LookupStats
-from shadow.caches import ByteCache
+from shadow.caches import ByteCache, CacheCounts
 from shadow.errors import DamagedIndexFile
 from shadow.segments import FilterEntry, IndexFileEntry
 from shadow.storage import Storage
@@ -92,6 +92,15 @@ class KeyFilters:
         if len(self._in_vain) >= MOST_ASKED_IN_VAIN:
             self._in_vain.clear()
         self._in_vain.add(entry.path)
+
+    def is_at_hand(self, entry: IndexFileEntry) -> bool:
+        """Whether the filter of an index file lies in memory, whole."""
+        found = self._open.peek(entry.filter.path) if entry.filter is not None else None
+        return found is not None and found.is_whole
+
+    @property
+    def counts(self) -> CacheCounts:
+        return self._open.counts
 
     def _filter(self, file: FilterEntry, filter_bytes: int, stats: LookupStats) -> AbstractContextManager[FilterReader]:
         keep = filter_bytes <= self._cache_bytes

@@ -1,132 +1,35 @@
 """An open index: what a program holds to answer keys."""
 
-import copy
-import threading
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from btree.reader import LookupStats
-from shadow.answers import Answer, FetchStats, answers
-from shadow.coverage import Diff, SourceRoot, diff, source_of
+from shadow.answer_tables import answer_table
+from shadow.answers import Answer, FetchStats, Found, Rows, answers
+from shadow.bounds import Bounds
+from shadow.coverage import source_of
 from shadow.entries import entry_rows
 from shadow.entry_batches import EntryColumn, scan_entries
-from shadow.errors import IndexFileGone, SourceError, StalePointer, UnknownColumn, UsageError
+from shadow.errors import SourceError, StalePointer, UsageError
 from shadow.fetch import Fetcher, FetchReads
-from shadow.lookup import Hit, Lookup, Wanted, parse_key
+from shadow.hits import Bound, Hit
+from shadow.lookup import Wanted, parse_key
 from shadow.match import Matcher, Matches, MatchStats
+from shadow.opened import CACHE_BYTES, OpenIndex, State
 from shadow.partitions import check_where
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
-from shadow.snapshots import read_snapshot, snapshot_files
-from shadow.spec import IndexSpec, check_names
-from shadow.storage import FileInfo, Storage, is_local, join, storage_at
-from shadow.view import View, open_view
+from shadow.storage import join, storage_at
+from shadow.view import open_view
 from sources import Numbers, Pointer
 
-CACHE_BYTES = 256 * 1024 * 1024  # memory for the index (upper nodes and key filters) and file metadata, half each
 
-
-@dataclass(frozen=True)
-class _State:
-    """A view and what reads its source, where it has one; swapped as one."""
-
-    view: View
-    source: SourceRoot | None
-    fetcher: Fetcher | None
-    newest: FileInfo | None = None  # the file of the newest snapshot when that was last looked for
-
-
-class Index:
+class Index(OpenIndex):
     """An index at one snapshot, until `refresh` moves it to the newest. Safe to share between threads.
 
     Errors: UsageError and KeyTypeError for what was asked; StalePointer when the source changed; the others of
     `shadow.errors` when index or source are damaged or gone."""
-
-    def __init__(
-        self,
-        storage: Storage,
-        view: View,
-        pinned: bool,
-        cache_bytes: int = CACHE_BYTES,
-        filters: bool = True,
-        page_maps: bool = True,
-    ) -> None:
-        self._storage = storage
-        self._maps = storage if page_maps else None
-        self._pinned = pinned
-        self._cache_bytes = cache_bytes // 2
-        self._lookup = Lookup(storage, self._cache_bytes, filters)
-        self._state = self._opened(view)
-        self._refreshing = threading.Lock()
-
-    def _opened(self, view: View) -> _State:
-        if view.spec.holds_values:
-            return _State(view, None, None)
-        source = source_of(view.spec, view.snapshot.folders)
-        return _State(view, source, Fetcher(source.storage, view.spec, self._cache_bytes, self._maps))
-
-    @property
-    def spec(self) -> IndexSpec:
-        return self._state.view.spec
-
-    @property
-    def view(self) -> View:
-        """The snapshot that look-ups use now."""
-        return self._state.view
-
-    @property
-    def location(self) -> str:
-        return self._storage.root
-
-    @property
-    def folders_elsewhere(self) -> list[str]:
-        """The folders of a catalog table that do not lie below its root."""
-        source = self._state.source
-        return source.table.elsewhere if source is not None and source.table is not None else []
-
-    def refresh(self) -> bool:
-        """Move to the newest snapshot; whether there was another one. An index opened at a number stays there."""
-        if self._pinned:
-            return False
-        with self._refreshing:
-            state = self._state
-            newest = next(reversed(snapshot_files(self._storage).values()), None)
-            if newest is not None and newest == state.newest:
-                return False
-            view = open_view(self._storage)
-            moved = view.snapshot != state.view.snapshot
-            if moved:  # to another spec where the index was made anew
-                same_spec = view.spec == state.view.spec
-                known = None if view.spec.holds_values else source_of(view.spec, view.snapshot.folders)
-                state = replace(state, view=view, source=known) if same_spec else self._opened(view)
-            self._state = replace(state, newest=newest)
-            return moved
-
-    def here(self) -> "Index":
-        """This index at the snapshot it is at now, where it stays, whatever becomes of this one. Caches are shared."""
-        fixed = copy.copy(self)
-        fixed._pinned = True
-        return fixed
-
-    def source_is_gone(self) -> bool:
-        """Whether nothing at all is where the source was, as where a disk is not mounted. Of remote stores that is not
-        asked: their listings are long."""
-        source = self._state.source
-        if source is None or source.single_file is not None or not is_local(source.storage.root):
-            return False
-        return next(iter(source.storage.list()), None) is None
-
-    def coverage(self) -> Diff:
-        """List the source and compare: what the snapshot does not cover yet. Of a catalog table the folders are listed
-        that the last build found in the catalog: partitions that are new there are seen by the next build only. Without
-        a source that is nothing."""
-        state = self._state
-        if state.source is None:
-            return Diff((), (), (), {})
-        return diff(state.source.list(), state.view.segments, state.source.table)
 
     def check(self, keys: Sequence[object], columns: Sequence[str] | None, where: Mapping[str, object] | None) -> None:
         """Raise UsageError or KeyTypeError when a question cannot be asked; nothing is read."""
@@ -140,11 +43,12 @@ class Index:
         """The pointers of a key's rows, from the index alone."""
         if self.spec.holds_values:
             raise UsageError(f"{self.location}: its entries hold values, no pointers; ask get for them")
-        return [hit.pointer for hit in self._find([key], where, FetchStats())[2][0]]
+        return [hit.pointer for hit in self._find([key], where, FetchStats())[1].hits[0]]
 
-    def contains(self, key: object, where: Mapping[str, object] | None = None) -> bool:
+    def contains(self, key: object, where: Mapping[str, object] | None = None, stats: FetchStats | None = None) -> bool:
         """Whether a covered row has this key, from the index alone."""
-        return bool(self._find([key], where, FetchStats())[2][0])
+        one = Bound(hits=1)
+        return bool(self._find([key], where, stats if stats is not None else FetchStats(), one)[1].hits[0].matches)
 
     def get(
         self,
@@ -152,11 +56,19 @@ class Index:
         columns: Sequence[str] | None = None,
         where: Mapping[str, object] | None = None,
         stats: FetchStats | None = None,
+        limit: int | None = None,
+        most_rows: int | None = None,
+        most_bytes: int | None = None,
     ) -> list[dict[str, Any]]:
-        """The entries of a key, from the index alone. In a folder of values they are all that `fetch` gives; else each
-        has the key, the included columns, the partition columns and the pointer."""
-        state, wanted, found = self._find([key], where, stats if stats is not None else FetchStats())
-        return entry_rows(state.view, wanted, found, columns)[0]
+        """The first `limit` entries of a key, from the index alone. In a folder of values they are all that `fetch`
+        gives; else each has the key, the included columns, the partition columns and the pointer. Bounds as of
+        `answer_many`."""
+        stats = stats if stats is not None else FetchStats()
+        bounds = Bounds(most_rows, most_bytes)
+        _, found = self._find([key], where, stats, _kept(limit, bounds))
+        rows = Rows(found, [], limit, bounds, stats, each=False)
+        rows.within_bytes()
+        return entry_rows(found.view, found.wanted, [rows.hits(0)], columns)[0]
 
     def fetch(
         self,
@@ -185,21 +97,77 @@ class Index:
         where: Mapping[str, object] | None = None,
         limit: int | None = None,
         stats: FetchStats | None = None,
+        most_rows: int | None = None,
+        most_bytes: int | None = None,
     ) -> list[Answer]:
-        """The first `limit` rows of each key, in the order asked, and how many it has. No more rows are read."""
+        """The first `limit` rows of each key, in the order asked, and how many it has. No more rows are read.
+
+        BeyondBound where all of them together are more than `most_rows`, or take more than `most_bytes` in memory:
+        before they are all there."""
+        bounds = Bounds(most_rows, most_bytes)
+        given = self._answered(keys, columns, where, limit, stats, bounds, each=False)
+        return [answer for answer in given if isinstance(answer, Answer)]  # which all are: what fails was raised
+
+    def answer_each(
+        self,
+        keys: Sequence[object],
+        columns: Sequence[str] | None = None,
+        where: Mapping[str, object] | None = None,
+        limit: int | None = None,
+        stats: FetchStats | None = None,
+        most_rows: int | None = None,
+        most_bytes: int | None = None,
+    ) -> list[Answer | Exception]:
+        """The same, but of a key that has no answer the error in its place: a file that it lies in is damaged, changed
+        or gone (`shadow.errors.OF_ONE_FILE`), or its rows are more than the answer takes. A key that is too large by
+        itself leaves its room to those behind it. All is from one snapshot; what fails for all of them is raised."""
+        bounds = Bounds(most_rows, most_bytes)
+        return self._answered(keys, columns, where, limit, stats, bounds, each=True)
+
+    def _answered(
+        self,
+        keys: Sequence[object],
+        columns: Sequence[str] | None,
+        where: Mapping[str, object] | None,
+        limit: int | None,
+        stats: FetchStats | None,
+        bounds: Bounds,
+        each: bool,
+    ) -> list[Answer | Exception]:
         stats = stats if stats is not None else FetchStats()
-        state, wanted, found = self._find(keys, where, stats)
-        try:
-            return answers(state.view, state.fetcher, wanted, found, self._columns(state.view, columns), limit, stats)
-        except IndexFileGone:  # page maps, vacuumed since
-            if not self._moved_from(state.view):
-                raise
-        state, wanted, found = self._find(keys, where, stats)
-        return answers(state.view, state.fetcher, wanted, found, self._columns(state.view, columns), limit, stats)
+
+        def answered(state: State, found: Found) -> list[Answer | Exception]:
+            names = self._columns(found.view, columns)
+            return answers(found, state.fetcher, names, limit, bounds, stats, each)
+
+        return self._with_found(keys, where, stats, _kept(limit, bounds), each, answered)
+
+    def table_many(
+        self,
+        keys: Sequence[object],
+        columns: Sequence[str] | None = None,
+        where: Mapping[str, object] | None = None,
+        limit: int | None = None,
+        stats: FetchStats | None = None,
+        most_rows: int | None = None,
+        most_bytes: int | None = None,
+    ) -> pa.Table:
+        """The first `limit` rows of each key as Arrow, one key after the other: `shadow.answer_tables`. Bounds and
+        errors as of `answer_many`."""
+        stats = stats if stats is not None else FetchStats()
+        bounds = Bounds(most_rows, most_bytes)
+
+        def tabled(state: State, found: Found) -> pa.Table:
+            names = self._columns(found.view, columns)
+            schemas = self._schemas(state, names, readable=True)
+            rows = Rows(found, names, limit, bounds, stats, each=False)
+            return answer_table(found, state.fetcher, names, rows, (schema for _, schema in schemas))
+
+        return self._with_found(keys, where, stats, _kept(limit, bounds), False, tabled)
 
     # -- for jobs, which group and order the work themselves ---------------------------------------------------------
 
-    def find(self, keys: Sequence[Wanted], stats: LookupStats) -> list[list[Hit]]:
+    def find(self, keys: Sequence[Wanted], stats: LookupStats) -> Sequence[Sequence[Hit]]:
         """The hits of each key, from the index alone."""
         return self._lookup.find(self._state.view, keys, {}, stats)
 
@@ -271,7 +239,9 @@ class Index:
         """Source files, newest segment first, until their columns together hold all of `names`, each with a type: path
         and schema. SourceError where one cannot be read; where only `readable` ones are asked for, if none of these has
         a column that others may have."""
-        state = self._state
+        return self._schemas(self._state, names, readable)
+
+    def _schemas(self, state: State, names: Sequence[str], readable: bool) -> Iterator[tuple[str, pa.Schema]]:
         fetcher, source = self._fetcher(state), source_of(state.view.spec)
         wanted = set(names) - set(state.view.spec.partitions)
         failed: SourceError | None = None
@@ -292,52 +262,19 @@ class Index:
         if wanted and failed is not None:
             raise failed
 
-    def _fetcher(self, state: _State) -> Fetcher:
+    def _fetcher(self, state: State) -> Fetcher:
         if state.fetcher is None:
             raise UsageError(f"{self.location}: a folder of values, which has no source")
         return state.fetcher
 
-    def _columns(self, view: View, columns: Sequence[str] | None) -> Sequence[str]:
-        if columns is None:
-            return view.columns
-        check_names("columns", columns)
-        unknown = [name for name in columns if name not in view.columns]
-        if unknown:
-            raise UnknownColumn(f"the source has no column {', '.join(unknown)}; it has {', '.join(view.columns)}")
-        return list(dict.fromkeys(columns))
 
-    def _find(
-        self, keys: Sequence[object], where: Mapping[str, object] | None, stats: FetchStats
-    ) -> tuple[_State, list[Wanted], list[list[Hit]]]:
-        begin = time.perf_counter_ns()
-        state = self._state
-        try:
-            wanted, found = self._find_in(state.view, keys, where, stats)
-        except IndexFileGone:  # vacuumed since: the newest snapshot does not need it
-            if not self._moved_from(state.view):
-                raise
-            state = self._state
-            wanted, found = self._find_in(state.view, keys, where, stats)
-        stats.snapshot = state.view.snapshot.number
-        stats.lookup_us += (time.perf_counter_ns() - begin) // 1000
-        return state, wanted, found
-
-    def _moved_from(self, view: View) -> bool:
-        """Whether there is a newer snapshot than one of which a file is gone."""
-        if self._pinned:
-            read_snapshot(self._storage, view.snapshot.number)  # SnapshotNotFound, if that is why
-        self.refresh()
-        return self._state.view is not view
-
-    def _find_in(
-        self, view: View, keys: Sequence[object], where: Mapping[str, object] | None, stats: FetchStats
-    ) -> tuple[list[Wanted], list[list[Hit]]]:
-        wanted = [parse_key(key, view.spec) for key in keys]
-        conditions = check_where(where, view.spec.partitions, view.spec.partition_types)
-        return wanted, self._lookup.find(view, wanted, conditions, stats.index)
+def _kept(limit: int | None, bounds: Bounds) -> Bound:
+    """What of each key's hits can be part of an answer."""
+    most = [number for number in (limit, bounds.rows) if number is not None]
+    return Bound(min(most, default=None), bounds.bytes)
 
 
-def _covered(state: _State, path: str) -> SourceFileEntry:
+def _covered(state: State, path: str) -> SourceFileEntry:
     """The file by its name in pointers. StalePointer where the snapshot does not cover it."""
     file = state.view.covered.get(path)
     if file is None:

@@ -115,12 +115,17 @@ class _IndexFile(StoredFile):
 
 
 def open_index_file(
-    storage: Storage, segment: Segment, entry: IndexFileEntry, spec: IndexSpec, stats: LookupStats
+    storage: Storage,
+    segment: Segment,
+    entry: IndexFileEntry,
+    spec: IndexSpec,
+    stats: LookupStats,
+    whole: bool = False,
 ) -> BTreeReader:
     """An index file of a segment, made sure to be the one that the segment means: its size, its columns, its number of
-    entries, and the place of its first entry."""
+    entries, and the place of its first entry. `whole`: it is read in one read, and stays in memory."""
     file = _IndexFile(storage, entry)
-    tree = BTreeReader(file, stats)
+    tree = BTreeReader(file, stats, entry.size if whole else None)
     expected = [avro_type(column.type) for column in spec.entry_schema.columns]
     found = [avro_type(column.type) for column in tree.schema.columns]
     if found != expected or tree.entries != entry.entries or not _belongs(tree, segment, entry, spec):

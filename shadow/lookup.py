@@ -1,42 +1,34 @@
 """Keys to pointers: bucket, index file, B-Tree; an entry counts only if its own segment still covers its file."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from btree import BTreeReader, DamagedIndexFile, bucket_of
+from btree import bucket_of
 from btree.hash_columns import buckets_of, plain_keys, xxhash64_columns
 from btree.hashing import xxhash64
 from btree.keys import Key, Stored
 from btree.reader import LookupStats
-from shadow.caches import ByteCache
+from shadow.caches import CacheCounts
 from shadow.errors import UsageError
 from shadow.filter_files import KeyFilters
-from shadow.index_files import open_index_file, pointer_of
+from shadow.hits import ALL, Bound, Hits
 from shadow.key_forms import read_key
 from shadow.partitions import as_partition_value, matches
-from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
+from shadow.search import InFile, Search
+from shadow.segments import IndexFileEntry
 from shadow.spec import IndexSpec
 from shadow.storage import Storage
+from shadow.trace import Trace, step_of
+from shadow.trees import Trees
 from shadow.view import View
-from sources import Pointer
 
 FEW_KEYS = 16  # which are hashed faster one by one
-NO_POINTER = Pointer("", 0, 0, 0)  # of an entry that holds values
-
-
-class Hit(NamedTuple):
-    """One row found: its pointer, the source file it lies in as it was indexed, and the included columns."""
-
-    pointer: Pointer
-    file: SourceFileEntry
-    included: Key
 
 
 @dataclass(frozen=True)
@@ -116,9 +108,15 @@ class Lookup:
     """Answers keys from the index alone. Index files and filters read before are kept in caches bounded by bytes."""
 
     def __init__(self, storage: Storage, cache_bytes: int, filters: bool = True) -> None:
-        self._storage = storage
+        self.storage = storage
         self.filters = KeyFilters(storage, cache_bytes // 2) if filters else None
-        self._trees: ByteCache[BTreeReader] = ByteCache(cache_bytes - (cache_bytes // 2 if filters else 0))
+        self.trees = Trees(storage, cache_bytes - (cache_bytes // 2 if filters else 0))
+
+    @property
+    def cache_counts(self) -> dict[str, CacheCounts]:
+        """What the caches hold, and how often that was of use."""
+        counts = {"index_files": self.trees.counts}
+        return counts if self.filters is None else {**counts, "filters": self.filters.counts}
 
     def find(
         self,
@@ -126,32 +124,31 @@ class Lookup:
         keys: Sequence[Wanted],
         where: Mapping[str, Stored],
         stats: LookupStats,
-    ) -> list[list[Hit]]:
-        """For each key its hits: by partition, then by segment, then in the order of the index file."""
-        found: list[list[Hit]] = [[] for _ in keys]
-        asked = _Asked(keys, view.spec)
-        partitions = _selected(view, keys, where)
-        files = self._files(view, asked.buckets, partitions)
-        spread = sum(len(places) for _, _, places in files) > len(keys)
-        for segment, entry, places in files:
-            if self.filters and self.filters.pays(entry, len(places), spread, view.filter_bytes):
-                places = self.filters.likely(entry, places, asked.hashes, view.filter_bytes, stats)
-                if not places:
-                    continue
-            with self.tree(view.spec, segment, entry, stats) as tree:
-                answers = tree.get_many([keys[i].stored for i in places], stats)
-            if not any(answers):
-                self.asked_in_vain(entry)
-            for i, values in zip(places, answers, strict=True):
-                found[i].extend(self._hits(values, view.spec, segment, entry))
+        bound: Bound = ALL,
+        each: bool = False,
+        trace: Trace | None = None,
+    ) -> list[Hits]:
+        """For each key its hits: by partition, then by segment, then in the order of the index file; no more of each
+        than the bound says. `each`: where an index file fails, its keys have the failure instead of raising it."""
+        found = [Hits() for _ in keys]
+        with step_of(trace, "key") as step:
+            asked = _Asked(keys, view.spec)
+            partitions = _selected(view, keys, where)
+            files = self._files(view, asked.buckets, partitions)
+            step.say(keys=len(keys), bucket=asked.buckets[0] if len(keys) == 1 else None, index_files=len(files))
+        search = Search(view, self.trees, self.filters, [key.stored for key in keys], asked, partitions, bound, trace)
+        for told in search.answers(files, each):
+            stats.add(told.stats)
+            for i, hits in zip(told.places, told.hits, strict=True):
+                found[i].take(hits, bound.hits, view.spec.flat)
+            for i in told.places if told.failure is not None else ():
+                found[i].failure = told.failure
         if view.spec.flat:
-            for i, names in enumerate(partitions):
-                found[i] = sorted((hit for hit in found[i] if hit.file.partition in names), key=_partition)
+            for hits in found:
+                hits.cut(bound.hits, True)
         return found
 
-    def _files(
-        self, view: View, buckets: Sequence[int], partitions: Sequence[Mapping[str, object]]
-    ) -> list[tuple[Segment, IndexFileEntry, Sequence[int]]]:
+    def _files(self, view: View, buckets: Sequence[int], partitions: Sequence[Mapping[str, object]]) -> list[InFile]:
         """The index files to look in, each with the places of its keys; `partitions` are those of each key."""
         work: dict[tuple[str, int], list[int]] = {}
         for i, (bucket, names) in enumerate(zip(buckets, partitions, strict=True)):
@@ -159,7 +156,7 @@ class Lookup:
             for folder in folders:
                 work.setdefault((folder, bucket), []).append(i)
         return [
-            (segment, entry, places)
+            InFile(segment, entry, places)
             for place, places in sorted(work.items())
             for segment in view.segments
             if (entry := segment.by_bucket.get(place)) is not None
@@ -168,37 +165,12 @@ class Lookup:
     @property
     def root(self) -> str:
         """Where the index lies."""
-        return self._storage.root
+        return self.storage.root
 
     def asked_in_vain(self, entry: IndexFileEntry) -> None:
         """An index file was read, and held none of the keys it was asked for."""
         if self.filters:
             self.filters.asked_in_vain(entry)
-
-    def tree(
-        self, spec: IndexSpec, segment: Segment, entry: IndexFileEntry, stats: LookupStats
-    ) -> AbstractContextManager[BTreeReader]:
-        """An index file, open and kept."""
-        return self._trees.use(entry.path, lambda: open_index_file(self._storage, segment, entry, spec, stats))
-
-    def _hits(self, values: list[Key], spec: IndexSpec, segment: Segment, entry: IndexFileEntry) -> list[Hit]:
-        if spec.holds_values:
-            written = segment.source_files_in[entry.partition][0]
-            return [Hit(NO_POINTER, written, value) for value in values]
-        hits = []
-        included = len(spec.include)
-        for value in values:
-            pointer = pointer_of(value)
-            file = segment.live.get(pointer.data_filename)
-            if file is not None:
-                hits.append(Hit(pointer, file, value[:included]))
-            elif pointer.data_filename not in segment.partition_of:
-                raise DamagedIndexFile(
-                    f"an entry names {pointer.data_filename}, which its segment does not cover",
-                    f"{self._storage.root}/{entry.path}",
-                    0,
-                )
-        return hits
 
 
 def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, Stored]) -> list[Mapping[str, object]]:
@@ -216,7 +188,3 @@ def _partitions(view: View, conditions: Mapping[str, Stored]) -> Mapping[str, ob
     if not conditions:
         return view.partition_values
     return {partition: values for partition, values in view.partition_values.items() if matches(values, conditions)}
-
-
-def _partition(hit: Hit) -> str:
-    return hit.file.partition

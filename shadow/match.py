@@ -238,7 +238,7 @@ class Matcher:
     def _ask(self, segment: Segment, entry: IndexFileEntry, keys: Keys, columns: Sequence[str]) -> Iterator[Found]:
         """Ask an index file in the way that costs less."""
         stats = self._stats
-        with self._lookup.tree(self._spec, segment, entry, stats) as tree:
+        with self._lookup.trees.use(self._view, segment, entry, stats) as tree:
             each, by_leaf = costs_us(tree, entry, len(keys))
             begin, hits = stats.bytes, 0
             if each < by_leaf:

@@ -60,6 +60,11 @@ class View:
         files = (file for segment in self.segments for file in segment.by_bucket.values())
         return sum(file.filter.size for file in files if file.filter is not None)
 
+    @cached_property
+    def index_bytes(self) -> int:
+        """Length of all index files that look-ups may open."""
+        return sum(file.size for segment in self.segments for file in segment.by_bucket.values())
+
     @property
     def source_files(self) -> int:
         if self.spec.holds_values:

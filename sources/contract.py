@@ -89,6 +89,9 @@ class MappedFile(SourceFile, Protocol):
     def export_maps(self, reader: RangeReader) -> bytes:
         """The page maps of the whole file, to be recorded: where each page lies and which rows it holds."""
 
+    def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
+        """Read what a fetch of these rows needs to know of pages, and does not know yet."""
+
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
         """Whether page maps that were recorded are those that the file gives now. DamagedMaps as `check_maps`."""
 

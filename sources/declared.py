@@ -124,6 +124,10 @@ class DeclaredMappedFile(DeclaredFile):
     def export_maps(self, reader: RangeReader) -> bytes:
         return self._mapped.export_maps(reader)
 
+    def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
+        self._check(columns)
+        self._mapped.map_pages(reader, pointers, self._own(columns))
+
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
         return self._mapped.has_maps(reader, maps)
 

@@ -152,6 +152,11 @@ class ParquetFile:
         table = pa.Table.from_arrays([found[column] for column in asked], schema=pa.schema(fields))
         return as_asked(table, places)
 
+    def map_pages(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> None:
+        path = name_of(reader)
+        rows, _ = distinct_rows(pointers, self.rows, path)
+        self._layout.plan(reader, path, list(dict.fromkeys(self._columns(columns, path))), rows)
+
     def _arrays(self, reader: PlainReader, path: str, asked: Sequence[Column], rows: Rows) -> list[pa.ChunkedArray]:
         """The values of `rows`, which rise, in each column."""
         pieces = Pieces(self._types, asked)

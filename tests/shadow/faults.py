@@ -50,6 +50,10 @@ class FaultyStorage:
         return self._inner.root
 
     @property
+    def is_remote(self) -> bool:
+        return self._inner.is_remote
+
+    @property
     def has_failed(self) -> bool:
         return len(self.calls) > self._at
 

@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> str:
 def cost(index: Index, key: object, where: dict[str, object] | None = None) -> tuple[int, int, int]:
     """Hits, B-Tree nodes, filter checks of a look-up."""
     stats = FetchStats()
-    hits = index._find([key], where, stats)[2][0]
+    hits = index._find([key], where, stats)[1].hits[0]
     return len(hits), stats.index.nodes, stats.index.filter_checks
 
 
@@ -77,7 +77,7 @@ def test_a_key_in_one_file_is_looked_up_there_until_the_file_was_asked_in_vain(p
 
 def test_many_keys_of_one_file_are_filtered_first(place: str) -> None:
     index, stats = open_index(place), FetchStats()
-    found = index._find([2, *range(1, 2 * ROWS, 2)], {"dt": "0"}, stats)[2]
+    found = index._find([2, *range(1, 2 * ROWS, 2)], {"dt": "0"}, stats)[1].hits
     assert [len(hits) for hits in found] == [1, *[0] * ROWS]
     assert (stats.index.filter_checks, stats.index.nodes) == (ROWS + 1, 1)
 
@@ -90,8 +90,8 @@ def test_answers_are_the_same_with_and_without_filters(place: str, keys: int) ->
         without = open_index(place, cache_bytes=cache_bytes, filters=False)
         for where in (None, {"dt": "1"}):
             stats = FetchStats()
-            found = without._find(asked, where, stats)[2]
-            assert with_filters._find(asked, where, FetchStats())[2] == found
+            found = without._find(asked, where, stats)[1].hits
+            assert with_filters._find(asked, where, FetchStats())[1].hits == found
             assert stats.index.filter_checks == 0
 
 

@@ -40,7 +40,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 def hits(index: Index, key: object, where: dict[str, object] | None = None) -> list[object]:
-    found = index._find([key], where, FetchStats())[2][0]
+    found = index._find([key], where, FetchStats())[1].hits[0]
     return [(hit.pointer, hit.file.partition, hit.included) for hit in found]
 
 
@@ -70,7 +70,7 @@ def test_a_look_up_reads_one_file_however_many_partitions_there_are(tmp_path: Pa
     write_source(tmp_path / "source", days(count))
     index_source(tmp_path / "source", tmp_path / "index", ["k"], flat=True)
     index, stats = open_index(str(tmp_path / "index")), FetchStats()
-    (found,) = index._find([10 + 100 * (count - 1)], None, stats)[2]
+    (found,) = index._find([10 + 100 * (count - 1)], None, stats)[1].hits
     assert len(found) == 1
     assert stats.index.reads <= 2
     assert stats.index.nodes <= 3

@@ -79,7 +79,7 @@ def check_rows(index: Index, keys: range = range(0, 2 * ROWS, 37)) -> None:
 
 def located(lake: Path, key: int) -> Located:
     index = open_index(str(lake / "index"))
-    return Located(index._find([key], None, FetchStats())[2][0][0], (key,))
+    return Located(index._find([key], None, FetchStats())[1].hits[0][0], (key,))
 
 
 # -- the first fetch ---------------------------------------------------------------------------------------------------

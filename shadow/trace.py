@@ -1,0 +1,141 @@
+"""What one request did, step by step: for whoever wants to know why it took so long."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class Counted(Protocol):
+    """What counts reads, and the bytes that they brought."""
+
+    reads: int
+    bytes: int
+
+
+@dataclass
+class Step:
+    """A step: the file it went to, by its path below the root of index or source, and from where; the ranged reads it
+    made, or that it was `cached`; when it began, from the start of the trace, and how long it took, in microseconds.
+    `own` are what steps of its kind say. Of steps that are made side by side the times overlap."""
+
+    step: str
+    file: str | None = None
+    offset: int | None = None
+    reads: int = 0
+    bytes: int = 0
+    cached: bool = False
+    begin_us: int = 0
+    microseconds: int = 0
+    own: dict[str, Any] = field(default_factory=dict)
+
+    def say(self, **own: Any) -> None:
+        """Say more of it."""
+        self.own.update(own)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**{name: value for name, value in vars(self).items() if name != "own"}, **self.own}
+
+
+class _Untraced(Step):
+    """A step of which nobody is told."""
+
+    def say(self, **own: Any) -> None:
+        pass
+
+
+class Trace:
+    """The steps of one request, from the moment it was made. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter_ns()
+        self._steps: list[Step] = []
+        self._lock = threading.Lock()
+
+    def add(self, step: Step, begin_ns: int, end_ns: int) -> None:
+        """A step that began and ended then, by `time.perf_counter_ns`."""
+        step.begin_us = max(begin_ns - self._begin, 0) // 1000
+        step.microseconds = (end_ns - begin_ns) // 1000
+        with self._lock:
+            self._steps.append(step)
+
+    @contextmanager
+    def step(self, name: str, file: str | None, counted: Counted | None) -> Iterator[Step]:
+        """A step that is made in here. What `counted`, which nobody else uses meanwhile, grows by is its cost; where
+        it does not grow, what was read lay in memory. A step that fails is told of, too."""
+        step, begin = Step(name, file), time.perf_counter_ns()
+        before = (counted.reads, counted.bytes) if counted is not None else (0, 0)
+        try:
+            yield step
+        finally:
+            if counted is not None:
+                step.reads, step.bytes = counted.reads - before[0], counted.bytes - before[1]
+                step.cached = not step.reads
+            self.add(step, begin, time.perf_counter_ns())
+
+    @property
+    def steps(self) -> list[Step]:
+        """In the order in which they began."""
+        with self._lock:
+            return sorted(self._steps, key=lambda step: step.begin_us)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Each step as an object of JSON."""
+        return [step.to_json() for step in self.steps]
+
+
+_UNTRACED = nullcontext[Step](_Untraced(""))
+
+
+def step_of(
+    trace: Trace | None, name: str, file: str | None = None, counted: Counted | None = None
+) -> AbstractContextManager[Step]:
+    """`Trace.step` of a trace that may not be there."""
+    return _UNTRACED if trace is None else trace.step(name, file, counted)
+
+
+class Reader(Protocol):
+    """An open file, as formats want it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]: ...
+
+
+class TracedReader:
+    """An open file of which each round of reads is a step, and what is done with the bytes another, until the end."""
+
+    def __init__(self, trace: Trace, reader: Reader, file: str, counted: Counted, columns: int) -> None:
+        self.name, self.size = reader.name, reader.size
+        self._trace, self._reader, self._file, self._counted, self._columns = trace, reader, file, counted, columns
+        self._begin = self._decoding = 0
+        self._since = time.perf_counter_ns()
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        return self.read_ranges([(offset, length)])[0]
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        reads, size, begin = self._counted.reads, self._counted.bytes, time.perf_counter_ns()
+        self._decoding += begin - self._since
+        try:
+            return self._reader.read_ranges(ranges)
+        finally:
+            step = Step("pages", self._file, min((offset for offset, _ in ranges), default=None))
+            step.reads, step.bytes = self._counted.reads - reads, self._counted.bytes - size
+            step.say(columns=self._columns, pages=len(ranges))
+            self._since = time.perf_counter_ns()
+            self._begin = self._begin or self._since
+            self._trace.add(step, begin, self._since)
+
+    def end(self, rows: int) -> None:
+        """What was read is decoded: so many rows."""
+        end = time.perf_counter_ns()
+        self._decoding += end - self._since
+        begin = self._begin or self._since
+        self._trace.add(Step("decode", self._file, own={"rows": rows}), begin, begin + self._decoding)
