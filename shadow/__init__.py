@@ -14,15 +14,17 @@
 - `filter_files` key filters beside them, and when a look-up consults one
 - `page_maps`    where the pages of source files lie, recorded; read when a file is first fetched from
 - `key_forms`    keys as they are given and shown, where the source's type is not the index's
-- `lookup`       key to pointers
+- `lookup`       key to pointers: `search` in the index files, which `trees` keeps open, gives `hits`
 - `match`        many keys to entries at once
 - `entry_batches`  entries as Arrow batches
 - `fetch`        pointers to rows
 - `entries`      what the index itself holds of a key: of a folder of values all there is
-- `answers`      rows of keys, and what they cost
+- `answers`      rows of keys, within `bounds`, and what they cost; `answer_tables`: the same in Arrow
+- `trace`        one request, step by step
+- `at_once`      calls side by side
 - `values`       values of a row in Python and JSON (`calendar`: dates Python cannot hold)
 - `caches`       what stays in memory
-- `index`        all of it behind `open_index`
+- `index`        all of it behind `open_index` (`opened`: its state)
 - `publish`      the commit of a build; `probe` asks the store whether it is safe
 - `loads`        what dedup loads appended to the source, and what of it is not finished (`load_records` its files,
                  `load_checks` what `inspect` and `verify` say of it)
@@ -59,6 +61,7 @@ from shadow.errors import (
     UsageError,
 )
 from shadow.index import Index, open_index
+from shadow.trace import Trace
 from shadow.values import to_json
 
 __all__ = [
@@ -77,6 +80,7 @@ __all__ = [
     "SourceNotFound",
     "SpecMismatch",
     "StalePointer",
+    "Trace",
     "UnknownColumn",
     "UsageError",
     "open_index",
