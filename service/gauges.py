@@ -42,6 +42,7 @@ class Gauges(Collector):
                 "gnomon_requests_in_progress", "Requests that are not answered yet.", (), lambda: [((), in_progress())]
             ),
             *self._of_indexes(),
+            *self._of_caches(),
             Gauge(
                 "gnomon_log_dropped",
                 "Lines of the log that were dropped because nobody took them.",
@@ -118,6 +119,23 @@ class Gauges(Collector):
             if (known := served.coverage) is not None:
                 for state, files in (("new", known.new), ("changed", known.changed), ("vanished", known.vanished)):
                     yield (served.place.name, state), files
+
+    def _of_caches(self) -> list[Gauge]:
+        def each(place: int) -> Callable[[], Values]:
+            def values() -> Values:
+                for served in self._service.indexes:
+                    if served.is_open:
+                        for cache, counts in served.index.cache_counts().items():
+                            yield (served.place.name, cache), counts[place]
+
+            return values
+
+        labels = ("index", "cache")
+        return [
+            Gauge("gnomon_cache_hits", "What was found in a cache.", labels, each(0), "counter"),
+            Gauge("gnomon_cache_misses", "What had to be read for a cache.", labels, each(1), "counter"),
+            Gauge("gnomon_cache_bytes", "What a cache holds.", labels, each(2)),
+        ]
 
 
 def _number(served: ServedIndex) -> float | None:

@@ -112,6 +112,35 @@ def test_the_snapshot_is_told(own: Client, tmp_path: Path) -> None:
     assert 0 <= found["gnomon_snapshot_age_seconds", index] < 3600
 
 
+def test_caches_and_threads_and_what_is_open_are_told(crawl_settings: Settings) -> None:
+    client = Client(crawl_settings)
+    client.get("/rows/second")
+    before = scraped(client)
+    client.get("/rows/second")
+    found = scraped(client)
+    labels = (("cache", "index_files"), ("index", "shadow"))
+    assert found["gnomon_cache_hits_total", labels] > before["gnomon_cache_hits_total", labels]
+    assert found["gnomon_cache_misses_total", labels] == before["gnomon_cache_misses_total", labels] > 0
+    assert found["gnomon_cache_bytes", labels] > 0
+    for name, value in (("index_open", 1), ("index_unreachable", 0), ("requests_waiting", 0), ("threads_stuck", 0)):
+        assert found[f"gnomon_{name}", (("index", "shadow"),)] == value
+    assert not [name for name, _ in found if name == "gnomon_coverage_files"], "nobody has looked yet"
+    assert client.served.cover()
+    found = scraped(client)
+    for state in ("new", "changed", "vanished"):
+        assert found["gnomon_coverage_files", (("index", "shadow"), ("state", state))] == 0
+    assert 0 <= found["gnomon_coverage_age_seconds", (("index", "shadow"),)] < 3600
+
+
+def test_an_index_that_is_not_open_is_told(tmp_path: Path, crawl_settings: Settings) -> None:
+    missing = crawl_settings.model_copy(update={"indexes": (*crawl_settings.indexes, f"gone={tmp_path}")})
+    found = samples(create_app(missing, patient=True).state.metrics.text())
+    assert found["gnomon_index_open", (("index", "shadow"),)] == 1
+    assert found["gnomon_index_open", (("index", "gone"),)] == 0
+    assert found["gnomon_index_unreachable", (("index", "gone"),)] == 1
+    assert ("gnomon_snapshot_number", (("index", "gone"),)) not in found
+
+
 def test_workers_are_summed_also_those_that_have_ended(crawl_settings: Settings, tmp_path: Path) -> None:
     with Exchange(tmp_path) as exchange:
         slots = [exchange.slot() for _ in range(3)]

@@ -102,8 +102,15 @@ def test_steps_that_are_made_side_by_side_are_all_told_with_what_they_cost() -> 
     assert [step["begin_us"] for step in steps] == sorted(step["begin_us"] for step in steps)
     kinds = [step["step"] for step in steps]
     assert {kind: kinds.count(kind) for kind in kinds} == {
-        "key": 1, "filter": 6, "index_file": 6, "node": kinds.count("node"), "source_file": 6,
-        "page_map": 12, "pages": 6, "decode": 6, "key_check": 6,
+        "key": 1,
+        "filter": 6,
+        "index_file": 6,
+        "node": kinds.count("node"),
+        "source_file": 6,
+        "page_map": 12,
+        "pages": 6,
+        "decode": 6,
+        "key_check": 6,
     }
     source = stats.source
     for name, cost in (("reads", stats.index.reads + source.reads + source.page_maps.reads),
