@@ -101,17 +101,25 @@ class AnswerTooLarge(Exception):
 class RequestTooSlow(Exception):
     """A client did not send the whole of a request in time."""
 
+    reason = "request_too_slow"
+
 
 class TargetTooLong(Exception):
     """The path and query are longer than is taken."""
+
+    reason = "target_too_long"
 
 
 class HeadTooLarge(Exception):
     """The header fields are more than is taken."""
 
+    reason = "head_too_large"
+
 
 class NotOpen(Exception):
     """The index could not be opened yet: its storage does not answer."""
+
+    reason = "index_not_open"
 
 
 class NotReady(Exception):
@@ -255,7 +263,7 @@ def _detail(error: BaseException, status: int, roots: Roots) -> str:
 def problem_response(request: Request, error: Exception, roots: Roots) -> Response:
     """The answer to a request that failed."""
     body = problem(error, target(request), roots)
-    request.scope.setdefault("state", {})["rejected"] = getattr(error, "reason", None)  # counted by the metrics
+    request.scope.setdefault("state", {})["rejected"] = _reason(request, error)  # counted by the metrics
     headers = dict(getattr(error, "headers", None) or {})
     if body["status"] == 503:
         headers["retry-after"] = str(RETRY_AFTER_SECONDS)
@@ -264,6 +272,15 @@ def problem_response(request: Request, error: Exception, roots: Roots) -> Respon
     if content is None:
         del response.headers["content-length"]  # it would be that of the answer to a GET
     return response
+
+
+def _reason(request: Request, error: Exception) -> str | None:
+    """Why the service refuses to work on a request, in a word; None where it did, or the caller asked for nothing."""
+    if isinstance(error, OutOfTime):
+        return TookTooLong.reason
+    unreadable = "malformed" if request.scope.get("state", {}).get("refused") is error else None
+    reason: str | None = getattr(error, "reason", unreadable)
+    return reason
 
 
 def target(request: Request) -> str:
