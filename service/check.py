@@ -11,8 +11,6 @@ def check(settings: Settings) -> list[str]:
     service: Service = create_app(settings).state.service
     lines = []
     for served in service.indexes:
-        if served.failure is not None:  # serving would wait for its storage
-            raise served.failure
         if not served.is_open:  # a server would wait for its storage
             raise served.failure or StorageError(f"{served.place.path}: the storage has not answered yet")
         snapshot, keys = served.index.view.snapshot, ", ".join(key.name for key in served.index.spec.keys)

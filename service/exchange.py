@@ -40,7 +40,7 @@ class Slot:
         return Path(self.folder) / f"{self.name}.json"
 
     def write(self, counts: Iterable[Row], gauges: Iterable[Row]) -> None:
-        """Put the samples of this process in place of those that were there. Nothing where the folder is gone."""
+        """Put the samples of this process in place of those that were there."""
         _write(self.path, {"pid": os.getpid(), "counts": list(counts), "gauges": list(gauges)})
 
     def of_others(self) -> list[Row]:
@@ -100,8 +100,9 @@ class Exchange:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
+    """Put a file in place of what was there; what cannot be written is not told, and fails nothing."""
     new = path.with_suffix(".new")
-    with suppress(FileNotFoundError):
+    with suppress(OSError):
         new.write_text(json.dumps(content))
         os.replace(new, path)
 

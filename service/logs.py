@@ -142,6 +142,7 @@ def start() -> Lines:
     root.addHandler(_Handler(lines))
     logging.getLogger("gnomon").setLevel(logging.INFO)
     logging.captureWarnings(True)
+    threading.excepthook = _of_thread
     lines.start()
     return lines
 
@@ -152,4 +153,12 @@ def stop(lines: Lines) -> None:
     for handler in [one for one in root.handlers if isinstance(one, _Handler)]:
         root.removeHandler(handler)
     logging.captureWarnings(False)
+    threading.excepthook = threading.__excepthook__
     lines.close()
+
+
+def _of_thread(what: threading.ExceptHookArgs) -> None:
+    """An error that ended a thread, which Python else writes on many lines."""
+    if what.exc_value is not None:
+        name = what.thread.name if what.thread is not None else "a thread"
+        logging.getLogger("gnomon.service").error("%s ended with an error", name, exc_info=what.exc_value)

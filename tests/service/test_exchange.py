@@ -1,5 +1,6 @@
 """service/exchange.py: what workers count, summed over processes, also over those that died."""
 
+import errno
 import json
 import os
 import subprocess
@@ -116,3 +117,17 @@ def test_a_write_is_whole_or_not_there(tmp_path: Path) -> None:
         slot.write([COUNT], [GAUGE])
         assert json.loads(slot.path.read_text())["pid"] == os.getpid()
         assert {path.name for path in exchange.folder.iterdir()} == {"1.json", LOCK}
+
+
+def test_a_full_disk_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Exchange(tmp_path) as exchange:
+        slot = exchange.slot()
+        slot.write([COUNT], [])
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "write_text", full)
+            slot.write([], [])
+            exchange.ended(exchange.slot(), asked=False)
+        assert exchange.slot().of_others() == [COUNT]

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import select
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,6 +58,16 @@ def test_what_is_logged_is_one_object_a_line_with_its_traceback_inside(
     assert second["message"] == "it failed"
     assert second["traceback"].startswith("Traceback (most recent call last)")
     assert second["traceback"].endswith("RuntimeError: lost\n")
+
+
+def test_what_ends_a_thread_is_one_line(pipe: tuple[int, int], logger: tuple[logging.Logger, Lines]) -> None:
+    thread = threading.Thread(target=lambda: 1 // 0, name="looking")
+    thread.start()
+    thread.join()
+    logs.stop(logger[1])
+    [line] = lines_of(pipe[0])
+    assert line["message"] == "looking ended with an error"
+    assert "ZeroDivisionError" in line["traceback"]
 
 
 def test_a_line_says_the_request_it_was_logged_for(pipe: tuple[int, int], logger: tuple[logging.Logger, Lines]) -> None:
