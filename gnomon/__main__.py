@@ -20,6 +20,7 @@ COMMANDS = {
     "load": ("gnomon.load", "Write the rows of many keys to Parquet, with Spark."),
     "dedup": ("gnomon.dedup", "Append the rows whose key was never loaded."),
     "serve": ("gnomon.serve", "Answer GET /rows/<key> over HTTP."),
+    "token": ("gnomon.token", "Make a bearer token for the service."),
     "inspect": ("gnomon.inspect", "Show keys, rows, buckets, partitions, coverage."),
     "history": ("gnomon.history", "Show the snapshots that are kept."),
     "verify": ("gnomon.verify", "Prove that an index is whole and its pointers are right."),

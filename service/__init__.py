@@ -9,8 +9,10 @@
 - `threads`    the threads of an index: so many, so many requests that wait, so long
 - `keys`       a key as an answer shows it
 - `served`     an index that follows its newest snapshot; `indexes` all of them, `places` their names
+- `guard`      who asks and whether they may: `tokens`, `rates`, `peers` (addresses, through proxies)
+- `headers`    the headers of every answer, other origins; `transport` TLS
 - `readiness`  what `/readyz` says, from memory
 - `errors`     the one table from error to status, the one shape of a failure
-- `redaction`  error texts without the server's folders
+- `redaction`  error texts without the server's folders and what is not shown
 - `models`     the shapes of answers, for OpenAPI; `openapi` the rest of what `/docs` says
 """

@@ -15,6 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.access_log import AccessLog
 from service.errors import TABLE, problem_response
 from service.exchange import Slot
+from service.guard import Guard, GuardedApp
+from service.headers import ProtectedApp, origins
 from service.indexes import Indexes
 from service.logs import Lines
 from service.metrics import CONTENT_TYPE, Metrics
@@ -31,6 +33,7 @@ def create_app(
 
     `slot` is the place of this process among several workers; `lines` takes the access log, if any.
     The layers around the routes, from the outside: all requests pass them, failed ones, too."""
+    guard, may_read = Guard(settings, at_start=not patient), origins(settings)  # before what takes longer: the indexes
     service = Service(settings, Indexes(settings, patient))
     app = FastAPI(
         title="Gnomon",
@@ -40,8 +43,8 @@ def create_app(
         redirect_slashes=False,  # /rows/ asks for the empty key
         redoc_url=None,
     )
-    metrics = Metrics(service, slot, lambda: lines.dropped if lines is not None else 0)
-    app.state.service, app.state.metrics = service, metrics
+    metrics = Metrics(service, slot, lambda: lines.dropped if lines is not None else 0, guard.tokens)
+    app.state.service, app.state.metrics, app.state.guard = service, metrics, guard
     add_routes(app)
     app.add_api_route("/metrics", _metrics, methods=["GET", "HEAD"], include_in_schema=False)
     for kind in TABLE:
@@ -49,7 +52,9 @@ def create_app(
             app.add_exception_handler(kind, _failed)
     app.add_exception_handler(HTTPException, _not_routed)
     app.add_middleware(_Failures)  # the innermost layer: those added after it lie around it
+    app.add_middleware(GuardedApp, guard=guard, roots=lambda: service.indexes.roots)
     app.add_middleware(RefusalsApp, roots=lambda: service.indexes.roots)
+    app.add_middleware(ProtectedApp, origins=may_read)
     log = AccessLog(lines, settings.log_keys) if settings.access_log and lines is not None else None
     app.add_middleware(WatchedApp, service=service, metrics=metrics, log=log)
     return app
@@ -104,7 +109,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Follow the indexes, and tell other workers what is counted, while the app runs."""
     service: Service = app.state.service
     metrics: Metrics = app.state.metrics
+    tokens = app.state.guard.tokens
     metrics.start()
+    tokens.watch()
     for served in service.indexes:
         served.follow()
     try:
@@ -112,4 +119,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         for served in service.indexes:
             served.stop()
+        tokens.close()
         metrics.stop()

@@ -3,11 +3,13 @@
 from service.app import create_app
 from service.routes import Service
 from service.settings import Settings
+from service.transport import tls_options
 from shadow.errors import StorageError
 
 
 def check(settings: Settings) -> list[str]:
     """A line for each index. Raises what ends a server at its start."""
+    tls_options(settings)
     service: Service = create_app(settings).state.service
     lines = []
     for served in service.indexes:

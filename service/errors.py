@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import costs
-from service.redaction import redact
+from service.redaction import Roots, redact
 from shadow import to_json
 from shadow.errors import (
     BTreeError,
@@ -63,19 +63,26 @@ class NoSuchIndex(Exception):
 
 
 class Unauthorized(Exception):
-    """A token is missing or not known. `headers` are those of its answer."""
+    """A token is missing, or (`given`) not known or expired. `headers` are those of its answer."""
 
     reason = "token"
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, given: bool = False) -> None:
         super().__init__(detail)
-        self.headers = {"www-authenticate": 'Bearer realm="gnomon"'}
+        challenge = 'Bearer realm="gnomon"'
+        self.headers = {"www-authenticate": f'{challenge}, error="invalid_token"' if given else challenge}
 
 
 class Forbidden(Exception):
     """The token may not ask this."""
 
     reason = "index_not_allowed"
+
+
+class TokensUnread(Exception):
+    """Who may ask is not known: the tokens could not be read since this process began."""
+
+    reason = "tokens_unread"
 
 
 class TooManyRequests(Exception):
@@ -170,6 +177,7 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     TargetTooLong: (414, "Target too long"),
     TooManyRequests: (429, "Too many requests"),
     HeadTooLarge: (431, "Header fields too large"),
+    TokensUnread: (503, "Tokens unreadable"),
     UnsupportedFormat: (501, "Unsupported source file"),
     NotOpen: (503, "Index not open"),
     NotReady: (503, "Not ready"),
@@ -197,6 +205,7 @@ OURS = (
     NoSuchIndex,
     Unauthorized,
     Forbidden,
+    TokensUnread,
     TooManyRequests,
     NotAcceptable,
     AnswerTooLarge,
@@ -209,8 +218,6 @@ OURS = (
     TookTooLong,
 )
 
-Roots = tuple[tuple[str, str], ...]
-
 
 def status_and_title(error: BaseException) -> tuple[int, str]:
     """What the table says of an error."""
@@ -220,7 +227,7 @@ def status_and_title(error: BaseException) -> tuple[int, str]:
 
 
 def problem(error: BaseException, instance: str, roots: Roots) -> dict[str, Any]:
-    """The problem of an error; `instance` is the request's target, `roots` the folders no answer may name."""
+    """The problem of an error; `instance` is the request's target, `roots` what no answer may name."""
     status, title = status_and_title(error)
     body = {
         "type": TYPE_PREFIX + title.lower().replace(" ", "-"),
@@ -255,7 +262,7 @@ def _detail(error: BaseException, status: int, roots: Roots) -> str:
         return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
     if isinstance(error, HTTPException):
         return error.detail
-    if isinstance(error, (*OURS, KeyTypeError)):
+    if isinstance(error, (*OURS, UsageError, KeyTypeError)):
         return str(error)  # made of what the caller sent and of the index's columns
     return redact(error, roots)
 

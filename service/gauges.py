@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from service.routes import Service
 from service.served import ServedIndex
+from service.tokens import Tokens
 
 Values = Iterable[tuple[tuple[str, ...], float]]
 
@@ -35,7 +36,9 @@ class Gauge:
 class Gauges(Collector):
     """All that is read. `dropped` counts lines of the log."""
 
-    def __init__(self, service: Service, in_progress: Callable[[], int], dropped: Callable[[], int]) -> None:
+    def __init__(
+        self, service: Service, in_progress: Callable[[], int], dropped: Callable[[], int], tokens: Tokens
+    ) -> None:
         self._service = service
         self.all = [
             Gauge(
@@ -43,6 +46,12 @@ class Gauges(Collector):
             ),
             *self._of_indexes(),
             *self._of_caches(),
+            Gauge(
+                "gnomon_tokens_refused",
+                "1 while the tokens file cannot be read, and the tokens from before are taken.",
+                (),
+                lambda: [((), tokens.trouble is not None)],
+            ),
             Gauge(
                 "gnomon_log_dropped",
                 "Lines of the log that were dropped because nobody took them.",

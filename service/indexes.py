@@ -4,8 +4,9 @@ import threading
 import time
 from collections.abc import Iterator
 
-from service.errors import NoSuchIndex, Roots
+from service.errors import NoSuchIndex
 from service.places import places
+from service.redaction import Roots
 from service.served import ServedIndex
 from service.settings import Settings
 from shadow.errors import OutOfTime, Unreachable
@@ -55,8 +56,8 @@ class Indexes:
 
     @property
     def roots(self) -> Roots:
-        """The folders of all of them, which no answer may name."""
-        return tuple(pair for served in self for pair in served.roots)
+        """What no answer may name, of all of them."""
+        return sum((served.roots for served in self), Roots())
 
 
 def _may_pass(error: Exception) -> bool:

@@ -15,6 +15,7 @@ from service.exchange import Row, Slot
 from service.gauges import Gauges
 from service.routes import Service
 from service.tallies import PREFIX, Tallies
+from service.tokens import Tokens
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 WRITE_SECONDS = 1.0  # how old what a worker knows of another may be
@@ -38,7 +39,7 @@ GREATEST = frozenset(
 class Metrics:
     """What one app tells. `slot` is its place among several workers, None where it is alone."""
 
-    def __init__(self, service: Service, slot: Slot | None, dropped: Callable[[], int]) -> None:
+    def __init__(self, service: Service, slot: Slot | None, dropped: Callable[[], int], tokens: Tokens) -> None:
         self.in_progress = 0
         self._registry = CollectorRegistry(auto_describe=False)
         self._slot = slot
@@ -48,7 +49,7 @@ class Metrics:
         self._writer: threading.Thread | None = None
         self._tallies = Tallies()
         self.count = self._tallies.count
-        self._gauges = Gauges(service, lambda: self.in_progress, dropped)
+        self._gauges = Gauges(service, lambda: self.in_progress, dropped, tokens)
         for collector in (self._tallies, self._gauges):
             self._registry.register(collector)
         ProcessCollector(registry=self._registry)

@@ -111,7 +111,9 @@ class IndexReadiness(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether requests should come here, and what is served, by the name of the index."""
+    """Whether requests should come here, and what is served, by the name of the index. Without a token, where one is
+    needed, `ready` alone."""
 
     ready: bool
-    indexes: dict[str, IndexReadiness]
+    indexes: dict[str, IndexReadiness] | None = Field(default=None, description="those that the token may ask")
+    tokens: str | None = Field(default=None, description="why the tokens file cannot be read, while it cannot")

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.errors import Roots, problem_response
+from service.errors import problem_response
+from service.redaction import Roots
 
 
 class RefusalsApp:

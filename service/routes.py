@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import answers, models
-from service.errors import BadRequest, encode, target
+from service.errors import BadRequest, NotReady, encode, target
+from service.guard import charge_keys, check_index, of_readiness
 from service.indexes import Indexes
 from service.openapi import BATCH, KEY, NAME, OPTIONS, problems
 from service.readiness import readiness
@@ -59,7 +60,9 @@ def _service(request: Request) -> Service:
 
 def _served(request: Request) -> ServedIndex:
     """The index that the path names, or the default."""
-    return _service(request).indexes.named(request.path_params.get("name"))
+    indexes, name = _service(request).indexes, request.path_params.get("name")
+    check_index(request.scope, name, indexes.default.place.name)
+    return indexes.named(name)
 
 
 def _json(body: bytes) -> Response:
@@ -111,6 +114,7 @@ async def post_rows(request: Request) -> Response:
     no_others(others)
     body = await read_body(request, service.settings.max_body_bytes)
     batch = parse_batch(body, service.settings.max_batch_keys)
+    charge_keys(request, len(batch.keys))
     if batch.columns is not None:
         if options.columns is not None:
             raise BadRequest("columns is given twice, in the query and in the body")
@@ -125,7 +129,13 @@ async def healthz(request: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     """What is served of each index, and what its source holds beyond; 503 while none could be opened yet."""
-    return _json(encode(readiness(_service(request).indexes)))
+    tokens = request.app.state.guard.tokens
+    try:
+        told = readiness(_service(request).indexes)
+    except NotReady as error:
+        error.members = of_readiness(request.scope, error.members, tokens)
+        raise
+    return _json(encode(of_readiness(request.scope, told, tokens)))
 
 
 def _without_body(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:

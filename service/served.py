@@ -11,9 +11,10 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import NamedTuple
 
-from service.errors import NotOpen, Roots
+from service.columns import check_columns, hidden_of
+from service.errors import NotOpen
 from service.places import Place
-from service.redaction import redact
+from service.redaction import Roots, redact
 from service.settings import Settings
 from service.threads import Threads
 from shadow import Index, IndexNotFound, SourceNotFound, open_index
@@ -86,19 +87,18 @@ class ServedIndex:
 
     @property
     def roots(self) -> Roots:
-        """The folders no answer may name, and what to call them instead."""
+        """What no answer may name."""
         index = self._index
         if index is None:
-            return ((self.place.path, "the index"),)
-        source = index.spec.source
-        above = ((source.rpartition("/")[0], "the source"),) if index.spec.single_file else ()
+            return Roots(((self.place.path, "the index"),))
+        spec, source = index.spec, index.spec.source
+        above = ((source.rpartition("/")[0], "the source"),) if spec.single_file else ()
         elsewhere = ((folder, "the source") for folder in index.folders_elsewhere)
-        return (
-            (index.location, "the index"),
-            (self.place.path, "the index"),
-            (source, "the source"),
-            *above,
-            *elsewhere,
+        of_index = ((index.location, "the index"), (self.place.path, "the index"))
+        return Roots(
+            (*of_index, (source, "the source"), *above, *elsewhere),
+            hidden_of(self.place, spec.partitions),
+            hidden_of(self.place, (column.name for column in spec.keys)),
         )
 
     def at(self, snapshot: int | None) -> Index:
@@ -165,6 +165,7 @@ class ServedIndex:
     def _open(self) -> bool:
         storage = storage_at(self.place.path)
         view, why_older = newest_good_view(storage)
+        check_columns(self.place, view)
         self._index, self.failure = Index(storage, view, False, self._cache_bytes), None
         if why_older is not None:
             self._refuse(why_older)

@@ -27,7 +27,10 @@ def _run(settings: Settings, lines: logs.Lines) -> None:
 
         def ready(served: Served) -> None:
             shown = (f"{path} ({_state(snapshot)})" for path, snapshot in served)
-            print(f"Gnomon serves {', '.join(shown)} at {_url(listening)}", flush=True)
+            print(
+                f"Gnomon serves {', '.join(shown)} at {_url(listening, settings.tls_certificate is not None)}",
+                flush=True,
+            )
 
         if settings.workers > 1:
             supervise(settings, listening, ready)
@@ -60,6 +63,7 @@ def _listen(host: str, port: int) -> Listening:
     return listening
 
 
-def _url(listening: socket.socket) -> str:
+def _url(listening: socket.socket, tls: bool) -> str:
     host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -20,6 +20,7 @@ from service.app import create_app
 from service.exchange import Slot
 from service.protocol import protocol
 from service.settings import Settings
+from service.transport import TlsOptions, tls_options
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BACKLOG = 1024  # connections that wait to be accepted
@@ -60,12 +61,13 @@ def serve(
     slot: Slot | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, then let running requests end and return. `ready` is called once with what is
-    served. Raises what `create_app` raises, which takes the rest."""
+    served. Raises what `create_app` raises, which takes the rest, and UsageError for files of TLS that do not fit."""
+    tls = tls_options(settings)
     app = create_app(settings, patient, slot=slot, lines=lines)
     served = [
         (one.place.path, one.index.view.snapshot.number if one.is_open else None) for one in app.state.service.indexes
     ]
-    server = _Server(_config(settings, app), lambda: ready(served))
+    server = _Server(_config(settings, app, tls), lambda: ready(served))
     _share_one_arena()
     _raise_open_files()
     with ExitStack() as restored:
@@ -75,7 +77,7 @@ def serve(
         server.run(sockets=[listening])
 
 
-def _config(settings: Settings, app: Any) -> uvicorn.Config:
+def _config(settings: Settings, app: Any, tls: TlsOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=protocol(settings),
@@ -85,7 +87,8 @@ def _config(settings: Settings, app: Any) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=False,  # `peers` reads them, of proxies that are trusted
+        **tls,
         timeout_keep_alive=settings.idle_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
         # How many connections a process takes before it lets another of them have a turn.

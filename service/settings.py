@@ -85,6 +85,9 @@ class Settings(BaseModel):
         0.0, "requests/s", "How many requests a client may make in the long run; 0 does not count them.", ge=0
     )
     request_burst: int = _setting(50, "requests", "How many requests a client may make at once before that.", ge=1)
+    trusted_proxies: Texts = _setting(
+        (), "list", "Addresses or networks of proxies whose X-Forwarded-For says who asks; none by default."
+    )
     cors_origins: Texts = _setting((), "list", "Origins whose pages may read answers in a browser; none by default.")
     public_docs: bool = _setting(True, "flag", "Whether `/openapi.json` is shown without a token.")
     tls_certificate: Text | None = _setting(None, "path", "A PEM file with the certificate chain; none serves HTTP.")

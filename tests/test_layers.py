@@ -73,7 +73,7 @@ def test_modules_make_no_cycle() -> None:
         visit(module, ())
 
 
-WITHOUT_SPARK = ("get", "serve", "inspect", "history", "verify", "compact", "vacuum", "rebuild", "__main__")
+WITHOUT_SPARK = ("get", "serve", "token", "inspect", "history", "verify", "compact", "vacuum", "rebuild", "__main__")
 
 
 @pytest.mark.parametrize("module", ["service.app", "shadow", *(f"gnomon.{name}" for name in WITHOUT_SPARK)])

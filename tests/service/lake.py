@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import decimal
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,22 +103,26 @@ class Client:
         self.app: FastAPI = app or create_app(settings)
         self.served = self.app.state.service.indexes.default
 
-    def ask(self, method: str, target: str, body: object = None) -> httpx.Response:
+    def ask(
+        self, method: str, target: str, body: object = None, headers: Mapping[str, str] | None = None, peer: str = ""
+    ) -> httpx.Response:
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        return asyncio.run(self._ask(method, target, content))
+        return asyncio.run(self._ask(method, target, content, headers, peer or "127.0.0.1"))
 
-    def get(self, target: str) -> httpx.Response:
-        return self.ask("GET", target)
+    def get(self, target: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
+        return self.ask("GET", target, headers=headers)
 
     def post(self, body: object, query: str = "") -> httpx.Response:
         return self.ask("POST", f"/rows{query}", body)
 
-    async def _ask(self, method: str, target: str, content: bytes) -> httpx.Response:
+    async def _ask(
+        self, method: str, target: str, content: bytes, headers: Mapping[str, str] | None, peer: str
+    ) -> httpx.Response:
         url = httpx.URL("http://gnomon/").copy_with(raw_path=target.encode("ascii"))
         assert url.raw_path == target.encode("ascii"), "the client changed the target"
-        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False, client=(peer, 50_000))
         async with httpx.AsyncClient(transport=transport) as client:
-            return await client.send(client.build_request(method, url, content=content))
+            return await client.send(client.build_request(method, url, content=content, headers=headers))
 
 
 def rows(response: httpx.Response) -> list[dict[str, Any]]:

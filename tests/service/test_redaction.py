@@ -2,10 +2,10 @@
 
 import pytest
 
-from service.redaction import redact
+from service.redaction import MOST_CHARACTERS, MOST_READ, PATTERNS, Roots, redact
 from shadow import DamagedIndexFile, ShadowError, StalePointer
 
-ROOTS = (("/srv/lake", "the source"), ("/srv/lake/shadow", "the index"))
+ROOTS = Roots((("/srv/lake", "the source"), ("/srv/lake/shadow", "the index")))
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,10 @@ ROOTS = (("/srv/lake", "the source"), ("/srv/lake/shadow", "the index"))
         (PermissionError(13, "Permission denied", "/srv/lake/p.parquet"), "Permission denied"),
         (FileNotFoundError(), "FileNotFoundError"),
         (ShadowError("p.parquet: GET http://me:pw@10.0.0.1:9000/lake/p failed"), "p.parquet: GET (address) failed"),
+        (ShadowError("s3://bucket-7/lake/dt=1/p.parquet: 403"), "p.parquet: 403"),
+        (ShadowError("gs://bucket-7: no such bucket"), "(address): no such bucket"),
+        (ShadowError("hdfs://namenode-7:8020/user/a/p.orc"), "p.orc"),
+        (ShadowError("see https://namenode-7:9870/webhdfs/v1/p."), "see (address)."),
         (ShadowError("dt=1/country=de/p.parquet at byte 4"), "dt=1/country=de/p.parquet at byte 4"),
     ],
 )
@@ -32,7 +36,52 @@ def test_folders_of_the_server_are_cut_off(error: Exception, text: str) -> None:
     assert redact(error, ROOTS).startswith(text)
     assert "/srv" not in redact(error, ROOTS)
     assert "/home" not in redact(error, ROOTS)
+    assert "-7" not in redact(error, ROOTS)
 
 
 def test_an_index_at_the_root_of_the_file_system_cuts_nothing_else() -> None:
-    assert redact(ShadowError("a/b is broken"), (("/", "the index"),)) == "a/b is broken"
+    assert redact(ShadowError("a/b is broken"), Roots((("/", "the index"),))) == "a/b is broken"
+
+
+def test_partition_columns_that_are_not_shown_are_cut_out_of_paths() -> None:
+    roots = Roots(partitions=("dt",), columns=("id",))
+    assert redact(StalePointer("changed", "dt=2026-01-01/hour=3/p.parquet"), roots) == "hour=3/p.parquet: changed"
+    assert redact(ShadowError("hour=3/dt=a b/p.parquet: gone"), roots) == "hour=3/p.parquet: gone"
+    assert redact(ShadowError("no partition dt=2026-01-01, but hour=3"), roots) == "no partition , but hour=3"
+    assert redact(ShadowError("key id: expected int, in width=3"), roots) == "key (a column): expected int, in width=3"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "/",
+        "//",
+        ".",
+        "/a",
+        "/(",
+        "a",
+        "a.",
+        " /a",
+        "/srv/lake",
+        "dt=",
+        "dt=/",
+        "://",
+        "a://",
+        "file:",
+        "file:/",
+        "s3://b/",
+    ],
+)
+def test_a_text_of_a_megabyte_is_redacted_in_time_linear_in_it(part: str) -> None:
+    """The time of patterns that look back at each character would be counted in hours."""
+    text = part * (1_000_000 // len(part))
+    roots = Roots((("/srv/lake", "the source"),), ("dt",), ("id",))
+    assert len(redact(ShadowError(text), roots)) <= MOST_CHARACTERS
+    for pattern in PATTERNS:
+        pattern.sub("", text)
+
+
+def test_what_is_cut_off_a_long_text_leaves_no_half_of_a_folder() -> None:
+    text = "x" * (MOST_READ - 20) + " /srv/secret/" + "y" * 100
+    assert "srv" not in redact(ShadowError(text), Roots())
+    assert redact(ShadowError("/srv/secret/" + "y" * MOST_READ), Roots()) == ""

@@ -1,0 +1,94 @@
+"""gnomon token: a new bearer token for the service."""
+
+import datetime as dt
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gnomon.output import say
+from service.tokens import Token, new_token, parse_tokens
+from shadow import UsageError
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+MOST_DAYS = 36_500
+ONLY_ITS_OWNER = stat.S_IRUSR | stat.S_IWUSR
+
+
+@app.command()
+def token(
+    name: Annotated[str, typer.Argument(help="Whose token it is; may be given again to replace an old one later.")],
+    index: Annotated[
+        list[str] | None, typer.Option("--index", help="The name of an index it may ask; repeatable; all by default.")
+    ] = None,
+    days: Annotated[int | None, typer.Option(help="How many days it is good for; by default forever.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="The service's tokens file; the line is put there, and not printed.")
+    ] = None,
+) -> None:
+    """Make a token and print it once; the service keeps only its hash, which is the line for its tokens file."""
+    if days is not None and not 1 <= days <= MOST_DAYS:
+        raise UsageError(f"--days {days}: expected 1 to {MOST_DAYS}")
+    last_day = None if days is None else dt.datetime.now(dt.UTC).date() + dt.timedelta(days)
+    secret, made = new_token(name, index or (), last_day)
+    if file is not None:
+        append(file, made)
+    say(secret)
+    if file is None:
+        say(made.line)
+
+
+def append(file: Path, made: Token) -> None:
+    """Put the line of a token behind those of a file, which only its owner may read when it is new. The file changes
+    as a whole: a service that reads it sees the lines before, or all of them.
+
+    UsageError where the file holds something else than tokens; that is left as it is."""
+    target = file.resolve()  # a link stays one
+    with _alone_in(target.parent):
+        try:
+            before, status = target.read_bytes(), target.stat()
+        except FileNotFoundError:
+            before, status = b"", None
+        end = b"" if not before or before.endswith(b"\n") else b"\n"
+        content = before + end + made.line.encode() + b"\n"
+        parse_tokens(content.decode("utf-8", "replace").splitlines(), lambda number: f"{file}, line {number}")
+        _replace(target, content, status)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Others who would append there wait; what one of them wrote is not lost."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{folder}: no such folder; expected one for the tokens file") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(target: Path, content: bytes, before: os.stat_result | None) -> None:
+    """Put the content there in one step, with the rights and the owner of what was there."""
+    mode = ONLY_ITS_OWNER if before is None else stat.S_IMODE(before.st_mode)
+    staged = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, ONLY_ITS_OWNER), "wb") as out:
+            if before is not None:
+                with suppress(PermissionError):  # only root gives files away
+                    os.fchown(out.fileno(), before.st_uid, before.st_gid)
+            os.fchmod(out.fileno(), mode)
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(staged, target)
+    finally:
+        with suppress(FileNotFoundError):
+            staged.unlink()

@@ -1,0 +1,56 @@
+"""How often a client may ask: a bucket of requests for each, which fills at a steady rate."""
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from service.errors import TooManyRequests
+from service.settings import Settings
+
+MOST_CLIENTS = 10_000  # that are remembered: those that asked last
+KEYS_A_REQUEST = 100  # keys of a batch that count as a request more
+
+
+class Rates:
+    """The rate of a service is shared evenly by its workers, each of which counts alone. For the event loop only."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._told = settings.requests_per_second
+        self._per_second = settings.requests_per_second / settings.workers
+        self._burst = max(1.0, settings.request_burst / settings.workers)
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests left, and when that was so
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def take(self, client: str) -> None:
+        """Count a request. TooManyRequests where the client has none left; that is not counted."""
+        if not self._per_second:
+            return
+        left = self._now(client)
+        if left < 1:
+            wait = math.ceil((1 - left) / self._per_second)
+            raise TooManyRequests(
+                f"more than {self._told:g} requests a second; come again in {wait} s "
+                "(settings requests_per_second and request_burst)",
+                wait,
+            )
+        self._keep(client, left - 1)
+
+    def charge_keys(self, client: str, keys: int) -> None:
+        """Count the keys of a batch. That may leave less than nothing: the batch is answered, and what the client asks
+        next waits so much longer."""
+        if self._per_second and keys >= KEYS_A_REQUEST:
+            self._keep(client, self._now(client) - keys // KEYS_A_REQUEST)
+
+    def _now(self, client: str) -> float:
+        left, since = self._left.get(client, (self._burst, self._clock()))
+        return min(self._burst, left + (self._clock() - since) * self._per_second)
+
+    def _keep(self, client: str, left: float) -> None:
+        self._left[client] = left, self._clock()
+        self._left.move_to_end(client)
+        while len(self._left) > MOST_CLIENTS:
+            self._left.popitem(last=False)
