@@ -8,6 +8,7 @@
 - `answers`    keys and options to the bytes of an answer; runs in the index's threads
 - `threads`    the threads of an index: so many, so many requests that wait, so long
 - `keys`       a key as an answer shows it
+- `described`  what is told of an index; `columns` which of its columns are shown
 - `served`     an index that follows its newest snapshot; `indexes` all of them, `places` their names
 - `guard`      who asks and whether they may: `tokens`, `rates`, `peers` (addresses, through proxies)
 - `headers`    the headers of every answer, other origins; `transport` TLS

@@ -117,3 +117,103 @@ class Readiness(BaseModel):
     ready: bool
     indexes: dict[str, IndexReadiness] | None = Field(default=None, description="those that the token may ask")
     tokens: str | None = Field(default=None, description="why the tokens file cannot be read, while it cannot")
+
+
+class ListedIndex(BaseModel):
+    """An index of the service. Of one that cannot be opened there is its name alone."""
+
+    name: str
+    default: bool = Field(description="whether `/rows` asks it")
+    url: str = Field(description="where it is described; its rows are below, at `/rows`")
+    open: bool
+    snapshot: int | None
+    rows: int | None
+    keys: list[str] | None
+
+
+class IndexList(BaseModel):
+    """The indexes of the service, the default first."""
+
+    indexes: list[ListedIndex]
+
+
+class KeyColumn(BaseModel):
+    """A column of the key, with the type that is expected of its values."""
+
+    name: str
+    type: str
+    partition: bool = Field(description="whether it names a partition, and is not stored with the entries")
+
+
+class RowColumn(BaseModel):
+    """A column of the rows, with its type in the source: an Arrow type, or of a partition column one of Spark's."""
+
+    name: str
+    type: str
+
+
+class ServedSnapshot(BaseModel):
+    """The snapshot that is served."""
+
+    number: int
+    committed_at: str
+    operation: str
+    rows: int
+    age_seconds: float
+
+
+class Partition(BaseModel):
+    """A partition of the source. In a flat index no index file is of one partition: `index_bytes` is null."""
+
+    partition: str
+    rows: int
+    source_files: int
+    index_bytes: int | None
+
+
+class KeptSnapshot(BaseModel):
+    """A snapshot that may be asked for by its number; of a damaged one the number alone is known."""
+
+    snapshot: int
+    committed_at: str | None
+    operation: str | None
+    rows: int | None
+
+
+class Limits(BaseModel):
+    """What the service takes and gives at most."""
+
+    max_key_bytes: int
+    max_batch_keys: int
+    max_rows: int
+    max_answer_bytes: int
+
+
+class IndexDescription(BaseModel):
+    """What is told of one index."""
+
+    name: str
+    default: bool
+    open: bool
+    format: str = Field(description="of the source's files; `values` for a folder of values, which has no source")
+    keys: list[KeyColumn]
+    columns: list[RowColumn]
+    included: list[str] = Field(description="columns that are stored with the entries")
+    partition_columns: list[str]
+    flat: bool = Field(description="whether there is one set of buckets over all partitions")
+    buckets: int
+    snapshot: ServedSnapshot
+    refused: str | None = Field(description="why the newest snapshot is not the one that is served")
+    source_files: int
+    segments: int
+    index_files: int
+    index_bytes: int
+    filter_bytes: int = Field(description="of key filters, beside `index_bytes`")
+    coverage: CoverageCounts | None = Field(description="null until the source was listed")
+    coverage_error: str | None = Field(description="why the source could not be listed")
+    partitions: list[Partition] = Field(description="the last 400 by name")
+    partitions_total: int
+    bucket_rows: list[int] = Field(description="entries of each bucket, those that no longer count included")
+    bucket_bytes: list[int] = Field(description="bytes of the index files of each bucket")
+    snapshots: list[KeptSnapshot] = Field(description="the newest 200, oldest first")
+    limits: Limits

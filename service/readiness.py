@@ -18,7 +18,6 @@ def readiness(indexes: Iterable[ServedIndex]) -> dict[str, Any]:
 
 def _state(served: ServedIndex) -> dict[str, Any]:
     view = served.index.view if served.is_open else None
-    coverage = served.coverage
     return {
         "open": view is not None,
         "snapshot": view.snapshot.number if view is not None else None,
@@ -26,14 +25,20 @@ def _state(served: ServedIndex) -> dict[str, Any]:
         "source_files": view.source_files if view is not None else None,
         "refused": served.refused,
         "unreachable": served.unreachable,
-        "coverage": None
-        if coverage is None
-        else {
-            "snapshot": coverage.snapshot,
-            "new": coverage.new,
-            "changed": coverage.changed,
-            "vanished": coverage.vanished,
-            "age_seconds": round(coverage.age_seconds, 3),
-        },
+        "coverage": coverage_told(served),
         "coverage_error": served.coverage_error,
+    }
+
+
+def coverage_told(served: ServedIndex) -> dict[str, Any] | None:
+    """The coverage of an index as it was last seen; None until then."""
+    coverage = served.coverage
+    if coverage is None:
+        return None
+    return {
+        "snapshot": coverage.snapshot,
+        "new": coverage.new,
+        "changed": coverage.changed,
+        "vanished": coverage.vanished,
+        "age_seconds": round(coverage.age_seconds, 3),
     }

@@ -1,7 +1,7 @@
 """What is answered where. Handlers parse, hand the work to the service's threads, and return bytes."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fastapi import FastAPI
@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import answers, models
+from service.described import Descriptions, listed
 from service.errors import BadRequest, NotReady, encode, target
-from service.guard import charge_keys, check_index, of_readiness
+from service.guard import charge_keys, check_index, may_ask, of_readiness
 from service.indexes import Indexes
 from service.openapi import BATCH, KEY, NAME, OPTIONS, problems
 from service.readiness import readiness
@@ -29,6 +30,7 @@ class Service:
 
     settings: Settings
     indexes: Indexes
+    descriptions: Descriptions = field(default_factory=Descriptions)
 
     async def run(
         self, work: Callable[Concatenate[ServedIndex, P], T], served: ServedIndex, *args: P.args, **kwargs: P.kwargs
@@ -122,6 +124,20 @@ async def post_rows(request: Request) -> Response:
     return _json(await service.run(answers.rows_of_each, _served(request), batch.keys, options, target(request)))
 
 
+async def get_indexes(request: Request) -> Response:
+    """The indexes of the service that the token may ask, the default first."""
+    indexes = _service(request).indexes
+    shown = [served for served in indexes if may_ask(request.scope, served.place.name)]
+    return _json(encode({"indexes": [listed(served, served is indexes.default) for served in shown]}))
+
+
+async def get_index(request: Request) -> Response:
+    """What an index is of, what its snapshot holds, and how its rows lie in partitions and buckets."""
+    service, served = _service(request), _served(request)
+    told = await service.run(service.descriptions.of, served, service.settings, served is service.indexes.default)
+    return _json(encode(told))
+
+
 async def healthz(request: Request) -> Response:
     """The process answers."""
     return _json(b'{"alive": true}')
@@ -148,6 +164,10 @@ def _without_body(handler: Callable[[Request], Awaitable[Response]]) -> Callable
     return head
 
 
+# Routes whose HEAD does what their GET does, and leaves the body out.
+BODILY = {"/indexes": get_indexes, "/indexes/{name}": get_index, "/healthz": healthz, "/readyz": readyz}
+
+
 def add_routes(app: FastAPI) -> None:
     """Put every route on the app."""
 
@@ -165,7 +185,9 @@ def add_routes(app: FastAPI) -> None:
         add(rows, "POST", post_rows, models.BatchAnswer, batch, parameters=options, requestBody=BATCH)
         add(row, "GET", get_row, models.RowsAnswer, failures, parameters=[KEY, *options])
         add(row, "HEAD", head_row, None, no_source, parameters=[KEY, *options])
+    add("/indexes", "GET", get_indexes, models.IndexList, {})
+    add("/indexes/{name}", "GET", get_index, models.IndexDescription, problems(404, 503), parameters=[NAME])
     add("/healthz", "GET", healthz, models.Liveness, {})
     add("/readyz", "GET", readyz, models.Readiness, problems(503))
-    for path, handler in (("/healthz", healthz), ("/readyz", readyz)):
+    for path, handler in BODILY.items():
         app.add_api_route(path, _without_body(handler), methods=["HEAD"], include_in_schema=False)

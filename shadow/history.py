@@ -1,12 +1,13 @@
 """The snapshots of an index that are there, as they were committed."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
-from shadow.snapshots import read_snapshot, snapshot_numbers
+from shadow.snapshots import read_snapshot, snapshot_files, snapshot_numbers
 from shadow.spec_file import read_spec
-from shadow.storage import Storage
+from shadow.storage import FileInfo, Storage
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,30 @@ class Record:
 def history(storage: Storage) -> list[Record]:
     """The snapshots from the oldest that is kept to the newest. IndexNotFound where there is none."""
     read_spec(storage)
-    records = []
-    for number in snapshot_numbers(storage):
-        try:
-            records.append(_record(storage, number))
-        except DamagedMetadata as error:
-            records.append(Record(number, error=str(error)))
-        except SnapshotNotFound:  # vacuumed just now
-            continue
+    records = [record for number in snapshot_numbers(storage) if (record := _recorded(storage, number)) is not None]
     if not records:
         raise IndexNotFound(f"{storage.root}: no snapshot yet, its first build has not ended; run gnomon build again")
     return records
+
+
+def newest_records(storage: Storage, most: int, known: Mapping[FileInfo, Record]) -> dict[FileInfo, Record]:
+    """The newest `most` snapshots, oldest first, by their files: those of which the file is `known` are not read."""
+    found = {}
+    for number, info in list(snapshot_files(storage).items())[-most:]:
+        record = known.get(info) or _recorded(storage, number)
+        if record is not None:
+            found[info] = record
+    return found
+
+
+def _recorded(storage: Storage, number: int) -> Record | None:
+    """The record of a snapshot, with its error where it cannot be read; None where it was vacuumed just now."""
+    try:
+        return _record(storage, number)
+    except DamagedMetadata as error:
+        return Record(number, error=str(error))
+    except SnapshotNotFound:
+        return None
 
 
 def _record(storage: Storage, number: int) -> Record:

@@ -2,7 +2,7 @@
 catalog table are of its types: they are compared in the stored form of keys (int 7 is found in a folder `n=007`)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import dropwhile, takewhile
 from urllib.parse import unquote
 
@@ -44,6 +44,12 @@ def partition_values(partition: str) -> dict[str, str | None]:
     """Column to value of a partition's folders; percent escapes undone once, Hive's null as None."""
     pairs = [folder.partition("=") for folder in partition.split("/") if folder]
     return {_unescaped(name): None if value == NULL_VALUE else _unescaped(value) for name, _, value in pairs}
+
+
+def shown_part(partition: str, hidden: Collection[str]) -> str:
+    """A partition's folders without those of the hidden columns."""
+    folders = partition.split("/") if hidden else [partition]
+    return "/".join(folder for folder in folders if _unescaped(folder.partition("=")[0]) not in hidden)
 
 
 def partition_folders(values: Mapping[str, str]) -> str:

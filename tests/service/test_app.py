@@ -35,6 +35,8 @@ def test_openapi_tells_every_route_with_its_options_and_failures(crawl: Client) 
         "/rows/{key}": {"get", "head"},
         "/indexes/{name}/rows": {"get", "head", "post"},
         "/indexes/{name}/rows/{key}": {"get", "head"},
+        "/indexes": {"get"},
+        "/indexes/{name}": {"get"},
         "/healthz": {"get"},
         "/readyz": {"get"},
     }
