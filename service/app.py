@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -20,6 +21,7 @@ from service.headers import ProtectedApp, origins
 from service.indexes import Indexes
 from service.logs import Lines
 from service.metrics import CONTENT_TYPE, Metrics
+from service.openapi import document
 from service.refusals import RefusalsApp
 from service.routes import Service, add_routes
 from service.settings import Settings
@@ -47,6 +49,7 @@ def create_app(
     app.state.service, app.state.metrics, app.state.guard = service, metrics, guard
     add_routes(app)
     app.add_api_route("/metrics", _metrics, methods=["GET", "HEAD"], include_in_schema=False)
+    app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     for kind in TABLE:
         if issubclass(kind, Exception) and kind is not Exception:
             app.add_exception_handler(kind, _failed)

@@ -27,12 +27,31 @@ class SourceCost(BaseModel):
     microseconds: int
 
 
+class Step(BaseModel):
+    """One step of an answer; steps that go side by side overlap. Each kind has members of its own, too.
+
+    `key`: parsed, its bucket found; `filter`: a key filter asked; `index_file`: opened; `node`: of the B-Tree;
+    `source_file`: opened and compared; `page_map`; `pages`: read; `decode`; `key_check`: the rows hold the key."""
+
+    model_config = ConfigDict(extra="allow")
+
+    step: str
+    file: str | None = Field(description="that was read, relative to the index or the source")
+    offset: int | None = Field(description="in bytes, where the first read began")
+    reads: int
+    bytes: int
+    cached: bool = Field(description="whether it was in memory")
+    begin_us: int = Field(description="microseconds from the begin of the look-up")
+    microseconds: int
+
+
 class Explain(BaseModel):
-    """What an answer cost; the bucket for a single key only."""
+    """What an answer cost; of a batch the sums alone."""
 
     bucket: int | None = None
     index: IndexCost
     source: SourceCost
+    steps: list[Step] | None = Field(default=None, description="in the order of their begin")
 
 
 class RowsAnswer(BaseModel):
@@ -45,20 +64,45 @@ class RowsAnswer(BaseModel):
     explain: Explain | None = None
 
 
+class Covered(BaseModel):
+    """What a snapshot covers."""
+
+    rows: int
+    source_files: int
+
+
+class Asked(BaseModel):
+    """The part of it that was asked under `where=`."""
+
+    where: dict[str, str]
+    partitions: int
+    rows: int
+
+
 class Problem(BaseModel):
-    """Every failure (RFC 9457). Some carry more: `column`, `expected`, `key`, `snapshot`, `covered`, `request_id`."""
+    """Every failure (RFC 9457). Members that are not of its kind are left out; others may follow."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(description="urn:gnomon:problem:...: stable, to be compared")
+    type: str = Field(description="urn:gnomon:problem:...: stable, to be compared", pattern="^urn:gnomon:problem:")
     title: str
     status: int
-    detail: str
-    instance: str = Field(description="the path and query that were asked for")
+    detail: str = Field(description="what is wrong, where, and what to do: for people")
+    instance: str = Field(description="the path and query that were asked for; in a batch the path alone")
+    column: str = Field(default="", description="of a key of the wrong type: its column")
+    expected: str = Field(default="", description="of a key of the wrong type: the type")
+    key: dict[str, Any] = Field(default={}, description="the key that was not found")
+    snapshot: int = Field(default=0, description="the snapshot that was asked")
+    covered: Covered = Field(default=Covered(rows=0, source_files=0), description="what that snapshot covers")
+    asked: Asked | None = Field(default=None, description="which part of it was asked, where `where=` narrowed it")
+    key_number: int = Field(default=0, description="of a batch in Arrow: the place of the key that fails, from 0")
+    request_id: str = Field(default="", description="under which the log says more")
 
 
 class BatchRequest(BaseModel):
     """Each key is a value (one-column keys), a list in key order, or an object by column name; values may be null."""
+
+    model_config = ConfigDict(extra="forbid")
 
     keys: list[Any]
     columns: list[str] | None = None

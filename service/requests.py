@@ -13,8 +13,9 @@ from service.errors import BadRequest, TooLarge
 
 PARAMETERS = ("columns", "where", "limit", "snapshot", "explain")
 MOST_PARAMETERS = 1000
+SHOWN_CHARACTERS = 100  # of what was found in a request, in the text of an error
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+_FLAGS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def query_options(scope: Mapping[str, Any]) -> tuple[Options, dict[str, str]]:
         if name in PARAMETERS:
             options.setdefault(name, []).append(value)
         elif name in others:
-            raise BadRequest(f"{name} is given twice; a key column has one value")
+            raise BadRequest(f"{cut(name)} is given twice; a key column has one value")
         else:
             others[name] = value
     return _options(options), others
@@ -66,7 +67,12 @@ def query_options(scope: Mapping[str, Any]) -> tuple[Options, dict[str, str]]:
 def no_others(others: Mapping[str, str]) -> None:
     """Refuse parameters that are not options."""
     if others:
-        raise BadRequest(f"unknown parameter {', '.join(others)}; there are {', '.join(PARAMETERS)}")
+        raise BadRequest(f"unknown parameter {cut(', '.join(others))}; there are {', '.join(PARAMETERS)}")
+
+
+def cut(text: str, most: int = SHOWN_CHARACTERS) -> str:
+    """What was found in a request, as the text of an error shows it."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def _pairs(query: bytes) -> list[tuple[str, str]]:
@@ -89,11 +95,13 @@ def _options(given: Mapping[str, list[str]]) -> Options:
     for text in given.get("where", ()):
         column, equals, value = text.partition("=")
         if not equals or column in where:
-            raise BadRequest(f"where: expected one value for each partition column, like where=dt=2026-01-01: {text}")
+            raise BadRequest(
+                f"where: expected one value for each partition column, like where=dt=2026-01-01; found {cut(text)}"
+            )
         where[column] = value
     explain = given.get("explain", ["false"])[0]
     if explain not in _FLAGS:
-        raise BadRequest(f"explain: expected true or false, found {explain}")
+        raise BadRequest(f"explain: expected true or false, found {cut(explain)}")
     return Options(columns, where, _number(given, "limit"), _number(given, "snapshot"), _FLAGS[explain])
 
 
@@ -102,7 +110,7 @@ def _number(given: Mapping[str, list[str]], name: str) -> int | None:
         return None
     text = given[name][0]
     if not _NUMBER.fullmatch(text):
-        raise BadRequest(f"{name}: expected a whole number, not negative, found {text}")
+        raise BadRequest(f"{name}: expected a whole number, not negative, found {cut(text)}")
     return int(text)
 
 
@@ -129,7 +137,7 @@ def parse_batch(body: bytes, most_keys: int) -> Batch:
         raise BadRequest('the body: expected an object like {"keys": [...], "columns": [...]}')
     unknown = [name for name in content if name not in ("keys", "columns")]
     if unknown:
-        raise BadRequest(f"the body: unknown member {', '.join(unknown)}; there are keys, columns")
+        raise BadRequest(f"the body: unknown member {cut(', '.join(unknown))}; there are keys, columns")
     columns = content.get("columns")
     if columns is not None and not (isinstance(columns, list) and all(isinstance(name, str) for name in columns)):
         raise BadRequest("columns: expected a list of column names")

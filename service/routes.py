@@ -1,4 +1,4 @@
-"""What is answered where. Handlers parse, hand the work to the service's threads, and return bytes."""
+"""What is answered where. Handlers parse, hand the work to the threads of an index, and return bytes."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -9,19 +9,37 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service import answers, models
+from service import answers, arrow, models
+from service.accept import ARROW, JSON, chosen
 from service.described import Descriptions, listed
-from service.errors import BadRequest, NotReady, encode, target
+from service.errors import BadRequest, NotReady, encode
 from service.guard import charge_keys, check_index, may_ask, of_readiness
 from service.indexes import Indexes
-from service.openapi import BATCH, KEY, NAME, OPTIONS, problems
+from service.openapi import (
+    FOUND,
+    GUARDED,
+    KEY,
+    KEY_COLUMNS,
+    NAME,
+    OF_INDEX,
+    OF_KEYS,
+    OF_ROWS,
+    OPTIONS,
+    answer,
+    batch,
+    operation,
+)
 from service.readiness import readiness
-from service.requests import no_others, parse_batch, path_key, query_options, read_body
+from service.requests import Options, no_others, parse_batch, path_key, query_options, read_body
 from service.served import ServedIndex
 from service.settings import Settings
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
+
+ROWS_OF = {JSON: answers.rows_of, ARROW: arrow.rows_of}
+ROWS_OF_EACH = {JSON: answers.rows_of_each, ARROW: arrow.rows_of_each}
 
 
 @dataclass(frozen=True)
@@ -67,80 +85,103 @@ def _served(request: Request) -> ServedIndex:
     return indexes.named(name)
 
 
-def _json(body: bytes) -> Response:
-    return Response(body, media_type="application/json")
+def _answer(body: bytes, media_type: str = JSON) -> Response:
+    return Response(body, media_type=media_type)
 
 
-def _found() -> Response:
-    response = Response(media_type="application/json")
+def _bodiless(response: Response) -> Response:
+    """The answer to a HEAD."""
+    response.body = b""
     del response.headers["content-length"]  # it would be that of the answer to a GET
     return response
 
 
-async def get_row(request: Request) -> Response:
-    """The rows of a one-column key. The key may hold slashes; percent-encode `?`, `#` and `%`."""
-    service, key = _service(request), path_key(request.scope)
+def _negotiated(request: Request) -> str:
+    return chosen(request.headers.getlist("accept"))
+
+
+def _of_rows(body: bytes, media_type: str) -> Response:
+    return Response(body, headers={"vary": "Accept"}, media_type=media_type)
+
+
+def _key_of_path(request: Request) -> tuple[str, Options]:
+    key = path_key(request.scope)
     options, others = query_options(request.scope)
     no_others(others)
-    return _json(await service.run(answers.rows_of, _served(request), key, options))
+    return key, options
+
+
+async def _rows_of(request: Request, key: object, options: Options) -> Response:
+    media_type = _negotiated(request)
+    body = await _service(request).run(ROWS_OF[media_type], _served(request), key, options)
+    return _of_rows(body, media_type)
+
+
+async def _has_rows(request: Request, key: object, options: Options) -> Response:
+    media_type = _negotiated(request)
+    await _service(request).run(answers.has_rows, _served(request), key, options)
+    return _bodiless(_of_rows(b"", media_type))
+
+
+async def get_row(request: Request) -> Response:
+    """The rows of a one-column key."""
+    return await _rows_of(request, *_key_of_path(request))
 
 
 async def head_row(request: Request) -> Response:
-    """Whether a one-column key is there, from the index alone."""
-    service, key = _service(request), path_key(request.scope)
-    options, others = query_options(request.scope)
-    no_others(others)
-    await service.run(answers.has_rows, _served(request), key, options)
-    return _found()
+    """Whether a one-column key is there, from the index alone: the source is not read."""
+    return await _has_rows(request, *_key_of_path(request))
 
 
 async def get_rows(request: Request) -> Response:
     """The rows of any key, by column name: `/rows?country=de&id=5`. `+` is a space; percent-encode a plus."""
-    service = _service(request)
     options, key = query_options(request.scope)
-    return _json(await service.run(answers.rows_of, _served(request), key, options))
+    return await _rows_of(request, key, options)
 
 
 async def head_rows(request: Request) -> Response:
-    """Whether any key is there, by column name, from the index alone."""
-    service = _service(request)
+    """Whether any key is there, by column name, from the index alone: the source is not read."""
     options, key = query_options(request.scope)
-    await service.run(answers.has_rows, _served(request), key, options)
-    return _found()
+    return await _has_rows(request, key, options)
 
 
 async def post_rows(request: Request) -> Response:
-    """The rows of many keys, in the order asked; keys may hold nulls. A failed key carries its error."""
-    service = _service(request)
+    """The rows of many keys, in the order asked; keys may hold nulls.
+
+    In JSON a key that fails carries its error, and the others are answered; in Arrow it fails the batch."""
+    service, media_type = _service(request), _negotiated(request)
     options, others = query_options(request.scope)
     no_others(others)
-    body = await read_body(request, service.settings.max_body_bytes)
-    batch = parse_batch(body, service.settings.max_batch_keys)
-    charge_keys(request, len(batch.keys))
-    if batch.columns is not None:
+    served = _served(request)
+    content = await read_body(request, service.settings.max_body_bytes)
+    asked = parse_batch(content, service.settings.max_batch_keys)
+    charge_keys(request, len(asked.keys))
+    if asked.columns is not None:
         if options.columns is not None:
             raise BadRequest("columns is given twice, in the query and in the body")
-        options = replace(options, columns=batch.columns)
-    return _json(await service.run(answers.rows_of_each, _served(request), batch.keys, options, target(request)))
+        options = replace(options, columns=asked.columns)
+    instance = request.scope["path"]  # without the query: each failed key repeats it
+    body = await service.run(ROWS_OF_EACH[media_type], served, asked.keys, options, instance)
+    return _of_rows(body, media_type)
 
 
 async def get_indexes(request: Request) -> Response:
     """The indexes of the service that the token may ask, the default first."""
     indexes = _service(request).indexes
     shown = [served for served in indexes if may_ask(request.scope, served.place.name)]
-    return _json(encode({"indexes": [listed(served, served is indexes.default) for served in shown]}))
+    return _answer(encode({"indexes": [listed(served, served is indexes.default) for served in shown]}))
 
 
 async def get_index(request: Request) -> Response:
     """What an index is of, what its snapshot holds, and how its rows lie in partitions and buckets."""
     service, served = _service(request), _served(request)
     told = await service.run(service.descriptions.of, served, service.settings, served is service.indexes.default)
-    return _json(encode(told))
+    return _answer(encode(told))
 
 
 async def healthz(request: Request) -> Response:
     """The process answers."""
-    return _json(b'{"alive": true}')
+    return _answer(b'{"alive": true}')
 
 
 async def readyz(request: Request) -> Response:
@@ -151,43 +192,45 @@ async def readyz(request: Request) -> Response:
     except NotReady as error:
         error.members = of_readiness(request.scope, error.members, tokens)
         raise
-    return _json(encode(of_readiness(request.scope, told, tokens)))
+    return _answer(encode(of_readiness(request.scope, told, tokens)))
 
 
-def _without_body(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """The HEAD of a GET: some probes ask so."""
+def _without_body(handler: Handler) -> Handler:
+    """The HEAD of a GET whose answer costs little."""
 
     async def head(request: Request) -> Response:
-        await handler(request)
-        return _found()
+        return _bodiless(await handler(request))
 
     return head
-
-
-# Routes whose HEAD does what their GET does, and leaves the body out.
-BODILY = {"/indexes": get_indexes, "/indexes/{name}": get_index, "/healthz": healthz, "/readyz": readyz}
 
 
 def add_routes(app: FastAPI) -> None:
     """Put every route on the app."""
 
-    def add(path: str, method: str, handler: Callable[..., Any], model: Any, failures: Any, **extra: Any) -> None:
-        responses = {200: {"model": model} if model else {"description": "Found"}, **failures}
-        app.add_api_route(
-            path, handler, methods=[method], response_model=None, responses=responses, openapi_extra=extra or None
-        )
+    def add(path: str, method: str, handler: Handler, told: dict[str, Any]) -> None:
+        app.add_api_route(path, handler, methods=[method], response_model=None, **told)
 
-    failures, no_source, batch = problems(400, 404, 409, 503), problems(400, 404, 503), problems(400, 404, 413, 503)
-    for prefix, named in (("", []), ("/indexes/{name}", [NAME])):
-        rows, row, options = f"{prefix}/rows", f"{prefix}/rows/{{key:key}}", [*named, *OPTIONS]
-        add(rows, "GET", get_rows, models.RowsAnswer, failures, parameters=options)
-        add(rows, "HEAD", head_rows, None, no_source, parameters=options)
-        add(rows, "POST", post_rows, models.BatchAnswer, batch, parameters=options, requestBody=BATCH)
-        add(row, "GET", get_row, models.RowsAnswer, failures, parameters=[KEY, *options])
-        add(row, "HEAD", head_row, None, no_source, parameters=[KEY, *options])
-    add("/indexes", "GET", get_indexes, models.IndexList, {})
-    add("/indexes/{name}", "GET", get_index, models.IndexDescription, problems(404, 503), parameters=[NAME])
-    add("/healthz", "GET", healthz, models.Liveness, {})
-    add("/readyz", "GET", readyz, models.Readiness, problems(503))
-    for path, handler in BODILY.items():
-        app.add_api_route(path, _without_body(handler), methods=["HEAD"], include_in_schema=False)
+    def add_both(path: str, handler: Handler, name: str, tag: str, model: Any, *told: Any) -> None:
+        add(path, "GET", handler, operation(f"get{name}", tag, answer(model, path), *told))
+        add(path, "HEAD", _without_body(handler), operation(f"head{name}", tag, FOUND, *told))
+
+    for prefix, of, names in (("", "", []), ("/indexes/{name}", "Index", [NAME])):
+        rows, row = f"{prefix}/rows", f"{prefix}/rows/{{key}}"
+        by_name, by_path = [*names, KEY_COLUMNS, *OPTIONS], [*names, KEY, *OPTIONS]
+        of_rows, of_row = (answer(models.RowsAnswer, path, arrow.ROWS) for path in (rows, row))
+        of_batch = answer(models.BatchAnswer, rows, arrow.BATCH)
+        add(rows, "GET", get_rows, operation(f"get{of}Rows", "rows", of_rows, OF_ROWS, by_name))
+        add(rows, "HEAD", head_rows, operation(f"head{of}Rows", "rows", FOUND, OF_KEYS, by_name))
+        add(
+            rows,
+            "POST",
+            post_rows,
+            operation(f"post{of}Rows", "rows", of_batch, OF_ROWS, [*names, *OPTIONS], batch(rows)),
+        )
+        row = f"{prefix}/rows/{{key:key}}"
+        add(row, "GET", get_row, operation(f"get{of}Row", "rows", of_row, OF_ROWS, by_path))
+        add(row, "HEAD", head_row, operation(f"head{of}Row", "rows", FOUND, OF_KEYS, by_path))
+    add_both("/indexes", get_indexes, "Indexes", "indexes", models.IndexList, GUARDED)
+    add_both("/indexes/{name}", get_index, "Index", "indexes", models.IndexDescription, OF_INDEX, [NAME])
+    add_both("/healthz", healthz, "Healthz", "operations", models.Liveness)
+    add_both("/readyz", readyz, "Readyz", "operations", models.Readiness)

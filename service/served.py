@@ -57,6 +57,8 @@ class ServedIndex:
         self._settings = settings
         self.place = place
         self.max_key_bytes = settings.max_key_bytes
+        self.max_rows = settings.max_rows
+        self.max_answer_bytes = settings.max_answer_bytes
         self.threads = Threads(place.name, settings.threads, settings.max_waiting, settings.timeout_seconds)
         for_pinned = cache_bytes // PINNED_SHARE
         self._pinned_cache_bytes = for_pinned // settings.pinned_snapshots

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.service.lake import Client
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -25,23 +23,3 @@ def test_the_service_imports_shadow_alone_of_ours() -> None:
             elif isinstance(node, ast.Import):
                 ours |= {alias.name.partition(".")[0] for alias in node.names}
     assert not ours & {"btree", "sources", "indexer", "gnomon"}
-
-
-def test_openapi_tells_every_route_with_its_options_and_failures(crawl: Client) -> None:
-    page = crawl.get("/openapi.json").json()
-    told = {path: set(methods) for path, methods in page["paths"].items()}
-    assert told == {
-        "/rows": {"get", "head", "post"},
-        "/rows/{key}": {"get", "head"},
-        "/indexes/{name}/rows": {"get", "head", "post"},
-        "/indexes/{name}/rows/{key}": {"get", "head"},
-        "/indexes": {"get"},
-        "/indexes/{name}": {"get"},
-        "/healthz": {"get"},
-        "/readyz": {"get"},
-    }
-    get = page["paths"]["/rows/{key}"]["get"]
-    assert [p["name"] for p in get["parameters"]] == ["key", "columns", "where", "limit", "snapshot", "explain"]
-    assert set(get["responses"]) == {"200", "400", "404", "409", "503"}
-    assert list(get["responses"]["404"]["content"]) == ["application/problem+json"]
-    assert crawl.get("/docs").status_code == 200

@@ -164,7 +164,7 @@ def test_413_too_many_keys_and_too_large_a_body(crawl_settings: Settings) -> Non
 def test_500_says_nothing_but_where_to_look(
     own: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("secret in /srv/private/lake")
 
     monkeypatch.setattr(own.served.index, "answer_many", broken)

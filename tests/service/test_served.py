@@ -296,7 +296,7 @@ def test_threads_may_share_it_while_it_moves(own: Client, tmp_path: Path) -> Non
     async def both() -> None:
         async def read() -> None:
             for _ in range(30):
-                answer = (await own._ask("GET", "/rows/second", b"")).json()
+                answer = (await own._ask("GET", "/rows/second", b"", None, "127.0.0.1")).json()
                 assert answer["count"] == answer["snapshot"], answer
 
         reload: Callable[[], bool] = own.served.refresh

@@ -1,0 +1,43 @@
+"""Which media type an answer has: the one that the caller likes best (RFC 9110, section 12.5.1)."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from service.errors import NotAcceptable
+
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+OFFERED = (JSON, ARROW)  # the first where a caller likes both the same
+
+_RANGE = re.compile(r"([^\s;/]+)/([^\s;/]+)")
+_QUALITY = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
+
+
+def chosen(accept: Iterable[str], offered: Sequence[str] = OFFERED) -> str:
+    """The media type for `Accept` headers; the first of those offered without any. Of types that are liked the same the
+    one that is named whole comes before one that `*` stands for. NotAcceptable names what is offered."""
+    liked = _liked(accept)
+    if not liked:
+        return offered[0]
+    best = max(offered, key=lambda kind: _quality(kind, liked))  # the first of equals
+    if _quality(best, liked)[0] == 0:
+        raise NotAcceptable(f"Accept: none of the media types is given here; there are {', '.join(offered)}")
+    return best
+
+
+def _liked(accept: Iterable[str]) -> dict[str, float]:
+    """The quality of each media range; what is no media range is passed over, as if it were not there."""
+    liked: dict[str, float] = {}
+    for text in ",".join(accept).lower().split(","):
+        name, *parameters = (part.strip() for part in text.split(";"))
+        qualities = [part for part in parameters if part.startswith("q=")]
+        found = _QUALITY.fullmatch(qualities[0]) if qualities else None
+        if _RANGE.fullmatch(name) and (found or not qualities):
+            liked[name] = max(liked.get(name, 0.0), float(found[1]) if found else 1.0)
+    return liked
+
+
+def _quality(kind: str, liked: dict[str, float]) -> tuple[float, int]:
+    """How much a media type is liked: by the range that names it most closely; and how closely that is."""
+    ranges = ("*/*", f"{kind.partition('/')[0]}/*", kind)
+    return next(((liked[ranges[i]], i) for i in (2, 1, 0) if ranges[i] in liked), (0.0, 0))

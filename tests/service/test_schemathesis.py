@@ -1,0 +1,132 @@
+"""The interface against its own description: requests made from the OpenAPI document, right and wrong ones.
+
+No answer is a fault of the service, and each has a status, a media type, headers and a body that the document tells.
+`pytest -m soak tests/service/test_schemathesis.py` makes many more."""
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import strategies
+from hypothesis.strategies import SearchStrategy
+from schemathesis import Case, GenerationMode
+from schemathesis.schemas import APIOperation, BaseSchema
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from service.accept import ARROW, JSON
+from service.app import create_app
+from service.settings import Settings
+from tests.service.lake import TWICE, make_crawl, make_orders, make_visits
+
+# Its own strategies draw from `random`, which Hypothesis would rather have them not do.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+
+ALLOWED, FORBIDDEN, MANY = 30, 15, 3000  # requests of an operation
+AT = "2026-01-01T12:30:00.123456789Z"
+OPERATIONS = [
+    (path, method)
+    for prefix in ("", "/indexes/{name}")
+    for path, methods in ((f"{prefix}/rows", ("GET", "HEAD", "POST")), (f"{prefix}/rows/{{key}}", ("GET", "HEAD")))
+    for method in methods
+]
+OPERATIONS += [("/indexes/{name}", "GET"), ("/indexes/{name}", "HEAD")]
+PLAIN = [(path, method) for path in ("/indexes", "/healthz", "/readyz") for method in ("GET", "HEAD")]
+KEYS: dict[str, list[dict[str, str]]] = {
+    "crawl": [{"url": TWICE}, {"url": "second"}, {"url": "none"}],
+    "orders": [{"country": "de", "id": "1"}, {"country": "de", "id": "x"}],
+    "visits": [{"id": "00010203-0405-0607-0809-0a0b0c0d0e0f", "time": "12:30:00.005", "at": AT, "n": str(2**64 - 1)}],
+}
+OPTIONS: list[list[tuple[str, Any]]] = [
+    [],
+    [("limit", 1), ("snapshot", 1)],
+    [("explain", True)],
+    [("columns", ["url", "dt"])],
+    [("snapshot", 9)],
+]
+# What the document cannot say: which columns, partitions, snapshots and indexes there are. Requests that name others
+# are answered 400 and 404.
+UNSAID = [positive_data_acceptance]
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory: pytest.TempPathFactory) -> BaseSchema:
+    folder = tmp_path_factory.mktemp("several")
+    made = {"crawl": make_crawl, "orders": make_orders, "visits": make_visits}
+    indexes = [f"{name}={make(folder / name).indexes[0]}" for name, make in made.items()]
+    app = create_app(Settings(indexes=indexes, max_rows=3, max_answer_bytes=2000))
+    return schemathesis.openapi.from_asgi("/openapi.json", app)
+
+
+def real(case: Case, draw: Callable[[SearchStrategy[Any]], Any]) -> None:
+    """Put what there is in the place of much of what was made up: else few requests would reach a row."""
+
+    def one_of(*values: Any) -> Any:
+        return draw(strategies.sampled_from(values))
+
+    name = one_of("crawl", "orders", "visits") if "name" in case.path_parameters else "crawl"
+    if "name" in case.path_parameters:
+        case.path_parameters["name"] = name
+    if "key" in case.path_parameters and one_of(True, False):
+        case.path_parameters["key"] = one_of(TWICE, "second", "a/b", "100%", "none")
+    if case.method == "POST":
+        keys = strategies.sampled_from([TWICE, "second", ["de", 1], {"country": None, "id": 3}, None, [], 5])
+        case.body = {"keys": draw(strategies.lists(keys, max_size=4))}
+        case.query = {}
+    elif "key" not in case.path_parameters and one_of(True, False):
+        case.query = dict(one_of(*KEYS[name]))
+    case.query |= dict(one_of(*OPTIONS, *([("where", ["dt=2026-01-02"])] for _ in range(name == "crawl"))))
+    case.headers["Accept"] = one_of(JSON, ARROW, f"{ARROW};q=0.5, */*;q=0.1", "text/html")
+
+
+def conforms(schema: BaseSchema, path: str, method: str, mode: GenerationMode, examples: int) -> set[int]:
+    """Ask an operation, a few times with the same requests in each run; the statuses that came."""
+    operation: APIOperation = schema[path][method]
+    statuses: set[int] = set()
+
+    @hypothesis.settings(
+        max_examples=examples,
+        derandomize=examples < MANY,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(operation.as_strategy(generation_mode=mode), strategies.data())
+    def ask(case: Case, data: strategies.DataObject) -> None:
+        if mode is GenerationMode.POSITIVE:
+            real(case, data.draw)
+        response = case.call()
+        statuses.add(response.status_code)
+        case.validate_response(response, excluded_checks=UNSAID)
+
+    ask()
+    return statuses
+
+
+def test_the_document_is_one_of_openapi(schema: BaseSchema) -> None:
+    schema.validate()
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+def test_requests_that_the_document_allows_are_answered_as_it_says(schema: BaseSchema, path: str, method: str) -> None:
+    statuses = conforms(schema, path, method, GenerationMode.POSITIVE, ALLOWED)
+    assert 200 in statuses
+    assert statuses <= {200, 400, 404, 406, 413}
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+def test_requests_that_the_document_forbids_are_refused(schema: BaseSchema, path: str, method: str) -> None:
+    assert conforms(schema, path, method, GenerationMode.NEGATIVE, FORBIDDEN) <= {400, 404, 405}
+
+
+@pytest.mark.parametrize(("path", "method"), PLAIN)
+def test_routes_without_parameters_answer_as_the_document_says(schema: BaseSchema, path: str, method: str) -> None:
+    assert conforms(schema, path, method, GenerationMode.POSITIVE, 1) == {200}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+def test_thousands_of_requests_are_answered_as_the_document_says(schema: BaseSchema, path: str, method: str) -> None:
+    for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+        conforms(schema, path, method, mode, MANY)
