@@ -112,7 +112,7 @@ class BlockFile:
         self._check_length(header)
         self.schema = self._read_schema()
         self.decoder = NodeDecoder(self.schema, as_java=self.entries is None)
-        self._whole = head_bytes is not None and len(head) == self.size
+        self._whole = head_bytes is not None and head_bytes >= self.size == len(head)
         self._memory = self._load_upper(head, stats)  # the file's bytes from `start` on
         self._kept: dict[int, Block] = {}
         self._kept_bytes = 0
@@ -201,10 +201,12 @@ class BlockFile:
     # -- blocks ----------------------------------------------------------------------------------------------------
 
     def block(self, offset: int, stats: LookupStats, length: int | None = None, most: int | None = None) -> Block:
-        """The block at `offset`; `length` is a guess at its size. Upper nodes and the root are kept decoded. TooMany,
-        before it is decoded, where it has more than `most` records."""
+        """The block at `offset`; `length` is a guess at its size. Upper nodes and the root are kept decoded. TooMany
+        where it has more than `most` records, which are not decoded then."""
         kept = self._kept.get(offset)
         if kept is not None:
+            if most is not None and len(kept.node) > most:
+                raise TooMany(offset)
             return kept
         data, frame = self._bytes_of(offset, length, stats)
         if most is not None and frame.count > most:

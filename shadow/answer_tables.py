@@ -37,7 +37,8 @@ def answer_table(
         name, number = f"{KEY_NUMBER}_{number + 1}", number + 1
     counts = json.dumps([hits.matches for hits in found.hits])
     metadata = {SNAPSHOT: str(found.view.snapshot.number), COUNTS: counts}
-    return table.add_column(0, name, pa.array(keys, pa.int64())).replace_schema_metadata(metadata)
+    arrays = [pa.array(keys, pa.int64()), *table.columns]
+    return pa.Table.from_arrays(arrays, names=[name, *columns], metadata=metadata)
 
 
 def _of_rows(
@@ -94,9 +95,4 @@ def _of_values(found: Found, columns: Sequence[str], rows: Rows) -> tuple[np.nda
             values = [found.wanted[key].stored[i] for key, _ in hits]
         arrays.append(stored_array(values, kind) if values else pa.array([], arrow_type(kind)))
     keys = np.array([key for key, _ in hits], np.int64)
-    return keys, pa.Table.from_arrays(arrays, names=list(columns)) if arrays else _bare(len(keys))
-
-
-def _bare(rows: int) -> pa.Table:
-    """So many rows without columns."""
-    return pa.Table.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
+    return keys, pa.Table.from_arrays(arrays, names=list(columns))

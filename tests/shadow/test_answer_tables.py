@@ -1,0 +1,89 @@
+"""Answers in Arrow hold the rows that JSON has, in the types of the source, whatever is asked."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from shadow import UsageError, open_index
+from shadow.errors import BeyondBound
+from tests.shadow.make_index import index_source, write_source
+from tests.shadow.values_folder import write_folder
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    """Two days; the second has a wider number, and a column more."""
+    day = dt.date(2026, 1, 1)
+    first = pa.table(
+        {"k": [1, 1, 2], "n": pa.array([1, 2, 3], pa.int32()), "d": [day] * 3, "l": [[1], [], None], "t": list("abc")}
+    )
+    second = pa.table(
+        {"k": [2, 1], "n": pa.array([1 << 40, 5], pa.int64()), "d": [None, day], "l": [[2], [3]], "more": [0.5, None]}
+    )
+    write_source(tmp_path / "lake", {"dt=1/a.parquet": first, "dt=2/a.parquet": second})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    return str(tmp_path / "index")
+
+
+def test_rows_come_key_by_key_in_the_types_of_the_source(place: str) -> None:
+    index = open_index(place)
+    table = index.table_many([2, 99, 1, 2])
+    assert table.schema.names == ["key_number", *index.view.columns]
+    assert table["key_number"].to_pylist() == [0, 0, 2, 2, 2, 3, 3]
+    kinds = {field.name: field.type for field in table.schema}
+    assert (kinds["n"], kinds["d"], kinds["more"]) == (pa.int64(), pa.date32(), pa.float64())
+    assert (kinds["dt"], kinds["key_number"]) == (pa.string(), pa.int64())
+    expected = [row for rows in index.fetch_many([2, 99, 1, 2]) for row in rows]
+    assert table.drop_columns(["key_number"]).to_pylist() == expected
+    assert json.loads(table.schema.metadata[b"gnomon.counts"]) == [2, 0, 3, 2]
+    assert table.schema.metadata[b"gnomon.snapshot"] == b"1"
+
+
+def test_an_empty_answer_has_the_columns_in_their_types(place: str) -> None:
+    index = open_index(place)
+    empty = index.table_many([99], ["more", "dt", "d"])
+    assert empty.num_rows == 0
+    assert empty.schema.types == [pa.int64(), pa.float64(), pa.string(), pa.date32()]
+    assert index.table_many([], ["k"]).schema.names == ["key_number", "k"]
+
+
+def test_limits_bounds_and_where_hold(place: str) -> None:
+    index = open_index(place)
+    table = index.table_many([1, 2], ["t"], limit=1)
+    assert (table.num_rows, json.loads(table.schema.metadata[b"gnomon.counts"])) == (2, [3, 2])
+    assert index.table_many([1], ["n"], {"dt": "2"})["n"].to_pylist() == [5]
+    with pytest.raises(BeyondBound, match="the key has 3 rows"):
+        index.table_many([1], most_rows=2)
+    with pytest.raises(BeyondBound):
+        index.table_many([1], most_bytes=10)
+    assert index.table_many([1], [])["key_number"].to_pylist() == [0, 0, 0]
+
+
+def test_the_name_of_the_first_column_is_not_one_of_the_others(tmp_path: Path) -> None:
+    write_source(tmp_path / "lake", {"a.parquet": pa.table({"k": [1], "key_number": ["x"]})})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    table = open_index(str(tmp_path / "index")).table_many([1])
+    assert table.to_pylist() == [{"key_number_1": 0, "k": 1, "key_number": "x"}]
+
+
+def test_types_that_have_nothing_in_common_are_named(tmp_path: Path) -> None:
+    tables = {"dt=1/a.parquet": pa.table({"k": [1], "v": ["x"]}), "dt=2/a.parquet": pa.table({"k": [1], "v": [[1]]})}
+    write_source(tmp_path / "lake", tables)
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    with pytest.raises(UsageError, match="no common one"):
+        open_index(str(tmp_path / "index")).table_many([1])
+
+
+def test_a_folder_of_values_gives_its_entries(tmp_path: Path) -> None:
+    table = pa.table({"k": [1, 2, 1], "v": ["a", "b", None], "n": pa.array([1, 2, 3], pa.int32())})
+    write_folder(tmp_path / "index", table, ["k"])
+    index = open_index(str(tmp_path / "index"))
+    found = index.table_many([2, 1, 9])
+    assert found["key_number"].to_pylist() == [0, 1, 1]
+    assert found.drop_columns(["key_number"]).to_pylist() == index.fetch(2) + index.fetch(1)
+    assert found.schema.field("n").type == pa.int32()
+    assert index.table_many([9], ["v"]).schema.types == [pa.int64(), pa.string()]
+    assert index.table_many([1], []).num_rows == 2
