@@ -85,12 +85,32 @@ class Block:
     offset: int
     end: int
 
+    @property
+    def cache_bytes(self) -> int:
+        """Memory that it takes."""
+        return self.node.cache_bytes
+
+
+class Leaves(Protocol):
+    """Keeps decoded leaves of a file, by their offsets, as long as it has room."""
+
+    def get(self, offset: int) -> Block | None: ...
+
+    def put(self, offset: int, leaf: Block) -> None: ...
+
 
 class BlockFile:
     """The blocks of an open index file. Every error names path and offset."""
 
-    def __init__(self, reader: RangeReader, stats: LookupStats, head_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        reader: RangeReader,
+        stats: LookupStats,
+        head_bytes: int | None = None,
+        leaves: Leaves | None = None,
+    ) -> None:
         self._reader = reader
+        self._leaves = leaves
         self.path = str(getattr(reader, "name", "<memory>"))
         self.size = reader.size
         first = head_bytes if head_bytes is not None else max(FIRST_READ_BYTES, head_guess(self.size))
@@ -204,6 +224,8 @@ class BlockFile:
         """The block at `offset`; `length` is a guess at its size. Upper nodes and the root are kept decoded. TooMany
         where it has more than `most` records, which are not decoded then."""
         kept = self._kept.get(offset)
+        if kept is None and self._leaves is not None and offset >= self.start + max(self.upper_bytes, 1):
+            kept = self._leaves.get(offset)
         if kept is not None:
             if most is not None and len(kept.node) > most:
                 raise TooMany(offset)
@@ -213,7 +235,10 @@ class BlockFile:
             raise TooMany(offset)
         node = self.decode(offset, frame.count, self._unpack(offset, frame, data))
         block = Block(node, offset, frame.end)
-        if offset < self.start + max(self.upper_bytes, 1) and self._kept_bytes + node.cache_bytes <= DECODED_BYTES:
+        if offset >= self.start + max(self.upper_bytes, 1):
+            if self._leaves is not None:
+                self._leaves.put(offset, block)
+        elif self._kept_bytes + node.cache_bytes <= DECODED_BYTES:
             self._kept[offset] = block
             self._kept_bytes += node.cache_bytes
         return block

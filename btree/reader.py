@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from btree.batch import Batch, Found
-from btree.blocks import Block, BlockFile, LookupStats, RangeReader
+from btree.blocks import Block, BlockFile, Leaves, LookupStats, RangeReader
 from btree.errors import BTreeError, DamagedIndexFile, TooMany
 from btree.fences import Fences, fences_of
 from btree.keys import Key
@@ -36,11 +36,17 @@ class BTreeReader:
     file and between its parent's keys in order. A block that two links reach is refused, so no look-up outlasts
     the file."""
 
-    def __init__(self, reader: RangeReader, stats: LookupStats | None = None, head_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        reader: RangeReader,
+        stats: LookupStats | None = None,
+        head_bytes: int | None = None,
+        leaves: Leaves | None = None,
+    ) -> None:
         """`head_bytes`, where it is known (`IndexFile.head_bytes`), is the length of header and upper levels: they
         come in one read. Where it is not, it is guessed from the file's size. A file that is read whole by that stays
-        in memory whole."""
-        self._file = BlockFile(reader, stats if stats is not None else LookupStats(), head_bytes)
+        in memory whole. `leaves` keeps those that look-ups of single keys decode."""
+        self._file = BlockFile(reader, stats if stats is not None else LookupStats(), head_bytes, leaves)
         self.path = self._file.path
         self.codec = self._file.codec
         self.schema: EntrySchema = self._file.schema.entry

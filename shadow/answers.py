@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from btree.reader import LookupStats
 from shadow.bounds import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
@@ -174,7 +175,8 @@ class Rows:
         owner = np.repeat(np.array(keys, np.int64), counts)
         self._stats.source_files = max(self._stats.source_files, len({one.hit.file for one in located}))
         room = None if most is None else most if len(keys) == 1 else most - self._held
-        parts, size, seen = [], 0, _Seen(owner)
+        parts: list[Part] = []
+        size = 0
         for part in fetcher.parts(
             *(located, self._columns, self._stats.source),
             share_bytes=None if most is None else SHARE_BYTES,
@@ -184,35 +186,26 @@ class Rows:
             if part.failure is not None:
                 for key in set(owner[list(part.places)].tolist()):
                     self.failures[key] = part.failure
+                continue
             parts.append(part)
             if room is not None:
-                size += seen.add(part, self._columns)
+                size += self._asked(part).nbytes
                 if size > room:
-                    raise _Over(seen.by_key())
+                    raise _Over(self._seen(parts, owner))
         if most is not None and self._held + size > most:
-            raise _Over(seen.by_key())
+            raise _Over(self._seen(parts, owner))
         self._held += size
         return Share(keys, counts, parts)
 
+    def _asked(self, part: Part) -> pa.Table:
+        """The columns of a part that are asked for."""
+        return part.table.select([name for name in self._columns if name in part.table.column_names])
 
-class _Seen:
-    """The rows of some keys that were looked at. `owner`: the key of each place."""
-
-    def __init__(self, owner: np.ndarray) -> None:
-        self._owner = owner
-        self._sizes: list[tuple[np.ndarray, np.ndarray]] = []
-
-    def add(self, part: Part, columns: Sequence[str]) -> int:
-        """The bytes of a part."""
-        table = part.table.select([name for name in columns if name in part.table.column_names])
-        sizes = bytes_of_rows(table)
-        self._sizes.append((self._owner[list(part.places)][: len(sizes)], sizes))
-        return int(sizes.sum())
-
-    def by_key(self) -> dict[int, tuple[int, int]]:
-        """Rows and bytes of each key."""
+    def _seen(self, parts: Sequence[Part], owner: np.ndarray) -> dict[int, tuple[int, int]]:
+        """Of each key the rows that were read, and their bytes. `owner`: the key of each place."""
         seen: dict[int, tuple[int, int]] = {}
-        for owners, sizes in self._sizes:
+        for part in parts:
+            owners, sizes = owner[list(part.places)], bytes_of_rows(self._asked(part))
             for key in np.unique(owners).tolist():
                 own = sizes[owners == key]
                 rows, size = seen.get(key, (0, 0))
@@ -243,9 +236,8 @@ def answers(
         for share in rows.shares(fetcher):
             filled: list[dict[str, Any]] = [{} for _ in range(sum(share.counts))]
             for part in share.parts:
-                if part.failure is None:
-                    deadlines.check("rows to be made")
-                    fetcher.fill(filled, part, columns)
+                deadlines.check("rows to be made")
+                fetcher.fill(filled, part, columns)
             for key, (first, end) in zip(share.keys, pairwise(accumulate(share.counts, initial=0)), strict=True):
                 made[key] = filled[first:end]
     stats.fetch_us += (time.perf_counter_ns() - begin) // 1000

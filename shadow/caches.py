@@ -57,6 +57,25 @@ class ByteCache(Generic[V]):
                 if self._values.get(key) is value:
                     self._account(key, size)
 
+    def get(self, key: Hashable) -> V | None:
+        """The cached value, if there is one, as used last."""
+        with self._lock:
+            value = self._values.get(key)
+            if value is None:
+                self._misses += 1
+            else:
+                self._hits += 1
+                self._values.move_to_end(key)
+            return value
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Keep a value, if it is not larger than the cache."""
+        size = value.cache_bytes
+        if size <= self._limit:
+            with self._lock:
+                if self._values.setdefault(key, value) is value:
+                    self._account(key, size)
+
     def peek(self, key: Hashable) -> V | None:
         """The cached value, if there is one; it is not counted as used."""
         with self._lock:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
-from btree.blocks import MemoryFile
+from btree.blocks import Leaves, MemoryFile
 from btree.format import SYNC_BYTES
 from btree.hash_columns import plain_column, xxhash64_columns
 from btree.keys import Key
@@ -121,11 +121,13 @@ def open_index_file(
     spec: IndexSpec,
     stats: LookupStats,
     whole: bool = False,
+    leaves: Leaves | None = None,
 ) -> BTreeReader:
     """An index file of a segment, made sure to be the one that the segment means: its size, its columns, its number of
-    entries, and the place of its first entry. `whole`: it is read in one read, and stays in memory."""
+    entries, and the place of its first entry. `whole`: it is read in one read, and stays in memory. `leaves` keeps
+    decoded leaves of it."""
     file = _IndexFile(storage, entry)
-    tree = BTreeReader(file, stats, entry.size if whole else None)
+    tree = BTreeReader(file, stats, entry.size if whole else None, leaves)
     expected = [avro_type(column.type) for column in spec.entry_schema.columns]
     found = [avro_type(column.type) for column in tree.schema.columns]
     if found != expected or tree.entries != entry.entries or not _belongs(tree, segment, entry, spec):

@@ -115,7 +115,7 @@ class Lookup:
     @property
     def cache_counts(self) -> dict[str, CacheCounts]:
         """What the caches hold, and how often that was of use."""
-        counts = {"index_files": self.trees.counts}
+        counts = self.trees.counts
         return counts if self.filters is None else {**counts, "filters": self.filters.counts}
 
     def find(

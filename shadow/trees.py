@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from btree import BTreeReader
+from btree.blocks import Block
 from btree.reader import LookupStats
 from shadow.caches import ByteCache, CacheCounts
 from shadow.index_files import open_index_file
@@ -12,23 +13,43 @@ from shadow.storage import Storage
 from shadow.view import View
 
 WHOLE_BYTES = 4 << 20  # up to which an index file that lies far away is read whole
+LEAVES_SHARE = 2  # of the memory for index files, one part in so many is for decoded leaves
+
+
+class _LeavesOf:
+    """The leaves of one index file among all that are kept: files never change, and no two have the same path."""
+
+    def __init__(self, path: str, kept: ByteCache[Block]) -> None:
+        self._path = path
+        self._kept = kept
+
+    def get(self, offset: int) -> Block | None:
+        return self._kept.get((self._path, offset))
+
+    def put(self, offset: int, leaf: Block) -> None:
+        self._kept.put((self._path, offset), leaf)
 
 
 class Trees:
-    """Index files by path: their upper levels, and all of those that are read whole while there is room for all."""
+    """Index files by path: their upper levels, and all of those that are read whole while there is room for all; and
+    the leaves used last, decoded."""
 
     def __init__(self, storage: Storage, cache_bytes: int) -> None:
         self._storage = storage
-        self._cache_bytes = cache_bytes
-        self._open: ByteCache[BTreeReader] = ByteCache(cache_bytes)
+        self._cache_bytes = cache_bytes - cache_bytes // LEAVES_SHARE
+        self._open: ByteCache[BTreeReader] = ByteCache(self._cache_bytes)
+        self._leaves: ByteCache[Block] = ByteCache(cache_bytes // LEAVES_SHARE)
 
     @contextmanager
     def use(self, view: View, segment: Segment, entry: IndexFileEntry, stats: LookupStats) -> Iterator[BTreeReader]:
         """An index file, open."""
         whole = self.reads_whole(entry)
-        with self._open.use(
-            entry.path, lambda: open_index_file(self._storage, segment, entry, view.spec, stats, whole)
-        ) as tree:
+
+        def opened() -> BTreeReader:
+            leaves = _LeavesOf(entry.path, self._leaves)
+            return open_index_file(self._storage, segment, entry, view.spec, stats, whole, leaves)
+
+        with self._open.use(entry.path, opened) as tree:
             yield tree
             if whole and view.index_bytes > self._cache_bytes:
                 tree.forget_leaves()
@@ -54,5 +75,5 @@ class Trees:
         return self._storage.root
 
     @property
-    def counts(self) -> CacheCounts:
-        return self._open.counts
+    def counts(self) -> dict[str, CacheCounts]:
+        return {"index_files": self._open.counts, "leaves": self._leaves.counts}
