@@ -280,6 +280,13 @@ class Connection(HttpToolsProtocol):
         self._set_timer(None)
         if not self._begun:
             self.on_message_begin()
+        if self.cycle is not None and self.cycle.scope is self.scope:  # its body is broken, the app has the rest
+            if self.cycle.response_complete:
+                self.transport.close()
+            self.cycle.keep_alive = False
+            self.cycle.failure = error
+            self.cycle.message_event.set()
+            return
         shown, known = self.url[:SHOWN_BYTES] or b"-", bool(self.url)
         path, _, query = shown.partition(b"?")
         self.scope |= {
@@ -290,11 +297,6 @@ class Connection(HttpToolsProtocol):
         }
         self.scope["state"]["refused"] = error
         self.expect_100_continue = False
-        if self.cycle is not None and not self.cycle.response_complete and self.cycle.scope is self.scope:
-            self.cycle.keep_alive = False
-            self.cycle.failure = error  # its head was taken already: it is in the app
-            self.cycle.message_event.set()
-            return
         self._put(False, _Lingering(self.transport, self.loop))
         self.cycle.more_body = False
         self.cycle.message_event.set()

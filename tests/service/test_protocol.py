@@ -135,6 +135,14 @@ def test_a_bad_request_sent_ahead_is_refused_after_the_answers_before_it(running
     assert [one.status for one in found] == [200, 200, 400]
 
 
+def test_a_body_that_breaks_after_the_answer_ends_the_connection_without_another(running: Live) -> None:
+    with running.connect() as connection:
+        connection.sendall(request("/nowhere", "POST", "Transfer-Encoding: chunked"))
+        assert answer(connection, "POST").status == 404
+        connection.sendall(b"no number\r\n")
+        assert is_closed(connection)
+
+
 def test_too_many_requests_ahead_are_refused_and_those_before_answered(running: Live) -> None:
     with running.connect() as connection:
         connection.sendall(request("/healthz") * 300)
