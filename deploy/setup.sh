@@ -2,6 +2,7 @@
 # Sees to what pip cannot install: make, Java for Spark, and a Python that can make virtual environments.
 #
 #   deploy/setup.sh               As root with apt-get: install what is missing. Else: one line, exit status 1.
+#   deploy/setup.sh --browser     The same for Chromium, in which the tests of the page run.
 #   deploy/setup.sh --java-home   Print the JAVA_HOME to start Spark with; nothing where `java` on the PATH will do.
 #
 # PYTHON names the interpreter to check (python3), JVM_DIR the folder Java installations lie in (/usr/lib/jvm).
@@ -109,7 +110,17 @@ check_make() {
     command -v make >/dev/null || fail "Gnomon is set up with make, found none: install the Debian package make."
 }
 
+check_browser() {
+    local program
+    for program in chromium chromium-browser google-chrome; do
+        if command -v "$program" >/dev/null; then return; fi
+    done
+    if may_install; then install "The tests of the page run in Chromium, found none" chromium; fi
+    command -v chromium >/dev/null || fail "The tests of the page run in Chromium, found none: install the Debian package chromium."
+}
+
 case ${1:-} in
+    --browser) check_browser ;;
     --java-home)
         find_java
         echo "$java_home"

@@ -15,5 +15,6 @@
 - `readiness`  what `/readyz` says, from memory
 - `errors`     the one table from error to status, the one shape of a failure
 - `redaction`  error texts without the server's folders and what is not shown
+- `pages`      the page at `/`, its files in `page/`, and `/docs`
 - `models`     the shapes of answers, for OpenAPI; `openapi` the rest of what `/docs` says
 """

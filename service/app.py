@@ -23,6 +23,7 @@ from service.logs import Lines
 from service.metrics import CONTENT_TYPE, Metrics
 from service.openapi import document
 from service.refusals import RefusalsApp
+from service.pages import add_pages
 from service.routes import Service, add_routes
 from service.settings import Settings
 from service.watched import WatchedApp
@@ -43,6 +44,7 @@ def create_app(
         version=version("gnomon-index"),
         lifespan=_lifespan,
         redirect_slashes=False,  # /rows/ asks for the empty key
+        docs_url=None,  # FastAPI's own page loads its parts from elsewhere: `pages` has one
         redoc_url=None,
     )
     metrics = Metrics(service, slot, lambda: lines.dropped if lines is not None else 0, guard.tokens)
@@ -50,6 +52,7 @@ def create_app(
     add_routes(app)
     app.add_api_route("/metrics", _metrics, methods=["GET", "HEAD"], include_in_schema=False)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
+    add_pages(app)
     for kind in TABLE:
         if issubclass(kind, Exception) and kind is not Exception:
             app.add_exception_handler(kind, _failed)

@@ -195,5 +195,39 @@ def test_another_python_can_be_named(machine: Machine) -> None:
     assert "found none (python9)" in missing.stderr
 
 
+@pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome"])
+def test_a_browser_that_is_there_passes_without_a_word(machine: Machine, name: str) -> None:
+    machine.program(name, "exit 0")
+    machine.root_with_apt()
+    done = machine.run("--browser")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not machine.log.exists()
+
+
+def test_no_browser_is_one_line(machine: Machine) -> None:
+    done = machine.run("--browser")
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert "Debian package chromium" in line
+
+
+def test_root_gets_a_browser_installed_and_is_told_in_one_line(machine: Machine) -> None:
+    browser = machine.root / "bin" / "chromium"
+    machine.root_with_apt(f"""echo '#!/bin/sh' > "{browser}"; {CHMOD} +x "{browser}" """)
+    done = machine.run("--browser")
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = done.stdout.splitlines()
+    assert "installing chromium" in line
+
+
+def test_a_browser_that_cannot_be_installed_ends_in_the_one_line(machine: Machine) -> None:
+    machine.root_with_apt("echo 'E: no network' >&2; exit 100")
+    done = machine.run("--browser")
+    assert done.returncode == 1
+    why, line = done.stderr.splitlines()
+    assert why == "E: no network"
+    assert "Debian package chromium" in line
+
+
 def test_an_unknown_option_is_refused(machine: Machine) -> None:
     assert machine.run("--help-me").returncode == 1

@@ -130,7 +130,7 @@ def test_404_a_snapshot_that_is_gone(own: Client, tmp_path: Path) -> None:
     assert_silent(response, tmp_path)
 
 
-@pytest.mark.parametrize("target", ["/", "/row/a", "/rowsa", "/Rows/a"])
+@pytest.mark.parametrize("target", ["/nothing", "/row/a", "/rowsa", "/Rows/a"])
 def test_404_no_such_route(crawl: Client, target: str) -> None:
     assert_shape(crawl.get(target), 404, "No such route", target)
 

@@ -1,0 +1,173 @@
+// The page: the address says what is shown; asking changes the address. So back, forward and links just work.
+
+import { answerView, rawView, readAnswer } from "./answer.js";
+import { ask, Failure, figures } from "./api.js";
+import { counted, h, say } from "./dom.js";
+import { LIMIT, QuestionForm } from "./form.js";
+import { healthView, summaryView } from "./health.js";
+import { notFoundView, problemView } from "./problem.js";
+import { BadAddress, format, parse, request, values } from "./route.js";
+
+const main = document.getElementById("main");
+const form = new QuestionForm(document.getElementById("ask"), submit);
+const infos = new Map(); // what is known of each index: asked for once, and again for its health
+let indexes = [];
+let current = null; // the index the form is made for
+let running = new AbortController();
+
+const SLOW_MILLISECONDS = 150; // an answer that comes sooner needs no sign that it is waited for
+
+function show(view, title) {
+  main.replaceChildren(...[view].flat());
+  document.title = title ? `${title} · Gnomon` : "Gnomon";
+}
+
+async function info(name, anew = false) {
+  if (anew || !infos.has(name)) infos.set(name, await figures(`indexes/${encodeURIComponent(name)}`));
+  return infos.get(name);
+}
+
+/** Do what the address says; what was on its way before is given up. */
+async function follow() {
+  running.abort();
+  running = new AbortController();
+  const { signal } = running;
+  const slow = setTimeout(() => main.setAttribute("aria-busy", "true"), SLOW_MILLISECONDS);
+  try {
+    await shown(parse(location.hash), signal);
+  } catch (error) {
+    if (signal.aborted) return;
+    show(faultView(error), "Not found");
+  } finally {
+    clearTimeout(slow);
+    if (!signal.aborted) main.removeAttribute("aria-busy");
+  }
+}
+
+function faultView(error) {
+  if (error instanceof Failure) return problemView(error, follow);
+  const known = error instanceof BadAddress;
+  if (!known) console.error(error);
+  return problemView(new Failure(known ? 400 : 500, { title: known ? "Bad address" : "Fault of this page", detail: error.message }), follow);
+}
+
+async function shown(route, signal) {
+  if (!indexes.length) indexes = (await figures("indexes", { signal })).indexes;
+  const name = route.index ?? indexes.find((one) => one.default)?.name ?? indexes[0].name;
+  navigation(name, route.view);
+  const known = await info(name, route.view === "health");
+  if (signal.aborted) return;
+  prepare(name, known);
+  form.element.hidden = route.view === "health";
+  if (route.view === "health") return show([chooser(name, "health"), healthView(known)], `${name}, health`);
+  if (route.key === null) {
+    form.fill(null, route.options);
+    return show(summaryView(known), name);
+  }
+  const keys = known.keys.map((key) => key.name);
+  const key = values(route, keys);
+  form.fill(key, route.options);
+  await answered({ index: name, keys, values: key, options: route.options }, known, signal);
+}
+
+async function answered(asked, known, signal) {
+  const { index, keys, values: key } = asked;
+  const options = { ...asked.options, limit: asked.options.limit || String(LIMIT) };
+  const { url, method, body } = request(index, keys, key, options);
+  const explained = `${url}${url.includes("?") ? "&" : "?"}explain=true`;
+  const title = `${key.map((one) => one ?? "null").join(", ")} · ${index}`;
+  try {
+    const reply = await ask(explained, { method, body, signal });
+    const answer = read(reply);
+    if (signal.aborted) return;
+    if (answer instanceof Error) return show(rawView(reply, answer.message), title);
+    if (answer.error) throw new Failure(answer.error.status, answer.error);
+    if (!answer.count) throw new Failure(404, { type: NO_KEY, detail: `No row has this key in snapshot ${answer.snapshot}.`, snapshot: answer.snapshot });
+    show(answerView(answer, reply, known, { curl: curl(url, method, body), name: `${index}-${key.join("-")}` }), title);
+    say(`${counted(answer.count, "row")} found`);
+  } catch (error) {
+    if (signal.aborted || !(error instanceof Failure)) throw error;
+    refused(error, asked, known, title);
+  }
+}
+
+const NO_KEY = "urn:gnomon:problem:key-not-found";
+
+function refused(failure, asked, known, title) {
+  if (failure.problem.type === NO_KEY) {
+    show(notFoundView(failure.problem, asked, known), title);
+    say("No row has this key");
+    return;
+  }
+  if (failure.problem.column) form.fault(failure.problem.column, failure.problem.expected ? `expected ${failure.problem.expected}` : failure.message);
+  show(problemView(failure, follow), title);
+}
+
+function read(reply) {
+  try {
+    return readAnswer(reply.value);
+  } catch (error) {
+    return error;
+  }
+}
+
+function curl(url, method, body) {
+  const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  const parts = ["curl", quoted(new URL(url, document.baseURI).href)];
+  if (method === "POST") parts.push("-H", quoted("content-type: application/json"), "-d", quoted(body));
+  return parts.join(" ");
+}
+
+function prepare(name, known) {
+  if (current === name) return;
+  current = name;
+  const focused = form.element.contains(document.activeElement) || document.activeElement === document.body;
+  form.show(known, chooser(name, "lookup"));
+  if (focused && !matchMedia("(pointer: coarse)").matches) form.focus(); // on a phone it would raise the keyboard
+}
+
+function chooser(name, view) {
+  if (indexes.length < 2) return null;
+  const id = `index-${view}`;
+  const select = h("select", { id }, indexes.map((one) =>
+    h("option", { value: one.name, selected: one.name === name }, one.open ? one.name : `${one.name} (not open)`)));
+  select.addEventListener("change", () => (location.hash = format({ index: select.value, view })));
+  return h("div", { class: "chooser" }, h("label", { for: id }, "Index"), select);
+}
+
+function navigation(name, view) {
+  document.getElementById("views").hidden = false;
+  for (const [id, of] of [["to-lookup", "lookup"], ["to-health", "health"]]) {
+    const link = document.getElementById(id);
+    link.href = format({ index: name, view: of });
+    if (of === view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+function submit() {
+  try {
+    const keys = form.info.keys.map((key) => key.name);
+    const next = format({ index: current, keys, values: form.values(), options: form.options.read() });
+    if (next === location.hash) follow();
+    else location.hash = next;
+  } catch (error) {
+    show(faultView(error), "Not asked");
+  }
+}
+
+// `/` puts the cursor into the first box, but is a slash wherever somebody types.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.target.closest?.("input, textarea, select, [contenteditable]") || form.element.hidden) return;
+  event.preventDefault();
+  form.focus();
+});
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the fragment is the page's own
+  main.focus();
+});
+
+addEventListener("hashchange", follow);
+follow();

@@ -1,0 +1,190 @@
+// The question: a box for each column of the key, and the options.
+
+import { count, counted, h } from "./dom.js";
+
+const HINTS = {
+  string: "text",
+  boolean: "true or false",
+  tinyint: "a whole number", smallint: "a whole number", int: "a whole number", bigint: "a whole number",
+  float: "a number", double: "a number",
+  date: "a date, like 2026-01-31",
+  timestamp: "a moment, like 2026-01-31T12:00:00Z; UTC without an offset",
+  timestamp_ntz: "a date and time, like 2026-01-31T12:00:00",
+  binary: "bytes in base64",
+};
+export const LIMIT = 100; // rows shown where the user sets no limit
+
+function hint(type) {
+  if (type.startsWith("decimal")) return `a number, ${type}`;
+  return HINTS[type] ?? type;
+}
+
+/** The form for one index; `onask` is called when the user asks. */
+export class QuestionForm {
+  constructor(element, onask) {
+    this.element = element;
+    element.addEventListener("submit", (event) => {
+      event.preventDefault();
+      onask();
+    });
+  }
+
+  /** Make the boxes for an index. What was typed for another one is gone. */
+  show(info, chooser) {
+    this.info = info;
+    this.boxes = info.keys.map((key, place) => keyBox(key, place));
+    this.options = new Options(info);
+    this.element.replaceChildren(
+      chooser,
+      h("div", { class: this.boxes.length > 1 ? "keys several" : "keys" },
+        this.boxes.map((box) => box.element),
+        h("button", { type: "submit", class: "main" }, "Ask")),
+      this.options.element);
+    this.element.hidden = false;
+  }
+
+  values() {
+    return this.boxes.map((box) => box.value());
+  }
+
+  fill(values, options) {
+    this.clearFaults();
+    if (values) values.forEach((value, place) => this.boxes[place].fill(value));
+    this.options.fill(options);
+  }
+
+  focus() {
+    const box = this.boxes?.find((one) => one.input.value === "") ?? this.boxes?.[0];
+    box?.input.focus();
+    box?.input.select();
+  }
+
+  /** Mark the box of the column that the service could not take. */
+  fault(column, text) {
+    const box = this.boxes.find((one) => one.name === column);
+    box?.fault(text);
+    if (this.element.contains(document.activeElement)) box?.input.focus();
+  }
+
+  clearFaults() {
+    this.boxes.forEach((box) => box.fault(null));
+  }
+}
+
+function keyBox({ name, type, partition }, place) {
+  const ids = { input: `key-${place}`, hint: `key-${place}-hint`, fault: `key-${place}-fault` };
+  const input = h("input", {
+    type: "text", id: ids.input, spellcheck: "false", autocapitalize: "off", autocomplete: "off",
+    "aria-describedby": `${ids.hint} ${ids.fault}`, enterkeyhint: "search",
+  });
+  const none = h("input", { type: "checkbox", "aria-label": `${name} is null` });
+  none.addEventListener("change", () => (input.disabled = none.checked));
+  const wrong = h("span", { class: "fault", id: ids.fault });
+  let exact = null; // of a link: a box drops line ends, and would then ask for another key
+  input.addEventListener("input", () => {
+    if (exact !== null) wrong.textContent = "";
+    exact = null;
+  });
+  const element = h("div", { class: "key" },
+    h("div", { class: "label" },
+      h("label", { for: ids.input }, name),
+      h("span", { class: "faint", id: ids.hint }, hint(type), partition ? ", a partition" : ""),
+      h("label", { class: "null-box", title: "Ask for rows that have null here" }, none, "null")),
+    input, wrong);
+  return {
+    name, element, input,
+    value: () => (none.checked ? null : exact ?? input.value),
+    fill(value) {
+      none.checked = value === null;
+      input.disabled = none.checked;
+      input.value = value ?? "";
+      exact = value !== null && input.value !== value ? value : null;
+      if (exact !== null) wrong.textContent = "This key holds line ends. They are asked for until the text is changed.";
+    },
+    fault(text) {
+      wrong.textContent = text ?? "";
+      if (text === null) input.removeAttribute("aria-invalid");
+      else input.setAttribute("aria-invalid", "true");
+    },
+  };
+}
+
+/** Columns, partitions, limit and snapshot, in a part of the form that opens. */
+class Options {
+  constructor(info) {
+    this.columns = info.columns.map(({ name }) => h("input", { type: "checkbox", value: name }));
+    this.where = new Map(info.partition_columns.map((name) => [name, partitionBox(name, info.partitions)]));
+    this.limit = h("input", { id: "limit", type: "text", inputmode: "numeric", placeholder: String(LIMIT), "aria-describedby": "limit-hint" });
+    this.snapshot = snapshotBox(info);
+    this.hint = h("span", { class: "faint" });
+    this.element = h("details", { class: "options" },
+      h("summary", null, "Options ", this.hint),
+      h("div", { class: "grid" },
+        h("fieldset", { class: "columns" }, h("legend", null, "Columns ", h("span", { class: "faint" }, "all, where none is chosen")),
+          h("div", { class: "chips", tabindex: this.columns.length > 40 ? "0" : null },
+            this.columns.map((box) => h("label", { class: "chip" }, box, box.value)))),
+        [...this.where].map(([name, box]) =>
+          h("div", { class: "field" }, h("label", { for: box.input.id }, "Only where ", h("code", null, name), " is"), box.input, box.list)),
+        h("div", { class: "field" }, h("label", { for: "snapshot" }, "Snapshot"), this.snapshot),
+        h("div", { class: "field" }, h("label", { for: "limit" }, "Most rows"), this.limit,
+          h("span", { class: "faint", id: "limit-hint" }, "the count is of all"))));
+    this.element.addEventListener("input", () => this.describe());
+  }
+
+  read() {
+    const where = [...this.where].filter(([, { input }]) => input.value !== "").map(([name, { input }]) => [name, input.value]);
+    return {
+      columns: this.columns.filter((box) => box.checked).map((box) => box.value),
+      where: Object.fromEntries(where),
+      limit: this.limit.value.trim(),
+      snapshot: this.snapshot.value,
+    };
+  }
+
+  fill({ columns, where, limit, snapshot }) {
+    for (const box of this.columns) box.checked = columns.includes(box.value);
+    for (const [name, { input }] of this.where) input.value = where[name] ?? "";
+    this.limit.value = limit;
+    if (![...this.snapshot.options].some((option) => option.value === snapshot)) {
+      this.snapshot.append(h("option", { value: snapshot }, snapshot)); // of a link: it may be gone, the service says so
+    }
+    this.snapshot.value = snapshot;
+    this.describe();
+  }
+
+  describe() {
+    const { columns, where, limit, snapshot } = this.read();
+    const said = [
+      columns.length && counted(columns.length, "column"),
+      ...Object.entries(where).map(([name, value]) => `${name}=${value}`),
+      snapshot && `snapshot ${snapshot}`,
+      limit && `at most ${limit}`,
+    ];
+    this.hint.textContent = said.filter(Boolean).join(" · ");
+  }
+}
+
+function partitionBox(name, partitions) {
+  const values = new Set(partitions.map(({ partition }) => valueIn(partition, name)).filter((value) => value !== null));
+  const list = h("datalist", { id: `values-${name}` }, [...values].map((value) => h("option", { value })));
+  const input = h("input", { id: `where-${name}`, type: "text", list: list.id, spellcheck: "false", autocomplete: "off", placeholder: "any" });
+  return { input, list };
+}
+
+/** The value of one column in a partition's name, `dt=2026-01-01/country=de`; null where it has none. */
+function valueIn(partition, name) {
+  const part = partition.split("/").find((one) => one.startsWith(`${name}=`));
+  if (part === undefined) return null;
+  try {
+    return decodeURIComponent(part.slice(name.length + 1));
+  } catch {
+    return null; // a hint less; the box takes any text
+  }
+}
+
+function snapshotBox({ snapshot, snapshots }) {
+  const older = snapshots.filter(({ snapshot: number }) => number !== snapshot.number).reverse();
+  const option = ({ snapshot: number, committed_at: at, rows }) =>
+    h("option", { value: String(number) }, at === null ? `${number} · cannot be read` : `${number} · ${at.slice(0, 16).replace("T", " ")} · ${count(rows)} rows`);
+  return h("select", { id: "snapshot" }, h("option", { value: "" }, "newest"), older.map(option));
+}

@@ -1,0 +1,134 @@
+// What the page says when there is no row to show: kindly, with what to do, and with the service's own words.
+
+import { ask } from "./api.js";
+import { copyButton, count, counted, h } from "./dom.js";
+import { format, request } from "./route.js";
+import { marked } from "./text.js";
+
+const TITLES = {
+  0: "The service did not answer",
+  400: "The question was not understood",
+  401: "A token is needed",
+  403: "This token may not ask that",
+  404: "There is no such thing",
+  406: "The service cannot answer in this form",
+  409: "The file changed since it was indexed",
+  413: "That is more than the service gives at once",
+  429: "Too many questions at once",
+  500: "The service failed",
+  501: "This kind of file cannot be read",
+  503: "Not available just now",
+};
+const HINTS = {
+  0: "Check that the service runs and that this machine reaches it.",
+  401: "Ask whoever runs the service for one.",
+  403: "Another token may; forget this one above.",
+  409: "Its row is not shown, for it could be another one. The next build of the index takes the file in.",
+  413: "Ask for fewer rows or fewer columns: both are among the options.",
+  429: "Wait for a moment, then ask again.",
+  500: "Whoever runs the service finds the reason in its log by the request id below.",
+  503: "This often passes. If it stays, tell whoever runs the service, with the request id below.",
+};
+const PASSING = new Set([0, 409, 429, 500, 503]);
+
+/** The view of a failure. `again` asks once more. */
+export function problemView(failure, again) {
+  const { status, problem } = failure;
+  return h("div", { class: "problem", role: "alert" },
+    h("h1", null, TITLES[status] ?? problem.title ?? "That did not work"),
+    h("p", { class: "detail" }, marked(String(problem.detail ?? problem.title ?? ""))),
+    HINTS[status] && h("p", null, HINTS[status]),
+    h("div", { class: "buttons" }, PASSING.has(status) && againButton(failure.retryAfterSeconds, again)),
+    factsOf([["Status", status && `${status} ${problem.title ?? ""}`], ["Request id", failure.requestId]]));
+}
+
+function factsOf(facts) {
+  const known = facts.filter(([, value]) => value);
+  return known.length > 0 && h("dl", { class: "facts" }, known.map(([name, value]) =>
+    h("div", null, h("dt", null, name), h("dd", null, h("code", null, value),
+      name === "Request id" && copyButton("Copy", () => value, "Copy the request id")))));
+}
+
+/** A button that waits as long as the service asks to be left alone. It stays in reach of the keyboard meanwhile. */
+function againButton(seconds, again) {
+  const button = h("button", { type: "button", class: "main" });
+  let left = Math.min(Math.ceil(seconds), 3600);
+  const show = () => {
+    button.textContent = left > 0 ? `Try again in ${left} s` : "Try again";
+    button.setAttribute("aria-disabled", String(left > 0));
+  };
+  button.addEventListener("click", () => left > 0 || again());
+  show();
+  const timer = setInterval(() => {
+    left -= 1;
+    show();
+    if (left <= 0 || !button.isConnected) clearInterval(timer);
+  }, 1000);
+  return button;
+}
+
+/** The view of a key that no row has. `asked` is {index, keys, values, options}, `info` what is known of the index. */
+export function notFoundView(problem, asked, info) {
+  const covered = problem.covered;
+  const where = Object.entries(asked.options.where);
+  const found = h("ul", { class: "tries" });
+  const view = h("article", { class: "problem not-found" },
+    h("h1", null, "No row has this key"),
+    h("p", { class: "detail" }, keyText(asked)),
+    h("p", null, covered
+      ? `Snapshot ${count(problem.snapshot)} covers ${counted(covered.rows, "row")} of ${counted(covered.source_files, "source file")}${where.length ? "; only the partitions asked for were looked at." : ", and it is in none of them."}`
+      : problem.detail),
+    found,
+    h("p", { class: "faint" }, "Keys match exactly: capital letters, spaces and a slash at the end all count."));
+  const suggest = (values, options, text) => found.append(suggestion(asked, values, options, text));
+  if (where.length) suggest(asked.values, { ...asked.options, where: {} }, `Ask all partitions, not ${where.map((pair) => pair.join("=")).join(", ")} alone`);
+  if (asked.options.snapshot !== "") suggest(asked.values, { ...asked.options, snapshot: "" }, "Ask the newest snapshot");
+  const coverage = info.coverage;
+  if (coverage && coverage.new + coverage.changed > 0) {
+    const waiting = counted(coverage.new + coverage.changed, "source file");
+    found.append(h("li", null, `${waiting} came or changed since the index was built. The next build takes them in.`));
+  }
+  lookNearby(asked, suggest);
+  return view;
+}
+
+function keyText({ keys, values }) {
+  return keys.map((name, place) => h("span", { class: "key-part" }, keys.length > 1 && h("span", { class: "faint" }, `${name} `),
+    values[place] === null ? h("span", { class: "null" }, "null") : h("code", null, values[place] === "" ? "empty text" : marked(values[place]))));
+}
+
+function suggestion(asked, values, options, text) {
+  return h("li", null, h("a", { href: format({ ...asked, values, options }) }, text));
+}
+
+/** Spellings that people often mean, each offered only if the index has it. */
+async function lookNearby(asked, suggest) {
+  if (asked.values.length !== 1 || asked.values[0] === null) return;
+  await Promise.all(spellings(asked.values[0]).map(async (spelling) => {
+    try {
+      const { url, method } = request(asked.index, asked.keys, [spelling], { ...asked.options, limit: "", columns: [] });
+      if (method !== "GET") return;
+      await ask(url, { method: "HEAD", quiet: true });
+      suggest([spelling], asked.options, ["This key is there: ", h("code", null, marked(spelling))]);
+    } catch {
+      // not there, or not to be had: then it is not offered
+    }
+  }));
+}
+
+/** Other spellings of a key: a slash more or less, https for http, both, decoded, in small letters. */
+export function spellings(key) {
+  const trimmed = key.trim();
+  const slashed = (text) => (text.endsWith("/") ? text.slice(0, -1) : `${text}/`);
+  const tried = [trimmed, slashed(trimmed), trimmed.toLowerCase()];
+  if (/^https?:/.test(trimmed)) {
+    const other = trimmed.startsWith("https:") ? `http:${trimmed.slice(6)}` : `https:${trimmed.slice(5)}`;
+    tried.push(other, slashed(other));
+  }
+  try {
+    tried.push(decodeURIComponent(trimmed));
+  } catch {
+    // it holds a percent sign that escapes nothing
+  }
+  return [...new Set(tried)].filter((one) => one !== key && one !== "");
+}

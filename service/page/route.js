@@ -1,0 +1,100 @@
+// What the page shows, in the fragment of its address: `#/pages/<key>?columns=a,b&where=dt=2026-01-01&limit=5&snapshot=7`.
+//
+// The key of one column is all between the name and `?`; of several, each column's value stands between slashes.
+// `#/pages` asks for nothing, `#/pages/` for the empty text. A fragment, unlike a path, is left alone by browsers: in a
+// path they would drop the keys `.` and `..`.
+
+export const PARAMETERS = ["columns", "where", "limit", "snapshot", "explain"];
+const SAFE = /%(?:2F|3A|40|2C|24|26|3D|2B|3B)/g; // / : @ , $ & = + ; need no escape in a fragment's path
+
+/** An address that cannot be understood. */
+export class BadAddress extends Error {}
+
+function decoded(text, what) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw new BadAddress(`${what} of this link is not UTF-8 when percent-decoded: ${text.slice(0, 100)}`);
+  }
+}
+
+/** The fragment in parts: index, view, options; `key` is as it stands there until the columns are known. */
+export function parse(fragment) {
+  const [path, ...rest] = fragment.replace(/^#/, "").split("?");
+  const slash = path.indexOf("/", 1);
+  const options = { columns: [], where: {}, limit: "", snapshot: "" };
+  const route = { index: null, key: null, view: "lookup", nulls: [], options };
+  if (!path.startsWith("/")) return route;
+  route.index = decoded(slash < 0 ? path.slice(1) : path.slice(1, slash), "The index") || null;
+  if (slash >= 0) route.key = path.slice(slash + 1);
+  for (const pair of rest.join("?").split("&").filter(Boolean)) {
+    const equals = pair.indexOf("=");
+    const name = decoded(equals < 0 ? pair : pair.slice(0, equals), "An option");
+    const value = decoded(equals < 0 ? "" : pair.slice(equals + 1), `The option ${name}`);
+    if (name === "view") route.view = value === "health" ? "health" : "lookup";
+    else if (name === "columns") options.columns = value.split(",").filter(Boolean);
+    else if (name === "where") options.where[value.split("=", 1)[0]] = value.slice(value.indexOf("=") + 1);
+    else if (name === "null") route.nulls.push(value);
+    else if (name === "limit" || name === "snapshot") options[name] = value;
+  }
+  return route;
+}
+
+/** The values of a key's columns, null for those the address calls null. */
+export function values(route, keys) {
+  const parts = keys.length === 1 ? [route.key] : route.key.split("/");
+  if (parts.length !== keys.length) {
+    throw new BadAddress(`The key of this link has ${parts.length} parts; expected ${keys.length}: ${keys.join(", ")}`);
+  }
+  return keys.map((name, place) => (route.nulls.includes(name) ? null : decoded(parts[place], "The key")));
+}
+
+/** The fragment of an index, a key (null for none) and options. Throws BadAddress for text that is not Unicode. */
+export function format({ index, keys = [], values: key = null, view = "lookup", options = {} }) {
+  let text = `#/${encodeURIComponent(index)}`;
+  const query = [];
+  if (view === "health") query.push("view=health");
+  if (key !== null) {
+    const encoded = key.map((value) => encode(value ?? ""));
+    text += `/${key.length === 1 ? encoded[0].replace(SAFE, decodeURIComponent) : encoded.join("/")}`;
+    keys.forEach((name, place) => key[place] === null && query.push(`null=${encodeURIComponent(name)}`));
+  }
+  query.push(...optionPairs(options).map(([name, value]) => `${name}=${encode(value).replace(SAFE_IN_QUERY, decodeURIComponent)}`));
+  return query.length ? `${text}?${query.join("&")}` : text;
+}
+
+const SAFE_IN_QUERY = /%(?:2F|3A|2C|3D)/g;
+
+/** Percent-encoded, once. */
+export function encode(text) {
+  try {
+    return encodeURIComponent(text);
+  } catch {
+    throw new BadAddress("The key holds half of a character (a lone surrogate), which no key of an index does.");
+  }
+}
+
+/** Options as pairs of name and text, as the service takes them. */
+export function optionPairs({ columns = [], where = {}, limit = "", snapshot = "" }) {
+  const pairs = columns.length ? [["columns", columns.join(",")]] : [];
+  for (const [name, value] of Object.entries(where)) pairs.push(["where", `${name}=${value}`]);
+  if (limit !== "") pairs.push(["limit", limit]);
+  if (snapshot !== "") pairs.push(["snapshot", snapshot]);
+  return pairs;
+}
+
+/** The request for a key. In the path, browsers would take `.` for a folder; so it goes by column name in the query, and
+ *  in a body where it holds nulls or a column is called like an option. */
+export function request(index, keys, key, options) {
+  const place = `indexes/${encodeURIComponent(index)}/rows`;
+  const pairs = optionPairs(options);
+  if (key.includes(null) || keys.some((name) => PARAMETERS.includes(name))) {
+    const body = JSON.stringify({ keys: [Object.fromEntries(keys.map((name, at) => [name, key[at]]))] });
+    return { method: "POST", url: withQuery(place, pairs), body };
+  }
+  return { method: "GET", url: withQuery(place, [...keys.map((name, at) => [name, key[at]]), ...pairs]) };
+}
+
+export function withQuery(place, pairs) {
+  return pairs.length ? `${place}?${pairs.map(([name, value]) => `${encode(name)}=${encode(value)}`).join("&")}` : place;
+}

@@ -1,0 +1,310 @@
+"""The page at `/` in a real browser: what is asked, shown and said."""
+
+import shlex
+from pathlib import Path
+from urllib.parse import unquote
+
+import httpx
+from playwright.sync_api import Browser, Page, expect
+
+from service.app import create_app
+from service.settings import Settings
+from service.tokens import new_token
+from tests.service.lake import make_orders
+from tests.service.page.lake import BINARY, MANY, MANY_ROWS, URLS, serving
+from tests.service.page.looks import COTTON, box, focused, link, open_row, text_of, value
+
+
+def test_a_typed_key_shows_its_row_under_a_link_that_opens_it_again(page: Page, site: str) -> None:
+    page.goto(site)
+    box(page, "url").fill(COTTON)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="1 row")).to_be_visible()
+    assert unquote(page.url) == f"{site}#/pages/{COTTON}"
+    assert focused(page) == "key-0"
+    page.reload()
+    expect(value(page, "url")).to_have_text(COTTON)
+    expect(box(page, "url")).to_have_value(COTTON)
+
+
+def test_back_and_forward_go_from_key_to_key(page: Page, site: str) -> None:
+    open_row(page, site, COTTON)
+    box(page, "url").fill("a/b")
+    page.get_by_role("button", name="Ask").click()
+    expect(value(page, "url")).to_have_text("a/b")
+    page.go_back()
+    expect(value(page, "url")).to_have_text(COTTON)
+    page.go_forward()
+    expect(value(page, "url")).to_have_text("a/b")
+    expect(box(page, "url")).to_have_value("a/b")
+
+
+def test_every_odd_key_is_asked_for_exactly_when_typed_and_by_its_link(page: Page, site: str) -> None:
+    page.goto(site)
+    for key in URLS:
+        with page.expect_response(lambda response: "/rows?" in response.url) as linked:
+            page.evaluate("fragment => { location.hash = fragment }", link("pages", key))
+        assert linked.value.json()["key"] == {"url": key}, "by its link"
+        expect(page.get_by_role("button", name="Ask")).to_be_visible()
+        with page.expect_response(lambda response: "/rows?" in response.url) as typed:
+            if "\n" not in key:  # no box holds it: what the link asked for is asked again
+                box(page, "url").fill(key)
+            box(page, "url").press("Enter")
+        assert typed.value.json()["key"] == {"url": key}, "typed"
+
+
+def test_values_are_shown_to_the_last_digit_and_character(page: Page, site: str) -> None:
+    open_row(page, site, COTTON)
+    assert text_of(page, "merchant") == str(2**53 + 1)
+    assert text_of(page, "unsigned") == str(2**64 - 1)
+    assert text_of(page, "price") == "12345678901234567890.10"
+    assert text_of(page, "score") == "NaN"
+    assert text_of(page, "crawled_at") == "2026-01-01T12:00:00.123456Z"
+    assert text_of(page, "robots") == "null"
+    assert text_of(page, "note") == "right U+202Eto left, a nul U+0000, and U+FFFD itself"
+    expect(value(page, "meta").locator("li").first).to_have_text("big: 12345678901234567890")
+    names = [
+        name.split(":")[0] for name in value(page, "meta").locator("> details > ul > li > .name").all_inner_texts()
+    ]
+    assert names == ["big", "price", "__proto__", "2", "1", "tags"], "in the order they stand in"
+    expect(value(page, "offers")).to_contain_text(str(2**60 + 1))
+
+
+def test_bytes_are_shown_in_hexadecimal_beside_their_characters(page: Page, site: str) -> None:
+    open_row(page, site, COTTON)
+    value(page, "raw").get_by_role("button", name=f"Show all {len(BINARY)} bytes").click()
+    lines = value(page, "raw").locator("pre").inner_text().splitlines()
+    assert lines[4] == "00000040  40 41 42 43 44 45 46 47  48 49 4a 4b 4c 4d 4e 4f  @ABCDEFGHIJKLMNO"
+    assert bytes.fromhex("".join(line[10:58] for line in lines)) == BINARY
+
+
+def test_a_long_text_is_folded_until_asked_for(page: Page, site: str) -> None:
+    open_row(page, site, COTTON)
+    html = value(page, "html")
+    expect(html).not_to_contain_text("Paragraph 29")
+    html.get_by_role("button", name="Show all").click()
+    expect(html).to_contain_text("Paragraph 29")
+    html.get_by_role("button", name="Show less").click()
+    expect(html).not_to_contain_text("Paragraph 29")
+
+
+def test_html_is_rendered_on_demand_alone_and_can_do_nothing(page: Page, site: str) -> None:
+    open_row(page, site, COTTON)
+    assert page.locator("iframe").count() == 0
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    page.get_by_role("group", name="Views of html").get_by_role("button", name="Rendered").click()
+    frame = page.frame_locator("iframe")
+    expect(frame.get_by_role("heading", name="Cotton bicycle")).to_be_visible()
+    assert page.locator("iframe").get_attribute("sandbox") == ""
+    frame.get_by_text("Made of").click()
+    frame.locator("#out").click()  # a link: it is not followed
+    page.get_by_role("group", name="Views of html").get_by_role("button", name="Text").click()
+    assert page.evaluate("window.pwned") is None
+    assert [url for url in asked if url.endswith("/healthz")] == []
+
+
+def test_the_download_holds_the_bytes_of_the_answer(page: Page, site: str) -> None:
+    with page.expect_response(lambda response: "/rows?" in response.url) as answered:
+        open_row(page, site, COTTON)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download JSON").click()
+    assert Path(download.value.path()).read_bytes() == answered.value.body()
+
+
+def test_a_value_and_a_command_that_works_are_copied(page: Page, site: str) -> None:
+    for key in ("it's", "a+b c", "."):
+        open_row(page, site, key)
+        page.get_by_role("button", name="Copy as curl").click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        program, url = shlex.split(page.evaluate("navigator.clipboard.readText()"))
+        assert program == "curl"
+        assert httpx.get(url).json()["key"] == {"url": key}
+        page.goto("about:blank")
+    open_row(page, site, COTTON)
+    page.get_by_role("button", name="Copy meta").click()
+    expect(page.get_by_role("button", name="Copy meta")).to_have_text("Copied")
+    assert '"big": 12345678901234567890' in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_a_key_of_two_columns_has_two_boxes_and_may_hold_null(page: Page, site: str) -> None:
+    page.goto(f"{site}#/orders")
+    box(page, "country").fill("de")
+    box(page, "id").fill("2")
+    page.get_by_role("button", name="Ask").click()
+    expect(value(page, "day")).to_have_text("2026-01-02")
+    assert page.url.endswith("#/orders/de/2")
+    page.get_by_role("checkbox", name="country is null").check()
+    box(page, "id").fill("3")
+    page.keyboard.press("Enter")
+    expect(value(page, "country")).to_have_text("null")
+    page.reload()
+    expect(value(page, "day")).to_have_text("2026-01-03")
+
+
+def test_options_narrow_the_answer_and_stand_in_the_link(page: Page, site: str) -> None:
+    open_row(page, site, MANY)
+    expect(page.get_by_role("heading", name=f"{MANY_ROWS} rows, the first 100 shown")).to_be_visible()
+    page.get_by_text("Options").click()
+    page.get_by_role("checkbox", name="merchant").check()
+    page.get_by_label("Most rows").fill("2")
+    page.get_by_label("Only where dt is").fill("2026-01-04")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("heading", name=f"{MANY_ROWS} rows, the first 2 shown")).to_be_visible()
+    assert page.locator(".column").all_inner_texts() == ["merchant", "merchant"]
+    assert page.url.endswith(f"#/pages/{MANY}?columns=merchant&where=dt=2026-01-04&limit=2")
+
+
+def test_an_older_snapshot_is_asked_where_it_is_chosen(page: Page, site: str) -> None:
+    page.goto(f"{site}{link('pages', MANY, query='?snapshot=1')}")
+    expect(page.get_by_role("heading", name="No row has this key")).to_be_visible()
+    expect(page.get_by_text("Snapshot 1 covers")).to_be_visible()
+    page.get_by_role("link", name="Ask the newest snapshot").click()
+    expect(page.get_by_role("heading", name=f"{MANY_ROWS} rows, the first 100 shown")).to_be_visible()
+
+
+def test_a_missing_key_is_told_with_what_is_covered_and_a_spelling_that_is_there(page: Page, site: str) -> None:
+    page.goto(site + link("pages", "http://shop.example/cotton", query="?where=dt=2026-01-01"))
+    expect(page.get_by_role("heading", name="No row has this key")).to_be_visible()
+    expect(page.get_by_role("link", name="Ask all partitions, not dt=2026-01-01 alone")).to_be_visible()
+    page.get_by_role("link", name=f"This key is there: {COTTON}").click()
+    expect(value(page, "url")).to_have_text(COTTON)
+
+
+def test_a_key_of_the_wrong_type_marks_its_box_and_keeps_what_was_typed(page: Page, site: str) -> None:
+    page.goto(f"{site}#/orders")
+    box(page, "country").fill("de")
+    box(page, "id").fill("five")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="The question was not understood")).to_be_visible()
+    expect(box(page, "id")).to_have_attribute("aria-invalid", "true")
+    expect(box(page, "id")).to_have_value("five")
+    assert focused(page) == "key-1"
+
+
+def test_a_link_that_is_no_utf_8_is_refused_and_not_replaced(page: Page, site: str) -> None:
+    page.goto(f"{site}#/pages/a%FFb")
+    expect(page.get_by_role("heading", name="The question was not understood")).to_be_visible()
+    expect(page.get_by_text("a%FFb")).to_be_visible()
+    assert "\ufffd" not in page.content()
+
+
+def test_a_slash_goes_to_the_box_and_is_typed_within_it(page: Page, site: str) -> None:
+    open_row(page, site, COTTON)
+    page.get_by_role("link", name="Health").focus()
+    page.keyboard.press("/")
+    assert focused(page) == "key-0"
+    page.keyboard.press("End")
+    page.keyboard.type("/x")
+    expect(box(page, "url")).to_have_value(f"{COTTON}/x")
+
+
+def test_an_index_that_cannot_be_read_is_said_kindly_and_asked_again_when_it_may_be(
+    browser: Browser, lake: Path
+) -> None:
+    settings = make_orders(lake)
+    files = list((lake / "shadow").glob("*.btree.avro"))
+    with serving(create_app(settings)) as address, browser.new_page() as page:
+        for file in files:
+            file.rename(file.with_suffix(".away"))
+        page.clock.install()
+        page.goto(f"{address}/#/shadow/de/1")
+        expect(page.get_by_role("heading", name="Not available just now")).to_be_visible()
+        expect(page.get_by_text("Request id", exact=True)).to_be_visible()
+        for file in files:
+            file.with_suffix(".away").rename(file)
+        again = page.get_by_role("button", name="Try again")
+        expect(again).to_have_attribute("aria-disabled", "true")
+        again.click(force=True)  # too early: nothing is asked
+        page.clock.run_for(6_000)
+        expect(again).to_have_text("Try again")
+        again.click()
+        expect(value(page, "day")).to_have_text("2026-01-01")
+
+
+def test_a_token_is_asked_for_where_it_is_needed_and_all_that_was_typed_stays(browser: Browser, lake: Path) -> None:
+    secret, token = new_token("support")
+    settings = Settings(indexes=make_orders(lake).indexes, tokens=(token.line,))
+    with serving(create_app(settings)) as address, browser.new_page() as page:
+        page.goto(f"{address}/#/shadow/de/1")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        assert focused(page) == "token"
+        page.keyboard.type("wrong")
+        page.keyboard.press("Enter")
+        expect(page.get_by_label("Token", exact=True)).to_have_value("")
+        page.keyboard.type(secret)
+        page.keyboard.press("Enter")
+        expect(value(page, "day")).to_have_text("2026-01-01")
+        assert page.evaluate("[sessionStorage.length, localStorage.length]") == [1, 0]
+        assert secret not in page.url
+        box(page, "id").fill("2")
+        page.evaluate("sessionStorage.setItem('gnomon-token', 'no longer known')")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        expect(page.locator("#key-1")).to_have_value("2")
+        page.keyboard.type(secret)
+        page.keyboard.press("Enter")
+        expect(value(page, "day")).to_have_text("2026-01-02")
+        assert focused(page) == "key-1"
+        page.get_by_role("button", name="Forget token").click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("heading", name="A token is needed")).to_be_visible()
+
+
+def test_the_path_of_a_look_up_is_drawn(page: Page, site: str) -> None:
+    open_row(page, site, COTTON)
+    path = page.locator("section.path")
+    expect(path.get_by_role("heading", name="How it was found")).to_be_visible()
+    assert path.locator(".stage").all_inner_texts() == ["Bucket", "Index", "Source", "Pages", "Together"]
+
+
+def test_health_shows_rows_snapshots_partitions_and_buckets(page: Page, site: str) -> None:
+    open_row(page, site, COTTON)
+    page.get_by_role("link", name="Health").click()
+    expect(page.get_by_role("img", name="Rows of each bucket")).to_be_visible()
+    expect(
+        page.get_by_role("img", name="Rows of each snapshot: 4 kept, from 17 rows in snapshot 1 to 347 in 4")
+    ).to_be_visible()
+    page.get_by_text("Every partition").click()
+    expect(page.get_by_role("region", name="Every partition").get_by_role("row")).to_have_count(5)
+    expect(page.get_by_text("347", exact=True)).to_be_visible()
+
+
+def test_health_of_400_partitions_and_4096_buckets_is_a_few_shapes(page: Page, site: str) -> None:
+    info = httpx.get(f"{site}indexes/pages").json()
+    one = info["partitions"][0]
+    info["partitions"] = [{**one, "partition": f"dt={i:04}", "rows": i} for i in range(400)]
+    info["partitions_total"] = 3650
+    info["bucket_rows"], info["bucket_bytes"] = list(range(4096)), [1] * 4096
+    page.route("**/indexes/pages", lambda route: route.fulfill(json=info))
+    page.goto(f"{site}#/pages?view=health")
+    expect(page.get_by_text("the newest 400 of 3,650")).to_be_visible()
+    expect(page.get_by_text("4,095 in the largest: 2.00 times as many")).to_be_visible()
+    assert page.locator("svg.chart *").count() < 20
+
+
+def test_the_theme_is_switched_and_remembered(page: Page, site: str) -> None:
+    page.emulate_media(color_scheme="light")
+    page.goto(site)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_role("button", name="Dark colours").click()
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(ground) == dark
+    page.evaluate("localStorage.clear()")
+
+
+def test_nothing_is_asked_of_anybody_else(page: Page, site: str) -> None:
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    open_row(page, site, COTTON)
+    page.get_by_role("link", name="Health").click()
+    expect(page.get_by_role("img", name="Rows of each bucket")).to_be_visible()
+    page.get_by_role("link", name="API").click()
+    expect(page.get_by_role("heading", name="Routes")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert asked
+    assert [url for url in asked if not url.startswith((site, "data:", "blob:"))] == []
