@@ -55,10 +55,11 @@ async function shown(route, signal) {
   if (!indexes.length) indexes = (await figures("indexes", { signal })).indexes;
   const name = route.index ?? indexes.find((one) => one.default)?.name ?? indexes[0].name;
   navigation(name, route.view);
-  const known = await info(name, route.view === "health");
+  const known = await info(name, route.view === "health").catch((error) => error);
   if (signal.aborted) return;
+  if (known instanceof Error) return closed(name, route.view, known);
   prepare(name, known);
-  form.element.hidden = route.view === "health";
+  form.element.hidden = route.view === "health" || !known.keys.length;
   if (route.view === "health") return show([chooser(name, "health"), healthView(known)], `${name}, health`);
   if (route.key === null) {
     form.fill(null, route.options);
@@ -68,6 +69,14 @@ async function shown(route, signal) {
   const key = values(route, keys);
   form.fill(key, route.options);
   await answered({ index: name, keys, values: key, options: route.options }, known, signal);
+}
+
+/** An index that cannot be described; the others stay within reach. */
+function closed(name, view, error) {
+  current = null;
+  form.element.hidden = true;
+  form.element.replaceChildren();
+  show([chooser(name, view), faultView(error)], name);
 }
 
 async function answered(asked, known, signal) {
@@ -127,10 +136,12 @@ function prepare(name, known) {
 }
 
 function chooser(name, view) {
-  if (indexes.length < 2) return null;
+  const known = indexes.some((one) => one.name === name);
+  if (indexes.length < 2 && known) return null;
   const id = `index-${view}`;
-  const select = h("select", { id }, indexes.map((one) =>
-    h("option", { value: one.name, selected: one.name === name }, one.open ? one.name : `${one.name} (not open)`)));
+  const select = h("select", { id },
+    !known && h("option", { value: name, selected: true }, `${name} (not there)`),
+    indexes.map((one) => h("option", { value: one.name, selected: one.name === name }, one.open ? one.name : `${one.name} (not open)`)));
   select.addEventListener("change", () => (location.hash = format({ index: select.value, view })));
   return h("div", { class: "chooser" }, h("label", { for: id }, "Index"), select);
 }

@@ -54,6 +54,7 @@ export class QuestionForm {
   }
 
   focus() {
+    if (this.element.hidden) return;
     const box = this.boxes?.find((one) => one.input.value === "") ?? this.boxes?.[0];
     box?.input.focus();
     box?.input.select();

@@ -6,7 +6,7 @@ import { ago, bytes, count, counted, h } from "./dom.js";
 /** The view of `/indexes/{name}`. */
 export function healthView(info) {
   return h("article", { class: "health" },
-    head(info, `${info.format} · key ${keysOf(info)} · ${counted(info.buckets, "bucket")}`),
+    head(info, `${info.format} · key ${keysOf(info) || "not shown"} · ${counted(info.buckets, "bucket")}`),
     notices(info),
     tiles(info),
     h("div", { class: "charts" }, snapshots(info), partitions(info), buckets(info)),
@@ -15,7 +15,7 @@ export function healthView(info) {
 
 /** A line or two on the index, for the page before a question. */
 export function summaryView(info) {
-  return h("div", { class: "summary" }, head(info, `rows by ${keysOf(info)}`), notices(info), tiles(info), columns(info));
+  return h("div", { class: "summary" }, head(info, info.keys.length ? `rows by ${keysOf(info)}` : ""), notices(info), tiles(info), columns(info));
 }
 
 const keysOf = ({ keys }) => keys.map(({ name }) => name).join(", ");
@@ -24,8 +24,9 @@ function head({ name }, text) {
   return h("header", { class: "answer-head" }, h("h1", null, name), h("p", { class: "faint" }, text));
 }
 
-function notices({ refused, coverage_error: unlisted, coverage }) {
+function notices({ keys, refused, coverage_error: unlisted, coverage }) {
   const shown = [];
+  if (!keys.length) shown.push(["warn", "The columns of the key are not shown.", "This page can ask for no row of the index."]);
   if (refused) shown.push(["bad", "The newest snapshot is refused, an older one served on.", refused]);
   if (unlisted) shown.push(["bad", "The source cannot be listed.", unlisted]);
   if (coverage?.changed || coverage?.vanished) {

@@ -10,7 +10,6 @@ const TITLES = {
   400: "The question was not understood",
   401: "A token is needed",
   403: "This token may not ask that",
-  404: "There is no such thing",
   406: "The service cannot answer in this form",
   409: "The file changed since it was indexed",
   413: "That is more than the service gives at once",

@@ -222,6 +222,23 @@ def test_an_index_that_cannot_be_read_is_said_kindly_and_asked_again_when_it_may
         expect(value(page, "day")).to_have_text("2026-01-01")
 
 
+def test_an_index_that_is_not_open_leaves_the_others_within_reach(browser: Browser, lake: Path) -> None:
+    [orders] = make_orders(lake).indexes
+    settings = Settings(indexes=(f"closed={lake / 'none'}", f"orders={orders}"), hidden_columns={"orders": ("day",)})
+    with serving(create_app(settings, patient=True)) as address, browser.new_page() as page:
+        page.goto(address)
+        expect(page.get_by_role("heading", name="Not available just now")).to_be_visible()
+        page.get_by_label("Index").select_option("orders")
+        expect(page.get_by_role("heading", name="2 columns")).to_be_visible()
+        page.goto(f"{address}/#/nothing")
+        expect(page.get_by_role("heading", name="No such index")).to_be_visible()
+        page.get_by_label("Index").select_option("orders")
+        box(page, "country").fill("fr")
+        page.get_by_role("checkbox", name="id is null").check()
+        page.get_by_role("button", name="Ask").click()
+        expect(value(page, "id")).to_have_text("null")
+
+
 def test_a_token_is_asked_for_where_it_is_needed_and_all_that_was_typed_stays(browser: Browser, lake: Path) -> None:
     secret, token = new_token("support")
     settings = Settings(indexes=make_orders(lake).indexes, tokens=(token.line,))
