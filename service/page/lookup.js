@@ -8,7 +8,7 @@ const THINNEST = 4;
 const AT_ONCE = 40; // a look-up over 365 partitions asks as many filters
 
 const TEXTS = {
-  key: (step) => `Key read${step.bucket === undefined ? "" : `, bucket ${count(step.bucket)}`}`,
+  key: ({ bucket, index_files: files }) => `Key read${bucket === undefined ? "" : `: bucket ${count(bucket)}`}${files === undefined ? "" : `, ${counted(files, "index file")} to ask`}`,
   filter: (step) => (step.answer === "absent" ? "Filter asked: the key is not in this file" : "Filter asked: perhaps in this file"),
   index_file: () => "Index file opened",
   node: (step) => `${step.level ? `Node, level ${step.level}` : "Root node"}${step.entries === undefined ? "" : `, ${counted(step.entries, "entry", "entries")}`}`,
@@ -73,7 +73,7 @@ function line(step, end) {
   const place = step.file ? `${step.file}${step.offset === null || step.offset === undefined ? "" : ` at ${count(step.offset)}`}` : null;
   return h("li", null,
     h("span", { class: "what" }, (TEXTS[step.step] ?? (() => step.step))(step),
-      place && h("span", { class: "faint file", title: place }, named(place))),
+      place && h("span", { class: "faint file", title: place }, place.split("/").slice(-2).join("/"))),
     h("span", { class: "read" }, read, step.reads > 1 ? ` in ${count(step.reads)} reads` : ""),
     h("span", { class: "took" }, microseconds(step.microseconds)),
     svg("svg", { class: "bar", viewBox: `0 0 ${WIDE} 10`, preserveAspectRatio: "none", "aria-hidden": "true" },
