@@ -274,6 +274,22 @@ def test_the_path_of_a_look_up_is_drawn(page: Page, site: str) -> None:
     path = page.locator("section.path")
     expect(path.get_by_role("heading", name="How it was found")).to_be_visible()
     assert path.locator(".stage").all_inner_texts() == ["Bucket", "Index", "Source", "Pages", "Together"]
+    steps = path.locator(".steps > li")
+    said = steps.locator(".what").all_inner_texts()
+    for begin in (
+        "Key read",
+        "Filter asked",
+        "Index file",
+        "Root node",
+        "Source file",
+        "Values decoded",
+        "Key of the row",
+    ):
+        assert [text for text in said if text.startswith(begin)], begin
+    expect(steps.filter(has_text="Source file opened")).to_contain_text("dt=2026-01-01/p.parquet")
+    assert len(steps.locator("svg[aria-hidden=true] rect").all()) == len(said)
+    page.reload()
+    expect(steps.filter(has_text="from memory").first).to_be_visible()
 
 
 def test_health_shows_rows_snapshots_partitions_and_buckets(page: Page, site: str) -> None:
