@@ -18,7 +18,7 @@ let running = new AbortController();
 const SLOW_MILLISECONDS = 150; // an answer that comes sooner needs no sign that it is waited for
 
 function show(view, title) {
-  main.replaceChildren(...[view].flat());
+  main.replaceChildren(...[view].flat().filter(Boolean));
   document.title = title ? `${title} · Gnomon` : "Gnomon";
 }
 

@@ -35,7 +35,7 @@ export class QuestionForm {
     this.boxes = info.keys.map((key, place) => keyBox(key, place));
     this.options = new Options(info);
     this.element.replaceChildren(
-      chooser,
+      ...[chooser].filter(Boolean),
       h("div", { class: this.boxes.length > 1 ? "keys several" : "keys" },
         this.boxes.map((box) => box.element),
         h("button", { type: "submit", class: "main" }, "Ask")),
