@@ -22,8 +22,8 @@ from service.indexes import Indexes
 from service.logs import Lines
 from service.metrics import CONTENT_TYPE, Metrics
 from service.openapi import document
-from service.refusals import RefusalsApp
 from service.pages import add_pages
+from service.refusals import RefusalsApp
 from service.routes import Service, add_routes
 from service.settings import Settings
 from service.watched import WatchedApp

@@ -1,0 +1,1 @@
+"""What lies in deploy/: linted, held to schemas, and compared with the code that it names."""
