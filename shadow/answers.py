@@ -15,6 +15,7 @@ from shadow.entries import entry_rows
 from shadow.fetch import Fetcher, FetchReads, Located, Part
 from shadow.hits import Hit, Hits
 from shadow.lookup import Wanted
+from shadow.segments import SourceFileEntry
 from shadow.storage import deadlines
 from shadow.trace import Trace
 from shadow.view import View
@@ -88,6 +89,7 @@ class Rows:
         self._each = each
         self._held = 0  # bytes of the rows that were given
         self._full = False
+        self._files: set[SourceFileEntry] = set()
         self.failures: dict[int, Exception] = {}
         self.keys = self._within_rows()
 
@@ -173,7 +175,8 @@ class Rows:
         counts = [len(self.hits(key)) for key in keys]
         located = [Located(hit, self._found.wanted[key].stored) for key in keys for hit in self.hits(key)]
         owner = np.repeat(np.array(keys, np.int64), counts)
-        self._stats.source_files = max(self._stats.source_files, len({one.hit.file for one in located}))
+        self._files |= {one.hit.file for one in located}
+        self._stats.source_files = len(self._files)
         room = None if most is None else most if len(keys) == 1 else most - self._held
         parts: list[Part] = []
         size = 0

@@ -134,6 +134,8 @@ class Fetcher:
         shares: list[tuple[SourceFileEntry, Sequence[int]]] = []
         for file, places in by_file.items():
             most = max(1, share_bytes // _row_bytes(file))
+            if len(places) > most:  # what is read together lies in one share, or two
+                places.sort(key=lambda place: wanted[place].hit.pointer[1:3])
             shares += [(file, places[begin : begin + most]) for begin in range(0, len(places), most)]
         return shares
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from btree import BTreeError, BTreeReader, Column, EntrySchema
-from btree.blocks import FIRST_READ_BYTES
+from btree.blocks import FIRST_READ_BYTES, Block
 from btree.keys import Key, order_key
 from btree.reader import LookupStats
 from tests.btree.files import URL_SCHEMA, Bytes, Entry, opened, url_entries, write
@@ -183,3 +183,43 @@ def test_upper_levels_too_large_for_memory_are_read_node_by_node(monkeypatch: py
     tree = opened(write(URL_SCHEMA, entries, node_bytes=400))
     assert [tree.get(key) for key, _ in entries[::97]] == [[value] for _, value in entries[::97]]
     assert tree.check() == 3000
+
+
+class Kept(dict[int, Block]):
+    """Leaves by offset."""
+
+    def put(self, offset: int, leaf: Block) -> None:
+        self[offset] = leaf
+
+
+def test_leaves_that_are_kept_are_not_read_again_and_visits_say_so() -> None:
+    entries = url_entries(20_000)
+    file, kept = Bytes(write(URL_SCHEMA, entries, node_bytes=4096)), Kept()
+    tree = BTreeReader(file, leaves=kept)
+    assert not tree.is_whole
+    first, second = LookupStats(visits=[]), LookupStats(visits=[])
+    key, value = entries[12_345]
+    assert tree.get(key, first) == tree.get(key, second) == [value]
+    assert (first.reads, second.reads, len(kept)) == (1, 0, 1)
+    for stats in (first, second):
+        visits = stats.visits or []
+        assert [visit.level for visit in visits] == list(range(stats.nodes))
+        assert sum(visit.reads for visit in visits) == stats.reads
+        assert sum(visit.bytes for visit in visits) == stats.bytes
+        assert visits[-1].offset in kept
+
+
+def test_a_file_that_is_read_whole_is_kept_whole_until_its_leaves_are_forgotten() -> None:
+    entries = url_entries(20_000)
+    data = write(URL_SCHEMA, entries, node_bytes=4096)
+    file = Bytes(data)
+    tree = BTreeReader(file, head_bytes=len(data))
+    assert tree.is_whole
+    assert tree.cache_bytes > len(data) // 2
+    some = entries[::997]
+    assert tree.get_many([key for key, _ in some]) == [[value] for _, value in some]
+    assert file.reads == [(0, len(data))]
+    tree.forget_leaves()
+    assert not tree.is_whole
+    assert tree.get(some[7][0]) == [some[7][1]]
+    assert len(file.reads) == 2

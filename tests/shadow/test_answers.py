@@ -184,3 +184,27 @@ def test_what_is_held_in_memory_is_told(tmp_path: Path) -> None:
     assert (counts["index_files"].hits, counts["index_files"].misses) == (2, 1)
     assert (counts["source_files"].hits, counts["source_files"].misses) == (2, 1)
     assert counts["index_files"].bytes > 0
+
+
+def test_after_a_refresh_no_cache_answers_what_was_before(tmp_path: Path) -> None:
+    index = lake(tmp_path, {1: 2, 2: 1})
+    before = index.fetch(1)
+    assert before == index.fetch(1)
+    write_source(tmp_path / "lake", {"dt=0/a.parquet": pa.table({"k": [2, 1], "n": [7, 8], "text": ["new", "newer"]})})
+    with pytest.raises(StalePointer):
+        index.fetch(1)
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    with pytest.raises(StalePointer):
+        index.fetch(1)
+    assert index.refresh()
+    assert index.fetch(1) == [{"k": 1, "n": 8, "text": "newer", "dt": "0"}]
+    assert index.fetch(2) == [{"k": 2, "n": 7, "text": "new", "dt": "0"}]
+
+
+def test_rows_that_are_read_in_shares_come_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = lake(tmp_path, dict.fromkeys(range(40), 3), files=2)
+    keys = [*range(39, -1, -2), *range(0, 40, 2)]
+    expected, tables = index.answer_many(keys), index.table_many(keys)
+    monkeypatch.setattr("shadow.answers.SHARE_BYTES", 5000)
+    assert index.answer_many(keys, most_bytes=1 << 30) == expected
+    assert index.table_many(keys, most_bytes=1 << 30).equals(tables)

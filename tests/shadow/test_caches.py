@@ -105,3 +105,18 @@ def test_threads_keep_the_limit_and_never_meet_an_error() -> None:
     with cache.use("last", lambda: Thing(1)):
         pass
     assert cache.cache_bytes == sum(cache._sizes.values())
+
+
+def test_what_is_put_is_found_within_the_limit_and_counted() -> None:
+    cache: ByteCache[Thing] = ByteCache(100)
+    assert cache.get("a") is None
+    things = {key: Thing(40) for key in "abc"}
+    for key, thing in things.items():
+        cache.put(key, thing)
+        cache.put(key, Thing(1))  # another one made meanwhile: the first stays
+    cache.put("huge", Thing(101))
+    assert [cache.peek(key) for key in ("a", "b", "c", "huge")] == [None, things["b"], things["c"], None]
+    assert cache.get("b") is things["b"]
+    cache.put("d", Thing(40))
+    assert [cache.peek(key) is not None for key in "abcd"] == [False, True, False, True]
+    assert cache.counts == (1, 1, 80)
