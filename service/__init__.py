@@ -7,7 +7,9 @@
 - `requests`   paths, queries and bodies to keys and options
 - `answers`    keys and options to the bytes of an answer; runs in the index's threads
 - `threads`    the threads of an index: so many, so many requests that wait, so long
-- `keys`       a key as an answer shows it
+- `accept`     which media type an answer has; `arrow` answers as Arrow streams
+- `questions`  what is asked of an index, at one snapshot; `explained` what its answer cost
+- `keys`       keys as requests give them and as answers show them
 - `described`  what is told of an index; `columns` which of its columns are shown
 - `served`     an index that follows its newest snapshot; `indexes` all of them, `places` their names
 - `guard`      who asks and whether they may: `tokens`, `rates`, `peers` (addresses, through proxies)
@@ -16,5 +18,5 @@
 - `errors`     the one table from error to status, the one shape of a failure
 - `redaction`  error texts without the server's folders and what is not shown
 - `pages`      the page at `/`, its files in `page/`, and `/docs`
-- `models`     the shapes of answers, for OpenAPI; `openapi` the rest of what `/docs` says
+- `models`     the shapes of answers, for OpenAPI; `openapi` the rest of the document, `examples` what it shows
 """

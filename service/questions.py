@@ -134,11 +134,8 @@ def answered(served: ServedIndex, options: Options, work: Callable[[Question], T
 
 
 def too_large(error: BeyondBound) -> AnswerTooLarge:
-    """The error of a bound, with what to do about it."""
-    setting = "max_rows" if error.what == "rows" else "max_answer_bytes"
-    return AnswerTooLarge(
-        f"{error} (setting {setting}); ask for fewer rows with limit=, or fewer columns with columns="
-    )
+    """The error of a bound, with the setting that has it."""
+    return AnswerTooLarge(f"{error} (setting {'max_rows' if error.what == 'rows' else 'max_answer_bytes'})")
 
 
 def bounded(body: bytes, served: ServedIndex) -> bytes:

@@ -187,3 +187,77 @@ def test_healthz_answers_and_readyz_says_snapshot_and_coverage(crawl: Client) ->
             }
         },
     }
+
+
+def test_every_get_has_a_head_with_its_status_and_without_its_body(crawl: Client) -> None:
+    routes = [route for route in crawl.app.routes if "GET" in (getattr(route, "methods", None) or ())]
+    assert routes
+    for route in routes:
+        target = str(route.path).replace("{key:key}", "second").replace("{name}", "shadow")  # type: ignore[attr-defined]
+        if "{" in target:
+            continue
+        target += "?url=second" if target.endswith("/rows") else ""
+        get, head = crawl.get(target), crawl.ask("HEAD", target)
+        assert (head.status_code, head.headers["content-type"]) == (get.status_code, get.headers["content-type"])
+
+
+def test_a_method_without_an_answer_says_which_there_are(crawl: Client) -> None:
+    for target, allowed in (
+        ("/rows/a", "GET, HEAD"),
+        ("/rows", "GET, HEAD, POST"),
+        ("/indexes", "GET, HEAD"),
+        ("/indexes/shadow", "GET, HEAD"),
+        ("/indexes/shadow/rows", "GET, HEAD, POST"),
+    ):
+        response = crawl.ask("DELETE", target)
+        assert (response.status_code, response.headers["allow"]) == (405, allowed)
+
+
+def test_a_key_that_was_not_found_in_a_partition_says_that_only_it_was_asked(crawl: Client) -> None:
+    problem = crawl.get("/rows/second?where=dt=2026-01-01").json()
+    assert problem["asked"] == {"where": {"dt": "2026-01-01"}, "partitions": 1, "rows": len(ODD_KEYS) + 2}
+    assert problem["covered"] == {"rows": len(ODD_KEYS) + 4, "source_files": 2}
+    nowhere = crawl.get("/rows/second?where=dt=2026-01-03").json()
+    assert (nowhere["asked"]["partitions"], nowhere["asked"]["rows"]) == (0, 0)
+
+
+def test_steps_are_told_of_a_single_key_in_the_order_of_their_begin(crawl: Client) -> None:
+    steps = crawl.get(f"/rows/{TWICE}?explain=true").json()["explain"]["steps"]
+    assert [step["begin_us"] for step in steps] == sorted(step["begin_us"] for step in steps)
+    assert {"key", "index_file", "node", "source_file", "decode", "key_check"} <= {step["step"] for step in steps}
+    assert not [step for step in steps if (step["file"] or "").startswith("/")]
+
+
+def test_steps_do_not_tell_the_values_of_hidden_partitions(crawl_settings: Settings) -> None:
+    hiding = Client(crawl_settings.model_copy(update={"hidden_columns": {"shadow": ("dt",)}}))
+    answer = hiding.get(f"/rows/{TWICE}?explain=true")
+    assert (answer.status_code, "2026-01-0" in answer.text.partition('"explain"')[2]) == (200, False)
+    refused = hiding.get(f"/rows/{TWICE}?where=dt=2026-01-01")
+    assert (refused.status_code, refused.json()["detail"]) == (
+        400,
+        "where: dt is not a partition column (there are: none)",
+    )
+
+
+def test_errors_of_a_batch_repeat_neither_its_target_nor_what_was_given(crawl: Client) -> None:
+    deep = "[" * 900 + "]" * 900
+    keys = ", ".join(["7"] * 2000 + [f'"{"x" * 20_000}"', deep])
+    response = crawl.ask("POST", f"/rows?where=dt={'y' * 10_000}", f'{{"keys": [{keys}]}}'.encode())
+    results = response.json()["results"]
+    assert [result["error"]["status"] for result in results] == [400] * 2002
+    assert len(response.content) < 2002 * 600
+    assert results[-1]["key"] == {"url": "a list"} or results[-1]["key"] == ["a list"]
+
+
+def test_rows_beyond_a_limit_are_refused_with_how_many_there_are(crawl_settings: Settings) -> None:
+    few = Client(crawl_settings.model_copy(update={"max_rows": 2}))
+    problem = few.get(f"/rows/{TWICE}").json()
+    assert (problem["status"], problem["title"]) == (413, "Answer too large")
+    assert "the key has 3 rows" in problem["detail"]
+    assert problem["detail"].endswith("(setting max_rows)")
+    assert few.get(f"/rows/{TWICE}?limit=2").json()["count"] == 3
+    [large, small] = few.post({"keys": [TWICE, "second"]}).json()["results"]
+    assert (large["error"]["status"], small["count"]) == (413, 1)
+    small_answers = Client(crawl_settings.model_copy(update={"max_answer_bytes": 1024}))
+    refused = small_answers.ask("POST", "/rows", {"keys": ["none"] * 100})
+    assert (refused.status_code, "at most 1,024 (setting max_answer_bytes)" in refused.json()["detail"]) == (413, True)
