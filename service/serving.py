@@ -77,7 +77,7 @@ def serve(
         server.run(sockets=[listening])
 
 
-def _config(settings: Settings, app: Any, tls: TlsOptions) -> uvicorn.Config:
+def _config(settings: Settings, app: Any, tls: TlsOptions | None = None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=protocol(settings),
@@ -88,7 +88,7 @@ def _config(settings: Settings, app: Any, tls: TlsOptions) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # `peers` reads them, of proxies that are trusted
-        **tls,
+        **(tls or {}),
         timeout_keep_alive=settings.idle_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
         # How many connections a process takes before it lets another of them have a turn.
