@@ -82,6 +82,8 @@ def test_texts_are_read_by_the_type_of_their_setting(text: str, value: Any) -> N
         ("timeout_seconds=inf", "--set timeout_seconds: expected a number above 0, at most 86400, found 'inf'"),
         ("requests_per_second=nan", "--set requests_per_second: expected a number from 0 on, found 'nan'"),
         ("requests_per_second=1e400", "--set requests_per_second: expected a number from 0 on, found Infinity"),
+        ("coverage_seconds=nan", "--set coverage_seconds: expected a number from 0.01 to 86400, found 'nan'"),
+        ("coverage_seconds=1e400", "--set coverage_seconds: expected a number from 0.01 to 86400, found Infinity"),
         ("access_log=banana", "--set access_log: expected true or false, found 'banana'"),
         ("host=", "--set host: expected a text that is not empty, found nothing"),
         ("tokens_file=", "--set tokens_file: expected a text that is not empty, found nothing"),
