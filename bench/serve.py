@@ -1,0 +1,260 @@
+"""The service under a load of constant rate, beside a hello and a copy in SQLite: `python -m bench.serve`.
+
+Data, index and copy go to `.bench/serve`; the tables to standard output and into docs/benchmarks.md.
+"""
+
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import typer
+
+from bench import services
+from bench.attack import Load, attack, vegeta, write_targets
+from bench.contenders import MAKERS
+from bench.format_files import FILES, rows_of, write_file
+from bench.lake import FIRST_ABSENT_PAGE
+from bench.page import DOCS, about, digits, head, insert, row
+from bench.server import Server, serve, started
+from bench.slow_store import slow_store
+from gnomon import crawl
+from gnomon.output import megabytes, say
+from gnomon.spark import spark_session
+from indexer import build
+from shadow import UsageError
+
+BENCH = "bench.serve"
+COMMAND = f".venv/bin/python -m {BENCH}"
+LIBRARIES = ("gnomon-index", "pyarrow", "fastavro", "fastapi", "uvicorn", "httptools", "pyspark")
+PARTS = ("rates", "memory", "slow")
+SOURCES = {"Parquet": "parquet-pages", "Avro": "avro-deflate"}
+ZIPF = 1.1  # the k-th most wanted key is asked for as often as k to the power of minus this
+SEED = 8
+FIRST_RATE, FACTOR, LAST_RATE = 50.0, 1.4, 20_000.0
+BEARABLE_MS, ACHIEVED = 250.0, 0.95  # beyond this p99, or below this share of what was asked, a service is saturated
+WARM_SECONDS = 3.0
+COLUMNS = [
+    "load",
+    "asked/s",
+    "answered/s",
+    "p50 ms",
+    "p99 ms",
+    "p99.9 ms",
+    "wrong",
+    "cores: service",
+    "cores: generator",
+]
+
+
+class Size(NamedTuple):
+    """How much is done."""
+
+    pages: int
+    rates: tuple[float, ...]
+    seconds: float  # of each load
+    memory_seconds: float
+    slow_keys: int
+
+
+FULL = Size(20_000, (100, 500, 1_000), 8, 600, 40)
+QUICK = Size(2_000, (100, 500), 2, 10, 5)
+
+
+class Contender(NamedTuple):
+    name: str
+    start: Callable[[], AbstractContextManager[Server]]
+    answers_absent: bool = True
+
+
+class Keys(NamedTuple):
+    """URLs in the order they are asked for."""
+
+    uniform: list[str]
+    skewed: list[str]
+    absent: list[str]
+
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+
+
+def prepare(folder: Path, pages: int) -> list[Contender]:
+    """The files, an index of each, and the copy, all made anew."""
+    contenders = []
+    table = rows_of(pages)
+    with spark_session() as spark:
+        for title, name in SOURCES.items():
+            one = next(one for one in FILES if one.name == name)
+            source, index = folder / name / "source", folder / name / "index"
+            write_file(spark, one, table, source)
+            shutil.rmtree(index, ignore_errors=True)
+            build(spark, str(source), str(index), [one.key], format=one.format, options=one.options)
+            for workers in (1, 2):
+                title_here = f"Gnomon, {title}, {workers} worker{'s' if workers > 1 else ''}"
+                contenders.append(Contender(title_here, lambda index=index, workers=workers: serve(index, workers)))  # type: ignore[misc]
+        copy = folder / "sqlite"
+        shutil.rmtree(copy, ignore_errors=True)
+        MAKERS["sqlite"](spark, folder / SOURCES["Parquet"] / "source", copy)
+    words = [sys.executable, "-m", services.__name__]
+    contenders.append(
+        Contender("SQLite, a full copy, 1 worker", lambda: started([*words, "sqlite", str(copy / "copy.db")]))
+    )
+    contenders.append(Contender("hello, 1 worker", lambda: started([*words, "hello"]), answers_absent=False))
+    return contenders
+
+
+def choose_keys(pages: int, count: int) -> Keys:
+    """The same keys in every run."""
+    chance = np.random.default_rng(SEED)
+    weights = 1 / np.arange(1, pages + 1) ** ZIPF
+    ranks = chance.permutation(pages)
+    skewed = ranks[chance.choice(pages, count, p=weights / weights.sum())]
+    absent = np.arange(FIRST_ABSENT_PAGE, FIRST_ABSENT_PAGE + count)
+    return Keys(*(crawl.page_urls(one).to_pylist() for one in (chance.integers(0, pages, count), skewed, absent)))
+
+
+def is_borne(load: Load) -> bool:
+    """Whether a service keeps up with a load."""
+    return load.right == load.sent and load.achieved >= ACHIEVED * load.asked and load.p99 <= BEARABLE_MS
+
+
+def saturation(ask: Callable[[float], Load]) -> tuple[Load | None, Load]:
+    """The greatest load, of rates that rise step by step, that is borne, and the last one tried."""
+    borne, rate = None, FIRST_RATE
+    while True:
+        load = ask(rate)
+        if not is_borne(load):
+            return borne, load
+        borne, rate = load, rate * FACTOR
+        if rate > LAST_RATE:
+            return borne, load
+
+
+def cells(name: str, load: Load) -> str:
+    figures = [f"{load.asked:,.0f}", f"{load.achieved:,.0f}", *map(digits, (load.p50, load.p99, load.p999))]
+    return row([name, *figures, str(load.sent - load.right), digits(load.server_cpu), digits(load.generator_cpu)])
+
+
+def rates(contender: Contender, keys: Keys, size: Size, folder: Path) -> tuple[list[str], float]:
+    """The lines of a contender, and the rate at which it is saturated."""
+    targets = folder / "targets"
+    lines = [row([f"**{contender.name}**", *[""] * (len(COLUMNS) - 1)])]
+    with contender.start() as server:
+        write_targets(targets, server, keys.uniform)
+        attack(server, targets, FIRST_RATE, min(WARM_SECONDS, size.seconds))
+        borne, beyond = saturation(lambda rate: attack(server, targets, rate, size.seconds / 2))
+        lines += [cells("greatest load that is borne", borne)] if borne else []
+        lines.append(cells("the next one", beyond))
+        loads = [("uniform keys", keys.uniform, 200), ("skewed keys", keys.skewed, 200)]
+        loads += [("absent keys", keys.absent, 404)] if contender.answers_absent else []
+        for name, chosen, status in loads:
+            write_targets(targets, server, chosen)
+            for rate in size.rates:
+                lines.append(cells(f"warm, {name}", attack(server, targets, rate, size.seconds, status)))
+                say(lines[-1])
+    for rate in size.rates:
+        with contender.start() as server:
+            write_targets(targets, server, keys.uniform)
+            lines.append(cells("cold: a fresh process, uniform keys", attack(server, targets, rate, size.seconds)))
+    return lines, borne.asked if borne else FIRST_RATE
+
+
+def memory(contender: Contender, keys: Keys, rate: float, seconds: float, folder: Path) -> list[str]:
+    """The line of a contender: resident memory of its processes under a steady load."""
+    targets = folder / "targets"
+    with contender.start() as server:
+        write_targets(targets, server, random.Random(SEED).sample(keys.uniform, len(keys.uniform)))
+        begun = server.rss_bytes
+        seen, sent, wrong = [], 0, 0
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            load = attack(server, targets, rate, max(1, min(left, seconds / 20)))
+            sent, wrong = sent + load.sent, wrong + load.sent - load.right
+            seen.append(server.rss_bytes)
+    tenth = seen[len(seen) // 10]
+    return [
+        row(
+            [
+                contender.name,
+                digits(rate),
+                f"{sent:,}",
+                str(wrong),
+                *map(megabytes, (begun, tenth, max(seen), seen[-1])),
+            ]
+        )
+    ]
+
+
+def parts(names: list[str], size: Size, folder: Path) -> Iterator[str]:
+    """The results of the parts, as lines of Markdown."""
+    borne: dict[str, float] = {}
+    if {"rates", "memory"} & set(names):
+        contenders = prepare(folder, size.pages)
+        keys = choose_keys(size.pages, int(max(size.rates) * size.seconds))
+        if "rates" in names:
+            yield from head(COLUMNS)
+            for one in contenders:
+                lines, borne[one.name] = rates(one, keys, size, folder)
+                yield from lines
+            yield ""
+        if "memory" in names:
+            yield from head(
+                [
+                    "memory",
+                    "asked/s",
+                    "asked in all",
+                    "wrong",
+                    "at the start",
+                    "after a tenth",
+                    "greatest",
+                    "at the end",
+                ]
+            )
+            yield from _memory_of(contenders[1], keys, borne, size, folder)
+            yield ""
+    if "slow" in names:
+        yield from slow_store(folder / "slow", size.pages, size.slow_keys)
+
+
+def _memory_of(one: Contender, keys: Keys, borne: dict[str, float], size: Size, folder: Path) -> Iterator[str]:
+    """At a tenth of what it bears, which is found first where no other part did."""
+    rate = borne.get(one.name)
+    if rate is None:
+        targets = folder / "targets"
+        with one.start() as server:
+            write_targets(targets, server, keys.uniform)
+            load, _ = saturation(lambda asked: attack(server, targets, asked, size.seconds / 2))
+            rate = load.asked if load else FIRST_RATE
+    yield from memory(one, keys, rate / 10, size.memory_seconds, folder)
+
+
+@app.command()
+def main(
+    only: Annotated[str, typer.Option(help=f"Parts, with commas between: {', '.join(PARTS)}.")] = ",".join(PARTS),
+    quick: Annotated[bool, typer.Option("--quick", help="Little of everything, to see that it runs.")] = False,
+    folder: Annotated[Path, typer.Option(help="Where the data goes; it is made anew.")] = Path(".bench/serve"),
+    write: Annotated[bool, typer.Option(help="Write the tables into docs/benchmarks.md.")] = True,
+) -> None:
+    """Ask the service at constant rates, watch its memory, and let it wait for a slow store."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that servers are stopped
+    names = [name.strip() for name in only.split(",")]
+    for name in names:
+        if name not in PARTS:
+            raise UsageError(f"--only: expected some of {', '.join(PARTS)}, found {name!r}")
+    folder.mkdir(parents=True, exist_ok=True)
+    vegeta()
+    heading = about(f"{COMMAND}{' --quick' if quick else ''} --only {only}", LIBRARIES)
+    result = f"{heading}\n" + "\n".join(parts(names, QUICK if quick else FULL, folder.absolute())) + "\n"
+    say(f"\n{result}")
+    if write:
+        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+
+
+if __name__ == "__main__":
+    app()

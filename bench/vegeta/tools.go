@@ -1,0 +1,5 @@
+//go:build tools
+
+package load
+
+import _ "github.com/tsenart/vegeta/v12"
