@@ -50,7 +50,7 @@ def sqlite(copy: str) -> FastAPI:
 
 def _shown(row: sqlite3.Row) -> dict[str, Any]:
     at = EPOCH + timedelta(microseconds=row["crawl_ts"])
-    return {**dict(row), "crawl_ts": at.isoformat(timespec="microseconds").replace("+00:00", "Z")}
+    return {**dict(row), "crawl_ts": at.isoformat().replace("+00:00", "Z")}
 
 
 class _Ready(uvicorn.Server):
