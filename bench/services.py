@@ -49,8 +49,8 @@ def sqlite(copy: str) -> FastAPI:
 
 
 def _shown(row: sqlite3.Row) -> dict[str, Any]:
-    at = EPOCH + timedelta(microseconds=row["crawl_ts"])
-    return {**dict(row), "crawl_ts": at.isoformat().replace("+00:00", "Z")}
+    at = (EPOCH + timedelta(microseconds=row["crawl_ts"])).isoformat().removesuffix("+00:00")
+    return {**dict(row), "crawl_ts": f"{at.rstrip('0') if '.' in at else at}Z"}
 
 
 class _Ready(uvicorn.Server):
