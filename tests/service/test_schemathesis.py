@@ -13,7 +13,7 @@ from hypothesis import strategies
 from hypothesis.strategies import SearchStrategy
 from schemathesis import Case, GenerationMode
 from schemathesis.schemas import APIOperation, BaseSchema
-from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from service.accept import ARROW, JSON
 from service.app import create_app
@@ -98,7 +98,8 @@ def conforms(schema: BaseSchema, path: str, method: str, mode: GenerationMode, e
             real(case, data.draw)
         response = case.call()
         statuses.add(response.status_code)
-        case.validate_response(response, excluded_checks=UNSAID)
+        refused = [negative_data_rejection] if response.status_code == 413 else []  # which that check does not know
+        case.validate_response(response, excluded_checks=[*UNSAID, *refused])
 
     ask()
     return statuses
@@ -117,7 +118,7 @@ def test_requests_that_the_document_allows_are_answered_as_it_says(schema: BaseS
 
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_requests_that_the_document_forbids_are_refused(schema: BaseSchema, path: str, method: str) -> None:
-    assert conforms(schema, path, method, GenerationMode.NEGATIVE, FORBIDDEN) <= {400, 404, 405}
+    assert conforms(schema, path, method, GenerationMode.NEGATIVE, FORBIDDEN) <= {400, 404, 405, 413}
 
 
 @pytest.mark.parametrize(("path", "method"), PLAIN)
