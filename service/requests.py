@@ -115,13 +115,18 @@ def _number(given: Mapping[str, list[str]], name: str) -> int | None:
 
 
 async def read_body(request: Request, most_bytes: int) -> bytes:
-    """The whole body, or TooLarge before more than the limit is held."""
+    """The whole body, or TooLarge: before any of it is read where its length is said, else before more than the limit
+    is held."""
     body = bytearray()
+    too_large = TooLarge(f"the body is larger than {most_bytes} bytes (setting max_body_bytes)")
+    said = request.headers.get("content-length", "")
+    if said.isascii() and said.isdigit() and int(said[:20]) > most_bytes:
+        raise too_large
     try:
         async for chunk in request.stream():
             body += chunk
             if len(body) > most_bytes:
-                raise TooLarge(f"the body is larger than {most_bytes} bytes (setting max_body_bytes)")
+                raise too_large
     except ClientDisconnect:
         raise BadRequest("the connection ended inside the body") from None
     return bytes(body)

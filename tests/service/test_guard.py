@@ -144,6 +144,16 @@ def test_a_batch_for_an_index_of_others_is_refused(guarded: Guarded) -> None:
     assert guarded.get("/rows", "pages", "POST", {"keys": ["second"]}).status_code == 200
 
 
+def test_the_list_of_indexes_holds_those_that_the_token_may_ask(guarded: Guarded) -> None:
+    def listed(name: str) -> list[str]:
+        return [index["name"] for index in guarded.get("/indexes", name).json()["indexes"]]
+
+    assert listed("all") == ["pages", "orders"]
+    assert listed("orders") == ["orders"]
+    assert guarded.get("/indexes/pages", "orders").status_code == 403
+    assert guarded.get("/indexes/pages", "pages").json()["name"] == "pages"
+
+
 def test_readiness_tells_each_what_it_may_see(guarded: Guarded) -> None:
     assert guarded.get("/readyz").json() == {"ready": True}
     assert guarded.get("/readyz", "old").json() == {"ready": True}

@@ -7,7 +7,7 @@ from service.settings import Settings
 from shadow import UsageError
 
 
-def address(peer: str | None, *forwarded: str, trusted: str = "") -> str:
+def address(peer: str | None, *forwarded: str, trusted: tuple[str, ...] = ()) -> str:
     headers = [(b"x-forwarded-for", one.encode("latin-1")) for one in forwarded]
     headers += [(b"forwarded", b"for=6.6.6.6"), (b"x-real-ip", b"6.6.6.6")]
     peers = Peers(Settings(indexes=["x"], trusted_proxies=trusted))
@@ -19,7 +19,7 @@ def test_without_trusted_proxies_no_header_is_believed() -> None:
 
 
 def test_a_peer_that_is_no_trusted_proxy_is_not_believed() -> None:
-    assert address("10.0.0.1", "6.6.6.6", trusted="10.0.0.2, 192.168.0.0/16") == "10.0.0.1"
+    assert address("10.0.0.1", "6.6.6.6", trusted=("10.0.0.2", "192.168.0.0/16")) == "10.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_a_peer_that_is_no_trusted_proxy_is_not_believed() -> None:
     ],
 )
 def test_behind_a_trusted_proxy_the_last_hop_that_is_none_asks(forwarded: list[str], expected: str) -> None:
-    assert address("10.0.0.1", *forwarded, trusted="10.0.0.0/8") == expected
-    assert address("::ffff:10.0.0.1", *forwarded, trusted="10.0.0.0/8") == expected
+    assert address("10.0.0.1", *forwarded, trusted=("10.0.0.0/8",)) == expected
+    assert address("::ffff:10.0.0.1", *forwarded, trusted=("10.0.0.0/8",)) == expected
 
 
 def test_a_socket_without_an_address_is_one_client() -> None:
@@ -59,4 +59,4 @@ def test_addresses_of_one_site_of_ipv6_are_one_client() -> None:
 @pytest.mark.parametrize("wrong", ["proxy.local", "10.0.0.0/33", "*"])
 def test_a_setting_that_is_no_address_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match="setting trusted_proxies: expected addresses or networks"):
-        Peers(Settings(indexes=["x"], trusted_proxies=wrong))
+        Peers(Settings(indexes=["x"], trusted_proxies=(wrong,)))

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from service.accept import JSON
+from service.routes import ROWS_OF
 from service.settings import Settings
 from tests.service.lake import TWICE
 from tests.service.live import Live, answer, answers, is_closed, live, request
@@ -228,7 +230,7 @@ def test_what_waits_for_a_thread_is_dropped_when_its_client_leaves(
         assert gate.wait(60)
         return b"{}"
 
-    monkeypatch.setattr("service.answers.rows_of", work)
+    monkeypatch.setitem(ROWS_OF, JSON, work)
     with live(crawl_settings.model_copy(update={"threads": 1})) as running, running.connect() as first:
         first.sendall(request("/rows/first"))
         assert begun.wait(60)
@@ -262,13 +264,23 @@ def test_a_request_that_hangs_does_not_keep_the_service_from_ending(
         assert gate.wait(60)
         return b"{}"
 
-    monkeypatch.setattr("service.answers.rows_of", work)
+    monkeypatch.setitem(ROWS_OF, JSON, work)
     with live(crawl_settings.model_copy(update={"shutdown_seconds": 0})) as running, running.connect() as connection:
         connection.sendall(request("/rows/hangs"))
         assert begun.wait(60)
         running.stop()
         assert is_closed(connection)
         gate.set()
+
+
+def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_sent(crawl_settings: Settings) -> None:
+    with live(crawl_settings.model_copy(update={"max_body_bytes": 100})) as running, running.connect() as connection:
+        connection.sendall(b"POST /rows HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n")
+        found = answer(connection)
+        assert (found.status, found.json()["title"]) == (413, "Request too large")
+    with live(crawl_settings.model_copy(update={"max_body_bytes": 100})) as running, running.connect() as connection:
+        connection.sendall(b"POST /rows HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101)
+        assert answer(connection).status == 413
 
 
 def _until(condition: object) -> None:
