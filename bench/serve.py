@@ -151,6 +151,9 @@ def rates(contender: Contender, keys: Keys, size: Size, folder: Path) -> tuple[l
         borne, beyond = saturation(lambda rate: attack(server, targets, rate, size.seconds / 2))
         lines += [cells("greatest load that is borne", borne)] if borne else []
         lines.append(cells("the next one", beyond))
+        if borne:
+            tenth = attack(server, targets, borne.asked / 10, size.seconds)
+            lines.append(cells("a tenth of the greatest", tenth))
         loads = [("uniform keys", keys.uniform, 200), ("skewed keys", keys.skewed, 200)]
         loads += [("absent keys", keys.absent, 404)] if contender.answers_absent else []
         for name, chosen, status in loads:
