@@ -165,7 +165,7 @@ class Connection(HttpToolsProtocol):
         self._upgrades = False
         self.parser = httptools.HttpRequestParser(self)
         fields = [(name, value) for name, value in self.headers if name not in (b"upgrade", b"http2-settings")]
-        lines = [b"%s: %s\r\n" % (n, b"keep-alive" if n == b"connection" else v) for n, v in fields]
+        lines = [b"%s: %s\r\n" % (n, _without_upgrade(v) if n == b"connection" else v) for n, v in fields]
         method, version = self.scope["method"].encode(), self.scope["http_version"].encode()
         head = b"%s %s HTTP/%s\r\n%s\r\n" % (method, self.url, version, b"".join(lines))
         self._in_head, self._head_bytes = True, 0
@@ -187,13 +187,16 @@ class Connection(HttpToolsProtocol):
         self._field_bytes += len(name) + len(value) + 4
         if self._field_bytes > HEAD_BYTES or len(self.headers) >= MOST_FIELDS:
             self._fail(_head_too_large())
-        super().on_header(name, value)
+        if self._in_head:  # what stands behind a body is no field of the request: no proxy has looked at it
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         version, method = self.parser.get_http_version(), self.parser.get_method()
         self.scope |= {"method": method.decode("ascii"), "http_version": version}
         if version not in ("1.0", "1.1"):
             self._fail(BadRequest(f"expected HTTP/1.1, found HTTP/{version}"))
+        if method == b"CONNECT":  # which the parser takes for an upgrade, whatever its fields say
+            self._fail(BadRequest("CONNECT is for proxies; this is none"))
         if sum(name == b"host" for name, _ in self.headers) != 1 and version == "1.1":
             self._fail(BadRequest("expected one header field Host, which HTTP/1.1 asks for"))
         path, query = self._target()
@@ -340,6 +343,11 @@ class _Lingering:
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._loop.call_later(LINGER_SECONDS, self._transport.close)
+
+
+def _without_upgrade(connection: bytes) -> bytes:
+    """What a field Connection says of the connection itself."""
+    return b"close" if b"close" in [word.strip() for word in connection.lower().split(b",")] else b"keep-alive"
 
 
 def _head_too_large() -> HeadTooLarge:

@@ -56,7 +56,9 @@ def refused(running: Live, sent: bytes, status: int, title: str) -> dict[str, ob
         (b"GET /rows/a\r\n\r\n", "expected HTTP/1.1, found HTTP/0.9"),
         (b"GET /rows/a HTTP/9.9\r\nHost: x\r\n\r\n", "Invalid HTTP version"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI"),
-        (b"CONNECT there:80 HTTP/1.1\r\nHost: there\r\n\r\n", "expected a path that begins with /"),
+        (b"CONNECT there:80 HTTP/1.1\r\nHost: there\r\n\r\n", "CONNECT is for proxies"),
+        (b"CONNECT /rows/a HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT is for proxies"),
+        (b"CONNECT * HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT is for proxies"),
         (b"POST /rows HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n", "Content-Length"),
         (
             b"POST /rows HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -180,6 +182,24 @@ def test_an_offer_to_speak_http_2_is_declined_and_the_body_read(running: Live) -
         first, second = answers(connection, "POST", "GET")
     assert first.json()["results"][0]["count"] == 3
     assert second.json()["count"] == 1
+
+
+def test_a_connection_that_is_to_end_ends_though_more_was_offered(running: Live) -> None:
+    with running.connect() as connection:
+        connection.sendall(request("/healthz", "GET", "Connection: upgrade, close", "Upgrade: other"))
+        assert answer(connection).headers["connection"] == "close"
+        assert is_closed(connection)
+
+
+def test_fields_behind_a_body_are_no_fields_of_the_request(running: Live) -> None:
+    """A proxy that says who asks, or takes fields away, looks at those before the body."""
+    batch = json.dumps({"keys": [TWICE]}).encode()
+    body = b"%x\r\n%s\r\n0\r\nX-Request-Id: behind\r\n\r\n" % (len(batch), batch)
+    with running.connect() as connection:
+        connection.sendall(request("/rows", "POST", "Transfer-Encoding: chunked") + body)
+        found = answer(connection, "POST")
+    assert found.status == 200
+    assert found.headers["x-request-id"] != "behind"
 
 
 def test_a_body_is_asked_for_where_the_client_waits_for_that(running: Live) -> None:
