@@ -7,7 +7,7 @@ from service import costs
 from service.errors import BadRequest, encode, problem
 from service.explained import explanation
 from service.keys import key_given
-from service.questions import Question, answered, bounded, too_large
+from service.questions import MENDABLE, Question, answered, bounded, too_large
 from service.requests import Options
 from service.served import ServedIndex
 from shadow import Answer, KeyTypeError
@@ -85,7 +85,7 @@ def _each(question: Question, keys: Sequence[object]) -> list[Answer | Exception
     """The rows of each key, or why they cannot be had; all from one snapshot."""
     index, columns, stats = question.index, question.columns, question.stats
     answers = question.ask(index.answer_each, keys, columns, stats=stats, **question.bounds)
-    for found in answers:
-        if isinstance(found, Exception):
-            question.mend(found)
+    mendable = next((found for found in answers if isinstance(found, MENDABLE)), None)
+    if mendable is not None:  # one look for a newer snapshot, however many keys fail
+        question.mend(mendable)
     return [too_large(found) if isinstance(found, BeyondBound) else found for found in answers]

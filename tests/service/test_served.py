@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -201,6 +202,17 @@ def test_a_stale_pointer_is_mended_though_another_thread_found_the_newer_snapsho
     assert own.served.refresh()
     assert own.served.moved_from(1)
     assert not own.served.moved_from(2)
+
+
+def test_a_batch_looks_once_for_a_newer_snapshot_however_many_keys_are_stale(
+    own: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(own.served.index, "refresh", lambda: looks.append(1))
+    os.utime(tmp_path / "lake/dt=2026-01-02/p.parquet", (1, 1))
+    results = own.post({"keys": ["second"] * 5}).json()["results"]
+    assert [one["error"]["status"] for one in results] == [409] * 5
+    assert len(looks) == 1
 
 
 def test_readyz_counts_what_is_not_covered(own: Client, tmp_path: Path) -> None:
