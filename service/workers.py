@@ -127,7 +127,7 @@ class _Supervisor:
                     worker.process.kill()
             for number, place in enumerate(self._places):
                 if now >= place.due and not self._stops:
-                    place.due, place.worker = float("inf"), self._begun(number, patient=True)
+                    self._start_again(number, place)
             self._replace_next()
 
     def end(self) -> None:
@@ -150,6 +150,14 @@ class _Supervisor:
         with suppress(OSError):  # it is gone already, which is seen where it is waited for
             ours.send((self._settings, patient, worker.slot))
         return worker
+
+    def _start_again(self, number: int, place: _Place) -> None:
+        """Later, where the system has no memory or process left for it now: the others serve on."""
+        try:
+            place.due, place.worker = float("inf"), self._begun(number, patient=True)
+        except OSError as error:
+            place.due = time.monotonic() + LONGEST_PAUSE
+            logger.error("worker %d cannot be started: %s; tried again in %g s", number, error, LONGEST_PAUSE)
 
     def _all(self) -> list[_Worker]:
         coming = [self._coming] if self._coming is not None else []
@@ -234,7 +242,12 @@ class _Supervisor:
 
     def _replace_next(self) -> None:
         if self._to_replace and self._coming is None and not self._leaving:
-            self._coming = self._begun(self._to_replace.popleft(), patient=False)
+            number = self._to_replace.popleft()
+            try:
+                self._coming = self._begun(number, patient=False)
+            except OSError as error:
+                logger.error("worker %d is not replaced: the new one cannot be started: %s", number, error)
+                self._to_replace.clear()
 
 
 def pause_after(deaths: int) -> float:

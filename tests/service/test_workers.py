@@ -3,12 +3,15 @@
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from service.exchange import Exchange
+from service.serving import Listening
 from service.settings import Settings
-from service.workers import pause_after
+from service.workers import _Supervisor, pause_after
 from tests.service.lake import make_crawl
 from tests.service.load import Load
 from tests.service.processes import SECONDS, Service, started, state, until
@@ -70,6 +73,25 @@ def test_what_keeps_the_first_workers_from_serving_is_raised_and_none_is_left(tm
     rest, errors = service.process.communicate(timeout=SECONDS)
     assert (service.process.returncode, service.line + rest) == (1, "")
     assert f"shadow.errors.IndexNotFound: {tmp_path}: not an index" in errors
+
+
+def test_a_worker_that_cannot_be_started_again_is_tried_later_and_the_others_are_left(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_process(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("service.workers.subprocess.Popen", no_process)
+    with Exchange() as exchange, Listening() as listening:
+        supervisor = _Supervisor(settings, listening, exchange, -1)
+        place = supervisor._places[1]
+        place.due = 0.0
+        supervisor._start_again(1, place)
+        assert (place.worker, place.due > time.monotonic()) == (None, True)
+        supervisor._to_replace.extend([0, 1])
+        supervisor._replace_next()
+        assert (supervisor._coming, len(supervisor._to_replace)) == (None, 0)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
 
 
 def test_a_worker_that_dies_again_and_again_is_started_ever_later() -> None:
