@@ -8,7 +8,8 @@ import { leaf, tree } from "./trees.js";
 const BINARY = /^(?:large_|fixed_size_)?binary/;
 const FLOAT = /^(?:half)?float|^double/;
 const NOT_FINITE = new Set(["NaN", "Infinity", "-Infinity"]);
-const MARKUP = /^\s*(?:<!--[^]*?-->\s*)*<(?:!doctype\s+html|html|head|body|div|p|table|h[1-6]|ul|ol|article|section|span|a|br|title|meta)\b/i;
+// A comment ends at its first `-->`: were it free to end at a later one, many comments would take years.
+const MARKUP = /^\s*(?:<!--(?:(?!-->)[^])*-->\s*)*<(?:!doctype\s+html|html|head|body|div|p|table|h[1-6]|ul|ol|article|section|span|a|br|title|meta)\b/i;
 const STRUCTURE = /^\s*[{[]/;
 
 /** What a value is copied as: texts as they are, nested values as JSON with every digit. */

@@ -104,6 +104,19 @@ def test_html_is_rendered_on_demand_alone_and_can_do_nothing(page: Page, site: s
     assert [url for url in asked if url.endswith("/healthz")] == []
 
 
+def test_comments_without_end_do_not_hold_the_page_up(page: Page, site: str) -> None:
+    page.goto(site)
+    views = page.wait_for_function(
+        """async () => {
+            const { viewsOf } = await import("/page/values.js");
+            const comments = "<!-- a -->\\n".repeat(400);
+            return [comments, `${comments}<p>text`].map((text) => viewsOf(text, "string", "html").length).join();
+        }""",
+        timeout=20_000,
+    )
+    assert views.json_value() == "1,2"
+
+
 def test_the_download_holds_the_bytes_of_the_answer(page: Page, site: str) -> None:
     with page.expect_response(lambda response: "/rows?" in response.url) as answered:
         open_row(page, site, COTTON)
