@@ -115,8 +115,9 @@ class Threads:
         if self._idle >= len(self._waiting):
             self._changed.notify()
         elif self._alive < self._places + self._stuck:
-            self._alive += 1
-            threading.Thread(target=self._labour, name=f"gnomon-{self._name}", daemon=True).start()
+            with suppress(RuntimeError):  # the system has none left: another thread takes the work, now or later
+                threading.Thread(target=self._labour, name=f"gnomon-{self._name}", daemon=True).start()
+                self._alive += 1
 
     def _end(self, work: _Work) -> None:
         """The time of a request is over."""

@@ -33,9 +33,8 @@ class Threads:
         with self._lock:
             if self._started == self._most:
                 return
-            self._started += 1
-            number = self._started
-        threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
+            threading.Thread(target=self._work, name=f"{self._name}-{self._started + 1}", daemon=True).start()
+            self._started += 1  # not where the system has no thread left, which is raised
 
     def _work(self) -> None:
         while True:

@@ -229,3 +229,23 @@ def test_a_thread_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             await until(lambda: threads._alive == 0)
 
     run(ask())
+
+
+def test_a_system_without_threads_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that could not be started does not count for ever."""
+
+    async def test() -> None:
+        threads = Threads("pages", 2, 10, LONG)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", _no_thread)
+            waiting = [asyncio.create_task(threads.run(lambda: "made")) for _ in range(5)]
+            while threads.waiting < 5:
+                await asyncio.sleep(0)
+        assert await threads.run(lambda: "now") == "now"
+        assert await asyncio.gather(*waiting) == ["made"] * 5
+
+    run(test())
+
+
+def _no_thread(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
