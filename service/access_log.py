@@ -14,6 +14,7 @@ from service.requests import PARAMETERS
 TARGET_CHARACTERS = 1000
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds: logged where they fail
 HIDDEN = "-"
+MOST_WHOLE = 200  # entries that wait as they are
 
 
 @dataclass(slots=True)
@@ -39,8 +40,13 @@ class AccessLog:
 
     def put(self, entry: Entry) -> None:
         """Log it; the line is made later, in the thread that writes. Probes that are answered well are left out."""
-        if entry.status >= 400 or entry.route not in PROBES:
+        if entry.status < 400 and entry.route in PROBES:
+            return
+        if self._lines.waiting < MOST_WHOLE:
             self._lines.put(lambda: self._members(entry))
+        else:  # nobody reads the log: what waits holds no request, with all that it brought
+            members = self._members(entry)
+            self._lines.put(lambda: members)
 
     def _members(self, entry: Entry) -> dict[str, Any]:
         scope, cost = entry.scope, entry.cost

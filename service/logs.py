@@ -37,6 +37,11 @@ class Lines:
         self._told = 0
         self._writer: threading.Thread | None = None
 
+    @property
+    def waiting(self) -> int:
+        """Entries that are not written yet."""
+        return len(self._waiting)
+
     def put(self, entry: Entry) -> None:
         """Take an entry, and return at once. Where too many wait already it is dropped and counted."""
         if len(self._waiting) >= self._most_waiting:

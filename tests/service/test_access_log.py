@@ -1,15 +1,19 @@
 """service/access_log.py: one line for each request, without keys unless asked for."""
 
 import asyncio
+import gc
 import json
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from service.access_log import MOST_WHOLE, AccessLog, Entry
 from service.app import create_app
+from service.costs import Cost
 from service.logs import Lines
 from service.settings import Settings
 
@@ -31,6 +35,23 @@ def logged(settings: Settings, path: Path, *asked: tuple[str, str, Any]) -> list
     lines.close()
     os.close(descriptor)
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_lines_that_nobody_reads_hold_no_requests() -> None:
+    class Brought:
+        """What a request brings."""
+
+    lines, kept = Lines(), []
+    log = AccessLog(lines, keys=False)
+    for _ in range(MOST_WHOLE + 50):
+        brought = Brought()
+        kept.append(weakref.ref(brought))
+        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "state": {}, "headers": [brought]}
+        log.put(Entry(scope, Cost("id"), 0.0, 0.0, "other", "", 404, 0, None))
+        del brought, scope
+    gc.collect()
+    assert lines.waiting == len(kept)
+    assert sum(one() is not None for one in kept) == MOST_WHOLE
 
 
 def test_a_line_says_who_asked_what_and_what_it_took(crawl_settings: Settings, tmp_path: Path) -> None:
