@@ -105,6 +105,9 @@ class Connection(HttpToolsProtocol):
         self._timer = None
         if self.transport.is_closing():
             return
+        if self._in_head and self.cycle is not None and not self.cycle.response_complete:
+            self._set_timer(self.limits.read_seconds)  # it is not its turn: answers before it are still to come
+            return
         if self._in_head and not self._head_bytes:
             self.transport.close()
             return

@@ -114,6 +114,19 @@ def test_a_slow_body_is_408(hasty: Live) -> None:
     assert body["instance"] == "/rows"
 
 
+def test_half_a_request_sent_ahead_takes_no_answer_back(
+    crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(served: object, key: str, options: object) -> bytes:
+        threading.Event().wait(0.5)  # longer than a request may take to come
+        return b"{}"
+
+    monkeypatch.setitem(ROWS_OF, JSON, work)
+    with live(crawl_settings.model_copy(update={"read_seconds": 0.1})) as running, running.connect() as connection:
+        connection.sendall(request("/rows/first") + request("/rows/second") + b"GET /hea")
+        assert [one.status for one in answers(connection, "GET", "GET")] == [200, 200]
+
+
 def test_an_idle_connection_is_closed_without_a_word(hasty: Live) -> None:
     with hasty.connect() as fresh, hasty.connect() as used:
         used.sendall(request("/healthz"))
