@@ -88,12 +88,12 @@ def _whole(scope: Scope) -> str:
 
 
 def _without_keys(scope: Scope, route: str) -> str:
-    """The route, and the query without the values of what is no option: these are of key columns."""
+    """The route, and the query without what is no option: a name that is none may be a key, too."""
     if not scope["query_string"]:
         return route
     try:
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100)
     except ValueError:
         return f"{route}?{HIDDEN}"
-    told = urlencode([(name, value if name in PARAMETERS else HIDDEN) for name, value in pairs], safe="=,-{}")
+    told = urlencode([pair if pair[0] in PARAMETERS else (HIDDEN, HIDDEN) for pair in pairs], safe="=,-{}")
     return (f"{route}?{told}" if told else route)[:TARGET_CHARACTERS]

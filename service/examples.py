@@ -253,7 +253,7 @@ EXAMPLES = {
                 "max_key_bytes": 16384,
                 "max_batch_keys": 10000,
                 "max_rows": 10000,
-                "max_answer_bytes": 67108864,
+                "max_answer_bytes": 33554432,
             },
         },
     ),

@@ -23,7 +23,7 @@ MOST_AHEAD = 100  # requests of one connection that wait for the answer to the o
 SHOWN_BYTES = 256  # of a target that is refused, in the answer and the log
 LINGER_SECONDS = 2.0  # how long what a refused client goes on sending is read, so that it sees the answer
 GRACE_SECONDS = 1.0  # how long an idle connection stays open when the process is asked to end
-STALLED_SECONDS = 30.0  # how long a client may take nothing of its answer
+STALLED_SECONDS, LEAST_BYTES = 30.0, 64 * 1024  # a client takes at least so much of its answer in such a time
 PROBES = ("/healthz", "/readyz", "/metrics")  # answered beyond the limit of connections, too
 
 
@@ -135,7 +135,7 @@ class Connection(HttpToolsProtocol):
 
     def _check_progress(self) -> None:
         unsent = self.transport.get_write_buffer_size()
-        if unsent >= self._unsent:
+        if unsent > max(0, self._unsent - LEAST_BYTES):
             self.transport.abort()
             return
         self._unsent = unsent

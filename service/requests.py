@@ -9,10 +9,11 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.requests import ClientDisconnect, Request
 
-from service.errors import BadRequest, TooLarge
+from service.errors import BadRequest, Overloaded, TooLarge
 
 PARAMETERS = ("columns", "where", "limit", "snapshot", "explain")
 MOST_PARAMETERS = 1000
+HELD_BYTES = 256 * 1024 * 1024  # of bodies that are coming in, of all requests
 SHOWN_CHARACTERS = 100  # of what was found in a request, in the text of an error
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _FLAGS = {"true": True, "false": False}
@@ -114,9 +115,23 @@ def _number(given: Mapping[str, list[str]], name: str) -> int | None:
     return int(text)
 
 
-async def read_body(request: Request, most_bytes: int) -> bytes:
+class Bodies:
+    """How much of all bodies of a process is held while they come in. For one event loop; no thread may use it."""
+
+    def __init__(self, most_bytes: int = HELD_BYTES) -> None:
+        self.most_bytes = most_bytes
+        self.held = 0
+
+    def take(self, size: int) -> None:
+        """Hold so much more, or Overloaded."""
+        if self.held + size > self.most_bytes:
+            raise Overloaded(f"bodies of more than {self.most_bytes} bytes are coming in; come again later")
+        self.held += size
+
+
+async def read_body(request: Request, most_bytes: int, bodies: Bodies) -> bytes:
     """The whole body, or TooLarge: before any of it is read where its length is said, else before more than the limit
-    is held."""
+    is held. Overloaded where all bodies together are too large."""
     body = bytearray()
     too_large = TooLarge(f"the body is larger than {most_bytes} bytes (setting max_body_bytes)")
     said = request.headers.get("content-length", "")
@@ -124,11 +139,14 @@ async def read_body(request: Request, most_bytes: int) -> bytes:
         raise too_large
     try:
         async for chunk in request.stream():
-            body += chunk
-            if len(body) > most_bytes:
+            if len(body) + len(chunk) > most_bytes:
                 raise too_large
+            bodies.take(len(chunk))
+            body += chunk
     except ClientDisconnect:
         raise BadRequest("the connection ended inside the body") from None
+    finally:
+        bodies.held -= len(body)
     return bytes(body)
 
 

@@ -30,7 +30,7 @@ from service.openapi import (
     operation,
 )
 from service.readiness import readiness
-from service.requests import Options, no_others, parse_batch, path_key, query_options, read_body
+from service.requests import Bodies, Options, no_others, parse_batch, path_key, query_options, read_body
 from service.served import ServedIndex
 from service.settings import Settings
 
@@ -49,6 +49,7 @@ class Service:
     settings: Settings
     indexes: Indexes
     descriptions: Descriptions = field(default_factory=Descriptions)
+    bodies: Bodies = field(default_factory=Bodies)
 
     async def run(
         self, work: Callable[Concatenate[ServedIndex, P], T], served: ServedIndex, *args: P.args, **kwargs: P.kwargs
@@ -153,7 +154,7 @@ async def post_rows(request: Request) -> Response:
     options, others = query_options(request.scope)
     no_others(others)
     served = _served(request)
-    content = await read_body(request, service.settings.max_body_bytes)
+    content = await read_body(request, service.settings.max_body_bytes, service.bodies)
     asked = parse_batch(content, service.settings.max_batch_keys)
     charge_keys(request, len(asked.keys))
     if asked.columns is not None:

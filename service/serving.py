@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import os
+import pickle
 import resource
 import signal
 import socket
@@ -133,11 +134,13 @@ def work(descriptor: int, link: Connection) -> None:
 
 
 def _tell(link: Connection, message: tuple[str, object]) -> None:
+    try:
+        sent = pickle.dumps(message)
+        pickle.loads(sent)  # some errors can be written so, and not read
+    except Exception as error:  # noqa: BLE001 whatever their classes raise
+        sent = pickle.dumps((message[0], RuntimeError(f"{message[1]} ({error})")))
     with suppress(OSError):  # the parent is gone
-        try:
-            link.send(message)
-        except (TypeError, AttributeError, ValueError) as error:  # what cannot be pickled
-            link.send((message[0], RuntimeError(f"{message[1]} ({error})")))
+        link.send_bytes(sent)
 
 
 def _end_with_parent(link: Connection, shutdown_seconds: float) -> None:

@@ -76,7 +76,12 @@ class Settings(BaseModel):
     max_batch_keys: int = _setting(10_000, "keys", "The most keys one `POST /rows` may ask for.", ge=1)
     max_body_bytes: int = _setting(16 * MIB, "bytes", "The largest request body that is taken.", ge=1)
     max_rows: int = _setting(10_000, "rows", "The most rows of one answer; more are answered 413.", ge=1)
-    max_answer_bytes: int = _setting(64 * MIB, "bytes", "The largest answer; a larger one is answered 413.", ge=1024)
+    max_answer_bytes: int = _setting(
+        32 * MIB,
+        "bytes",
+        "The largest answer; a larger one is answered 413, and while one is made it may take ten times as much memory.",
+        ge=1024,
+    )
     tokens_file: Text | None = _setting(
         None, "path", "A file of hashed bearer tokens that may ask, as `gnomon token` prints them; none lets all ask."
     )

@@ -88,7 +88,8 @@ async function start() {
     ...[problemSchema(routes)].filter(Boolean).map((schema) => failuresView(schema, api)));
   document.getElementById("contents").replaceChildren(h("ul", null, routes.map(({ id, method, path }) =>
     h("li", null, h("a", { href: `#${id}` }, h("span", { class: "method" }, method), h("span", null, broken(path)))))));
-  document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+  const wanted = location.hash.slice(1);
+  document.getElementById(wanted)?.scrollIntoView();
 }
 
 start().catch((error) => main.replaceChildren(h("h1", null, "The routes cannot be shown"), h("p", null, error.message)));

@@ -22,7 +22,7 @@ function decoded(text, what) {
 export function parse(fragment) {
   const [path, ...rest] = fragment.replace(/^#/, "").split("?");
   const slash = path.indexOf("/", 1);
-  const options = { columns: [], where: {}, limit: "", snapshot: "" };
+  const options = { columns: [], where: Object.create(null), limit: "", snapshot: "" };
   const route = { index: null, key: null, view: "lookup", nulls: [], options };
   if (!path.startsWith("/")) return route;
   route.index = decoded(slash < 0 ? path.slice(1) : path.slice(1, slash), "The index") || null;

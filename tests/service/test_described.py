@@ -62,7 +62,7 @@ def test_an_index_is_described_whole(both: Client) -> None:
         "max_key_bytes": 16_384,
         "max_batch_keys": 10_000,
         "max_rows": 10_000,
-        "max_answer_bytes": 64 * 1024 * 1024,
+        "max_answer_bytes": 32 * 1024 * 1024,
     }
 
 
