@@ -40,7 +40,7 @@ def redact(error: BaseException, roots: Roots) -> str:
     for root, name in sorted(roots.folders, key=lambda pair: -len(pair[0])):
         root = root.rstrip("/")
         if root:
-            text = text.replace(f"{root}/", "").replace(root, name)
+            text = _without_root(text, root, name)
     path = getattr(error, "path", None)
     if isinstance(path, str) and path.startswith("/"):
         text = text.replace(path, path.rsplit("/", 1)[-1])
@@ -50,6 +50,12 @@ def redact(error: BaseException, roots: Roots) -> str:
     for column in roots.columns:
         text = re.sub(rf"(?<!\w){re.escape(column)}(?!\w)", COLUMN, text)
     return text[:MOST_CHARACTERS]
+
+
+def _without_root(text: str, root: str, name: str) -> str:
+    """The text, a root cut off the paths below it. Folders below it that are called like it stay."""
+    found = rf"(?<![\w.%-]){re.escape(root)}"
+    return re.sub(rf"{found}(?![\w-]|\.\w)", name, re.sub(rf"{found}/", "", text))
 
 
 def _last_of_address(found: re.Match[str]) -> str:

@@ -4,6 +4,7 @@ Storage may fail at any time. What is open stays open, and what is not is tried 
 newer snapshots, one look at a time, ever more seldom while they fail. No request waits for a look."""
 
 import logging
+import os
 import random
 import threading
 import time
@@ -90,13 +91,15 @@ class ServedIndex:
     @property
     def roots(self) -> Roots:
         """What no answer may name."""
+        path = self.place.path
+        place = path if "://" in path else os.path.abspath(path)  # as errors name it; a relative one may be any word
         index = self._index
         if index is None:
-            return Roots(((self.place.path, "the index"),))
+            return Roots(((place, "the index"),))
         spec, source = index.spec, index.spec.source
         above = ((source.rpartition("/")[0], "the source"),) if spec.single_file else ()
         elsewhere = ((folder, "the source") for folder in index.folders_elsewhere)
-        of_index = ((index.location, "the index"), (self.place.path, "the index"))
+        of_index = ((index.location, "the index"), (place, "the index"))
         return Roots(
             (*of_index, (source, "the source"), *above, *elsewhere),
             hidden_of(self.place, spec.partitions),

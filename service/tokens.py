@@ -176,8 +176,11 @@ class Tokens:
             if str(error) != self._told:  # once, not at every look
                 logger.error("%s; the tokens from before are still taken", error)
             self._told = str(error)
-            self.trouble = str(error).replace(str(self._path), "the tokens file")
+            lines = str(error).replace(f"{self._path}, line ", "the tokens file, line ")
+            self.trouble = re.sub(rf"^{re.escape(str(self._path))}", "the tokens file", lines)
         else:
+            if self._told:
+                logger.info("%s: can be read again", self._path)
             self._told, self.trouble = "", None
 
     def _take(self, path: Path) -> None:

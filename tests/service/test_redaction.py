@@ -43,6 +43,19 @@ def test_an_index_at_the_root_of_the_file_system_cuts_nothing_else() -> None:
     assert redact(ShadowError("a/b is broken"), Roots((("/", "the index"),))) == "a/b is broken"
 
 
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("crawl/data/p.parquet at byte 4", "crawl/data/p.parquet at byte 4"),
+        ("/data/crawl/data/p.parquet: gone", "crawl/data/p.parquet: gone"),
+        ("/data2/p.parquet, /data: gone", "p.parquet, the source: gone"),
+        ("in path=/data. See /data/a/p.parquet.", "in path=the source. See a/p.parquet."),
+    ],
+)
+def test_a_folder_called_like_the_source_stays_in_paths_below_it(text: str, redacted: str) -> None:
+    assert redact(ShadowError(text), Roots((("/data", "the source"),))) == redacted
+
+
 def test_partition_columns_that_are_not_shown_are_cut_out_of_paths() -> None:
     roots = Roots(partitions=("dt",), columns=("id",))
     assert redact(StalePointer("changed", "dt=2026-01-01/hour=3/p.parquet"), roots) == "hour=3/p.parquet: changed"

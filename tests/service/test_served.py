@@ -174,6 +174,17 @@ def test_a_stale_pointer_is_mended_by_a_snapshot_committed_since_the_last_look(o
     assert (answer["count"], answer["snapshot"]) == (1, 2)
 
 
+def test_the_name_of_a_folder_given_by_a_relative_path_stays_in_words(
+    own: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shadow").rename(tmp_path / "e")
+    there = Client(Settings(indexes=["e"]))
+    assert (
+        there.get("/rows/second?snapshot=9").json()["detail"] == "the index: snapshot 9 is not there (there are 1 to 1)"
+    )
+
+
 def test_a_snapshot_asked_for_by_number_is_answered_as_it_was(own: Client, tmp_path: Path) -> None:
     add_day(tmp_path, "2026-01-03", ["second"])
     own.served.refresh()

@@ -180,6 +180,18 @@ def test_a_file_damaged_while_running_leaves_the_tokens_as_they_were_and_says_so
     assert str(tmp_path) not in tokens.trouble
 
 
+def test_trouble_with_a_file_given_by_a_relative_path_says_the_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tokens = Tokens(of_file(tmp_path / "tok", line("ann")).model_copy(update={"tokens_file": "tok"}))
+    of_file(tmp_path / "tok", "ann")
+    tokens.look()
+    assert tokens.trouble is not None
+    assert tokens.trouble.startswith("the tokens file, line 1: expected NAME")
+    assert tokens.trouble.endswith("gnomon token NAME prints such a line")
+
+
 def test_a_process_that_begins_beside_a_damaged_file_lets_nobody_in_until_it_is_mended(tmp_path: Path) -> None:
     settings = of_file(tmp_path / "tokens", "ann")
     tokens = Tokens(settings, at_start=False)
