@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from service.errors import NoSuchIndex
 from service.places import places
 from service.redaction import Roots
-from service.served import ServedIndex
+from service.served import ServedIndex, may_pass
 from service.settings import Settings
-from shadow.errors import OutOfTime, Unreachable
 
 OPEN_SECONDS = 15.0  # how long the start waits for storage
 
@@ -25,14 +24,14 @@ class Indexes:
         found = places(settings)
         share = settings.cache_bytes // len(found)
         self._by_name = {place.name: ServedIndex(settings, place, share) for place in found}
-        self._open()
+        self._open(patient)
         if not patient:
             for served in self:
-                if served.failure is not None and not _may_pass(served.failure):
+                if served.failure is not None and not may_pass(served.failure):
                     raise served.failure
 
-    def _open(self) -> None:
-        opening = [threading.Thread(target=served.refresh, daemon=True) for served in self]
+    def _open(self, patient: bool) -> None:
+        opening = [threading.Thread(target=served.refresh, args=(not patient,), daemon=True) for served in self]
         end = time.monotonic() + OPEN_SECONDS
         for thread in opening:
             thread.start()
@@ -58,8 +57,3 @@ class Indexes:
     def roots(self) -> Roots:
         """What no answer may name, of all of them."""
         return sum((served.roots for served in self), Roots())
-
-
-def _may_pass(error: Exception) -> bool:
-    """Whether storage may answer later, with nothing done about it."""
-    return isinstance(error, (OSError, OutOfTime, Unreachable)) and not isinstance(error, PermissionError)

@@ -19,7 +19,7 @@ from service.redaction import Roots, redact
 from service.settings import Settings
 from service.threads import Threads
 from shadow import Index, IndexNotFound, SourceNotFound, open_index
-from shadow.errors import ShadowError, StorageError
+from shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
 from shadow.storage import storage_at
 from shadow.storage.deadlines import within
 from shadow.view import newest_good_view
@@ -144,19 +144,20 @@ class ServedIndex:
 
     # -- looks, which no request makes ---------------------------------------------------------------------------------
 
-    def refresh(self) -> bool:
+    def refresh(self, at_start: bool = False) -> bool:
         """Open the index, or move it to the newest snapshot; whether there was a newer one. Raises nothing: one that
-        cannot be opened is refused, and the one before it served on."""
+        cannot be opened is refused, and the one before it served on. `at_start` the log is left to whoever raises
+        `failure`, where it will not pass."""
         with self._looking:
             try:
                 with within(LOOK_SECONDS):
                     moved = self._open() if self._index is None else self._move(self._index)
             except (StorageError, IndexNotFound, OSError) as error:
-                self._could_not(error)
+                self._could_not(error, at_start)
                 return False
             except Exception as error:  # noqa: BLE001 whatever it is, the next look may go well
                 if self._index is None:
-                    self._could_not(error)
+                    self._could_not(error, at_start)
                 else:
                     self._answers()
                     self._refuse(error)
@@ -186,15 +187,18 @@ class ServedIndex:
             logger.info("index %s: storage answers again", self.place.name)
         self.unreachable = None
 
-    def _could_not(self, error: Exception) -> None:
-        why = redact(error, self.roots)
-        if why != self.unreachable:  # once, not at every look
-            logger.error(
-                "index %s: the look for a newer snapshot failed: %s: %s", self.place.name, type(error).__name__, error
-            )
-        self.unreachable = why
+    def _could_not(self, error: Exception, at_start: bool) -> None:
         if self._index is None:
             self.failure = error
+        if at_start and not may_pass(error):
+            return
+        why = redact(error, self.roots)
+        if why != self.unreachable:  # once, not at every look
+            what = (
+                "cannot be opened, it is tried again" if self._index is None else "the look for a newer snapshot failed"
+            )
+            logger.error("index %s: %s: %s: %s", self.place.name, what, type(error).__name__, error)
+        self.unreachable = why
 
     def _refuse(self, error: Exception) -> None:
         why = redact(error, self.roots)
@@ -261,3 +265,8 @@ class ServedIndex:
 
 def _backed_off(first: float, failed: int, every: float) -> float:
     return min(first * 2.0 ** min(failed, 16), max(every, LONGEST_PAUSE)) if failed else first
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether storage may answer later, with nothing done about it."""
+    return isinstance(error, (OSError, OutOfTime, Unreachable)) and not isinstance(error, PermissionError)

@@ -106,6 +106,16 @@ def test_a_fresh_process_serves_the_newest_snapshot_that_is_good(own: Client, tm
     assert (of_index(fresh.get("/readyz"))["snapshot"], fresh.served.refused) == (4, None)
 
 
+def test_an_index_that_is_not_there_is_told_by_the_error_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(IndexNotFound):
+        Indexes(Settings(indexes=[str(tmp_path)]))
+    assert not caplog.records
+    Indexes(Settings(indexes=[str(tmp_path)]), patient=True)
+    assert "cannot be opened, it is tried again: IndexNotFound" in caplog.text
+
+
 def test_an_index_without_a_good_snapshot_is_an_error_at_once(own: Client, tmp_path: Path) -> None:
     damage(tmp_path, 1)
     with pytest.raises(DamagedMetadata):
