@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import TABLE
+from service.errors import ROUTING, TABLE
 from service.requests import PARAMETERS
 from tests.service.example_lake import make_examples
 from tests.service.lake import Client
@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
 
 def test_the_table_of_errors_is_that_of_the_service() -> None:
     told = re.findall(r"^\| ([0-9]{3}) \| ([^|]+) \|", PAGE, re.MULTILINE)
-    assert {(int(status), title) for status, title in told} == set(TABLE.values())
+    assert {(int(status), title) for status, title in told} == set(TABLE.values()) | set(ROUTING.items())
     assert len(told) == len(set(told))
 
 
