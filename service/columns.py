@@ -16,7 +16,9 @@ def visible(place: Place, names: Iterable[str]) -> list[str]:
 
 def check_columns(place: Place, view: View) -> None:
     """UsageError where the settings name a column that the index does not have: misspelt, it would be shown where it
-    was to be hidden."""
+    was to be hidden; and where they leave none."""
+    if place.columns == ():
+        raise UsageError(f"setting columns: index {place.name}: expected at least one column, found none")
     for setting, names in (("columns", place.columns or ()), ("hidden_columns", place.hidden)):
         unknown = [name for name in names if name not in view.columns]
         if unknown:

@@ -16,6 +16,12 @@ from tests.service.lake import TWICE, Client, make_crawl, make_orders
 HIDDEN = "raw", "dt"
 
 
+def test_a_list_of_no_columns_is_an_error(tmp_path: Path) -> None:
+    made = make_crawl(tmp_path)
+    with pytest.raises(UsageError, match="setting columns: index crawl: expected at least one column, found none"):
+        Client(Settings(indexes=[f"crawl={made.indexes[0]}"], columns={"crawl": ()}))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("columns")
