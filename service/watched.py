@@ -43,7 +43,7 @@ class WatchedApp:
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (HEADER, request_id)]
             elif message["type"] == "http.response.body":
-                sent += len(message.get("body", b""))
+                sent += len(message.get("body", b"")) if scope["method"] != "HEAD" else 0  # the protocol sends none
             await send(message)
 
         began, begun = time.time(), time.perf_counter()

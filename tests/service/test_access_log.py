@@ -55,12 +55,13 @@ def test_lines_that_nobody_reads_hold_no_requests() -> None:
 
 
 def test_a_line_says_who_asked_what_and_what_it_took(crawl_settings: Settings, tmp_path: Path) -> None:
-    first, second, third = logged(
+    first, second, third, page = logged(
         crawl_settings,
         tmp_path / "log",
         ("GET", "/rows/second?columns=n", None),
         ("POST", "/indexes/shadow/rows", {"keys": ["twice", "no"]}),
         ("HEAD", "/rows/no", None),
+        ("HEAD", "/", None),
     )
     assert first.pop("time").endswith("+00:00")
     assert first.pop("microseconds") > 0
@@ -81,6 +82,7 @@ def test_a_line_says_who_asked_what_and_what_it_took(crawl_settings: Settings, t
     }
     assert (second["route"], second["keys"], second["count"]) == ("/indexes/{name}/rows", 2, 3)
     assert (third["status"], third["bytes"]) == (404, 0)
+    assert (page["status"], page["bytes"]) == (200, 0)
 
 
 @pytest.mark.parametrize(
