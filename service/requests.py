@@ -16,6 +16,7 @@ MOST_PARAMETERS = 1000
 HELD_BYTES = 256 * 1024 * 1024  # of bodies that are coming in, of all requests
 SHOWN_CHARACTERS = 100  # of what was found in a request, in the text of an error
 _NUMBER = re.compile(r"[0-9]{1,18}")
+MOST_NUMBER = 10**18 - 1
 _FLAGS = {"true": True, "false": False}
 
 
@@ -111,7 +112,7 @@ def _number(given: Mapping[str, list[str]], name: str) -> int | None:
         return None
     text = given[name][0]
     if not _NUMBER.fullmatch(text):
-        raise BadRequest(f"{name}: expected a whole number, not negative, found {cut(text)}")
+        raise BadRequest(f"{name}: expected a whole number from 0 to {MOST_NUMBER}, found {cut(text)}")
     return int(text)
 
 
