@@ -38,6 +38,7 @@ def create_app(
     The layers around the routes, from the outside: all requests pass them, failed ones, too."""
     guard, may_read = Guard(settings, at_start=not patient), origins(settings)  # before what takes longer: the indexes
     service = Service(settings, Indexes(settings, patient))
+    guard.tokens.check_names([served.place.name for served in service.indexes])
     app = FastAPI(
         title="Gnomon",
         description="Rows of a data lake by their key. Every failure is `application/problem+json`.",

@@ -40,10 +40,12 @@ def _values(key: object, spec: IndexSpec, place: Place) -> list[tuple[KeyColumn,
     names = [column.name for column in spec.keys]
     if isinstance(key, Mapping):
         if key.keys() != set(names):
-            found = cut(", ".join(key)) or "none"
-            taken = [name for name in visible(place, names) if name in PARAMETERS]
-            hint = f"; {', '.join(taken)} is a parameter of every query: ask by POST" if taken else ""
-            raise BadRequest(f"the key needs the columns {_named(spec, place)}; found {found}{hint}")
+            found, shown = cut(", ".join(key)) or "none", visible(place, names)
+            hint = f"; ask like /rows?{shown[0]}=VALUE" if shown and not key else ""
+            if taken := [name for name in shown if name in PARAMETERS]:
+                hint = f"; {', '.join(taken)} is a parameter of every query: ask by POST"
+            named = _named(spec, place)
+            raise BadRequest(f"the key needs the columns {named}; found {found}{hint}")
         return [(column, key[column.name]) for column in spec.keys]
     values = key if isinstance(key, list) else [key]
     if len(values) != len(names):

@@ -158,10 +158,13 @@ def parse_batch(body: bytes, most_keys: int) -> Batch:
     except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
         raise BadRequest(f"the body is not JSON ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("keys"), list):
-        raise BadRequest('the body: expected an object like {"keys": [...], "columns": [...]}')
+        found = "no list of keys in it" if isinstance(content, dict) else f"a {type(content).__name__}"
+        raise BadRequest(f'the body: expected an object like {{"keys": [...], "columns": [...]}}, found {found}')
     unknown = [name for name in content if name not in ("keys", "columns")]
     if unknown:
-        raise BadRequest(f"the body: unknown member {cut(', '.join(unknown))}; there are keys, columns")
+        raise BadRequest(
+            f"the body: unknown member {cut(', '.join(unknown))}; there are keys, columns; the rest goes into the query"
+        )
     columns = content.get("columns")
     if columns is not None and not (isinstance(columns, list) and all(isinstance(name, str) for name in columns)):
         raise BadRequest("columns: expected a list of column names")

@@ -1,5 +1,6 @@
 """The service as a program: a socket to listen on, and one process or several that answer there."""
 
+import logging
 import signal
 import socket
 import threading
@@ -9,6 +10,8 @@ from service.errors import CannotListen
 from service.serving import Listening, Served, serve
 from service.settings import Settings
 from service.workers import supervise
+
+logger = logging.getLogger("gnomon.service")
 
 
 def run(settings: Settings) -> None:
@@ -36,8 +39,12 @@ def _run(settings: Settings, lines: logs.Lines) -> None:
             supervise(settings, listening, ready)
             return
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is no worker to replace
+            signal.signal(signal.SIGHUP, _nothing_to_replace)
         serve(settings, listening, ready, lines)
+
+
+def _nothing_to_replace(*_: object) -> None:
+    logger.warning("SIGHUP replaces workers, and there are none beside this process: start it again to read files anew")
 
 
 def _state(snapshot: int | None) -> str:

@@ -12,7 +12,7 @@ import re
 import secrets
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,6 +152,12 @@ class Tokens:
             self._take(self._path)
         elif self._path is not None:
             self.look()
+
+    def check_names(self, served: Collection[str]) -> None:
+        """Warn of tokens for indexes that there are not. One file may be for several services, so it is no error."""
+        for token in (*self._fixed, *self._of_file):
+            for name in sorted((token.indexes or frozenset()) - set(served)):
+                logger.warning("token %s is for index %s, which is not served", token.name, name)
 
     @property
     def unread(self) -> bool:

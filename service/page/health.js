@@ -83,7 +83,7 @@ function partitions({ partitions: shown, partitions_total: total }) {
   const all = rows.reduce((sum, one) => sum + one, 0);
   const largest = shown[rows.indexOf(Math.max(...rows))];
   const newest = total > shown.length ? `the newest ${count(shown.length)} of ${count(total)}` : counted(total, "partition");
-  const said = `${newest}; ${count(Math.round(all / shown.length))} rows on average, most in ${largest.partition}: ${count(largest.rows)}`;
+  const said = `${newest}; ${average(all / shown.length)} rows on average, most in ${largest.partition}: ${count(largest.rows)}`;
   const chart = bars(rows, {
     label: `Rows of each partition: ${said}`, low: shown[0].partition, high: shown.length > 1 ? shown[shown.length - 1].partition : "",
     name: (at) => `${shown[at].partition} · ${counted(shown[at].rows, "row")} · ${counted(shown[at].source_files, "file")} ${indexOf(shown[at], " · ")}`,
@@ -91,6 +91,8 @@ function partitions({ partitions: shown, partitions_total: total }) {
   const cells = shown.map((one) => [one.partition, count(one.rows), count(one.source_files), indexOf(one)]);
   return chartCard("Partitions", said, chart, table("Every partition", ["Partition", "Rows", "Source files", "Index"], cells));
 }
+
+const average = (mean) => (mean < 10 ? String(Math.round(mean * 10) / 10) : count(Math.round(mean)));
 
 // In a flat index no index file is of one partition.
 const indexOf = ({ index_bytes: size }, before = "") => (size === null ? "" : `${before}${bytes(size)}`);
@@ -102,7 +104,7 @@ function buckets({ bucket_rows: rows, bucket_bytes: sizes }) {
   const largest = rows.reduce((most, one) => Math.max(most, one), 0);
   const empty = rows.filter((one) => !one).length;
   const skew = mean ? largest / mean : 1;
-  const said = `${count(Math.round(mean))} rows on average, ${count(largest)} in the largest: ${skew.toFixed(2)} times as many${empty ? `; ${count(empty)} empty` : ""}`;
+  const said = `${average(mean)} rows on average, ${count(largest)} in the largest: ${skew.toFixed(2)} times as many${empty ? `; ${count(empty)} empty` : ""}`;
   const chart = bars(rows, {
     label: `Rows of each bucket: ${said}`, mean, low: "bucket 0", high: `bucket ${count(rows.length - 1)}`,
     name: (at, { begin, end }) => `bucket ${count(at)}${end - begin > 1 ? `, the largest of ${count(begin)} to ${count(end - 1)}` : ""} · ${counted(rows[at], "row")} · ${bytes(sizes[at] ?? 0)}`,

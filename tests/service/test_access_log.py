@@ -89,8 +89,8 @@ def test_a_line_says_who_asked_what_and_what_it_took(crawl_settings: Settings, t
     ("target", "shown"),
     [
         ("/rows/alice%40example.org", "/rows/{key}"),
-        ("/rows?url=alice%40example.org&columns=n,url", "/rows?url=-&columns=n,url"),
-        ("/rows?where=dt=2026-01-01&url=alice", "/rows?where=dt=2026-01-01&url=-"),
+        ("/rows?url=alice%40example.org&columns=n,url", "/rows?-=-&columns=n,url"),
+        ("/rows?where=dt=2026-01-01&url=alice", "/rows?where=dt=2026-01-01&-=-"),
         ("/row/alice", "other"),
         ("/rows?" + "a=alice&" * 2000, "/rows?-"),
     ],

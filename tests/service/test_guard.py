@@ -268,3 +268,10 @@ def test_no_answer_and_no_log_holds_a_token(guarded: Guarded, caplog: pytest.Log
     for secret in guarded.secrets.values():
         assert secret not in json.dumps(texts)
         assert secret not in caplog.text
+
+
+def test_a_token_for_an_index_that_there_is_not_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, token = new_token("desk", ["pagess"])
+    made = make_crawl(tmp_path)
+    Client(made.model_copy(update={"tokens": (token.line,)}))
+    assert "token desk is for index pagess, which is not served" in caplog.text
