@@ -44,6 +44,7 @@ class Delays:
         self._server = (host, port)
         self._ready = threading.Event()
         self._stop: asyncio.Event | None = None
+        self._writers: list[asyncio.StreamWriter] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
@@ -65,9 +66,13 @@ class Delays:
         self._ready.set()
         await self._stop.wait()
         listening.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
     async def _connection(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         server, requests = await asyncio.open_connection(*self._server)
+        self._writers += [requests, answers]
         due = 0.0
 
         async def ask() -> None:

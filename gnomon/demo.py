@@ -101,8 +101,9 @@ def _server(index: str) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "gnomon", "serve", index, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--set", "access_log=false"]
     base = f"http://127.0.0.1:{port}"
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
             _wait_until_ready(base, process)
             yield base
@@ -114,7 +115,8 @@ def _wait_until_ready(base: str, process: "subprocess.Popen[bytes]") -> None:
     end = time.monotonic() + STARTUP_SECONDS
     while time.monotonic() < end:
         if process.poll() is not None:
-            raise ShadowError(f"gnomon serve ended with exit code {process.returncode}; what it said stands above")
+            said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
+            raise ShadowError(f"gnomon serve ended with exit code {process.returncode}: {said}")
         try:
             with urllib.request.urlopen(f"{base}/healthz", timeout=1):
                 return

@@ -109,6 +109,8 @@ class OpenIndex:
         source = self._state.source
         if source is None or source.single_file is not None or not is_local(source.storage.root):
             return False
+        if source.table is not None and source.table.elsewhere:
+            return False  # the table's own folder may be empty
         return next(iter(source.storage.list()), None) is None
 
     def coverage(self) -> Diff:

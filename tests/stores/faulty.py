@@ -47,6 +47,8 @@ class FaultyProxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._cut()  # what has not been taken yet would keep a connection open
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
     def fail(self, *faults: str, chance: float = 1.0) -> None:
         """From now on; without any fault the store is well, and what hung is cut off."""
@@ -55,13 +57,14 @@ class FaultyProxy:
             self._loop.call_soon_threadsafe(self._cut)
 
     def _cut(self) -> None:
-        for writer in list(self._writers):
+        for writer in self._writers:
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
             there = await asyncio.open_connection("127.0.0.1", self._to)
+            self._writers.add(there[1])
             back = asyncio.ensure_future(_copy(there[0], writer))
             try:
                 while (piece := await reader.read(PIECE)) and await self._may_pass(writer):
@@ -72,7 +75,6 @@ class FaultyProxy:
         except OSError:
             pass
         finally:
-            self._writers.discard(writer)
             writer.close()
 
     async def _may_pass(self, writer: asyncio.StreamWriter) -> bool:
