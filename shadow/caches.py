@@ -98,3 +98,19 @@ class ByteCache(Generic[V]):
     def counts(self) -> CacheCounts:
         with self._lock:
             return CacheCounts(self._hits, self._misses, self._total)
+
+
+class CacheShare(Generic[V]):
+    """What of a cache belongs to one owner, whose keys need to differ among themselves only."""
+
+    def __init__(self, cache: ByteCache[V], owner: Hashable) -> None:
+        self._cache = cache
+        self._owner = owner
+
+    def get(self, key: Hashable) -> V | None:
+        """As `ByteCache.get`."""
+        return self._cache.get((self._owner, key))
+
+    def put(self, key: Hashable, value: V) -> None:
+        """As `ByteCache.put`."""
+        self._cache.put((self._owner, key), value)

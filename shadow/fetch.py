@@ -16,7 +16,7 @@ from btree.errors import BTreeError
 from btree.keys import Key, arrow_type, key_array, same_values
 from btree.stored_arrays import stored_array
 from shadow.at_once import begun, in_order
-from shadow.caches import ByteCache, CacheCounts
+from shadow.caches import ByteCache, CacheCounts, CacheShare, Sized
 from shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
 from shadow.fingerprint import difference
 from shadow.hits import Hit
@@ -67,19 +67,31 @@ class Part(NamedTuple):
 
 
 class Fetcher:
-    """Reads rows of one source. Parsed file metadata is kept in a cache bounded by bytes; files are opened for each
-    fetch, so that a changed one is noticed. Recorded page maps are read from `index`; without it they are not used."""
+    """Reads rows of one source. Parsed file metadata is kept in a cache bounded by bytes, as are unpacked pages in one
+    of `page_bytes`; files are opened for each fetch, so that a changed one is noticed. Recorded page maps are read from
+    `index`; without it they are not used."""
 
-    def __init__(self, storage: Readable, spec: IndexSpec, cache_bytes: int, index: Storage | None = None) -> None:
+    def __init__(
+        self,
+        storage: Readable,
+        spec: IndexSpec,
+        cache_bytes: int,
+        index: Storage | None = None,
+        page_bytes: int = 0,
+    ) -> None:
         self._storage = storage
         self._spec = spec
         self._index = index
         self._sources: ByteCache[SourceFile] = ByteCache(cache_bytes)
+        self._pages: ByteCache[Sized] | None = None
+        if page_bytes and FORMATS[spec.format].page_maps is not None:
+            self._pages = ByteCache(page_bytes)
 
     @property
-    def cache_counts(self) -> CacheCounts:
-        """Of the metadata of source files."""
-        return self._sources.counts
+    def cache_counts(self) -> dict[str, CacheCounts]:
+        """Of the metadata of source files, and of the pages of formats that have them."""
+        pages = {} if self._pages is None else {"source_pages": self._pages.counts}
+        return {"source_files": self._sources.counts, **pages}
 
     def rows(self, wanted: Sequence[Located], columns: Sequence[str], stats: FetchReads) -> list[dict[str, Any]]:
         """The rows, one for each of `wanted` and in its order; each file is opened once."""
@@ -192,6 +204,7 @@ class Fetcher:
         trace: Trace | None = None,
     ) -> pa.Table:
         """Rows of one file with the columns that it has, and with its keys, which were compared."""
+        reads = stats.reads
         with ExitStack() as stack:
             with step_of(trace, "source_file", file.path, stats) as step:
                 reader = stack.enter_context(self._open(file, stats))
@@ -203,7 +216,7 @@ class Fetcher:
                 table = source.fetch(reader, pointers, needed)
             else:
                 table = self._traced(file, source, reader, pointers, needed, stats, trace)
-            if not needed:
+            if stats.reads == reads:
                 self._look(file)  # nothing was read that could have shown a change
         with step_of(trace, "key_check", file.path) as step:
             self._check_keys(table, pointers, keys, reader.name)
@@ -295,6 +308,12 @@ class Fetcher:
 
     def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
         """The file's metadata, and at the same time its page maps where they were recorded."""
+        found = self._with_maps(file, reader, stats, trace)
+        if self._pages is not None:
+            cast(MappedFile, found).keep_in(CacheShare(self._pages, (*file.info, file.digest)))
+        return found
+
+    def _with_maps(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
         index, entry, options = self._index, file.page_maps, self._spec.read_options
         if index is None or entry is None:
             return open_source(reader, self._spec.format, options)

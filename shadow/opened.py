@@ -21,7 +21,8 @@ from shadow.storage import FileInfo, Storage, is_local
 from shadow.view import View, open_view
 
 Result = TypeVar("Result")
-CACHE_BYTES = 256 * 1024 * 1024  # memory for the index (upper nodes and key filters) and file metadata, half each
+# Memory: half of it for the index (nodes and key filters), a quarter each for metadata and for pages of source files.
+CACHE_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class OpenIndex:
         if view.spec.holds_values:
             return State(view, None, None)
         source = source_of(view.spec, view.snapshot.folders)
-        return State(view, source, Fetcher(source.storage, view.spec, self._cache_bytes, self._maps))
+        half = self._cache_bytes // 2
+        return State(view, source, Fetcher(source.storage, view.spec, half, self._maps, half))
 
     @property
     def spec(self) -> IndexSpec:
@@ -126,7 +128,7 @@ class OpenIndex:
         """What is held in memory: of each cache hits, misses and bytes."""
         counts = self._lookup.cache_counts
         fetcher = self._state.fetcher
-        return counts if fetcher is None else {**counts, "source_files": fetcher.cache_counts}
+        return counts if fetcher is None else {**counts, **fetcher.cache_counts}
 
     def _with_found(
         self,

@@ -138,4 +138,7 @@ class TracedReader:
         end = time.perf_counter_ns()
         self._decoding += end - self._since
         begin = self._begin or self._since
+        if not self._begin:
+            kept = {"columns": self._columns, "pages": 0}
+            self._trace.add(Step("pages", self._file, cached=True, own=kept), begin, begin)
         self._trace.add(Step("decode", self._file, own={"rows": rows}), begin, begin + self._decoding)

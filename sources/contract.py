@@ -5,8 +5,8 @@
 meaning (docs/pointers.md) belongs to that format alone. A `Style` writes further files of a source.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -83,8 +83,29 @@ class SourceFile(Protocol):
         A column the file does not have is not asked for here: `shadow` fills it with nulls."""
 
 
+class Sized(Protocol):
+    """Something that knows what it costs in memory."""
+
+    @property
+    def cache_bytes(self) -> int: ...
+
+
+class KeptPages(Protocol):
+    """Where pages of one file are kept, unpacked, for the next fetch. Threads may share it."""
+
+    def get(self, key: Hashable) -> Any:
+        """What was put there; None where it is not kept, or not any more."""
+
+    def put(self, key: Hashable, page: Sized) -> None:
+        """Keep it while there is room."""
+
+
 class MappedFile(SourceFile, Protocol):
     """A file of a format that keeps the rows of a column in pages."""
+
+    def keep_in(self, pages: KeptPages) -> None:
+        """From now on, keep there what fetches unpack. What is kept is not read again: whoever hands this in has to
+        look whether the file is still the same, if a fetch reads nothing."""
 
     def export_maps(self, reader: RangeReader) -> bytes:
         """The page maps of the whole file, to be recorded: where each page lies and which rows it holds."""

@@ -13,7 +13,7 @@ from re import compile as pattern
 import pyarrow as pa
 
 from sources.conform import Unfit, conform, fits
-from sources.contract import MappedFile, Numbers, Pointers, RangeReader, SourceFile, Split
+from sources.contract import KeptPages, MappedFile, Numbers, Pointers, RangeReader, SourceFile, Split
 from sources.ddl import parse_ddl
 from sources.errors import UnsupportedFormat
 from sources.pointer_columns import POINTER_FIELDS
@@ -123,6 +123,9 @@ class DeclaredMappedFile(DeclaredFile):
 
     def export_maps(self, reader: RangeReader) -> bytes:
         return self._mapped.export_maps(reader)
+
+    def keep_in(self, pages: KeptPages) -> None:
+        self._mapped.keep_in(pages)
 
     def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
         self._check(columns)

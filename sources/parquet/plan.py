@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from sources.contract import KeptPages
 from sources.ordinals import groups_of
 from sources.parquet.arrow_types import ArrowTypes
 from sources.parquet.dictionaries import Dictionaries
@@ -41,12 +42,17 @@ class Layout:
         self._maps: dict[tuple[int, int], PageMap | None] = {}
         self._map_bytes = 0
         self._dictionaries = Dictionaries()
+        self._pages: KeptPages | None = None
         self._lock = threading.Lock()
 
     @property
     def cache_bytes(self) -> int:
         recorded = self._recorded.cache_bytes if self._recorded else 0
         return self._map_bytes + len(self._held[1]) + recorded + self._dictionaries.cache_bytes
+
+    def keep_in(self, pages: KeptPages) -> None:
+        """Keep there the pages that single rows are taken out of."""
+        self._pages = pages
 
     def places(self, path: str, ordinal: int, column: Column) -> list[ChunkPlace]:
         """The column's chunks in a row group, checked against the file."""
@@ -96,7 +102,9 @@ class Layout:
             if column.flat and len(rows) > FEW * len(chosen):
                 return None
             read, there = read + int(pages.lengths[chosen].sum()), there + place.chunk.compressed
-            picks.append(LeafPick(place, leaf, pages, list(zip(chosen, each, strict=True)), self._dictionaries))
+            picks.append(
+                LeafPick(place, leaf, pages, list(zip(chosen, each, strict=True)), self._dictionaries, self._pages)
+            )
         return picks if column.flat or len(rows) <= FEW or 2 * read <= there else None
 
     def whole(self, position: int, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[Read]:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from sources.asked import as_asked, without_columns
-from sources.contract import Maps, Numbers, Options, Pointers, Split
+from sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
 from sources.errors import DamagedSource, UnsupportedFormat
 from sources.ordinals import distinct_rows
 from sources.parquet.arrow_types import ArrowTypes
@@ -151,6 +151,9 @@ class ParquetFile:
         fields = [self._types.schema.field(column.ordinal) for column in asked]
         table = pa.Table.from_arrays([found[column] for column in asked], schema=pa.schema(fields))
         return as_asked(table, places)
+
+    def keep_in(self, pages: KeptPages) -> None:
+        self._layout.keep_in(pages)
 
     def map_pages(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> None:
         path = name_of(reader)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sources.parquet.bare import binaries
+from sources.parquet.bare import binaries, hybrid_values
 from sources.parquet.footer import ChunkPlace
 from sources.parquet.hybrid import WIDTH_LIMIT, values_at
 from sources.parquet.page_header import PLAIN, RLE, PageHeader
@@ -56,21 +56,24 @@ class Fixed:
 
 
 class Binaries:
-    """PLAIN byte arrays: the first `count`, which is all, unless the `share` of the page's rows that holds them is
-    given."""
+    """PLAIN byte arrays: `count` of them, or so many as are asked for. Safe to share between threads."""
 
-    def __init__(self, body: memoryview, count: int, share: float | None = None) -> None:
+    def __init__(self, body: memoryview, count: int | None = None) -> None:
         self._body = body
-        self._offsets = _all(body, count) if share is None else _first(body, count, share)
+        self._known = (0, np.zeros(1, np.int32)) if count is None else (count, _all(body, count))
 
-    def plain(self, spans: Sequence[Span]) -> bytes:
-        return b"".join([self._body[self._begin(first) : self._begin(stop)] for first, stop in spans])
+    def plain(self, spans: Sequence[Span], share: float = 1.0) -> bytes:
+        """As of all `Values`. `share`: that of the page's rows which holds them."""
+        reached, offsets = self._known
+        if spans and spans[-1][1] > reached:
+            reached = spans[-1][1]
+            offsets = _first(self._body, reached, share)
+            self._known = reached, offsets
+        bounds = [[int(offsets[value]) + LENGTH_BYTES * value for value in span] for span in spans]
+        return b"".join([self._body[begin:end] for begin, end in bounds])
 
     def at(self, indices: Sequence[int]) -> bytes:
         return self.plain([(index, index + 1) for index in indices])
-
-    def _begin(self, value: int) -> int:
-        return int(self._offsets[value]) + LENGTH_BYTES * value
 
 
 class Bits:
@@ -94,10 +97,11 @@ class Runs:
     """Booleans in the RLE / bit-packing hybrid."""
 
     def __init__(self, body: memoryview) -> None:
-        self._body = level_section(body)[0]
+        self._body = body  # of a page of nulls not even a length
 
     def plain(self, spans: Sequence[Span]) -> bytes:
-        return bytes(values_at(self._body, 1, list(chain.from_iterable(range(*span) for span in spans)), 2))
+        numbers = level_section(self._body)[0]
+        return bytes(values_at(numbers, 1, list(chain.from_iterable(range(*span) for span in spans)), 2))
 
 
 class Dictionary:
@@ -133,42 +137,50 @@ class Dictionary:
 
 
 class Indexed:
-    """Indices into a dictionary."""
+    """Indices into a dictionary. Who asks a second time is given them out of decoded ones. Safe to share between
+    threads."""
 
-    def __init__(self, body: memoryview, dictionary: Dictionary) -> None:
+    def __init__(self, body: memoryview) -> None:
         if len(body) and body[0] > WIDTH_LIMIT:
             raise ThriftError(f"indices of {body[0]} bits")
         self._body = body
-        self._dictionary = dictionary
+        self._known: NDArray[np.int32] | None = None
 
-    def plain(self, spans: Sequence[Span]) -> bytes:
+    def plain(self, spans: Sequence[Span], dictionary: Dictionary) -> bytes:
+        """As of all `Values`, out of the dictionary of the chunk."""
         positions = list(chain.from_iterable(range(*span) for span in spans))
         if not positions:
             return b""
         if not len(self._body):
             raise ThriftError("indices, and not one byte of them")
-        if self._dictionary.count > NUMBERS_LIMIT:
+        if dictionary.count > NUMBERS_LIMIT:
             raise Unpickable
-        indices = values_at(self._body[1:], self._body[0], positions, self._dictionary.count)
-        return self._dictionary.at(indices)
+        return dictionary.at(self._indices(positions, dictionary.count))
+
+    def _indices(self, positions: Sequence[int], limit: int) -> list[int]:
+        known, body, width = self._known, self._body[1:], self._body[0]
+        if known is None:
+            self._known = np.zeros(0, np.int32)
+            return values_at(body, width, positions, limit)
+        if positions[-1] >= len(known):
+            known = hybrid_values(body, width, positions[-1] + 1, limit)
+            self._known = known
+        return [known.item(position) for position in positions]
 
 
-def page_values(
-    body: memoryview, header: PageHeader, leaf: Leaf, dictionary: Dictionary | None, stop: int, share: float
-) -> Values:
-    """The values of a data page, of which the first `stop`, of the first `share` of its rows, may be asked for; `body`
-    has no levels before it."""
+def page_values(body: memoryview, header: PageHeader, leaf: Leaf) -> Values | Binaries | Indexed:
+    """The values of a data page; `body` has no levels before it."""
     encoding = header.encoding
     if encoding == PLAIN and leaf.kind == BINARY:
-        return Binaries(body, stop, share)
+        return Binaries(body)
+    if header.in_dictionary:
+        return Indexed(body)
     if encoding == PLAIN and leaf.kind == BOOLEAN:
         return Bits(body)
     if encoding == PLAIN and leaf.width > 0:
         return Fixed(body, leaf.width)
     if encoding == RLE and leaf.kind == BOOLEAN:
         return Runs(body)
-    if encoding in (2, 8) and dictionary is not None:
-        return Indexed(body, dictionary)
     raise Unpickable
 
 

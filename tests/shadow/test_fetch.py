@@ -423,7 +423,7 @@ def test_a_file_rewritten_in_place_while_it_is_read_gives_no_row(
                 file.write(rewritten)
         return data
 
-    assert index.fetch(7, ["v"]) == [{"v": "a007" * 50}]
+    assert open_index(index.location).fetch(7, ["v"]) == [{"v": "a007" * 50}]
     monkeypatch.setattr(LocalFile, "_read", read_and_rewrite)
     with pytest.raises(StalePointer, match=r"the file changed since it was indexed \(its time differs\)"):
         index.fetch(7, ["v"])

@@ -22,7 +22,7 @@ def text(day: int, key: int) -> str:
 class Far:
     """A lake of some days and its index on a far store; the index opened anew, with empty caches."""
 
-    def __init__(self, days: int, page_maps: bool = False, cache_bytes: int = 1 << 26) -> None:
+    def __init__(self, days: int, page_maps: bool = False, cache_bytes: int = 1 << 26, page_bytes: int = 0) -> None:
         self.lake, self.folder = FarStorage("/far/lake"), FarStorage("/far/index")
         tables = {
             f"dt={day}/a.parquet": pa.table({"k": range(ROWS), "text": [text(day, key) for key in range(ROWS)]})
@@ -30,13 +30,13 @@ class Far:
         }
         write_source(self.lake, tables, data_page_size=4096, write_batch_size=64, use_dictionary=False)
         index_source(SourceRoot(self.lake), self.folder, ["k"], buckets=1, page_maps=page_maps)
-        self.cache_bytes = cache_bytes
+        self.cache_bytes, self.page_bytes = cache_bytes, page_bytes
         self.index = self.opened()
 
     def opened(self) -> Index:
         view = open_view(self.folder)
         index = Index(self.folder, view, True, self.cache_bytes)
-        fetcher = Fetcher(self.lake, view.spec, self.cache_bytes, self.folder)
+        fetcher = Fetcher(self.lake, view.spec, self.cache_bytes, self.folder, self.page_bytes)
         index._state = type(index._state)(view, SourceRoot(self.lake), fetcher)  # not what is at the path of that name
         return index
 
@@ -81,6 +81,13 @@ def test_where_not_all_index_files_fit_into_memory_a_warm_fetch_takes_a_round_mo
     far = Far(1, page_maps=True, cache_bytes=1 << 12)
     assert far.fetch([7], Rounds(1, 2, 1)) == [[text(0, 7)]]
     assert far.fetch([7], Rounds(1, 1)) == [[text(0, 7)]]
+
+
+def test_kept_pages_are_not_read_again() -> None:
+    far = Far(1, page_maps=True, page_bytes=1 << 20)
+    assert far.fetch([7], Rounds(1, 2, 1)) == [[text(0, 7)]]
+    assert far.fetch([8], Rounds()) == [[text(0, 8)]]
+    assert far.fetch([8, 1500], Rounds(1)) == [[text(0, 8)], [text(0, 1500)]]
 
 
 def test_an_index_file_that_is_read_whole_is_proven_whole() -> None:

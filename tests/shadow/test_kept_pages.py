@@ -1,0 +1,78 @@
+"""Pages of source files that are kept: never a row of a file that is not the one indexed, never more than fits."""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from shadow import FetchStats, Trace, open_index
+from shadow.errors import StalePointer
+from shadow.index import Index
+from tests.shadow.make_index import index_source, write_source
+
+ROWS = 3000
+TABLE = pa.table({"k": range(ROWS), "text": [f"{key} " * 20 for key in range(ROWS)]})
+
+
+def opened(folder: Path, cache_bytes: int = 1 << 26) -> Index:
+    write_source(folder / "lake", {"a.parquet": TABLE}, data_page_size=8192, use_dictionary=False)
+    index_source(folder / "lake", folder / "index", ["k"])
+    return open_index(str(folder / "index"), cache_bytes=cache_bytes)
+
+
+def test_a_second_fetch_reads_nothing_of_the_source(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    first = index.fetch(7)
+    stats = FetchStats(trace=Trace())
+    assert index.fetch(7, stats=stats) == first == [TABLE.slice(7, 1).to_pylist()[0]]
+    assert (stats.source.reads, stats.source.bytes) == (0, 0)
+    assert stats.trace is not None
+    (pages,) = [step for step in stats.trace.to_json() if step["step"] == "pages"]
+    assert (pages["cached"], pages["reads"], pages["pages"]) == (True, 0, 0)
+    counts = index.cache_counts()["source_pages"]
+    assert counts.hits >= 2
+    assert counts.bytes > 0
+
+
+def test_a_file_that_changed_gives_no_row_out_of_memory(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    index.fetch(7)
+    file = tmp_path / "lake" / "a.parquet"
+    now = file.stat()
+    os.utime(file, ns=(now.st_atime_ns, now.st_mtime_ns + 1))
+    with pytest.raises(StalePointer, match="the file changed since it was indexed"):
+        index.fetch(7)
+    os.utime(file, ns=(now.st_atime_ns, now.st_mtime_ns))
+    assert index.fetch(7)
+    file.unlink()
+    with pytest.raises(StalePointer, match="the file is gone"):
+        index.fetch(7)
+
+
+def test_a_file_that_changes_while_its_row_is_taken_out_of_memory_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = opened(tmp_path)
+    index.fetch(7)
+    file = tmp_path / "lake" / "a.parquet"
+    source = type(next(iter(index._state.fetcher._sources._values.values())))  # type: ignore[union-attr]
+    fetch = source.fetch
+
+    def changing(*args: object) -> object:
+        found = fetch(*args)  # type: ignore[arg-type]
+        os.utime(file, ns=(0, 1))
+        return found
+
+    monkeypatch.setattr(source, "fetch", changing)
+    with pytest.raises(StalePointer, match="the file changed since it was indexed"):
+        index.fetch(7)
+
+
+def test_no_more_is_kept_than_fits(tmp_path: Path) -> None:
+    index = opened(tmp_path, cache_bytes=1 << 18)
+    for key in range(0, ROWS, 50):
+        assert index.fetch(key) == TABLE.slice(key, 1).to_pylist()
+    counts = index.cache_counts()["source_pages"]
+    assert 0 < counts.bytes <= 1 << 16
+    assert counts.misses > 60
