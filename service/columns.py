@@ -18,12 +18,12 @@ def check_columns(place: Place, view: View) -> None:
     """UsageError where the settings name a column that the index does not have: misspelt, it would be shown where it
     was to be hidden; and where they leave none."""
     if place.columns == ():
-        raise UsageError(f"setting columns: index {place.name}: expected at least one column, found none")
-    for setting, names in (("columns", place.columns or ()), ("hidden_columns", place.hidden)):
+        raise UsageError(f"{place.columns_given}: index {place.name}: expected at least one column, found none")
+    for where, names in ((place.columns_given, place.columns or ()), (place.hidden_given, place.hidden)):
         unknown = [name for name in names if name not in view.columns]
         if unknown:
             there = ", ".join(view.columns)
-            raise UsageError(f"setting {setting}: index {place.name} has no column {unknown[0]}; it has {there}")
+            raise UsageError(f"{where}: index {place.name} has no column {unknown[0]}; it has {there}")
 
 
 def hidden_of(place: Place, names: Iterable[str]) -> tuple[str, ...]:

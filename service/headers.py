@@ -53,8 +53,8 @@ def origins(settings: Settings) -> frozenset[str]:
     for origin in settings.cors_origins:
         if not _ORIGIN.fullmatch(origin):
             raise UsageError(
-                "setting cors_origins: expected origins as browsers send them, like https://wiki.example.com: "
-                f"no path, no slash at the end, no *, lower case; found {origin!r}"
+                f"{settings.where('cors_origins')}: expected origins as browsers send them, like "
+                f"https://wiki.example.com: no path, no slash at the end, no *, lower case; found {origin!r}"
             )
     return frozenset(settings.cors_origins)
 

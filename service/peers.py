@@ -19,7 +19,8 @@ class Peers:
     """UsageError where a setting of `trusted_proxies` is no address or network."""
 
     def __init__(self, settings: Settings) -> None:
-        self._trusted = [_network(text) for text in settings.trusted_proxies]
+        where = settings.where("trusted_proxies")
+        self._trusted = [_network(text, where) for text in settings.trusted_proxies]
 
     def address(self, scope: Scope) -> str:
         """The address of who asks. Behind trusted proxies that is the last hop of X-Forwarded-For that is not one of
@@ -50,13 +51,11 @@ def client_network(address: str) -> str:
     return str(ipaddress.ip_network((int(found) >> SITE_BITS << SITE_BITS, SITE_BITS)))
 
 
-def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+def _network(text: str, where: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
-        raise UsageError(
-            f"setting trusted_proxies: expected addresses or networks like 10.0.0.0/8, found {text!r}"
-        ) from None
+        raise UsageError(f"{where}: expected addresses or networks like 10.0.0.0/8, found {text!r}") from None
 
 
 def _hops(scope: Scope) -> Iterable[str]:

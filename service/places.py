@@ -1,7 +1,7 @@
 """Which indexes are served, by the names that paths of requests give them."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.settings import Settings
 from shadow import UsageError
@@ -12,12 +12,15 @@ _NAMED = re.compile(r"([^/=]*)=(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Place:
-    """One index of the service. `columns` are the only ones it shows (all for None), less those in `hidden`."""
+    """One index of the service. `columns` are the only ones it shows (all for None), less those in `hidden`; errors
+    name where these two were given."""
 
     name: str
     path: str
     columns: tuple[str, ...] | None = None
     hidden: tuple[str, ...] = ()
+    columns_given: str = field(default="setting columns", compare=False)
+    hidden_given: str = field(default="setting hidden_columns", compare=False)
 
 
 def places(settings: Settings) -> list[Place]:
@@ -26,26 +29,30 @@ def places(settings: Settings) -> list[Place]:
     UsageError for a name that cannot stand in a path, that is there twice, or that the settings of columns alone
     know."""
     found: dict[str, Place] = {}
+    where = settings.where("indexes")
     for given in settings.indexes:
-        name, path = _name_and_path(given)
+        name, path = _name_and_path(given, where)
         if name in found:
-            raise UsageError(f"indexes: two are called {name}; give each a name of its own, like {name}2={path}")
-        found[name] = Place(name, path, settings.columns.get(name), settings.hidden_columns.get(name, ()))
+            raise UsageError(f"{where}: two are called {name}; give each a name of its own, like {name}2={path}")
+        shown, hidden = settings.columns.get(name), settings.hidden_columns.get(name, ())
+        stands = (settings.where(setting, name) for setting in ("columns", "hidden_columns"))
+        found[name] = Place(name, path, shown, hidden, *stands)
     for setting in ("columns", "hidden_columns"):
         unknown = [name for name in getattr(settings, setting) if name not in found]
         if unknown:
-            raise UsageError(f"{setting}: there is no index {unknown[0]}; there are {', '.join(found)}")
+            at = settings.where(setting, unknown[0])
+            raise UsageError(f"{at}: there is no index {unknown[0]}; there are {', '.join(found)}")
     return list(found.values())
 
 
-def _name_and_path(given: str) -> tuple[str, str]:
+def _name_and_path(given: str, where: str) -> tuple[str, str]:
     named = _NAMED.fullmatch(given)
     if named:
         name, path = named.groups()
         if not _NAME.fullmatch(name):
-            raise UsageError(f"indexes: {given}: expected letters, digits and _.- before =, found {name!r}")
+            raise UsageError(f"{where}: {given}: expected letters, digits and _.- before =, found {name!r}")
         if not path:
-            raise UsageError(f"indexes: {given}: expected a path or URL after =")
+            raise UsageError(f"{where}: {given}: expected a path or URL after =")
         return name, path
     last = given.rstrip("/").rpartition("/")[2]
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-.") or "index"

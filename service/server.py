@@ -26,7 +26,7 @@ def run(settings: Settings) -> None:
 
 
 def _run(settings: Settings, lines: logs.Lines) -> None:
-    with _listen(settings.host, settings.port) as listening:
+    with _listen(settings) as listening:
 
         def ready(served: Served) -> None:
             shown = (f"{path} ({_state(snapshot)})" for path, snapshot in served)
@@ -51,7 +51,8 @@ def _state(snapshot: int | None) -> str:
     return "not open yet" if snapshot is None else f"snapshot {snapshot}"
 
 
-def _listen(host: str, port: int) -> Listening:
+def _listen(settings: Settings) -> Listening:
+    host, port = settings.host, settings.port
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         # With its protocol named: asyncio sends at once (TCP_NODELAY) only where it sees that a socket is TCP. Else an
@@ -65,8 +66,10 @@ def _listen(host: str, port: int) -> Listening:
             listening.close()
             raise
     except OSError as error:
-        why = error.strerror or error
-        raise CannotListen(f"cannot listen at {host}, port {port}: {why}; choose another host or port") from None
+        why, places = error.strerror or error, f"{settings.where('host')}, {settings.where('port')}"
+        raise CannotListen(
+            f"cannot listen at {host}, port {port} ({places}): {why}; choose another host or port"
+        ) from None
     return listening
 
 

@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
@@ -26,10 +27,11 @@ Fields = Mapping[str, FieldInfo]
 
 
 class Given(NamedTuple):
-    """A value, and where it came from, as an error names it."""
+    """A value, and where it came from, as an error names it; that of an index may stand elsewhere."""
 
     value: Any
     where: str
+    by_index: Mapping[str, str] = MappingProxyType({})
 
 
 def of_flags(flags: Mapping[str, Any], fields: Fields) -> dict[str, Given]:
@@ -108,6 +110,7 @@ def _of_tables(given: str, text: str, content: Mapping[str, Any], fields: Fields
     """`indexes`, `columns` and `hidden_columns` of the tables `[indexes.NAME]`."""
     paths: list[str] = []
     lists: dict[str, dict[str, Any]] = {}
+    stands: dict[str, dict[str, str]] = {}
     tables: dict[str, Any] = content["indexes"]
     for index, table in tables.items():
         at = f"{given}{_line(text, index, 'indexes')}: indexes.{index}"
@@ -125,12 +128,15 @@ def _of_tables(given: str, text: str, content: Mapping[str, Any], fields: Fields
                 raise UsageError(f"{at_key}: is given here and as {key} of the whole file; leave one of them out")
             if key != "path":
                 lists.setdefault(key, {})[index] = value
+                stands.setdefault(key, {})[index] = at_key
         if "path" not in table:
             raise UsageError(f"{at}: expected a path or URL as its path, found none")
         paths.append(f"{index}={table['path']}")
     where = f"{given}{_line(text, 'indexes')}"
     return {"indexes": Given(paths, f"{where}: indexes")} | {
-        name: Given(value, f"{where}: indexes.*.{name}") for name, value in lists.items() if name in fields
+        name: Given(value, f"{where}: indexes.*.{name}", stands[name])
+        for name, value in lists.items()
+        if name in fields
     }
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from service.setting_sources import CONFIG, PREFIX, Given, of_environment, of_file, of_flags, of_pairs, wrong
 from service.setting_values import extra
@@ -26,6 +26,7 @@ class Settings(BaseModel):
     """The settings by name. `load_settings` reads them from where users write them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    _places: dict[str, str] = PrivateAttr(default_factory=dict)  # by setting, and by setting and index
 
     indexes: Texts = _setting(
         ...,
@@ -103,6 +104,11 @@ class Settings(BaseModel):
     )
     shutdown_seconds: int = _setting(30, "seconds", "How long running requests may take to end after a signal.", ge=0)
 
+    def where(self, name: str, index: str = "") -> str:
+        """Where a setting was given, for errors: its flag, its variable, or its file with line and key; of an index,
+        where that one stands."""
+        return self._places.get(f"{name}.{index}") or self._places.get(name, f"setting {name}")
+
 
 def load_settings(
     flags: Mapping[str, Any] | None = None,
@@ -124,11 +130,15 @@ def load_settings(
             "file of --config"
         )
     try:
-        return Settings(**{name: one.value for name, one in given.items()})
+        settings = Settings(**{name: one.value for name, one in given.items()})
     except ValidationError as error:
         name = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
         field = fields[name]
         raise wrong(name, given[name], field, extra(field).get("secret", False)) from None
+    for name, one in given.items():
+        settings._places[name] = one.where
+        settings._places.update((f"{name}.{index}", where) for index, where in one.by_index.items())
+    return settings
 
 
 def settings_table() -> str:

@@ -141,7 +141,8 @@ class Tokens:
     def __init__(self, settings: Settings, at_start: bool = True) -> None:
         self.needed = settings.tokens_file is not None or bool(settings.tokens)
         self.trouble: str | None = None
-        self._fixed = parse_tokens(settings.tokens, lambda number: f"setting tokens, entry {number}")
+        where = settings.where("tokens")
+        self._fixed = parse_tokens(settings.tokens, lambda number: f"{where}, entry {number}")
         self._path = Path(settings.tokens_file) if settings.tokens_file is not None else None
         self._content: bytes | None = None  # of the file, as it was when all of it could be read
         self._of_file: tuple[Token, ...] = ()
@@ -149,7 +150,10 @@ class Tokens:
         self._stop = threading.Event()
         self._watching: threading.Thread | None = None
         if self._path is not None and at_start:
-            self._take(self._path)
+            try:
+                self._take(self._path)
+            except UsageError as error:
+                raise UsageError(f"{settings.where('tokens_file')}: {error}") from None
         elif self._path is not None:
             self.look()
 

@@ -35,10 +35,14 @@ def tls_options(settings: Settings) -> TlsOptions:
         return {}
     if certificate is None or key is None:
         missing, there = ("tls_key", "tls_certificate") if key is None else ("tls_certificate", "tls_key")
-        raise UsageError(f"setting {missing}: expected beside {there}; TLS needs both")
-    _check_readable("tls_certificate", certificate)
-    _check_readable("tls_key", key)
-    context = _server_context(certificate, key)
+        raise UsageError(f"{settings.where(there)}: expected {missing} beside {there}; TLS needs both")
+    of_certificate, of_key = (
+        f"{settings.where('tls_certificate')}: {certificate}",
+        f"{settings.where('tls_key')}: {key}",
+    )
+    _check_readable(of_certificate, certificate)
+    _check_readable(of_key, key)
+    context = _server_context(certificate, of_certificate, key, of_key)
     trouble = _trouble(context, certificate)
     if trouble:
         logger.warning("tls_certificate %s: %s; clients will refuse it", certificate, trouble)
@@ -47,15 +51,15 @@ def tls_options(settings: Settings) -> TlsOptions:
     return {"ssl_certfile": certificate, "ssl_keyfile": key}
 
 
-def _check_readable(setting: str, path: str) -> None:
+def _check_readable(where: str, path: str) -> None:
     try:
         with open(path, "rb") as file:
             file.read(1)
     except OSError as error:
-        raise UsageError(f"setting {setting}: {path}: {error.strerror or error}; expected a PEM file") from None
+        raise UsageError(f"{where}: {error.strerror or error}; expected a PEM file") from None
 
 
-def _server_context(certificate: str, key: str) -> ssl.SSLContext:
+def _server_context(certificate: str, of_certificate: str, key: str, of_key: str) -> ssl.SSLContext:
     def no_password() -> str:
         raise _Encrypted
 
@@ -64,18 +68,17 @@ def _server_context(certificate: str, key: str) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, no_password)
     except _Encrypted:
         raise UsageError(
-            f"setting tls_key: {key}: the key is encrypted; expected one without a password, in a file that only the "
+            f"{of_key}: the key is encrypted; expected one without a password, in a file that only the "
             "service may read (openssl pkey -in FILE -out PLAIN)"
         ) from None
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise UsageError(
-                f"setting tls_key: {key}: not the key of the first certificate in {certificate}; expected the key it "
+                f"{of_key}: not the key of the first certificate in {certificate}; expected the key it "
                 "was issued for, and the service's own certificate before those of its issuers"
             ) from None
-        wrong, setting = (certificate, "tls_certificate") if not _holds_certificate(certificate) else (key, "tls_key")
-        what = "a certificate" if setting == "tls_certificate" else "a private key"
-        raise UsageError(f"setting {setting}: {wrong}: expected {what} in PEM form, found something else") from None
+        wrong = (of_key, "a private key") if _holds_certificate(certificate) else (of_certificate, "a certificate")
+        raise UsageError(f"{wrong[0]}: expected {wrong[1]} in PEM form, found something else") from None
     return context
 
 

@@ -59,3 +59,39 @@ def test_without_an_index_it_says_where_to_name_one(
     monkeypatch.delenv("GNOMON_CONFIG", raising=False)
     assert main(["serve"]) == 2
     assert "no index is given" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--set", 'columns={"ex": ["url"]}'], "--set columns: there is no index ex; there are a"),
+        (["--set", 'columns={"a": []}'], "--set columns: index a: expected at least one column, found none"),
+        (["--set", 'hidden_columns={"a": ["rwa"]}'], "--set hidden_columns: index a has no column rwa; it has "),
+        (["--set", "cors_origins=*"], "--set cors_origins: expected origins as browsers send them, "),
+        (["--set", "trusted_proxies=x"], "--set trusted_proxies: expected addresses or networks like 10.0.0.0/8, "),
+        (["--set", "tokens=ann"], "--set tokens, entry 1: expected NAME sha256:HEX "),
+        (["--tokens-file", "/no/tokens"], "--tokens-file: /no/tokens: the tokens cannot be read "),
+        (["--tls-key", "/no/key"], "--tls-key: expected tls_certificate beside tls_key; TLS needs both"),
+        (["--tls-key", "/", "--tls-certificate", "/no/pem"], "--tls-certificate: /no/pem: No such file "),
+    ],
+)
+def test_what_only_opening_finds_wrong_names_where_it_was_given_too(
+    index: str, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--check", f"a={index}", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"gnomon: {says}")
+
+
+def test_the_index_that_a_name_is_wrong_of_is_named_by_flag_variable_or_file(
+    index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text(f'[indexes.a]\npath = "{index}"\n[indexes.b]\npath = "{index}"\ncolumns = ["ulr"]\n')
+    assert main(["serve", "--check", "--config", str(file)]) == 2
+    assert main(["serve", "--check", "a=/x", "a=/y"]) == 2
+    monkeypatch.setenv("GNOMON_COLUMNS", '{"ex": ["url"]}')
+    assert main(["serve", "--check", f"a={index}"]) == 2
+    of_file, of_flag, of_variable = capsys.readouterr().err.splitlines()
+    assert of_file.startswith(f"gnomon: {file}, line 5: indexes.b.columns: index b has no column ulr; it has url")
+    assert of_flag.startswith("gnomon: INDEX: two are called a; ")
+    assert of_variable == "gnomon: GNOMON_COLUMNS: there is no index ex; there are a"

@@ -123,7 +123,7 @@ def test_one_connection_carries_many_requests(address: tuple[str, int]) -> None:
 
 def test_answers_go_out_at_once() -> None:
     """asyncio sets TCP_NODELAY where the listening socket names its protocol; else each answer waits 40 ms."""
-    with _listen("127.0.0.1", 0) as listening:
+    with _listen(Settings(indexes=["x"], port=0)) as listening:
         assert listening.proto == socket.IPPROTO_TCP
 
 
@@ -149,5 +149,8 @@ def test_no_index_is_raised_before_anything_listens(tmp_path: Path) -> None:
 def test_an_address_that_is_taken_is_one_clear_line(crawl_settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(CannotListen, match=f"cannot listen at 127.0.0.1, port {port}: .*; choose another"):
+        with pytest.raises(
+            CannotListen,
+            match=rf"cannot listen at 127.0.0.1, port {port} \(setting host, setting port\): .*; choose another",
+        ):
             run(crawl_settings.model_copy(update={"port": port}))

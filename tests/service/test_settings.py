@@ -1,5 +1,6 @@
 """service/settings.py: one table, which the docs show; values from flags, pairs, the environment and a file."""
 
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,14 @@ def test_a_token_is_never_shown(given: dict[str, str]) -> None:
 def test_an_unknown_flag_is_an_error() -> None:
     with pytest.raises(UsageError, match="there is no setting prot; did you mean port"):
         load_settings({"indexes": ["x"], "prot": 1}, (), None, {})
+
+
+def test_settings_know_where_each_was_given_also_in_another_process(tmp_path: Path) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text('threads = 2\n[indexes.a]\npath = "/a"\ncolumns = ["x"]\n')
+    loaded = load_settings({"host": "here"}, ["max_rows=5"], str(file), {"GNOMON_PORT": "1"})
+    settings = pickle.loads(pickle.dumps(loaded))
+    assert settings == loaded
+    found = [settings.where(name) for name in ("host", "max_rows", "port", "threads", "workers")]
+    assert found == ["--host", "--set max_rows", "GNOMON_PORT", f"{file}, line 1: threads", "setting workers"]
+    assert settings.where("columns", "a") == f"{file}, line 4: indexes.a.columns"

@@ -124,7 +124,9 @@ def test_an_empty_file_lets_nobody_in(tmp_path: Path) -> None:
 
 def test_at_start_a_damaged_file_is_an_error_that_names_file_and_line(tmp_path: Path) -> None:
     settings = of_file(tmp_path / "tokens", line("ann"), f"bob {SECRET}")
-    with pytest.raises(UsageError, match=rf"^{tmp_path}/tokens, line 2: the second word") as raised:
+    with pytest.raises(
+        UsageError, match=rf"^setting tokens_file: {tmp_path}/tokens, line 2: the second word"
+    ) as raised:
         Tokens(settings)
     assert SECRET not in str(raised.value)
 
@@ -135,7 +137,7 @@ def test_at_start_a_damaged_file_is_an_error_that_names_file_and_line(tmp_path: 
 def test_at_start_what_is_no_small_file_is_an_error(tmp_path: Path, make: object) -> None:
     assert callable(make)
     make(tmp_path / "tokens")
-    with pytest.raises(UsageError, match=rf"^{tmp_path}/tokens: "):
+    with pytest.raises(UsageError, match=rf"^setting tokens_file: {tmp_path}/tokens: "):
         Tokens(Settings(indexes=["x"], tokens_file=str(tmp_path / "tokens")))
 
 

@@ -132,8 +132,8 @@ def test_a_certificate_and_its_key_are_taken_without_a_word(files: Files, caplog
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"tls_key": None}, "setting tls_key: expected beside tls_certificate; TLS needs both"),
-        ({"tls_certificate": None}, "setting tls_certificate: expected beside tls_key"),
+        ({"tls_key": None}, "setting tls_certificate: expected tls_key beside tls_certificate; TLS needs both"),
+        ({"tls_certificate": None}, "setting tls_key: expected tls_certificate beside tls_key"),
         (
             {"tls_key": "/no/such/key.pem"},
             "setting tls_key: /no/such/key.pem: No such file or directory; expected a PEM",
