@@ -23,6 +23,26 @@ INDEX_KEYS = ("path", "columns", "hidden_columns")
 _OF_KUBERNETES = re.compile(r"GNOMON_(?:\w+_)?(?:SERVICE_(?:HOST|PORT\w*)|PORT_[0-9]+_(?:TCP|UDP|SCTP)\w*)")
 _ADDRESS_OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://[0-9a-fA-F.:\[\]]+")
 
+# What is expected where Python's parser of TOML says what begins so.
+_TOML = "a setting like port = 8000, a table like [indexes.pages], or a comment behind #"
+_EXPECTED = {
+    "Expected '='": "a setting like port = 8000: its name, =, its value",
+    "Invalid statement": _TOML,
+    "Invalid initial character": _TOML,
+    "Invalid value": 'a value: a number, true, false, a text in "quotes", or a list like ["a", "b"]',
+    "Expected newline": 'the end of the line behind one value; a text stands in "quotes"',
+    "Unterminated string": "the \" or ' that ends the text",
+    "Illegal character": "the quote that ends the text on its own line, and no control characters",
+    "Found invalid character": "no control characters",
+    "Unescaped": r"\\ for a backslash in a text, or the text in single quotes",
+    "Unclosed array": "the ] that ends the list, and commas between its values",
+    "Unclosed inline table": "the } that ends the table, and commas between its members",
+    "Expected ']": "the ] that ends the name of the table, as in [indexes.pages]",
+    "Cannot declare": "each table once, with all that it holds",
+    "Cannot overwrite": "each setting once",
+    "Duplicate": "each member of a table once",
+}
+
 Fields = Mapping[str, FieldInfo]
 
 
@@ -93,8 +113,10 @@ def of_file(given: str, fields: Fields, where: str) -> dict[str, Given]:
         ) from None
     except UnicodeDecodeError:
         raise UsageError(f"{where}: {given}: expected a TOML file in UTF-8, found other bytes") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"{where}: {given}: expected TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{where}: {given}: expected TOML, found lists or tables too deep inside each other") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{where}: {given}{_not_toml(str(error), text)}") from None
     found = {}
     for name, value in content.items():
         at = f"{given}{_line(text, name)}: {name}"
@@ -104,6 +126,16 @@ def of_file(given: str, fields: Fields, where: str) -> dict[str, Given]:
     if isinstance(content.get("indexes"), dict):
         found |= _of_tables(given, text, content, fields)
     return found
+
+
+def _not_toml(told: str, text: str) -> str:
+    """Place and expectation of a syntax error, behind the file's name. The line is not shown: it may hold tokens."""
+    why, at, place = told.rpartition(" (at ")
+    found = re.fullmatch(r"line ([0-9]+), column ([0-9]+)\)", place)
+    lines = text.splitlines() or [""]
+    line, column = (found[1], found[2]) if found else (len(lines), len(lines[-1]) + 1)
+    wanted = next((words for begin, words in _EXPECTED.items() if why.startswith(begin)), _TOML)
+    return f", line {line}, column {column}: expected {wanted} (the parser says: {why if at else told})"
 
 
 def _of_tables(given: str, text: str, content: Mapping[str, Any], fields: Fields) -> dict[str, Given]:
