@@ -2,6 +2,7 @@
 
 from service.app import create_app
 from service.routes import Service
+from service.server import check_host
 from service.settings import Settings
 from service.transport import tls_options
 from shadow.errors import StorageError
@@ -9,6 +10,7 @@ from shadow.errors import StorageError
 
 def check(settings: Settings) -> list[str]:
     """A line for each index. Raises what ends a server at its start."""
+    check_host(settings)
     tls_options(settings)
     service: Service = create_app(settings).state.service
     lines = []

@@ -26,7 +26,7 @@ def run(settings: Settings) -> None:
 
 
 def _run(settings: Settings, lines: logs.Lines) -> None:
-    with _listen(settings) as listening:
+    with _listen(settings, settings.port) as listening:
 
         def ready(served: Served) -> None:
             shown = (f"{path} ({_state(snapshot)})" for path, snapshot in served)
@@ -51,10 +51,15 @@ def _state(snapshot: int | None) -> str:
     return "not open yet" if snapshot is None else f"snapshot {snapshot}"
 
 
-def _listen(settings: Settings) -> Listening:
-    host, port = settings.host, settings.port
+def check_host(settings: Settings) -> None:
+    """CannotListen where the host is unknown, or not of this machine. The port is not tried: the service that these
+    settings are for may listen there."""
+    _listen(settings, 0).close()
+
+
+def _listen(settings: Settings, port: int) -> Listening:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        found = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         # With its protocol named: asyncio sends at once (TCP_NODELAY) only where it sees that a socket is TCP. Else an
         # answer, which goes out as head and body, waits 40 ms for the acknowledgement of its head.
         family, kind, protocol, _, address = found[0]
@@ -65,10 +70,11 @@ def _listen(settings: Settings) -> Listening:
         except OSError:
             listening.close()
             raise
-    except OSError as error:
-        why, places = error.strerror or error, f"{settings.where('host')}, {settings.where('port')}"
+    except (OSError, UnicodeError) as error:  # of a name that the DNS cannot hold
+        why = (isinstance(error, OSError) and error.strerror) or error
         raise CannotListen(
-            f"cannot listen at {host}, port {port} ({places}): {why}; choose another host or port"
+            f"cannot listen at {settings.host}, port {settings.port} ({settings.where('host')}, "
+            f"{settings.where('port')}): {why}; choose another host or port"
         ) from None
     return listening
 

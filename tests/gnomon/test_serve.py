@@ -1,5 +1,6 @@
 """gnomon serve: what it checks before it serves, and how it refuses."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,19 @@ def test_check_says_which_index_cannot_be_opened(
     said = capsys.readouterr()
     assert said.out == ""
     assert f"{tmp_path}: not an index" in said.err
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "192.0.2.1"])
+def test_check_says_that_nothing_can_listen_at_a_host_that_is_not_here(
+    index: str, host: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--check", index, "--host", host]) == 3
+    assert capsys.readouterr().err.startswith(f"gnomon: cannot listen at {host}, port 8000 (--host, setting port): ")
+
+
+def test_check_runs_beside_the_service_that_listens_there(index: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["serve", "--check", index, "--port", str(taken.getsockname()[1])]) == 0
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ class Live:
     def __init__(self, settings: Settings) -> None:
         self.app: FastAPI = create_app(settings)
         self.served = self.app.state.service.indexes.default
-        self._listening = _listen("127.0.0.1", 0)
+        self._listening = _listen(settings, 0)
         self.port: int = self._listening.getsockname()[1]
         ready = threading.Event()
         self.server = _Server(_config(settings, self.app), ready.set)

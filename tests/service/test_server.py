@@ -123,7 +123,7 @@ def test_one_connection_carries_many_requests(address: tuple[str, int]) -> None:
 
 def test_answers_go_out_at_once() -> None:
     """asyncio sets TCP_NODELAY where the listening socket names its protocol; else each answer waits 40 ms."""
-    with _listen(Settings(indexes=["x"], port=0)) as listening:
+    with _listen(Settings(indexes=["x"]), 0) as listening:
         assert listening.proto == socket.IPPROTO_TCP
 
 
