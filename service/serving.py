@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -42,15 +43,27 @@ class Listening(socket.socket):
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready."""
+    """Says when it is ready, and logs its end."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
+        self._why = "stop"
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._why = signal.Signals(sig).name  # logged later: a handler may have interrupted whoever writes the log
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        running, seconds = len(self.server_state.tasks), self.config.timeout_graceful_shutdown
+        told = self._why, os.getpid(), running, seconds
+        logger.info("%s: process %d stops; requests in progress: %d, they may take %s s to end", *told)
+        await super().shutdown(sockets)
+        logger.info("process %d has stopped", os.getpid())
 
 
 def serve(

@@ -83,6 +83,7 @@ class _Supervisor:
         self._coming: _Worker | None = None  # replaces the one of its number when it is ready
         self._leaving: list[_Worker] = []
         self._to_replace: deque[int] = deque()
+        self._replaced: int | None = None  # workers of the round of replacements that goes on
         self._stops = 0
 
     @property
@@ -129,6 +130,7 @@ class _Supervisor:
                 if now >= place.due and not self._stops:
                     self._start_again(number, place)
             self._replace_next()
+        logger.info("all workers have ended")
 
     def end(self) -> None:
         """Kill what is left; there is nothing left after an orderly end."""
@@ -176,9 +178,12 @@ class _Supervisor:
         if self._woken in found:
             for number in os.read(self._woken, 1000):
                 if number in (signal.SIGINT, signal.SIGTERM):
+                    logger.info(
+                        "%s: the workers are %s", signal.Signals(number).name, "killed" if self._stops else "stopped"
+                    )
                     self._stop()
                 elif number == signal.SIGHUP and not self._stops:
-                    self._to_replace = deque(range(len(self._places)))
+                    self._to_replace, self._replaced = deque(range(len(self._places))), 0
                     logger.info("SIGHUP: the workers are replaced, one after the other")
         return [one for one in found if isinstance(one, _Worker)]
 
@@ -217,6 +222,7 @@ class _Supervisor:
             return
         place = self._places[worker.number]
         place.worker, place.due, place.deaths = worker, float("inf"), 0
+        self._replaced = (self._replaced or 0) + 1
         if before is not None:
             self._leave(before)
 
@@ -241,13 +247,18 @@ class _Supervisor:
         )
 
     def _replace_next(self) -> None:
-        if self._to_replace and self._coming is None and not self._leaving:
+        if self._coming is not None or self._leaving:
+            return
+        if self._to_replace:
             number = self._to_replace.popleft()
             try:
                 self._coming = self._begun(number, patient=False)
             except OSError as error:
                 logger.error("worker %d is not replaced: the new one cannot be started: %s", number, error)
                 self._to_replace.clear()
+        if self._replaced is not None and self._coming is None and not self._stops:
+            logger.info("SIGHUP: %d of %d workers were replaced", self._replaced, len(self._places))
+            self._replaced = None
 
 
 def pause_after(deaths: int) -> float:

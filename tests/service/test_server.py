@@ -141,6 +141,26 @@ def test_a_signal_ends_it_as_asked_and_one_line_said_where_it_was(
     assert (process.returncode, rest, troubles(errors)) == (0, "", [])
 
 
+def test_a_stop_is_logged_with_the_requests_that_are_in_progress_and_its_end(crawl_settings: Settings) -> None:
+    process, line = start(crawl_settings)
+    with process, socket.create_connection(("127.0.0.1", int(line.rpartition(":")[2])), timeout=60) as connection:
+        body = b'{"keys": ["second"]}'
+        head = f"POST /rows HTTP/1.1\r\nHost: gnomon\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")  # the request is in progress
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        stops = next(one for one in lines if "stops" in one)
+        connection.sendall(body)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+        rest = list(lines)
+    assert json.loads(stops)["message"] == (
+        f"SIGTERM: process {process.pid} stops; requests in progress: 1, they may take 30 s to end"
+    )
+    assert json.loads(rest[-1])["message"] == f"process {process.pid} has stopped"
+
+
 def test_no_index_is_raised_before_anything_listens(tmp_path: Path) -> None:
     with pytest.raises(IndexNotFound):
         run(Settings(indexes=[str(tmp_path)]))

@@ -1,5 +1,6 @@
 """service/workers.py: real processes on one socket, killed, replaced and ended."""
 
+import json
 import os
 import re
 import signal
@@ -15,6 +16,13 @@ from service.workers import _Supervisor, pause_after
 from tests.service.lake import make_crawl
 from tests.service.load import Load
 from tests.service.processes import SECONDS, Service, started, state, until
+
+REPLACED = "SIGHUP: 2 of 2 workers were replaced"
+
+
+def messages(log: str) -> list[str]:
+    """What the lines of a log say."""
+    return [json.loads(line)["message"] for line in log.splitlines()]
 
 
 @pytest.fixture
@@ -48,6 +56,11 @@ def test_workers_are_started_replaced_and_ended_and_nobody_notices(settings: Set
     assert (code, rest) == (0, "")
     assert f"process {killed}) ended with signal 9; started again in 0 s" in errors
     assert not any(map(state, first | second | last))
+    said = messages(errors)
+    assert said.index("SIGHUP: the workers are replaced, one after the other") < said.index(REPLACED)
+    assert said.index(REPLACED) < said.index("SIGTERM: the workers are stopped")
+    assert said[-1] == "all workers have ended"
+    assert {f"process {one} has stopped" for one in (*first, left)} <= set(said)
 
 
 def test_workers_started_again_wait_for_an_index_that_is_gone_and_end_when_their_parent_is_killed(
@@ -89,9 +102,13 @@ def test_a_worker_that_cannot_be_started_again_is_tried_later_and_the_others_are
         supervisor._start_again(1, place)
         assert (place.worker, place.due > time.monotonic()) == (None, True)
         supervisor._to_replace.extend([0, 1])
+        supervisor._replaced = 0  # as SIGHUP leaves it
+        caplog.set_level("INFO", "gnomon")
         supervisor._replace_next()
         assert (supervisor._coming, len(supervisor._to_replace)) == (None, 0)
-    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+        supervisor._replace_next()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR", "INFO"]
+    assert caplog.records[-1].getMessage() == "SIGHUP: 0 of 2 workers were replaced"
 
 
 def test_a_worker_that_dies_again_and_again_is_started_ever_later() -> None:
