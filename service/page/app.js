@@ -108,8 +108,8 @@ function refused(failure, asked, known, title) {
     say("No row has this key");
     return;
   }
-  if (failure.problem.column) form.fault(failure.problem.column, failure.problem.expected ? `expected ${failure.problem.expected}` : failure.message);
-  show(problemView(failure, follow), title);
+  const { column, expected } = failure.problem;
+  show(problemView(failure, follow, column && form.fault(column, expected)), title);
 }
 
 function read(reply) {

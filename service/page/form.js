@@ -1,23 +1,9 @@
 // The question: a box for each column of the key, and the options.
 
 import { count, counted, h } from "./dom.js";
+import { hint, taken } from "./kinds.js";
 
-const HINTS = {
-  string: "text",
-  boolean: "true or false",
-  tinyint: "a whole number", smallint: "a whole number", int: "a whole number", bigint: "a whole number",
-  float: "a number", double: "a number",
-  date: "a date, like 2026-01-31",
-  timestamp: "a moment, like 2026-01-31T12:00:00Z; UTC without an offset",
-  timestamp_ntz: "a date and time, like 2026-01-31T12:00:00",
-  binary: "bytes in base64",
-};
 export const LIMIT = 100; // rows shown where the user sets no limit
-
-function hint(type) {
-  if (type.startsWith("decimal")) return `a number, ${type}`;
-  return HINTS[type] ?? type;
-}
 
 /** The form for one index; `onask` is called when the user asks. */
 export class QuestionForm {
@@ -60,11 +46,13 @@ export class QuestionForm {
     box?.input.select();
   }
 
-  /** Mark the box of the column that the service could not take. */
-  fault(column, text) {
+  /** Mark the box of the column whose value the service could not take; what to do, in words. */
+  fault(column, expected) {
+    const type = this.info.keys.find((key) => key.name === column)?.type;
     const box = this.boxes.find((one) => one.name === column);
-    box?.fault(text);
+    box?.fault(`Type ${taken(type ?? expected)}.`);
     if (this.element.contains(document.activeElement)) box?.input.focus();
+    return `${box ? "The box " : ""}“${column}” takes ${taken(type ?? expected)}.`;
   }
 
   clearFaults() {

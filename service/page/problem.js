@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { copyButton, count, counted, h } from "./dom.js";
 import { format, request } from "./route.js";
 import { marked } from "./text.js";
+import { tokenWanted } from "./token.js";
 
 const TITLES = {
   0: "The service did not answer",
@@ -20,7 +21,6 @@ const TITLES = {
 };
 const HINTS = {
   0: "Check that the service runs and that this machine reaches it.",
-  401: "Ask whoever runs the service for one.",
   403: "Another token may; forget this one above.",
   409: "Its row is not shown, for it could be another one. The next build of the index takes the file in.",
   413: "Ask for fewer rows or fewer columns: both are among the options.",
@@ -30,12 +30,13 @@ const HINTS = {
 };
 const PASSING = new Set([0, 409, 429, 500, 503]);
 
-/** The view of a failure. `again` asks once more. */
-export function problemView(failure, again) {
+/** The view of a failure. `again` asks once more; `words` stand for those of the service, where they are plainer. */
+export function problemView(failure, again, words = null) {
   const { status, problem } = failure;
+  const detail = words ?? (status === 401 ? tokenWanted(failure.message) : problem.detail ?? problem.title ?? "");
   return h("div", { class: "problem", role: "alert" },
     h("h1", null, TITLES[status] ?? problem.title ?? "That did not work"),
-    h("p", { class: "detail" }, marked(String(problem.detail ?? problem.title ?? ""))),
+    h("p", { class: "detail" }, marked(String(detail))),
     HINTS[status] && h("p", null, HINTS[status]),
     h("div", { class: "buttons" }, PASSING.has(status) && againButton(failure.retryAfterSeconds, again)),
     factsOf([["Status", status && `${status} ${problem.title ?? ""}`], ["Request id", failure.requestId]]));

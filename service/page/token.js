@@ -42,6 +42,13 @@ export function askToken(detail) {
   return asking;
 }
 
+/** What is needed, for somebody who knows the page alone: the service tells programs of its header. */
+export function tokenWanted(detail) {
+  const more = "It is a long text that begins with gnomon_; whoever runs this service gives it out.";
+  if (token() === null) return `Rows are shown to people who have a token. ${more}`;
+  return `${detail[0].toUpperCase()}${detail.slice(1)}. Paste it again as a whole, or another one. ${more}`;
+}
+
 function open(detail) {
   const input = h("input", {
     type: "password", id: "token", name: "token", required: true, autocomplete: "off", spellcheck: "false",
@@ -50,7 +57,7 @@ function open(detail) {
   const cancel = h("button", { type: "button", class: "plain" }, "Cancel");
   const form = h("form", { method: "dialog" },
     h("h2", { id: "token-title" }, "This service asks for a token"),
-    h("p", { id: "token-why" }, detail),
+    h("p", { id: "token-why" }, tokenWanted(detail)),
     h("label", { for: "token" }, "Token"), input,
     h("p", { class: "faint" }, "It is kept in this tab only, and forgotten when the tab is closed."),
     h("div", { class: "buttons" }, cancel, h("button", { type: "submit", class: "main" }, "Continue")));

@@ -192,6 +192,10 @@ def test_a_key_of_the_wrong_type_marks_its_box_and_keeps_what_was_typed(page: Pa
     expect(page.get_by_role("heading", name="The question was not understood")).to_be_visible()
     expect(box(page, "id")).to_have_attribute("aria-invalid", "true")
     expect(box(page, "id")).to_have_value("five")
+    words = "a whole number from -2,147,483,648 to 2,147,483,647, like 42."
+    expect(box(page, "id")).to_have_accessible_description(f"a whole number Type {words}")
+    expect(page.get_by_role("alert")).to_contain_text(f"The box “id” takes {words}")
+    expect(page.get_by_role("alert")).not_to_contain_text("bigint")
     assert focused(page) == "key-1"
 
 
@@ -259,8 +263,13 @@ def test_a_token_is_asked_for_where_it_is_needed_and_all_that_was_typed_stays(br
         page.goto(f"{address}/#/shadow/de/1")
         expect(page.get_by_role("dialog")).to_be_visible()
         assert focused(page) == "token"
+        said = page.locator("#token-why")
+        expect(said).to_contain_text("Rows are shown to people who have a token.")
+        expect(said).to_contain_text("begins with gnomon_; whoever runs this service gives it out.")
+        expect(said).not_to_contain_text("Authorization")
         page.keyboard.type("wrong")
         page.keyboard.press("Enter")
+        expect(said).to_contain_text("This token is not known. Paste it again as a whole, or another one.")
         expect(page.get_by_label("Token", exact=True)).to_have_value("")
         page.keyboard.type(secret)
         page.keyboard.press("Enter")
@@ -286,6 +295,8 @@ def test_a_token_is_asked_for_where_it_is_needed_and_all_that_was_typed_stays(br
         expect(page.get_by_role("dialog")).to_be_visible()
         page.keyboard.press("Escape")
         expect(page.get_by_role("heading", name="A token is needed")).to_be_visible()
+        expect(page.get_by_role("alert")).to_contain_text("whoever runs this service gives it out.")
+        expect(page.get_by_role("alert")).not_to_contain_text("Authorization")
 
 
 def test_the_path_of_a_look_up_is_drawn(page: Page, site: str) -> None:
