@@ -62,13 +62,10 @@ def dedup(
     options = parse_options(option or [], None)
     origin = None
     if source is not None:
-        of_source = parse_options(source_option or [], None)
-        asked = (include or [], source_format, buckets, flat, of_source, partition_by or [])
-        origin = Origin(source, key or [], *asked)
+        asked = (source_format, buckets, flat, parse_options(source_option or [], None), partition_by or [])
+        origin = Origin(source, key or [], include or [], *asked)
     opened = _opened(index, origin, rebuild)
-    name = batch_digest(batch, format) if batch_id is None else batch_id
-    if not name:
-        raise UsageError("--batch-id: found an empty name; expected one, or leave the option out")
+    name = _name(batch_id, batch, format)
     hive = bool(opened.spec.table) if opened is not None else source is not None and is_table(source)
     with shown_progress() as progress, spark_session(master, conf, hive=hive) as spark:
         is_new = opened is None
@@ -82,12 +79,14 @@ def dedup(
             report=report,
             origin=origin,
         )
-    if json:
-        print_json(result.to_json())
-    else:
-        if is_new and source is not None:
-            say(f"made the index of {source}")
-        _show(result, report)
+    _show(result, json, report, source if is_new else None)
+
+
+def _name(given: str | None, batch: str, format: str) -> str:
+    """What a batch is called. UsageError for an empty name."""
+    if given == "":
+        raise UsageError("--batch-id: found an empty name; expected one, or leave the option out")
+    return batch_digest(batch, format) if given is None else given
 
 
 def _opened(index: str, origin: Origin | None, rebuild: bool) -> Index | None:
@@ -102,7 +101,12 @@ def _opened(index: str, origin: Origin | None, rebuild: bool) -> Index | None:
         return None
 
 
-def _show(result: DedupResult, report: str | None) -> None:
+def _show(result: DedupResult, json: bool, report: str | None, made_of: str | None) -> None:
+    if json:
+        print_json(result.to_json())
+        return
+    if made_of is not None:
+        say(f"made the index of {made_of}")
     if result.known_batch:
         more = "; there is no report of it" if report is not None else ""
         say(f"batch {result.batch_id!r} was loaded before, by snapshot {result.snapshot}: nothing to do{more}")
