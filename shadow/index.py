@@ -105,8 +105,7 @@ class Index(OpenIndex):
         BeyondBound where all of them together are more than `most_rows`, or take more than `most_bytes` in memory:
         before they are all there."""
         bounds = Bounds(most_rows, most_bytes)
-        given = self._answered(keys, columns, where, limit, stats, bounds, each=False)
-        return [answer for answer in given if isinstance(answer, Answer)]  # which all are: what fails was raised
+        return [_raised(answer) for answer in self._answered(keys, columns, where, limit, stats, bounds, each=False)]
 
     def answer_each(
         self,
@@ -272,6 +271,13 @@ def _kept(limit: int | None, bounds: Bounds) -> Bound:
     """What of each key's hits can be part of an answer."""
     most = [number for number in (limit, bounds.rows) if number is not None]
     return Bound(min(most, default=None), bounds.bytes)
+
+
+def _raised(answer: Answer | Exception) -> Answer:
+    """An answer of many that are had all or not at all. What fails was raised before; if not, it is not left out."""
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _covered(state: State, path: str) -> SourceFileEntry:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from shadow import Answer, StalePointer, UnknownColumn, open_index
+from shadow.answers import answers
 from shadow.errors import BeyondBound, DamagedIndexFile, OutOfTime
 from shadow.index import Index
 from shadow.storage.deadlines import within
@@ -79,6 +80,15 @@ def test_bounds_do_not_change_what_is_answered(tmp_path: Path) -> None:
         Answer(index.fetch(2)[:4], 140),
         Answer(index.fetch(3)[:4], 12),
     ]
+
+
+def test_of_many_keys_asked_together_none_is_left_out_whatever_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = lake(tmp_path, {1: 5, 2: 70})
+    monkeypatch.setattr("shadow.index.answers", lambda *given: answers(*given[:-1], True))  # as for answer_each
+    with pytest.raises(BeyondBound, match="the key has 70 rows"):
+        index.answer_many([1, 2], most_rows=30)
 
 
 @pytest.mark.parametrize("flat", [False, True])
