@@ -14,10 +14,14 @@ import stat
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from service.settings import Settings
 from shadow import UsageError
+from shadow.errors import OutOfTime
+from shadow.storage.deadlines import awaited, within
+from shadow.storage.threads import threads
 
 PREFIX = "gnomon_"  # by which scanners for secrets, and people, know what they have found
 RANDOM_BYTES = 32
@@ -25,6 +29,8 @@ MOST_TOKENS = 1000  # each is compared with what every request brings
 MOST_FILE_BYTES = 1024 * 1024
 MOST_TOKEN_LENGTH = 512
 LOOK_SECONDS = 1.0
+READ_SECONDS = 5.0  # for one read of the file, whose file system may hang
+READERS = "gnomon-tokens-read"
 FORM = "NAME sha256:HEX [indexes=a,b] [expires=YYYY-MM-DD]"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
@@ -195,7 +201,7 @@ class Tokens:
 
     def _take(self, path: Path) -> None:
         """The whole file, at each look: its times are too coarse to tell two writes apart."""
-        content, public = _content_of(path)
+        content, public = _content_in_time(path)
         if content == self._content:
             return
         lines = content.decode("utf-8", "replace").splitlines()
@@ -219,6 +225,19 @@ class Tokens:
     def _watch(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
             self.look()
+
+
+def _content_in_time(path: Path) -> tuple[bytes, bool]:
+    """`_content_of`, and UsageError where that takes too long. A read that hangs is left to its thread, of which there
+    is one: later reads wait for it, each its time."""
+    reading = threads(READERS, 1).submit(partial(_content_of, path))
+    try:
+        with within(READ_SECONDS):
+            return awaited(reading, str(path))
+    except OutOfTime:
+        raise UsageError(
+            f"{path}: the tokens cannot be read (not within {READ_SECONDS:g} s); mend its file system or name another"
+        ) from None
 
 
 def _content_of(path: Path) -> tuple[bytes, bool]:

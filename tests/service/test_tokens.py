@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from service import tokens as module
 from service.settings import Settings
 from service.tokens import MOST_FILE_BYTES, MOST_TOKENS, PREFIX, Token, Tokens, digest_of, new_token, parse_tokens
 from shadow import UsageError
+from shadow.storage.threads import threads
 
 SECRET = "gnomon_this-is-the-secret-itself"
 
@@ -203,6 +205,33 @@ def test_a_process_that_begins_beside_a_damaged_file_lets_nobody_in_until_it_is_
     tokens.look()
     assert (tokens.unread, tokens.trouble) == (False, None)
     assert tokens.find(SECRET) is not None
+
+
+@pytest.fixture
+def hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """A tokens file whose opening hangs until the test ends, as on a mount whose server is gone."""
+    os.mkfifo(tmp_path / "tokens")
+    monkeypatch.setattr(module, "_without_waiting", os.open)  # to open a pipe waits for its writer
+    monkeypatch.setattr(module, "READ_SECONDS", 0.2)
+    yield Settings(indexes=["x"], tokens_file=str(tmp_path / "tokens"))
+    writer = os.open(tmp_path / "tokens", os.O_RDWR)  # which waits for no reader
+    threads(module.READERS, 1).submit(lambda: None).result(60)
+    os.close(writer)
+
+
+def test_a_file_that_hangs_is_an_error_at_the_start(hung: Settings) -> None:
+    with pytest.raises(
+        UsageError, match=r"^setting tokens_file: .*tokens: the tokens cannot be read \(not within 0.2 s"
+    ):
+        Tokens(hung)
+
+
+def test_a_process_that_begins_beside_a_file_that_hangs_begins_and_lets_nobody_in(hung: Settings) -> None:
+    tokens = Tokens(hung, at_start=False)
+    assert (tokens.unread, tokens.find(SECRET)) == (True, None)
+    tokens.look()  # waits no longer though the first read hangs
+    assert tokens.trouble is not None
+    assert tokens.trouble.startswith("the tokens file: the tokens cannot be read (not within 0.2 s)")
 
 
 def test_a_file_that_all_may_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
