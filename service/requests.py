@@ -1,6 +1,5 @@
 """Requests to keys and options. What cannot be understood is a BadRequest that names the parameter."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.requests import ClientDisconnect, Request
 
+from service import batch_json
 from service.errors import BadRequest, Overloaded, TooLarge
 
 PARAMETERS = ("columns", "where", "limit", "snapshot", "explain")
@@ -152,9 +152,9 @@ async def read_body(request: Request, most_bytes: int, bodies: Bodies) -> bytes:
 
 
 def parse_batch(body: bytes, most_keys: int) -> Batch:
-    """The keys and columns that the body of `POST /rows` asks for."""
+    """The keys and columns that the body of `POST /rows` asks for. For a thread: it may take long."""
     try:
-        content = json.loads(body)
+        content = batch_json.decode(body, most_keys)
     except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
         raise BadRequest(f"the body is not JSON ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("keys"), list):

@@ -1,5 +1,6 @@
 """What is answered where. Handlers parse, hand the work to the threads of an index, and return bytes."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -155,15 +156,24 @@ async def post_rows(request: Request) -> Response:
     no_others(others)
     served = _served(request)
     content = await read_body(request, service.settings.max_body_bytes, service.bodies)
-    asked = parse_batch(content, service.settings.max_batch_keys)
-    charge_keys(request, len(asked.keys))
-    if asked.columns is not None:
-        if options.columns is not None:
-            raise BadRequest("columns is given twice, in the query and in the body")
-        options = replace(options, columns=asked.columns)
+    loop = asyncio.get_running_loop()
     instance = request.scope["path"]  # without the query: each failed key repeats it
-    body = await service.run(ROWS_OF_EACH[media_type], served, asked.keys, options, instance)
-    return _of_rows(body, media_type)
+
+    def work(served: ServedIndex) -> bytes:
+        asked = parse_batch(content, service.settings.max_batch_keys)
+        loop.call_soon_threadsafe(charge_keys, request, len(asked.keys))
+        return ROWS_OF_EACH[media_type](served, asked.keys, _with_columns(options, asked.columns), instance)
+
+    return _of_rows(await service.run(work, served), media_type)
+
+
+def _with_columns(options: Options, columns: list[str] | None) -> Options:
+    """The options of a batch, whose columns may stand in its body."""
+    if columns is None:
+        return options
+    if options.columns is not None:
+        raise BadRequest("columns is given twice, in the query and in the body")
+    return replace(options, columns=columns)
 
 
 async def get_indexes(request: Request) -> Response:

@@ -1,10 +1,12 @@
 """service/routes.py: what each route promises when all is well."""
 
+import threading
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
 
+from service.requests import Batch, parse_batch
 from service.settings import Settings
 from tests.service.lake import ODD_KEYS, TWICE, Client, make_visits, rows
 
@@ -150,6 +152,21 @@ def test_a_batch_answers_in_the_order_asked_and_counts_absent_keys_zero(crawl: C
     assert crawl.post({"keys": []}).json() == {"results": [], "snapshot": 1}
 
 
+def test_a_batch_is_read_in_a_thread_of_its_index_not_in_the_event_loop(
+    crawl: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def noted(body: bytes, most_keys: int) -> Batch:
+        threads.append(threading.current_thread().name)
+        return parse_batch(body, most_keys)
+
+    monkeypatch.setattr("service.routes.parse_batch", noted)
+    assert crawl.post({"keys": ["second"]}).status_code == 200
+    assert crawl.post({"keys": 1}).status_code == 400
+    assert threads == ["gnomon-shadow"] * 2
+
+
 def test_null_keys_are_asked_in_a_batch(orders: Client) -> None:
     answer = orders.post({"keys": [[None, 3], {"country": "fr", "id": None}, [None, None]]}).json()
     assert [r["count"] for r in answer["results"]] == [1, 1, 0]
@@ -243,7 +260,7 @@ def test_steps_do_not_tell_the_values_of_hidden_partitions(crawl_settings: Setti
 
 
 def test_errors_of_a_batch_repeat_neither_its_target_nor_what_was_given(crawl: Client) -> None:
-    deep = "[" * 900 + "]" * 900
+    deep = "[" * 200 + "]" * 200
     keys = ", ".join(["7"] * 2000 + [f'"{"x" * 20_000}"', deep])
     response = crawl.ask("POST", f"/rows?where=dt={'y' * 10_000}", f'{{"keys": [{keys}]}}'.encode())
     results = response.json()["results"]
