@@ -1,14 +1,17 @@
 """service/routes.py: what each route promises when all is well."""
 
+import re
 import threading
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
+import pyarrow as pa
 import pytest
 
 from service.requests import Batch, parse_batch
 from service.settings import Settings
 from tests.service.lake import ODD_KEYS, TWICE, Client, make_visits, rows
+from tests.shadow.make_index import index_source, write_source
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
@@ -281,3 +284,23 @@ def test_rows_beyond_a_limit_are_refused_with_how_many_there_are(crawl_settings:
     small_answers = Client(crawl_settings.model_copy(update={"max_answer_bytes": 1024}))
     refused = small_answers.ask("POST", "/rows", {"keys": ["none"] * 100})
     assert (refused.status_code, "at most 1,024 (setting max_answer_bytes)" in refused.json()["detail"]) == (413, True)
+
+
+def test_rows_that_come_to_more_bytes_than_an_answer_takes_are_refused_before_all_are_fetched(tmp_path: Path) -> None:
+    table = pa.table({"k": ["many"] * 200, "text": [f"{n} ".ljust(1000, "x") for n in range(200)]})
+    files = {f"{name}.parquet": table for name in "abcd"} | {"e.parquet": pa.table({"k": ["one"], "text": ["x"]})}
+    write_source(tmp_path / "lake", files, use_dictionary=False)
+    index_source(tmp_path / "lake", tmp_path / "shadow", ["k"])
+    client = Client(Settings(indexes=[str(tmp_path / "shadow")], max_answer_bytes=20_000))
+    refused = client.get("/rows/many").json()
+    assert (refused["status"], refused["title"]) == (413, "Answer too large")
+    found = re.fullmatch(
+        r"the key has 800 rows, (\d+) of which take [\d,]+ bytes; an answer takes 20,000 bytes at most: .*"
+        r"\(setting max_answer_bytes\)",
+        refused["detail"],
+    )
+    assert found is not None, refused
+    assert int(found[1]) < 800
+    many, one = client.post({"keys": ["many", "one"]}).json()["results"]
+    assert (many["error"]["status"], one["count"]) == (413, 1)
+    assert client.get("/rows/many?limit=2").json()["count"] == 800

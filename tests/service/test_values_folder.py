@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from service.accept import ARROW
 from service.settings import Settings
 from tests.service.lake import Client
 from tests.shadow.values_folder import write_folder
@@ -22,3 +23,15 @@ def test_rows_are_the_values(tmp_path: Path) -> None:
     write_folder(tmp_path, pa.table({"k": ["c"], "w": [2.5]}), ["k"])
     assert client.served.refresh()
     assert client.get("/rows/c").json()["rows"] == [{"k": "c", "w": 2.5}]
+
+
+def test_more_values_than_an_answer_takes_are_refused(tmp_path: Path) -> None:
+    write_folder(tmp_path, pa.table({"k": ["many"] * 5 + ["one"], "v": range(6)}), ["k"])
+    client = Client(Settings(indexes=[f"values={tmp_path}"], max_rows=4))
+    says = "the key has 5 rows; an answer takes 4 at most: set a limit, or narrow it with where (setting max_rows)"
+    refused = client.get("/rows/many")
+    assert (refused.status_code, refused.json()["title"], refused.json()["detail"]) == (413, "Answer too large", says)
+    many, one = client.post({"keys": ["many", "one"]}).json()["results"]
+    assert (many["error"]["detail"], one["rows"]) == (says, [{"k": "one", "v": 5}])
+    assert client.ask("GET", "/rows/many", headers={"accept": ARROW}).status_code == 413
+    assert client.get("/rows/many?limit=4").json()["count"] == 5
