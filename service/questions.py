@@ -22,7 +22,7 @@ LISTED_CHARACTERS = 1000  # of the names of columns in an error
 
 
 class Moved(Exception):
-    """The index moved to a newer snapshot, which is to be asked instead."""
+    """The index is to be asked again: it moved to a newer snapshot, or its source file is back."""
 
 
 class Bounds(TypedDict):
@@ -96,8 +96,12 @@ class Question:
             raise too_large(error) from None
 
     def mend(self, error: Exception) -> None:
-        """Moved where the index has a newer snapshot than the one at which this error came."""
-        if self._may_move and isinstance(error, MENDABLE) and self.served.moved_from(self.view.snapshot.number):
+        """Moved where the index has a newer snapshot than the one at which this error came, or the source file of the
+        error is as it was indexed: back from where it was for a moment."""
+        if not (self._may_move and isinstance(error, MENDABLE)):
+            return
+        moved = self.served.moved_from(self.view.snapshot.number)
+        if moved or (isinstance(error, StalePointer) and self.index.is_as_indexed(error.path)):
             raise Moved
 
     def not_found(self, key: Wanted) -> KeyNotFound:
@@ -126,7 +130,7 @@ class Question:
 
 def answered(served: ServedIndex, options: Options, work: Callable[[Question], T]) -> T:
     """What comes of a question. Where the newest snapshot is asked, and a file of it changed or is gone, a still newer
-    one is asked, once."""
+    one is asked, or the same where the file is back, once."""
     try:
         return work(Question(served, options, may_move=True))
     except Moved:

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 from shadow.answers import FetchStats, Found
 from shadow.caches import CacheCounts
 from shadow.coverage import Diff, SourceRoot, diff, source_of
-from shadow.errors import IndexFileGone, UnknownColumn
+from shadow.errors import IndexFileGone, SourceError, UnknownColumn
 from shadow.fetch import Fetcher
 from shadow.hits import ALL, Bound
 from shadow.lookup import Lookup, parse_key
@@ -114,6 +114,21 @@ class OpenIndex:
         if source.table is not None and source.table.elsewhere:
             return False  # the table's own folder may be empty
         return next(iter(source.storage.list()), None) is None
+
+    def is_as_indexed(self, where: str) -> bool:
+        """Whether a source file, by its whole path, is there now and the one that was indexed."""
+        state = self._state
+        if state.source is None or state.fetcher is None:
+            return False
+        root = state.source.storage.root.rstrip("/")
+        file = state.view.covered.get(where.removeprefix(f"{root}/"))
+        if file is None:
+            return False
+        try:
+            state.fetcher.check_file(file)
+        except SourceError:
+            return False
+        return True
 
     def coverage(self) -> Diff:
         """List the source and compare: what the snapshot does not cover yet. Of a catalog table the folders are listed

@@ -184,6 +184,39 @@ def test_a_stale_pointer_is_mended_by_a_snapshot_committed_since_the_last_look(o
     assert (answer["count"], answer["snapshot"]) == (1, 2)
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_source_that_comes_back_while_a_request_looks_why_it_is_gone_is_read(
+    own: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: bool
+) -> None:
+    look = own.served.moved_from
+
+    def after_it_is_back(number: int) -> bool:
+        (tmp_path / "away").rename(tmp_path / "lake")
+        return look(number)
+
+    monkeypatch.setattr(own.served, "moved_from", after_it_is_back)
+    (tmp_path / "lake").rename(tmp_path / "away")
+    if batch:
+        assert [one["count"] for one in own.post({"keys": ["second"] * 2}).json()["results"]] == [1, 1]
+    else:
+        assert len(rows(own.get("/rows/second"))) == 1
+
+
+def test_a_file_that_stays_changed_or_gone_is_asked_no_more_than_once_again(
+    own: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own.served.index, "refresh", lambda: False)
+    file = tmp_path / "lake/dt=2026-01-02/p.parquet"
+    assert own.served.index.is_as_indexed(str(file))
+    os.utime(file, (1, 1))
+    assert not own.served.index.is_as_indexed(str(file))
+    assert own.get("/rows/second").status_code == 409
+    file.unlink()
+    assert not own.served.index.is_as_indexed(str(file))
+    assert own.get("/rows/second").status_code == 409
+    assert not own.served.index.is_as_indexed("/no/file/of/it")
+
+
 def test_the_name_of_a_folder_given_by_a_relative_path_stays_in_words(
     own: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
