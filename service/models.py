@@ -31,7 +31,8 @@ class Step(BaseModel):
     """One step of an answer; steps that go side by side overlap. Each kind has members of its own, too.
 
     `key`: parsed, its bucket found; `filter`: a key filter asked; `index_file`: opened; `node`: of the B-Tree;
-    `source_file`: opened and compared; `page_map`; `pages`: read; `decode`; `key_check`: the rows hold the key."""
+    `source_ahead`: opened while the index was asked; `source_file`: opened and compared; `page_map`; `pages`: read;
+    `decode`; `key_check`: the rows hold the key."""
 
     model_config = ConfigDict(extra="allow")
 

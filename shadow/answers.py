@@ -12,10 +12,11 @@ import pyarrow as pa
 from btree.reader import LookupStats
 from shadow.bounds import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
 from shadow.entries import entry_rows
-from shadow.fetch import Fetcher, FetchReads, Located, Part
+from shadow.fetch import Fetcher, FetchReads, Part
 from shadow.hits import Hit, Hits
 from shadow.lookup import Wanted
 from shadow.segments import SourceFileEntry
+from shadow.shares import Located
 from shadow.storage import deadlines
 from shadow.trace import Trace
 from shadow.view import View

@@ -2,11 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from itertools import repeat
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from shadow.storage.deadlines import carried, check
+from shadow.storage.deadlines import awaited, carried, check, left
 from shadow.storage.threads import threads
 
 Result = TypeVar("Result")
@@ -17,10 +17,30 @@ AHEAD = 16  # calls of one caller that are under way, or whose results wait to b
 HELD_BYTES = 64 << 20  # of the results of such calls
 
 
-def begun(call: Callable[[], Result]) -> Callable[[], Result]:
-    """Begin a call, and go on; what is given waits for its result. Where no thread was free for it, it is made then."""
-    future = threads(POOL, THREADS).submit(carried(call))
-    return lambda: call() if future.cancel() else future.result()
+class Begun(Generic[Result]):
+    """A call that is begun when this is made. To call this is to wait for the result; where no thread was free for it
+    until then, the call is made by whoever waits."""
+
+    def __init__(self, call: Callable[[], Result]) -> None:
+        self._call = call
+        self._future = threads(POOL, THREADS).submit(carried(call))
+
+    def __call__(self) -> Result:
+        return self._call() if self._future.cancel() else awaited(self._future, "reads side by side")
+
+    def leave(self) -> None:
+        """Nobody waits for it: it is not made where no thread was free for it yet."""
+        self._future.cancel()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or was left."""
+        return self._future.done()
+
+    def settle(self) -> None:
+        """Wait until it has ended, whatever came of it, or the deadline has passed."""
+        if not self._future.cancelled():
+            wait([self._future], left())
 
 
 def in_order(

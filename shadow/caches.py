@@ -1,10 +1,14 @@
-"""A cache bounded by bytes, least recently used out first. Safe to share between threads."""
+"""Caches bounded by bytes, least recently used out first. Safe to share between threads."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from shadow.at_once import Begun
+from shadow.errors import OutOfTime
+from shadow.storage.deadlines import check
 
 
 class Sized(Protocol):
@@ -114,3 +118,48 @@ class CacheShare(Generic[V]):
     def put(self, key: Hashable, value: V) -> None:
         """As `ByteCache.put`."""
         self._cache.put((self._owner, key), value)
+
+
+class EarlyCache(ByteCache[V]):
+    """One whose values may be begun before it is known whether they are used."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self._begun: dict[Hashable, Begun[V]] = {}
+
+    def begin(self, key: Hashable, make: Callable[[], V]) -> Begun[V] | None:
+        """Begin to make a value, which whoever uses it until `end` waits for, or gets the error of; None where it is
+        there, or begun. It is kept if it is not larger than the cache."""
+
+        def made() -> V:
+            value = make()
+            self.put(key, value)
+            return value
+
+        with self._lock:
+            if key in self._values or key in self._begun:
+                return None
+            self._misses += 1
+            return self._begun.setdefault(key, Begun(made))
+
+    def end(self, key: Hashable) -> None:
+        """Whoever began a value does not need it any more. It is not made where that was not begun yet."""
+        with self._lock:
+            self._begun.pop(key).leave()
+
+    @contextmanager
+    def use(self, key: Hashable, make: Callable[[], V]) -> Iterator[V]:
+        with super().use(key, lambda: self._awaited(key, make)) as value:
+            yield value
+
+    def _awaited(self, key: Hashable, make: Callable[[], V]) -> V:
+        begun = self._begun.get(key)
+        if begun is None:
+            return make()
+        try:
+            return begun()
+        except OutOfTime:
+            if not begun.is_over:
+                raise
+        check("what was begun before")
+        return make()  # what was over is the time of who began it, another perhaps

@@ -15,14 +15,14 @@ import pyarrow as pa
 from btree.errors import BTreeError
 from btree.keys import Key, arrow_type, key_array, same_values
 from btree.stored_arrays import stored_array
-from shadow.at_once import begun, in_order
-from shadow.caches import ByteCache, CacheCounts, CacheShare, Sized
+from shadow.at_once import Begun, in_order
+from shadow.caches import ByteCache, CacheCounts, CacheShare, EarlyCache, Sized
 from shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
 from shadow.fingerprint import difference
-from shadow.hits import Hit
 from shadow.page_maps import damaged, read_page_maps
 from shadow.partitions import partition_array, stored_partition
 from shadow.segments import SourceFileEntry
+from shadow.shares import Located, row_bytes, shares_of
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import OpenFile, Readable, ReadStats, Storage, deadlines, join
 from shadow.trace import Trace, TracedReader, step_of
@@ -30,16 +30,7 @@ from shadow.values import python_values
 from sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
 
 REINDEX = "run gnomon build again"
-UNPACKED = 4  # times the bytes in a file are what rows take in memory, as a rule of thumb
 TOUCH = "its size and time are the same, so touch it and run gnomon build again"
-
-
-@dataclass(frozen=True)
-class Located:
-    """A row to read: where it lies, and the key it must hold (in stored form)."""
-
-    hit: Hit
-    key: Key
 
 
 @dataclass
@@ -82,7 +73,7 @@ class Fetcher:
         self._storage = storage
         self._spec = spec
         self._index = index
-        self._sources: ByteCache[SourceFile] = ByteCache(cache_bytes)
+        self._sources: EarlyCache[SourceFile] = EarlyCache(cache_bytes)
         self._pages: ByteCache[Sized] | None = None
         if page_bytes and FORMATS[spec.format].page_maps is not None:
             self._pages = ByteCache(page_bytes)
@@ -123,33 +114,16 @@ class Fetcher:
         """The rows, file by file; files that lie far away are read side by side. `share_bytes`: of one that has more
         rows than take so many, roughly, some at a time. `each`: a file that fails has its failure, and is not raised.
         """
-        shares = self._shares(wanted, share_bytes)
+        shares = shares_of(wanted, share_bytes)
         calls = [
             partial(self._part, file, places, [wanted[place] for place in places], columns, each, trace)
             for file, places in shares
         ]
         side_by_side = self._storage.is_remote and len(calls) > 1
-        sizes = [len(places) * _row_bytes(file) for file, places in shares] if side_by_side else None
+        sizes = [len(places) * row_bytes(file) for file, places in shares] if side_by_side else None
         for part in in_order(calls, sizes) if side_by_side else (call() for call in calls):
             stats.add(part.stats)
             yield part
-
-    def _shares(
-        self, wanted: Sequence[Located], share_bytes: int | None
-    ) -> list[tuple[SourceFileEntry, Sequence[int]]]:
-        """The places of the rows of each file; in shares."""
-        by_file: dict[SourceFileEntry, list[int]] = {}
-        for place, located in enumerate(wanted):
-            by_file.setdefault(located.hit.file, []).append(place)
-        if share_bytes is None:
-            return list(by_file.items())
-        shares: list[tuple[SourceFileEntry, Sequence[int]]] = []
-        for file, places in by_file.items():
-            most = max(1, share_bytes // _row_bytes(file))
-            if len(places) > most:  # what is read together lies in one share, or two
-                places.sort(key=lambda place: wanted[place].hit.pointer[1:3])
-            shares += [(file, places[begin : begin + most]) for begin in range(0, len(places), most)]
-        return shares
 
     def _part(
         self,
@@ -300,17 +274,33 @@ class Fetcher:
         self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None = None
     ) -> Iterator[SourceFile]:
         """The file, its metadata read. Metadata of another digest is of another file: size and time may be forged."""
-        key = (*file.info, file.digest)
-        with self._sources.use(key, lambda: self._opened(file, reader, stats, trace)) as source:
+        with self._sources.use(_key(file), lambda: self._opened(file, reader, stats, trace)) as source:
             if source.digest != file.digest:
                 raise StalePointer(f"the file is not the one that was indexed; {TOUCH}", reader.name)
             yield source
+
+    def begin(self, file: SourceFileEntry, stats: FetchReads, trace: Trace | None) -> Begun[SourceFile] | None:
+        """Begin to read what a file far away says of itself, until `end`; None where that is known, or begun. Whatever
+        is wrong shows where rows of it are read."""
+
+        def opened() -> SourceFile:
+            with (
+                step_of(trace, "source_ahead", file.path, stats),
+                self._storage.open(file.path, stats, file.info) as reader,
+            ):
+                return self._opened(file, reader, stats, trace)
+
+        return self._sources.begin(_key(file), opened) if self._storage.is_remote else None
+
+    def end(self, file: SourceFileEntry) -> None:
+        """Whoever began a file has what it needs."""
+        self._sources.end(_key(file))
 
     def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
         """The file's metadata, and at the same time its page maps where they were recorded."""
         found = self._with_maps(file, reader, stats, trace)
         if self._pages is not None:
-            cast(MappedFile, found).keep_in(CacheShare(self._pages, (*file.info, file.digest)))
+            cast(MappedFile, found).keep_in(CacheShare(self._pages, _key(file)))
         return found
 
     def _with_maps(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
@@ -323,7 +313,7 @@ class Fetcher:
                 step.offset = entry.offset
                 return read_page_maps(index, entry, stats.page_maps)
 
-        maps = begun(read)
+        maps = Begun(read)
         try:
             return open_mapped(reader, self._spec.format, options, maps)
         except DamagedMaps as error:
@@ -379,9 +369,8 @@ class Fetcher:
         return {name: partition_array(values.get(name), spec.partition_type(name), rows) for name in spec.partitions}
 
 
-def _row_bytes(file: SourceFileEntry) -> int:
-    """Bytes that a row takes in memory, roughly: more than its share of the file."""
-    return max(1, UNPACKED * file.size // max(file.rows, 1))
+def _key(file: SourceFileEntry) -> tuple[object, ...]:
+    return (*file.info, file.digest)
 
 
 def _numbers(pointers: Sequence[Pointer]) -> Numbers:

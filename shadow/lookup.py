@@ -1,6 +1,6 @@
 """Keys to pointers: bucket, index file, B-Tree; an entry counts only if its own segment still covers its file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -127,15 +127,19 @@ class Lookup:
         bound: Bound = ALL,
         each: bool = False,
         trace: Trace | None = None,
+        ahead: Callable[[Sequence[InFile]], None] | None = None,
     ) -> list[Hits]:
         """For each key its hits: by partition, then by segment, then in the order of the index file; no more of each
-        than the bound says. `each`: where an index file fails, its keys have the failure instead of raising it."""
+        than the bound says. `each`: where an index file fails, its keys have the failure instead of raising it.
+        `ahead` is told of the index files that have to be waited for, before they are."""
         found = [Hits() for _ in keys]
         with step_of(trace, "key") as step:
             asked = _Asked(keys, view.spec)
             partitions = _selected(view, keys, where)
             files = self._files(view, asked.buckets, partitions)
             step.say(keys=len(keys), bucket=asked.buckets[0] if len(keys) == 1 else None, index_files=len(files))
+        if ahead is not None and (far := [file for file in files if not self.trees.is_at_hand(file.entry)]):
+            ahead(far)
         search = Search(view, self.trees, self.filters, [key.stored for key in keys], asked, partitions, bound, trace)
         for told in search.answers(files, each):
             stats.add(told.stats)

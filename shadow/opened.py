@@ -5,8 +5,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self, TypeVar
 
+from shadow.ahead import Ahead
 from shadow.answers import FetchStats, Found
 from shadow.caches import CacheCounts
 from shadow.coverage import Diff, SourceRoot, diff, source_of
@@ -156,16 +158,20 @@ class OpenIndex:
     ) -> Result:
         """What is made of the hits of keys. Where a file of the index was vacuumed meanwhile, from the newest snapshot,
         which does not need it."""
-        state, found = self._find(keys, where, stats, bound, each)
-        gone = [hits.failure for hits in found.hits if isinstance(hits.failure, IndexFileGone)]
+        ahead = Ahead(stats)
         try:
-            if gone and self._moved_from(state.view):
-                state, found = self._find(keys, where, stats, bound, each)
-            return use(state, found)
-        except IndexFileGone:  # page maps, vacuumed since
-            if not self._moved_from(state.view):
-                raise
-        return use(*self._find(keys, where, stats, bound, each))
+            state, found = self._find(keys, where, stats, bound, each, ahead)
+            gone = [hits.failure for hits in found.hits if isinstance(hits.failure, IndexFileGone)]
+            try:
+                if gone and self._moved_from(state.view):
+                    state, found = self._find(keys, where, stats, bound, each, ahead)
+                return use(state, found)
+            except IndexFileGone:  # page maps, vacuumed since
+                if not self._moved_from(state.view):
+                    raise
+            return use(*self._find(keys, where, stats, bound, each, ahead))
+        finally:
+            ahead.end()
 
     def _columns(self, view: View, columns: Sequence[str] | None) -> Sequence[str]:
         if columns is None:
@@ -183,16 +189,17 @@ class OpenIndex:
         stats: FetchStats,
         bound: Bound = ALL,
         each: bool = False,
+        ahead: Ahead | None = None,
     ) -> tuple[State, Found]:
         begin = time.perf_counter_ns()
         state = self._state
         try:
-            found = self._find_in(state.view, keys, where, stats, bound, each)
+            found = self._find_in(state, keys, where, stats, bound, each, ahead)
         except IndexFileGone:  # vacuumed since: the newest snapshot does not need it
             if not self._moved_from(state.view):
                 raise
             state = self._state
-            found = self._find_in(state.view, keys, where, stats, bound, each)
+            found = self._find_in(state, keys, where, stats, bound, each, ahead)
         stats.snapshot = state.view.snapshot.number
         stats.lookup_us += (time.perf_counter_ns() - begin) // 1000
         return state, found
@@ -206,13 +213,18 @@ class OpenIndex:
 
     def _find_in(
         self,
-        view: View,
+        state: State,
         keys: Sequence[object],
         where: Mapping[str, object] | None,
         stats: FetchStats,
         bound: Bound,
         each: bool,
+        ahead: Ahead | None,
     ) -> Found:
+        view, begin = state.view, None
+        if ahead is not None and state.fetcher is not None:
+            begin = partial(ahead.begin, state.fetcher, view.spec)
         wanted = [parse_key(key, view.spec) for key in keys]
         conditions = check_where(where, view.spec.partitions, view.spec.partition_types)
-        return Found(view, wanted, self._lookup.find(view, wanted, conditions, stats.index, bound, each, stats.trace))
+        hits = self._lookup.find(view, wanted, conditions, stats.index, bound, each, stats.trace, begin)
+        return Found(view, wanted, hits)

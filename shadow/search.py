@@ -21,7 +21,8 @@ from shadow.trace import Step, Trace, step_of
 from shadow.trees import Trees
 from shadow.view import View
 
-FEW_FILES = 2  # of which filter and index file are read at once: there is little that a filter could spare
+# Of so many, together so large, filter and index file are read at once: there is little that a filter could spare.
+FEW_FILES, FEW_BYTES = 8, 8 << 20
 
 
 class InFile(NamedTuple):
@@ -75,7 +76,7 @@ class Search:
     def answers(self, files: Sequence[InFile], each: bool) -> Iterator[Told]:
         """What each file says, in their order. `each`: a failure of one is told, not raised."""
         spread = sum(len(file.places) for file in files) > len(self._keys)
-        few = len(files) <= FEW_FILES
+        few = len(files) <= FEW_FILES and sum(file.entry.size for file in files) <= FEW_BYTES
         calls = [partial(self._answer, file, self._pays(file, spread), few, each) for file in files]
         rounds = sum(not self._trees.is_at_hand(file.entry) for file in files)
         return in_order(calls) if rounds > 1 else (call() for call in calls)

@@ -12,6 +12,7 @@ const TEXTS = {
   filter: (step) => (step.answer === "absent" ? "Filter asked: the key is not in this file" : "Filter asked: perhaps in this file"),
   index_file: () => "Index file opened",
   node: (step) => `${step.level ? `Node, level ${step.level}` : "Root node"}${step.entries === undefined ? "" : `, ${counted(step.entries, "entry", "entries")}`}`,
+  source_ahead: () => "Source file opened while the index was asked",
   source_file: () => "Source file opened and compared",
   page_map: () => "Page map read",
   pages: (step) => `${counted(step.pages ?? 0, "page")} of ${counted(step.columns ?? 0, "column")}`,

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from shadow.caches import ByteCache
+from shadow.caches import ByteCache, EarlyCache
+from shadow.errors import OutOfTime, StorageError
 
 
 class Thing:
@@ -120,3 +121,63 @@ def test_what_is_put_is_found_within_the_limit_and_counted() -> None:
     cache.put("d", Thing(40))
     assert [cache.peek(key) is not None for key in "abcd"] == [False, True, False, True]
     assert cache.counts == (1, 1, 80)
+
+
+# -- values that are begun before they are used ----------------------------------------------------------------------
+
+
+def test_a_value_that_was_begun_is_made_once_and_waited_for() -> None:
+    cache: EarlyCache[Thing] = EarlyCache(100)
+    go, made = threading.Event(), []
+
+    def make() -> Thing:
+        assert go.wait(30)
+        made.append(1)
+        return Thing(7)
+
+    assert cache.begin("a", make) is not None
+    assert cache.begin("a", make) is None
+    threading.Timer(0.01, go.set).start()
+    with cache.use("a", make) as thing:
+        assert thing.cache_bytes == 7
+    cache.end("a")
+    with cache.use("a", make) as again:
+        assert again is thing
+    assert made == [1]
+    assert cache.counts.bytes == 7
+
+
+def test_a_value_that_was_begun_and_never_used_is_kept_if_there_is_room() -> None:
+    cache: EarlyCache[Thing] = EarlyCache(100)
+    for key, size in (("a", 60), ("b", 101)):
+        begun = cache.begin(key, lambda size=size: Thing(size))
+        assert begun is not None
+        begun()
+        cache.end(key)
+    assert sizes(cache, "a") == [60]
+    assert cache.peek("b") is None
+
+
+def test_who_uses_a_value_that_failed_gets_its_error_and_later_ones_a_new_try() -> None:
+    cache: EarlyCache[Thing] = EarlyCache(100)
+
+    def fail() -> Thing:
+        raise StorageError("no")
+
+    cache.begin("a", fail)
+    with pytest.raises(StorageError, match="no"), cache.use("a", lambda: Thing(1)):
+        pass
+    cache.end("a")
+    with cache.use("a", lambda: Thing(2)) as thing:
+        assert thing.cache_bytes == 2
+
+
+def test_the_time_of_who_began_a_value_is_not_that_of_others() -> None:
+    cache: EarlyCache[Thing] = EarlyCache(100)
+
+    def late() -> Thing:
+        raise OutOfTime("of another")
+
+    cache.begin("a", late)
+    with cache.use("a", lambda: Thing(3)) as thing:
+        assert thing.cache_bytes == 3

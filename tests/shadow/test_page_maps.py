@@ -19,12 +19,13 @@ from shadow.answers import FetchStats
 from shadow.compact import compact, rebuild
 from shadow.coverage import source_root
 from shadow.errors import DamagedIndexFile, IndexFileGone, StalePointer
-from shadow.fetch import Fetcher, FetchReads, Located
+from shadow.fetch import Fetcher, FetchReads
 from shadow.index import Index
 from shadow.page_maps import page_maps_path, prove_page_maps, without_maps, write_page_maps
 from shadow.publish import new_segment_id
 from shadow.record import record
 from shadow.segments import PageMapsEntry, SourceFileEntry
+from shadow.shares import Located
 from shadow.storage import FileInfo, LocalStorage, ReadStats, storage_at
 from shadow.vacuum import vacuum
 from shadow.verify import verify

@@ -1,13 +1,19 @@
 """How many rounds of reads an answer takes on a store that is far away, where nothing else counts."""
 
+import io
+from collections.abc import Mapping
+
+import fastavro
 import pyarrow as pa
 import pytest
 
 from shadow import FetchStats, Trace
+from shadow.ahead import FEW_SOURCES
 from shadow.coverage import SourceRoot
 from shadow.errors import DamagedIndexFile
 from shadow.fetch import Fetcher
 from shadow.index import Index
+from shadow.search import FEW_FILES
 from shadow.view import open_view
 from tests.shadow.far_store import FarStorage, Rounds
 from tests.shadow.make_index import index_source, write_source
@@ -19,17 +25,43 @@ def text(day: int, key: int) -> str:
     return f"{day} {key} " * 10
 
 
+def write_avro(lake: FarStorage, tables: Mapping[str, pa.Table]) -> None:
+    fields = [{"name": "k", "type": "long"}, {"name": "text", "type": "string"}]
+    for path, table in tables.items():
+        out = io.BytesIO()
+        fastavro.writer(out, {"type": "record", "name": "row", "fields": fields}, table.to_pylist())
+        lake.put_new(path, [out.getvalue()])
+
+
 class Far:
     """A lake of some days and its index on a far store; the index opened anew, with empty caches."""
 
-    def __init__(self, days: int, page_maps: bool = False, cache_bytes: int = 1 << 26, page_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        days: int,
+        page_maps: bool = False,
+        cache_bytes: int = 1 << 26,
+        files: int = 1,
+        page_index: bool = False,
+        format: str = "parquet",
+        buckets: int = 1,
+        page_bytes: int = 0,
+    ) -> None:
+        """`files`: of each day; the rows of all are the same, but for the keys, which go on from file to file."""
         self.lake, self.folder = FarStorage("/far/lake"), FarStorage("/far/index")
         tables = {
-            f"dt={day}/a.parquet": pa.table({"k": range(ROWS), "text": [text(day, key) for key in range(ROWS)]})
+            f"dt={day}/{file}.{format}": pa.table({"k": keys, "text": [text(day, key) for key in keys]})
             for day in range(days)
+            for file in range(files)
+            for keys in [range(ROWS * file, ROWS * (file + 1))]
         }
-        write_source(self.lake, tables, data_page_size=4096, write_batch_size=64, use_dictionary=False)
-        index_source(SourceRoot(self.lake), self.folder, ["k"], buckets=1, page_maps=page_maps)
+        if format == "avro":
+            write_avro(self.lake, tables)
+        else:
+            pages = {"data_page_size": 4096, "write_batch_size": 64, "write_page_index": page_index}
+            write_source(self.lake, tables, use_dictionary=False, **pages)
+        maps = {"page_maps": page_maps, "format": format}
+        index_source(SourceRoot(self.lake), self.folder, ["k"], buckets=buckets, **maps)
         self.cache_bytes, self.page_bytes = cache_bytes, page_bytes
         self.index = self.opened()
 
@@ -41,22 +73,26 @@ class Far:
         return index
 
     def fetch(self, keys: list[int], rounds: Rounds, where: dict[str, object] | None = None) -> list[list[str]]:
-        """The texts of the rows of keys; the reads are made in just these rounds."""
+        """The texts of the rows of keys; the reads are made in just these rounds, and are over at the end."""
         self.lake.rounds = self.folder.rounds = rounds
         try:
-            found = self.index.fetch_many(keys, ["text"], where)
+            found = self.index.fetch_many(keys, ["text"], where, FetchStats(trace=Trace()))
         finally:
             self.lake.rounds = self.folder.rounds = None
         assert rounds.are_over
         return [[row["text"] for row in rows] for rows in found]
 
 
-def test_a_cold_fetch_takes_three_rounds_and_a_warm_one_a_single_one() -> None:
+def endings(rounds: Rounds) -> list[set[str]]:
+    """What kinds of files were read in each."""
+    return [{name.rpartition(".")[2] for name in names} for names in rounds.names]
+
+
+def test_a_cold_fetch_takes_two_rounds_and_a_warm_one_a_single_one() -> None:
     far = Far(1, page_maps=True)
-    cold = Rounds(1, 2, 1)  # the index file; footer and page maps; pages
+    cold = Rounds(3, 1)  # index file, footer and page maps; pages
     assert far.fetch([7], cold) == [[text(0, 7)]]
-    endings = [{name.rpartition(".")[2] for name in names} for names in cold.names]
-    assert endings == [{"avro"}, {"parquet", "maps"}, {"parquet"}]
+    assert endings(cold) == [{"avro", "parquet", "maps"}, {"parquet"}]
     assert far.fetch([8], Rounds(1)) == [[text(0, 8)]]
     assert far.fetch([7, 1500], Rounds(1)) == [[text(0, 7)], [text(0, 1500)]]
     assert far.fetch([ROWS], Rounds()) == [[]]
@@ -64,13 +100,69 @@ def test_a_cold_fetch_takes_three_rounds_and_a_warm_one_a_single_one() -> None:
 
 def test_a_small_index_file_is_read_beside_its_filter() -> None:
     far = Far(2, page_maps=True)
-    cold = Rounds(4, 4, 2)
+    cold = Rounds(8, 2)
     assert far.fetch([7], cold) == [[text(0, 7), text(1, 7)]]
-    assert {name.rpartition(".")[2] for name in cold.names[0]} == {"avro", "filter"}
+    assert endings(cold) == [{"avro", "filter", "parquet", "maps"}, {"parquet"}]
+
+
+def test_without_recorded_page_maps_the_page_index_takes_no_round_of_its_own() -> None:
+    far = Far(1, page_index=True)
+    cold = Rounds(2, 1)
+    assert far.fetch([7], cold) == [[text(0, 7)]]
+    assert endings(cold) == [{"avro", "parquet"}, {"parquet"}]
+    assert far.fetch([8], Rounds(1)) == [[text(0, 8)]]
+
+
+def test_where_there_is_neither_the_headers_of_the_pages_take_one_round_once() -> None:
+    far = Far(1)
+    assert far.fetch([7], Rounds(2, 1, 1)) == [[text(0, 7)]]
+    assert far.fetch([8], Rounds(1)) == [[text(0, 8)]]
+
+
+def test_a_cold_fetch_from_avro_takes_two_rounds_too() -> None:
+    far = Far(1, format="avro")
+    cold = Rounds(2, 1)
+    assert far.fetch([7], cold) == [[text(0, 7)]]
+    assert far.fetch([1500], Rounds(1)) == [[text(0, 1500)]]
+
+
+@pytest.mark.parametrize("page_maps", [False, True])
+def test_of_many_source_files_only_those_are_opened_that_hold_the_key_a_round_later(page_maps: bool) -> None:
+    far = Far(1, files=FEW_SOURCES + 1, page_maps=page_maps, page_index=not page_maps)
+    cold = Rounds(1, 1 + page_maps, 1)
+    assert far.fetch([ROWS + 7], cold) == [[text(0, ROWS + 7)]]
+    assert [{name for name in names if name.endswith("parquet")} for names in cold.names] == [
+        set(),
+        {"dt=0/1.parquet"},
+        {"dt=0/1.parquet"},
+    ]
+
+
+def test_an_absent_key_takes_one_round_and_leaves_the_source_open_for_the_next() -> None:
+    far = Far(1, files=FEW_SOURCES, page_index=True)
+    assert far.fetch([-1], Rounds(1 + FEW_SOURCES)) == [[]]
+    assert far.fetch([-2], Rounds(1)) == [[]]  # the filter, since the file was asked in vain
+    assert far.fetch([7], Rounds(1)) == [[text(0, 7)]]
+
+
+def test_a_batch_takes_no_more_rounds_than_a_key() -> None:
+    far = Far(1, files=3, buckets=4, page_index=True)
+    keys = list(range(0, 3 * ROWS, ROWS * 3 // 100))
+    assert far.fetch(keys, Rounds(4 + 4 + 3, 3)) == [[text(0, key)] for key in keys]  # 4 filters, 4 index files
+    assert far.fetch([key + 1 for key in keys], Rounds(3)) == [[text(0, key + 1)] for key in keys]
+
+
+def test_what_the_index_answers_alone_opens_no_source() -> None:
+    far = Far(1)
+    far.lake.rounds = far.folder.rounds = rounds = Rounds(1)
+    assert far.index.contains(7)
+    assert len(far.index.lookup(7)) == 1
+    assert [row["k"] for row in far.index.get(7, ["k"])] == [7]
+    assert rounds.are_over
 
 
 def test_many_partitions_take_no_more_rounds_than_one_and_the_filter() -> None:
-    days = 6
+    days = FEW_FILES + 1
     far = Far(days, page_maps=True)
     assert far.fetch([7], Rounds(days, days, 2 * days, days)) == [[text(day, 7) for day in range(days)]]
     assert far.fetch([9], Rounds(days)) == [[text(day, 9) for day in range(days)]]
@@ -79,13 +171,13 @@ def test_many_partitions_take_no_more_rounds_than_one_and_the_filter() -> None:
 
 def test_where_not_all_index_files_fit_into_memory_a_warm_fetch_takes_a_round_more() -> None:
     far = Far(1, page_maps=True, cache_bytes=1 << 12)
-    assert far.fetch([7], Rounds(1, 2, 1)) == [[text(0, 7)]]
+    assert far.fetch([7], Rounds(3, 1)) == [[text(0, 7)]]
     assert far.fetch([7], Rounds(1, 1)) == [[text(0, 7)]]
 
 
 def test_kept_pages_are_not_read_again() -> None:
     far = Far(1, page_maps=True, page_bytes=1 << 20)
-    assert far.fetch([7], Rounds(1, 2, 1)) == [[text(0, 7)]]
+    assert far.fetch([7], Rounds(3, 1)) == [[text(0, 7)]]
     assert far.fetch([8], Rounds()) == [[text(0, 8)]]
     assert far.fetch([8, 1500], Rounds(1)) == [[text(0, 8)], [text(0, 1500)]]
 
@@ -102,24 +194,51 @@ def test_an_index_file_that_is_read_whole_is_proven_whole() -> None:
 
 
 def test_steps_that_are_made_side_by_side_are_all_told_with_what_they_cost() -> None:
-    far, stats = Far(6, page_maps=True), FetchStats(trace=Trace())
-    assert len(far.index.fetch(7, stats=stats)) == 6
+    days = FEW_FILES + 1
+    far, stats = Far(days, page_maps=True), FetchStats(trace=Trace())
+    assert len(far.index.fetch(7, stats=stats)) == days
     assert stats.trace is not None
     steps = stats.trace.to_json()
     assert [step["begin_us"] for step in steps] == sorted(step["begin_us"] for step in steps)
     kinds = [step["step"] for step in steps]
     assert {kind: kinds.count(kind) for kind in kinds} == {
         "key": 1,
-        "filter": 6,
-        "index_file": 6,
+        "filter": days,
+        "index_file": days,
         "node": kinds.count("node"),
-        "source_file": 6,
-        "page_map": 12,
-        "pages": 6,
-        "decode": 6,
-        "key_check": 6,
+        "source_file": days,
+        "page_map": 2 * days,
+        "pages": days,
+        "decode": days,
+        "key_check": days,
     }
-    source = stats.source
-    for name, cost in (("reads", stats.index.reads + source.reads + source.page_maps.reads),
-                       ("bytes", stats.index.bytes + source.bytes + source.page_maps.bytes)):  # fmt: skip
-        assert sum(step[name] for step in steps) == cost
+    assert costs(steps) == costs_of(stats)
+
+
+@pytest.mark.parametrize("key", [7, -1])
+def test_what_was_opened_ahead_is_told_with_what_it_cost(key: int) -> None:
+    far, stats = Far(1, files=2, page_maps=True), FetchStats(trace=Trace())
+    far.lake.rounds = far.folder.rounds = Rounds(5, *[1] * (key >= 0))
+    assert len(far.index.fetch(key, stats=stats)) == (key >= 0)
+    assert stats.trace is not None
+    steps = stats.trace.to_json()
+    assert [(step["file"], step["reads"]) for step in steps if step["step"] == "source_file"] == (
+        [("dt=0/0.parquet", 0)] if key >= 0 else []
+    )
+    assert {(step["file"], step["reads"]) for step in steps if step["step"] == "source_ahead"} == {
+        ("dt=0/0.parquet", 1),
+        ("dt=0/1.parquet", 1),
+    }
+    assert costs(steps) == costs_of(stats)
+    assert stats.source_files == (key >= 0)
+
+
+def costs(steps: list[dict[str, object]]) -> list[int]:
+    """Reads and bytes of all steps."""
+    return [sum(int(str(step[name])) for step in steps) for name in ("reads", "bytes")]
+
+
+def costs_of(stats: FetchStats) -> list[int]:
+    """Reads and bytes that were counted."""
+    counted = (stats.index, stats.source, stats.source.page_maps)
+    return [sum(one.reads for one in counted), sum(one.bytes for one in counted)]
