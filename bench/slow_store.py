@@ -1,101 +1,93 @@
 """Fetches from a store that takes 100 ms to its first byte, as S3 does: a local S3 server behind a proxy that delays
 each answer. What counts there is how many reads have to wait for others before them."""
 
-import asyncio
 import http.client
+import json
 import os
 import shutil
 import statistics
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
-from bench.format_files import rows_of
-from bench.lake import PAGE_BYTES, WRITE_BATCH_ROWS
+from bench.delays import Delays, one_after_another
+from bench.format_files import FILES, FormatFile, data_file, rows_of, write_file
+from bench.lake import FIRST_ABSENT_PAGE
 from bench.page import digits, head, row
 from bench.server import Server, serve
 from gnomon import crawl
 from gnomon.spark import spark_session
 from indexer import build
 from shadow.storage import storage_at
+from tests.stores.process import Store
 from tests.stores.s3 import s3_server
 
-FIRST_BYTE_SECONDS = 0.1
-CHUNK = 1 << 16
-METHODS = (b"GET ", b"HEAD ", b"PUT ", b"POST ", b"DELETE ")
 TIMEOUT_SECONDS = 60
-# What the service looks for by itself would be counted among the reads.
+# What the service looks for by itself, but for once at its start, would be counted among the reads.
 QUIET = {"GNOMON_REFRESH_SECONDS": "86400", "GNOMON_COVERAGE_SECONDS": "86400"}
+KEPT_ALIVE = {"VGW_KEEP_ALIVE": "true"}  # as S3 keeps its connections, and the server would not
+MANY_FILES = 16  # more than those of which the metadata is read before it is known which one is needed
+BATCH_KEYS = 100
+COLD_READS, COLD_MS, WARM_MS = 3, 350.0, 250.0
+COLUMNS = ["store with 100 ms to the first byte", "fetches", "p50 ms", "longest ms", "reads", "one after another"]
 
 
-class Delays:
-    """A proxy on a port of its own, which hands on the first byte of an answer no sooner than `FIRST_BYTE_SECONDS`
-    after the request for it; the rest at once. `requests` counts what passed."""
+class Source(NamedTuple):
+    """A kind of file, by its name in `FILES`, and in how many of them the rows lie."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.requests = 0
-        self.port = 0
-        self._server = (host, port)
-        self._ready = threading.Event()
-        self._stop: asyncio.Event | None = None
-        self._writers: list[asyncio.StreamWriter] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+    title: str
+    file: str
+    files: int = 1
 
-    def __enter__(self) -> "Delays":
-        self._thread.start()
-        self._ready.wait()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        assert self._loop is not None
-        assert self._stop is not None
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+SOURCES = (
+    Source("Parquet, page index", "parquet-pages"),
+    Source(f"Parquet, page index, {MANY_FILES} files", "parquet-pages", MANY_FILES),
+    Source("Parquet, neither page index nor recorded page maps", "parquet-pyarrow"),
+    Source("Avro", "avro-deflate"),
+)
 
-    async def _run(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        listening = await asyncio.start_server(self._connection, "127.0.0.1", 0)
-        self.port = listening.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stop.wait()
-        listening.close()
-        for writer in self._writers:
-            writer.transport.abort()
-        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
-    async def _connection(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
-        server, requests = await asyncio.open_connection(*self._server)
-        self._writers += [requests, answers]
-        due = 0.0
+class Fetch(NamedTuple):
+    """What a fetch took, the reads that it made, and the most of them that went one after another."""
 
-        async def ask() -> None:
-            nonlocal due
-            while chunk := await client.read(CHUNK):
-                if chunk.startswith(METHODS):
-                    self.requests += 1
-                    due = time.monotonic() + FIRST_BYTE_SECONDS
-                requests.write(chunk)
-                await requests.drain()
-            requests.close()
+    ms: float
+    reads: int
+    waits: int
 
-        async def answer() -> None:
-            while chunk := await server.read(CHUNK):
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
-                answers.write(chunk)
-                await answers.drain()
-            answers.close()
 
-        with suppress(OSError):
-            await asyncio.gather(ask(), answer())
-        for writer in (requests, answers):
-            writer.close()
+class Load(NamedTuple):
+    """Fetches of one kind. `cold`: each is the first of a process. `goal`: there is one for it."""
+
+    name: str
+    cold: bool
+    goal: bool
+    fetches: list[Fetch]
+
+    @property
+    def p50(self) -> float:
+        return statistics.median(fetch.ms for fetch in self.fetches)
+
+    @property
+    def waits(self) -> int:
+        return max(fetch.waits for fetch in self.fetches)
+
+
+class Asked(NamedTuple):
+    """A request, and what is right for an answer: its status, and the number of keys that have rows."""
+
+    method: str
+    path: str
+    body: str | None
+    status: int
+    found: int
 
 
 @contextmanager
@@ -113,76 +105,123 @@ def _variables(given: Mapping[str, str]) -> Iterator[None]:
 
 
 def slow_store(folder: Path, pages: int, keys: int) -> Iterator[str]:
-    """Lines of Markdown: what a fetch takes where nothing is in memory, and where the index is."""
+    """Lines of Markdown: what a fetch takes where nothing is in memory, and where the index is; and the goals."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    with s3_server(folder) as store:
-        source, index = f"{store.address}/source", f"{store.address}/index"
+    goals: list[str] = []
+    with _variables(KEPT_ALIVE), s3_server(folder) as store:
         with _variables(store.variables):
-            _write(folder, source, pages)
-            with spark_session() as spark:
-                build(spark, source, index, ["url"])
+            _write(folder, store, rows_of(pages))
         address = urlsplit(store.variables["AWS_ENDPOINT_URL"])
         assert address.hostname
         assert address.port
         urls = crawl.page_urls(np.arange(keys) * (pages // keys)).to_pylist()
-        with Delays(address.hostname, address.port) as proxy:
-            variables = {**store.variables, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}", **QUIET}
-            yield from _measured(index, variables, urls, proxy)
+        batch = crawl.page_urls(np.arange(BATCH_KEYS) * (pages // BATCH_KEYS)).to_pylist()
+        yield from head(COLUMNS)
+        for place, source in enumerate(SOURCES):
+            with Delays(address.hostname, address.port) as proxy:
+                variables = {**store.variables, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}", **QUIET}
+                yield row([f"**{source.title}**", *[""] * (len(COLUMNS) - 1)])
+                for load in _measured(f"{store.address}/{place}/index", variables, urls, batch, proxy):
+                    yield _line(load)
+                    goals += [_goal(source, load)] if load.goal else []
+    yield ""
+    yield from head(["goal for a fetch of a key", "one after another, most", "p50 ms", ""])
+    yield from goals
 
 
-def _write(folder: Path, source: str, pages: int) -> None:
-    """One file with pages of 1 MB."""
-    path = folder / "rows.parquet"
-    layout = {"data_page_size": PAGE_BYTES, "write_batch_size": WRITE_BATCH_ROWS, "write_page_index": True}
-    pq.write_table(rows_of(pages), path, **layout)
-    storage_at(source).put_new(path.name, [path.read_bytes()])
-    path.unlink()
+def _write(folder: Path, store: Store, table: pa.Table) -> None:
+    """The sources, each with its index."""
+    with spark_session() as spark:
+        for place, source in enumerate(SOURCES):
+            (one,) = (one for one in FILES if one.name == source.file)
+            for number, rows in enumerate(_shares(table, source.files)):
+                staged = folder / "staged"
+                write_file(spark, one, rows, staged)
+                _put(f"{store.address}/{place}/source", number, data_file(staged))
+            _index(spark, f"{store.address}/{place}", one)
 
 
-def _measured(index: str, variables: Mapping[str, str], urls: list[str], proxy: Delays) -> Iterator[str]:
-    yield from head(
-        [
-            "store with 100 ms to the first byte",
-            "fetches",
-            "p50 ms",
-            "longest ms",
-            "reads a fetch",
-            "waits one after another",
-        ]
-    )
-    cold: list[tuple[float, int]] = []
-    for url in urls[: max(1, len(urls) // 4)]:
-        with serve(index, environment=variables) as server:
-            cold += _ask(server, [url], proxy)
-    yield _line("cold: the first fetch of a process", cold)
+def _shares(table: pa.Table, count: int) -> Iterator[pa.Table]:
+    size = -(-table.num_rows // count)
+    return (table.slice(begin, size) for begin in range(0, table.num_rows, size))
+
+
+def _put(source: str, number: int, file: Path) -> None:
+    storage_at(source).put_new(f"{number}{file.suffix}", [file.read_bytes()])
+
+
+def _measured(
+    index: str, variables: Mapping[str, str], urls: list[str], batch: list[str], proxy: Delays
+) -> Iterator[Load]:
+    some = max(1, len(urls) // 4)
+    absent = crawl.page_urls(np.arange(FIRST_ABSENT_PAGE, FIRST_ABSENT_PAGE + some)).to_pylist()
+
+    def cold(asked: Sequence[Asked]) -> list[Fetch]:
+        fetches = []
+        for one in asked:
+            with serve(index, environment=variables) as server:
+                proxy.settle()
+                fetches += _ask(server, [one], proxy)
+        return fetches
+
+    yield Load("cold: the first fetch of a process", True, True, cold([_of_key(url) for url in urls]))
+    yield Load("cold: an absent key", True, False, cold([_of_key(url, 404) for url in absent]))
+    yield Load(f"cold: a batch of {BATCH_KEYS} keys", True, False, cold([_of_keys(batch)] * some))
     with serve(index, environment=variables) as server:
-        _ask(server, urls[:1], proxy)
-        yield _line("warm: other keys of the same file", _ask(server, urls[1:], proxy))
-        yield _line("warm: the same keys again", _ask(server, urls[1:], proxy))
+        proxy.settle()
+        _ask(server, [_of_keys(batch)], proxy)
+        yield Load(
+            "warm: other keys of the same files", False, True, _ask(server, [_of_key(url) for url in urls], proxy)
+        )
+        yield Load("warm: the same batch again", False, False, _ask(server, [_of_keys(batch)] * some, proxy))
 
 
-def _ask(server: Server, urls: list[str], proxy: Delays) -> list[tuple[float, int]]:
-    """Milliseconds and reads of each fetch, one after the other."""
+def _of_key(url: str, status: int = 200) -> Asked:
+    return Asked("GET", f"/rows/{quote(url, safe='')}", None, status, status == 200)
+
+
+def _of_keys(urls: Sequence[str]) -> Asked:
+    return Asked("POST", "/rows", json.dumps({"keys": urls}), 200, len(urls))
+
+
+def _index(spark: SparkSession, place: str, one: FormatFile) -> None:
+    build(spark, f"{place}/source", f"{place}/index", [one.key], format=one.format, options=one.options)
+
+
+def _ask(server: Server, asked: Sequence[Asked], proxy: Delays) -> list[Fetch]:
+    """One after the other, each answer proven."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT_SECONDS)
-    found = []
-    for url in urls:
-        requests, begin = proxy.requests, time.perf_counter()
-        connection.request("GET", f"/rows/{quote(url, safe='')}")
+    fetches = []
+    for one in asked:
+        before, begin = len(proxy.passed), time.perf_counter()
+        connection.request(one.method, one.path, one.body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         body = answer.read()
-        if answer.status != 200:
-            raise RuntimeError(f"{url}: HTTP status {answer.status}: {body[:500]!r}")
-        found.append(((time.perf_counter() - begin) * 1000, proxy.requests - requests))
+        took = (time.perf_counter() - begin) * 1000
+        if answer.status != one.status or _found(json.loads(body)) != one.found:
+            raise RuntimeError(f"{one.path}: HTTP status {answer.status}: {body[:500]!r}")
+        passed = proxy.passed[before:]
+        fetches.append(Fetch(took, len(passed), one_after_another(passed)))
     connection.close()
-    return found
+    return fetches
 
 
-def _line(name: str, fetches: list[tuple[float, int]]) -> str:
-    """The waits are those that fit into the median: a fetch of 230 ms had two, of 100 ms each."""
-    p50 = statistics.median(took for took, _ in fetches)
-    reads = statistics.median(count for _, count in fetches)
-    waits = int(p50 / 1000 / FIRST_BYTE_SECONDS)
-    return row(
-        [name, str(len(fetches)), digits(p50), digits(max(took for took, _ in fetches)), digits(reads), str(waits)]
-    )
+def _found(answer: dict[str, Any]) -> int:
+    """How many of the keys have rows."""
+    return sum(bool(result.get("count")) for result in answer.get("results", [answer]))
+
+
+def _line(load: Load) -> str:
+    times = [fetch.ms for fetch in load.fetches]
+    reads = statistics.median(fetch.reads for fetch in load.fetches)
+    return row([load.name, str(len(times)), digits(load.p50), digits(max(times)), f"{reads:g}", str(load.waits)])
+
+
+def _goal(source: Source, load: Load) -> str:
+    """Whether fetches are as quick as they are to be, of a kind of load that has a goal."""
+    most = COLD_MS if load.cold else WARM_MS
+    met = load.p50 < most and (not load.cold or load.waits <= COLD_READS)
+    name = f"{'cold' if load.cold else 'warm'}, {source.title}: "
+    name += f"at most {COLD_READS} reads one after another, under {most:g} ms" if load.cold else f"under {most:g} ms"
+    return row([name, str(load.waits), digits(load.p50), "reached" if met else "missed"])

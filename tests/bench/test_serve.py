@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from bench import attack as attacking
 from bench import services
 from bench.attack import Load, attack, load_of, quantile, write_targets
+from bench.delays import FIRST_BYTE_SECONDS, Delays, Passed, one_after_another
 from bench.page import DOCS, markers
 from bench.serve import BENCH, FACTOR, Size, choose_keys, memory, prepare, saturation
 from bench.server import Server, started
-from bench.slow_store import FIRST_BYTE_SECONDS, Delays
 from gnomon import crawl
 
 SECOND = 1_000_000_000
@@ -114,7 +114,25 @@ def test_the_proxy_delays_each_answer_once_and_counts_it() -> None:
             assert connection.getresponse().read() == b'{"hello":"world"}'
             assert time.monotonic() - begin >= FIRST_BYTE_SECONDS
         connection.close()
-        assert proxy.requests == 3
+        proxy.settle()
+        assert [one.target for one in proxy.passed] == ["GET /rows/a HTTP/1.1"] * 3
+        assert one_after_another(proxy.passed) == 3
+
+
+@pytest.mark.parametrize(
+    ("spans", "waits"),
+    [
+        ([], 0),
+        ([(0, 1), (0, 1), (0.5, 1.2)], 1),
+        ([(0, 1), (1, 2), (2.5, 3)], 3),
+        ([(0, 10), (1, 2), (3, 4), (3, 5)], 2),  # the long one is beside both
+        ([(0, 1), (1, None)], 1),  # nobody waited for the answer of the second
+    ],
+)
+def test_only_reads_that_came_after_an_answer_are_one_after_another(
+    spans: list[tuple[float, float | None]], waits: int
+) -> None:
+    assert one_after_another(Passed("", *span) for span in spans) == waits
 
 
 def test_the_page_has_a_place_for_the_result() -> None:
