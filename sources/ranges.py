@@ -1,7 +1,7 @@
 """What a format asks of an open reader: its size, its name, and many ranges at once.
 
-Readers of other people may be poorer than `RangeReader`: `read_ranges` and `name` may be missing, `size` may be
-a method. The tolerance for that lives here and nowhere else.
+Readers of other people may be poorer than `RangeReader`: `read_ranges`, `name` and `is_far` may be missing, `size`
+may be a method. The tolerance for that lives here and nowhere else.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,6 +35,11 @@ def size_of(reader: PlainReader) -> int:
     return size() if callable(size) else size
 
 
+def is_far(reader: PlainReader) -> bool:
+    """Whether each read is a round over a network, so that bytes read in vain cost less than to ask once more."""
+    return bool(getattr(reader, "is_far", False))
+
+
 def name_of(reader: PlainReader) -> str:
     """What error messages call the file."""
     return str(getattr(reader, "name", NO_NAME))
@@ -45,6 +50,7 @@ class HeldRange:
 
     def __init__(self, reader: PlainReader, start: int, data: bytes) -> None:
         self.size = size_of(reader)
+        self.is_far = is_far(reader)
         self._reader = reader
         self._start = start
         self._data = data

@@ -1,11 +1,13 @@
 """Page maps: where each page of a flat column chunk lies and which rows it holds.
 
 From the file's OffsetIndex where there is one, else from the page headers, which are walked by small ranges;
-the chunks of several columns in step, so that a store far away is asked as rarely as can be.
+the chunks of several columns in step, so that a store far away is asked as rarely as can be. There, chunks that are
+not too large are read whole instead, in one round: a column may have hundreds of pages.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +16,14 @@ from sources.errors import DamagedSource
 from sources.parquet.footer import ChunkPlace
 from sources.parquet.page_header import DICTIONARY, check_sizes, read_header
 from sources.parquet.thrift import CutShort, Decoder, ThriftError
-from sources.ranges import PlainReader, read_ranges
+from sources.ranges import PlainReader, is_far, read_ranges
 
 Range = tuple[int, int]  # (offset in the file, length)
 
 NARROW = 512  # bytes: a page header with statistics of usual length
 WIDE = 64 << 10  # bytes: where pages are small, many headers at once
+FAR_BYTES = 64 << 20  # of all chunks together, up to which they are read whole where they lie far away
+PIECE = 8 << 20  # bytes of a chunk read whole, side by side
 EMPTY_PAGES = 1000  # pages without a row that a chunk may hold
 
 
@@ -68,10 +72,24 @@ def map_pages(reader: PlainReader, places: Sequence[ChunkPlace], size: int, slac
         for i, found in enumerate(maps)
         if found is None
     }
+    counted = [walk for walk in walks.values() if not walk.is_repeated]  # others may end at their first page
+    if is_far(reader) and sum(walk.left for walk in counted) <= FAR_BYTES:
+        for walk in counted:
+            walk.take_whole()
     while active := [walk for walk in walks.values() if not walk.done]:
-        for walk, data in zip(active, read_ranges(reader, [walk.window() for walk in active]), strict=True):
+        for walk, data in zip(active, _read(reader, [walk.window() for walk in active]), strict=True):
             walk.feed(data)
     return [found if found is not None else walks[i].result() for i, found in enumerate(maps)]
+
+
+def _read(reader: PlainReader, windows: Sequence[Range]) -> list[bytes]:
+    """The bytes of each; of long ones in pieces, all in one round."""
+    pieces = [
+        [(at, min(PIECE, begin + length - at)) for at in range(begin, begin + length, PIECE)] or [(begin, 0)]
+        for begin, length in windows
+    ]
+    parts = iter(read_ranges(reader, [piece for each in pieces for piece in each]))
+    return [next(parts) if len(each) == 1 else b"".join(islice(parts, len(each))) for each in pieces]
 
 
 def from_offset_index(data: bytes, place: ChunkPlace) -> PageMap | None:
@@ -141,6 +159,19 @@ class _Walk:
     @property
     def done(self) -> bool:
         return self._unmappable or self._rows >= self._place.rows
+
+    @property
+    def is_repeated(self) -> bool:
+        return self._place.repeated
+
+    @property
+    def left(self) -> int:
+        """Bytes of the chunk that lie ahead."""
+        return self._end - self._position
+
+    def take_whole(self) -> None:
+        """All of them in the next window."""
+        self._reach = self.left
 
     def window(self) -> Range:
         return self._position, min(self._reach, self._end - self._position)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sources import DamagedSource
-from sources.parquet import thrift
+from sources.parquet import pages, thrift
 from sources.parquet.footer import Chunk, ChunkPlace, parse_footer
 from sources.parquet.pages import PageMap, from_offset_index, map_pages
 from tests.sources.parquet_files import flat_table, written
@@ -64,6 +64,33 @@ def test_all_offset_indexes_take_one_round_and_headers_of_all_columns_are_walked
     most = max(len(found.offsets) for found in walked)
     assert most > 20
     assert reader.rounds <= most + 2
+
+
+class FarReader(BytesReader):
+    is_far = True
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_far_away_chunks_are_read_whole_in_one_round_in_pieces(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = written(flat_table(20_000), row_group_size=20_000, data_page_size=2000, data_page_version=version)
+    places = places_of(data)
+    monkeypatch.setattr(pages, "PIECE", 10_000)
+    far = FarReader(data)
+    found = map_pages(far, places, len(data), slack=0)
+    assert far.rounds == 1
+    assert max(length for _, length in far.reads) == 10_000
+    assert sum(length for _, length in far.reads) == sum(place.chunk.compressed for place in places)
+    assert all(same(left, right) for left, right in zip(found, map_of(data, places), strict=True))
+
+
+def test_far_away_headers_of_chunks_that_are_too_large_together_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = written(flat_table(20_000), row_group_size=20_000, data_page_size=2000)
+    places = places_of(data)
+    monkeypatch.setattr(pages, "FAR_BYTES", sum(place.chunk.compressed for place in places) - 1)
+    near, far = BytesReader(data), FarReader(data)
+    found = map_pages(far, places, len(data), slack=0)
+    assert all(same(left, right) for left, right in zip(found, map_pages(near, places, len(data), 0), strict=True))
+    assert far.reads == near.reads
 
 
 @pytest.mark.parametrize("statistics", [1, 5000])
