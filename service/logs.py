@@ -157,6 +157,7 @@ def stop(lines: Lines) -> None:
     root = logging.getLogger()
     for handler in [one for one in root.handlers if isinstance(one, _Handler)]:
         root.removeHandler(handler)
+    logging.getLogger("gnomon").setLevel(logging.NOTSET)
     logging.captureWarnings(False)
     threading.excepthook = threading.__excepthook__
     lines.close()

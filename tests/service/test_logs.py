@@ -60,6 +60,12 @@ def test_what_is_logged_is_one_object_a_line_with_its_traceback_inside(
     assert second["traceback"].endswith("RuntimeError: lost\n")
 
 
+def test_after_the_end_of_the_log_loggers_are_as_before(logger: tuple[logging.Logger, Lines]) -> None:
+    assert logger[0].isEnabledFor(logging.INFO)
+    logs.stop(logger[1])
+    assert not logger[0].isEnabledFor(logging.INFO)
+
+
 def test_what_ends_a_thread_is_one_line(pipe: tuple[int, int], logger: tuple[logging.Logger, Lines]) -> None:
     thread = threading.Thread(target=lambda: 1 // 0, name="looking")
     thread.start()
