@@ -22,7 +22,7 @@ from service.exchange import Exchange, Slot
 from service.serving import END_SECONDS, Listening, Served
 from service.settings import Settings
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a worker that dies again and again is started again
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds before a worker that dies again and again is started again
 STEADY_SECONDS = 60.0  # after which the death of a worker counts as its first
 
 logger = logging.getLogger("gnomon.service")

@@ -112,4 +112,4 @@ def test_a_worker_that_cannot_be_started_again_is_tried_later_and_the_others_are
 
 
 def test_a_worker_that_dies_again_and_again_is_started_ever_later() -> None:
-    assert [pause_after(deaths) for deaths in (1, 2, 3, 4, 8, 9, 1000)] == [0.0, 0.5, 1.0, 2.0, 30.0, 30.0, 30.0]
+    assert [pause_after(deaths) for deaths in (1, 2, 3, 4, 6, 7, 1000)] == [0.0, 0.5, 1.0, 2.0, 8.0, 10.0, 10.0]
