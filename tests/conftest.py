@@ -8,9 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from indexer.session import local_session
+from tests.java import start_quickly
 from tests.stores.hdfs import hdfs_cluster
 from tests.stores.process import Store
 from tests.stores.s3 import s3_server
+
+start_quickly()
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from indexer import join_with_index, load, load_by_index, read_index, write_btre
 from indexer.ship import ExecutorsUnfit, check_executors
 from shadow import open_index
 from shadow.storage import storage_at
+from tests.java import OPTIONS
 
 MASTER = "local-cluster[2,1,1024]"
 ROWS, NIGHT = 600, 300
@@ -32,6 +33,7 @@ def run(work: Path, python: str, variables: dict[str, str], store: str) -> dict[
     settings = {
         "spark.pyspark.python": python,
         "spark.driver.memory": "1g",
+        "spark.executor.defaultJavaOptions": " ".join(OPTIONS),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         SHIPS: "false",

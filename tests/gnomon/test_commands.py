@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from gnomon.__main__ import main
 from shadow import metadata, to_json
 from shadow.storage import LocalStorage, storage_at
+from tests.java import VARIABLES
 from tests.shadow.make_index import index_source, write_source
 
 
@@ -357,7 +358,8 @@ def test_commands_work_where_the_virtual_environment_is_not_activated(tmp_path: 
 
 def from_a_plain_shell(*arguments: object) -> "subprocess.CompletedProcess[str]":
     """Run the installed command with a PATH whose python3 has none of our packages."""
-    keep = {name: value for name, value in os.environ.items() if name in ("JAVA_HOME", "HOME", "PYTHONPATH")}
+    kept = ("JAVA_HOME", "HOME", "PYTHONPATH", *VARIABLES)
+    keep = {name: value for name, value in os.environ.items() if name in kept}
     return subprocess.run(
         [Path(sys.executable).with_name("gnomon"), *map(str, arguments)],
         env={**keep, "PATH": "/usr/bin:/bin"},

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pyspark
 
+from tests.java import OPTIONS
 from tests.stores.process import Store, free_port, locked, server, unavailable
 
 JUNIT = "org.junit.jupiter:junit-jupiter-api:5.11.4"  # the mini cluster's own code asserts with it
@@ -42,8 +43,8 @@ def hdfs_cluster(folder: Path) -> Iterator[Store]:
     port = free_port()
     place = [f"-Dtest.build.data={folder}", f"-Dhdfs.minidfs.basedir={folder}"]
     settings = ["-D", "dfs.ls.limit=100", "-D", f"{WAIT}=10"]
-    options = ["-format", "-httpport", str(port), *settings]
-    command = [java, "-Xmx512m", *place, "-cp", f"{jars}/*:{spark_jars}/*", MAIN, *options]
+    arguments = ["-format", "-httpport", str(port), *settings]
+    command = [java, *OPTIONS, "-Xmx512m", *place, "-cp", f"{jars}/*:{spark_jars}/*", MAIN, *arguments]
     address = f"http://127.0.0.1:{port}"
     with server(command, folder / "log", lambda: _is_up(address), START_SECONDS):
         yield Store("hdfs://localhost", {"GNOMON_WEBHDFS": address, "HADOOP_USER_NAME": getpass.getuser()})
@@ -64,7 +65,7 @@ def _fetch(spark_jars: Path, packages: str, folder: Path) -> None:
     """Let Spark resolve packages into `folder`/jars; it checks their checksums. OSError where it cannot."""
     nothing = folder / "nothing.py"
     nothing.write_text("")
-    submit = ["java", "-cp", f"{spark_jars}/*", "org.apache.spark.deploy.SparkSubmit", "--master", "local[1]"]
+    submit = ["java", *OPTIONS, "-cp", f"{spark_jars}/*", "org.apache.spark.deploy.SparkSubmit", "--master", "local[1]"]
     options = ["--packages", packages, "--exclude-packages", OF_PYSPARK, "--conf", f"spark.jars.ivy={folder}"]
     command = [*submit, *options, str(nothing)]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
