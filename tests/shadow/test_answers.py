@@ -186,7 +186,7 @@ def test_a_deadline_ends_every_kind_of_answer_and_leaves_nothing_behind(tmp_path
 def test_what_is_held_in_memory_is_told(tmp_path: Path) -> None:
     index = lake(tmp_path, {1: 2})
     assert {name: counts[:2] for name, counts in index.cache_counts().items()} == {
-        "index_files": (0, 0), "leaves": (0, 0), "filters": (0, 0), "source_files": (0, 0),
+        "index_files": (0, 0), "leaves": (0, 0), "filters": (0, 0), "source_files": (0, 0), "source_pages": (0, 0),
     }  # fmt: skip
     for _ in range(3):
         index.fetch(1)
