@@ -80,6 +80,12 @@ class ByteCache(Generic[V]):
                 if self._values.setdefault(key, value) is value:
                     self._account(key, size)
 
+    def resize(self, limit: int) -> None:
+        """Let it hold so many bytes from now on; what is more goes."""
+        with self._lock:
+            self._limit = limit
+            self._shrink(0)
+
     def peek(self, key: Hashable) -> V | None:
         """The cached value, if there is one; it is not counted as used."""
         with self._lock:
@@ -89,7 +95,11 @@ class ByteCache(Generic[V]):
         self._values.move_to_end(key)
         self._total += size - self._sizes.get(key, 0)
         self._sizes[key] = size
-        while self._total > self._limit and len(self._values) > 1:
+        self._shrink(1)
+
+    def _shrink(self, least: int) -> None:
+        """Drop what is more than the limit, but the last `least` values."""
+        while self._total > self._limit and len(self._values) > least:
             dropped, _ = self._values.popitem(last=False)
             self._total -= self._sizes.pop(dropped, 0)
 

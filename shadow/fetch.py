@@ -84,6 +84,11 @@ class Fetcher:
         pages = {} if self._pages is None else {"source_pages": self._pages.counts}
         return {"source_files": self._sources.counts, **pages}
 
+    def leave_to_pages(self, limit: int) -> None:
+        """Let pages and metadata together take so many bytes: pages get what metadata does not hold."""
+        if self._pages is not None:
+            self._pages.resize(max(0, limit - self._sources.cache_bytes))
+
     def rows(self, wanted: Sequence[Located], columns: Sequence[str], stats: FetchReads) -> list[dict[str, Any]]:
         """The rows, one for each of `wanted` and in its order; each file is opened once."""
         answer: list[dict[str, Any]] = [{} for _ in wanted]

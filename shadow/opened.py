@@ -23,7 +23,8 @@ from shadow.storage import FileInfo, Storage, is_local
 from shadow.view import View, open_view
 
 Result = TypeVar("Result")
-# Memory: half of it for the index (nodes and key filters), a quarter each for metadata and for pages of source files.
+# Memory: up to half of it for the index (nodes and key filters), up to a quarter for metadata of source files, and for
+# pages of these what the others do not hold.
 CACHE_BYTES = 256 * 1024 * 1024
 
 
@@ -52,8 +53,8 @@ class OpenIndex:
         self._storage = storage
         self._maps = storage if page_maps else None
         self._pinned = pinned
-        self._cache_bytes = cache_bytes // 2
-        self._lookup = Lookup(storage, self._cache_bytes, filters)
+        self._cache_bytes = cache_bytes
+        self._lookup = Lookup(storage, cache_bytes // 2, filters)
         self._state = self._opened(view)
         self._refreshing = threading.Lock()
 
@@ -61,8 +62,8 @@ class OpenIndex:
         if view.spec.holds_values:
             return State(view, None, None)
         source = source_of(view.spec, view.snapshot.folders)
-        half = self._cache_bytes // 2
-        return State(view, source, Fetcher(source.storage, view.spec, half, self._maps, half))
+        quarter = self._cache_bytes // 4
+        return State(view, source, Fetcher(source.storage, view.spec, quarter, self._maps, quarter))
 
     @property
     def spec(self) -> IndexSpec:
@@ -200,6 +201,9 @@ class OpenIndex:
                 raise
             state = self._state
             found = self._find_in(state, keys, where, stats, bound, each, ahead)
+        if state.fetcher is not None:
+            held = sum(counts.bytes for counts in self._lookup.cache_counts.values())
+            state.fetcher.leave_to_pages(self._cache_bytes - held)
         stats.snapshot = state.view.snapshot.number
         stats.lookup_us += (time.perf_counter_ns() - begin) // 1000
         return state, found

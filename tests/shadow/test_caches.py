@@ -34,6 +34,18 @@ def test_a_value_is_made_once() -> None:
         assert first is second
 
 
+def test_a_cache_made_smaller_drops_what_is_more() -> None:
+    cache: ByteCache[Thing] = ByteCache(100)
+    for key in "abc":
+        cache.put(key, Thing(30))
+    cache.resize(70)
+    assert [cache.peek(key) is not None for key in "abc"] == [False, True, True]
+    cache.resize(0)
+    assert cache.cache_bytes == 0
+    cache.put("d", Thing(1))
+    assert cache.peek("d") is None
+
+
 def test_the_least_recently_used_goes_first() -> None:
     cache: ByteCache[Thing] = ByteCache(100)
     for key in "abc":
