@@ -33,7 +33,7 @@ from shadow import UsageError
 BENCH = "bench.serve"
 COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyarrow", "fastavro", "fastapi", "uvicorn", "httptools", "pyspark")
-PARTS = ("rates", "memory", "slow")
+PARTS = ("slow", "rates", "memory")  # Spark has to be started with the addresses of the slow store
 SOURCES = {"Parquet": "parquet-pages", "Avro": "avro-deflate"}
 ZIPF = 1.1  # the k-th most wanted key is asked for as often as k to the power of minus this
 SEED = 8
@@ -160,7 +160,6 @@ def rates(contender: Contender, keys: Keys, size: Size, folder: Path) -> tuple[l
             write_targets(targets, server, chosen)
             for rate in size.rates:
                 lines.append(cells(f"warm, {name}", attack(server, targets, rate, size.seconds, status)))
-                say(lines[-1])
     for rate in size.rates:
         with contender.start() as server:
             write_targets(targets, server, keys.uniform)
@@ -197,6 +196,9 @@ def memory(contender: Contender, keys: Keys, rate: float, seconds: float, folder
 def parts(names: list[str], size: Size, folder: Path) -> Iterator[str]:
     """The results of the parts, as lines of Markdown."""
     borne: dict[str, float] = {}
+    if "slow" in names:
+        yield from slow_store(folder / "slow", size.pages, size.slow_keys)
+        yield ""
     if {"rates", "memory"} & set(names):
         contenders = prepare(folder, size.pages)
         keys = choose_keys(size.pages, int(max(size.rates) * size.seconds))
@@ -220,9 +222,6 @@ def parts(names: list[str], size: Size, folder: Path) -> Iterator[str]:
                 ]
             )
             yield from _memory_of(contenders[1], keys, borne, size, folder)
-            yield ""
-    if "slow" in names:
-        yield from slow_store(folder / "slow", size.pages, size.slow_keys)
 
 
 def _memory_of(one: Contender, keys: Keys, borne: dict[str, float], size: Size, folder: Path) -> Iterator[str]:
@@ -253,8 +252,11 @@ def main(
     folder.mkdir(parents=True, exist_ok=True)
     vegeta()
     heading = about(f"{COMMAND}{' --quick' if quick else ''} --only {only}", LIBRARIES)
-    result = f"{heading}\n" + "\n".join(parts(names, QUICK if quick else FULL, folder.absolute())) + "\n"
-    say(f"\n{result}")
+    lines = []
+    for line in parts(names, QUICK if quick else FULL, folder.absolute()):
+        say(line)  # as they come: what is measured is not lost where a later part fails
+        lines.append(line)
+    result = f"{heading}\n" + "\n".join(lines) + "\n"
     if write:
         DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
 
