@@ -63,7 +63,7 @@ class Size(NamedTuple):
     slow_keys: int
 
 
-FULL = Size(20_000, (100, 500, 1_000), 8, 600, 40)
+FULL = Size(20_000, (100, 500, 1_000), 8, 600, 15)
 QUICK = Size(2_000, (100, 500), 2, 10, 5)
 
 

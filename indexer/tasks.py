@@ -33,7 +33,7 @@ def open_in_worker(at: AtSnapshot) -> Index:
     """The index, opened once in each worker process, after its fork. SnapshotNotFound where another one was made in its
     place since: what was planned for the one (columns, types, pointers) is not of the other."""
     _log()
-    index = open_index(at.location, at.number, WORKER_CACHE_BYTES)
+    index = open_index(at.location, at.number, WORKER_CACHE_BYTES, keep_pages=False)
     found = index.view.snapshot.commit_id
     if found != at.commit_id:
         raise SnapshotNotFound(

@@ -49,9 +49,11 @@ class OpenIndex:
         cache_bytes: int = CACHE_BYTES,
         filters: bool = True,
         page_maps: bool = True,
+        keep_pages: bool = True,
     ) -> None:
         self._storage = storage
         self._maps = storage if page_maps else None
+        self._keeps_pages = keep_pages
         self._pinned = pinned
         self._cache_bytes = cache_bytes
         self._lookup = Lookup(storage, cache_bytes // 2, filters)
@@ -63,7 +65,8 @@ class OpenIndex:
             return State(view, None, None)
         source = source_of(view.spec, view.snapshot.folders)
         quarter = self._cache_bytes // 4
-        return State(view, source, Fetcher(source.storage, view.spec, quarter, self._maps, quarter))
+        pages = quarter if self._keeps_pages else 0
+        return State(view, source, Fetcher(source.storage, view.spec, quarter, self._maps, pages))
 
     @property
     def spec(self) -> IndexSpec:

@@ -101,6 +101,8 @@ def open_source(reader: RangeReader, format: str, options: Options | None = None
     found = FORMATS.get(format)
     if found is None:
         raise UnsupportedFormat(f"no format {format!r}; supported: {', '.join(FORMATS)}", name_of(reader))
+    if found.page_maps is not None:
+        return open_mapped(reader, format, options)
     of_format, ddl = _split(options)
     if ddl is None:
         return found.open(reader, of_format)

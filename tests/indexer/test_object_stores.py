@@ -47,7 +47,8 @@ def test_an_index_and_a_source_on_one_store(spark: SparkSession, lake: str) -> N
     assert not build(spark, source, index, ["url", "user.id"]).committed
     opened, stats = open_index(index), FetchStats()
     assert [row["dt"] for row in opened.fetch(("u5", 5), stats=stats)] == ["2026-01-01", "2026-01-02"]
-    assert stats.source.page_maps.reads == stats.source_files == 2
+    assert stats.source_files == 2
+    assert 2 <= stats.source.page_maps.reads <= 3  # all three may be opened ahead
     assert opened.fetch(("u1003", 1003), columns=["html", "dt"]) == [{"html": "<html>", "dt": "2026-01-01"}]
     assert not opened.contains(("u5", 6))
 

@@ -69,6 +69,13 @@ def test_a_file_that_changes_while_its_row_is_taken_out_of_memory_is_noticed(
         index.fetch(7)
 
 
+def test_who_reads_each_page_once_keeps_none(tmp_path: Path) -> None:
+    opened(tmp_path)
+    index = open_index(str(tmp_path / "index"), keep_pages=False)
+    assert index.fetch(7) == index.fetch(7) == TABLE.slice(7, 1).to_pylist()
+    assert "source_pages" not in index.cache_counts()
+
+
 def test_no_more_is_kept_than_fits(tmp_path: Path) -> None:
     index = opened(tmp_path, cache_bytes=1 << 17)
     for key in (*range(0, ROWS, 50), *range(0, ROWS, 50)):

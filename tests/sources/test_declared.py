@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sources import DECLARED, UnsupportedFormat, open_mapped, open_source
+from sources.declared import DeclaredMappedFile
 from tests.sources.readers import BytesReader
 
 
@@ -26,6 +27,11 @@ def test_scan_and_fetch_give_the_tables_names_order_and_types() -> None:
         assert batch.schema.names == ["url", "data_offset", "data_sub_offset", "data_size"]
         assert batch.column(0).to_pylist() == ["a", "b"]
         assert file.scan_bytes(["url", "later"]) == open_source(reader, "parquet").scan_bytes(["Url"])
+
+
+def test_a_file_with_pages_can_keep_them_whatever_is_declared() -> None:
+    reader = parquet(pa.table({"url": ["a", "b"]}))
+    assert isinstance(open_source(reader, "parquet", {DECLARED: "url string"}), DeclaredMappedFile)
 
 
 def test_columns_without_names_are_found_by_place() -> None:
