@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from btree import BTreeReader
 from btree.blocks import Block
 from btree.reader import LookupStats
-from shadow.caches import ByteCache, CacheCounts
+from shadow.caches import ByteCache, CacheCounts, CacheShare
 from shadow.index_files import open_index_file
 from shadow.segments import IndexFileEntry, Segment
 from shadow.storage import Storage
@@ -14,20 +14,6 @@ from shadow.view import View
 
 WHOLE_BYTES = 4 << 20  # up to which an index file that lies far away is read whole
 LEAVES_SHARE = 2  # of the memory for index files, one part in so many is for decoded leaves
-
-
-class _LeavesOf:
-    """The leaves of one index file among all that are kept: files never change, and no two have the same path."""
-
-    def __init__(self, path: str, kept: ByteCache[Block]) -> None:
-        self._path = path
-        self._kept = kept
-
-    def get(self, offset: int) -> Block | None:
-        return self._kept.get((self._path, offset))
-
-    def put(self, offset: int, leaf: Block) -> None:
-        self._kept.put((self._path, offset), leaf)
 
 
 class Trees:
@@ -46,7 +32,7 @@ class Trees:
         whole = self.reads_whole(entry)
 
         def opened() -> BTreeReader:
-            leaves = _LeavesOf(entry.path, self._leaves)
+            leaves = CacheShare(self._leaves, entry.path)  # files never change, and no two have the same path
             return open_index_file(self._storage, segment, entry, view.spec, stats, whole, leaves)
 
         with self._open.use(entry.path, opened) as tree:
