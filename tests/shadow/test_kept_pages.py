@@ -50,6 +50,17 @@ def test_a_file_that_changed_gives_no_row_out_of_memory(tmp_path: Path) -> None:
         index.fetch(7)
 
 
+def test_a_file_replaced_by_another_of_its_size_gives_no_row_out_of_memory(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    index.fetch(7)
+    file, new = tmp_path / "lake" / "a.parquet", tmp_path / "new"
+    new.write_bytes(file.read_bytes())
+    os.utime(new, ns=(0, file.stat().st_mtime_ns + 1))
+    new.rename(file)
+    with pytest.raises(StalePointer, match="the file changed since it was indexed"):
+        index.fetch(7)
+
+
 def test_a_file_that_changes_while_its_row_is_taken_out_of_memory_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
