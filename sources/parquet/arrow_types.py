@@ -19,7 +19,8 @@ NOT_A_TYPE = (pa.ArrowException, OSError, ValueError)
 
 class ArrowTypes:
     """`schema` has a field for each column of the footer; a refused one has the type null. Its metadata has
-    OLD_CALENDAR where the file says so of its days. `refusals` is by the ordinal of the column."""
+    OLD_CALENDAR where the file says so of its days. `kinds` are its types. `refusals` is by the ordinal of the column.
+    """
 
     def __init__(self, footer: Footer) -> None:
         self._footer = footer
@@ -37,6 +38,7 @@ class ArrowTypes:
             [self._instant(field, column) for field, column in zip(self._schema(), footer.columns, strict=True)],
             {OLD_CALENDAR: b""} if footer.old_calendar else None,
         )
+        self.kinds = self.schema.types
 
     @staticmethod
     def _instant(field: pa.Field, column: Column) -> pa.Field:

@@ -8,6 +8,7 @@ from sources.parquet.arrow_types import ArrowTypes
 from sources.parquet.footer import ChunkPlace
 from sources.parquet.pick import PickRead
 from sources.parquet.picked import LeafRows, as_table, joined
+from sources.parquet.plain import is_plain, plain_array
 from sources.parquet.reads import decoding
 from sources.parquet.schema import Column
 
@@ -49,20 +50,31 @@ class Pieces:
         arrays = []
         for i, (column, pieces) in enumerate(zip(self._asked, self._of, strict=True)):
             typed = [self._typed([i], [piece])[0] if isinstance(piece, _Picked) else piece for piece in pieces]
-            kind = self._types.schema.field(column.ordinal).type
+            kind = self._types.kinds[column.ordinal]
             arrays.append(pa.chunked_array([chunk for piece in typed for chunk in piece.chunks], kind))
         return arrays
 
     def _typed(self, columns: Sequence[int], picked: Sequence[_Picked]) -> list[pa.ChunkedArray]:
-        if not columns:
-            return []
-        asked = [self._asked[i] for i in columns]
+        found: dict[int, pa.ChunkedArray] = {}
+        others: list[tuple[int, Column, _Picked]] = []
+        for i, each in zip(columns, picked, strict=True):
+            column = self._asked[i]
+            if is_plain(column, kind := self._types.kinds[column.ordinal], each.rows):
+                with decoding(each.place, each.place.chunk.start):
+                    found[i] = pa.chunked_array([plain_array(column, kind, joined([rows for [rows] in each.leaves]))])
+            else:
+                others.append((i, column, each))
+        if others:
+            self._by_pyarrow(others, found)
+        return [found[i] for i in columns]
+
+    def _by_pyarrow(self, picked: Sequence[tuple[int, Column, _Picked]], found: dict[int, pa.ChunkedArray]) -> None:
+        """Those columns, in one call."""
+        asked, first = [column for _, column, _ in picked], picked[0][2]
         leaves = [leaf for column in asked for leaf in column.leaves]
-        rows = [joined(parts) for each in picked for parts in zip(*each.leaves, strict=True)]
-        with decoding(picked[0].place, picked[0].place.chunk.start):
-            table = as_table(self._types.template(asked), leaves, rows, picked[0].rows)
-        found = []
-        for column, array in zip(asked, table.columns, strict=True):
-            kind = self._types.schema.field(column.ordinal).type
-            found.append(array if array.type == kind else array.cast(kind))
-        return found
+        rows = [joined(parts) for _, _, each in picked for parts in zip(*each.leaves, strict=True)]
+        with decoding(first.place, first.place.chunk.start):
+            table = as_table(self._types.template(asked), leaves, rows, first.rows)
+        for (i, column, _), array in zip(picked, table.columns, strict=True):
+            kind = self._types.kinds[column.ordinal]
+            found[i] = array if array.type == kind else array.cast(kind)

@@ -101,7 +101,8 @@ class Layout:
             chosen, each = pages.rows_by_page(rows)
             if column.flat and len(rows) > FEW * len(chosen):
                 return None
-            read, there = read + int(pages.lengths[chosen].sum()), there + place.chunk.compressed
+            if not column.flat:
+                read, there = read + int(pages.lengths[chosen].sum()), there + place.chunk.compressed
             picks.append(
                 LeafPick(place, leaf, pages, list(zip(chosen, each, strict=True)), self._dictionaries, self._pages)
             )
@@ -113,7 +114,7 @@ class Layout:
         if not column.flat:
             slack = min(self._slack, *(self._size - p.chunk.start - p.chunk.compressed for p in places))
             return [GroupRead(position, places, template, slack, rows)]
-        kind = self._types.schema.field(column.ordinal).type
+        kind = self._types.kinds[column.ordinal]
         pages = self._maps[places[0].row_group, column.leaves[0].ordinal]
         assert pages is not None  # a flat column has a map
         return [
