@@ -298,21 +298,20 @@ def key_array(array: pa.Array | pa.ChunkedArray, type_name: str, column: str) ->
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     target = arrow_type(type_name)
-    if array.type == target and not pa.types.is_string(target):
-        return array
-    is_mapped = type_of_arrow(array.type) == type_name
-    if not is_mapped and not _is_of_kind(value_type(array.type), target):
-        raise BTreeError(f"column {column} of type {type_name}: found values of Arrow type {array.type}")
-    try:
-        found = (mapped(array) if is_mapped else array).cast(target)
-    except pa.ArrowException as error:
-        raise BTreeError(f"column {column} of type {type_name}: {error}") from None
+    if array.type != target:
+        is_mapped = type_of_arrow(array.type) == type_name
+        if not is_mapped and not _is_of_kind(value_type(array.type), target):
+            raise BTreeError(f"column {column} of type {type_name}: found values of Arrow type {array.type}")
+        try:
+            array = (mapped(array) if is_mapped else array).cast(target)
+        except pa.ArrowException as error:
+            raise BTreeError(f"column {column} of type {type_name}: {error}") from None
     if pa.types.is_string(target):
         try:
-            found.view(pa.binary()).cast(target)
+            array.validate(full=True)
         except pa.ArrowInvalid:
             raise BTreeError(f"column {column} of type {type_name}: a value is not UTF-8") from None
-    return found
+    return array
 
 
 def _is_of_kind(arrow: pa.DataType, target: pa.DataType) -> bool:

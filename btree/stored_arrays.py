@@ -1,7 +1,10 @@
 """Keys in stored form as Arrow columns. Not with `pa.array`: it imports pandas where that is installed, a third of a
 second within the first fetch of a process."""
 
+from array import array
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +17,11 @@ LONGEST = (1 << 31) - 1  # bytes of all texts of a column
 def stored_array(values: Sequence[Stored], type_name: str) -> pa.Array:
     """The column that `stored_values` gives these stored forms of."""
     kind = arrow_type(type_name)
-    there = np.array([value is not None for value in values], dtype=np.bool_)
-    valid = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    valid = None
+    if None in values:
+        there = np.array([value is not None for value in values], dtype=np.bool_)
+        valid = pa.py_buffer(np.packbits(there, bitorder="little"))
+    buffers: Sequence[Any]  # whatever has bytes
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         buffers = _texts(values)
     elif pa.types.is_boolean(kind):
@@ -28,11 +34,11 @@ def stored_array(values: Sequence[Stored], type_name: str) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [valid, *map(pa.py_buffer, buffers)])
 
 
-def _texts(values: Sequence[Stored]) -> list[np.ndarray | bytes]:
+def _texts(values: Sequence[Stored]) -> tuple[Any, bytes]:
     texts = [
         value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else b"" for value in values
     ]
     data = b"".join(texts)
     if len(data) > LONGEST:
         raise OverflowError(f"keys of {len(data)} bytes at once")
-    return [np.cumsum([0, *map(len, texts)]).astype(np.int32), data]
+    return array("i", accumulate(map(len, texts), initial=0)), data

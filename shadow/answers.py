@@ -175,7 +175,6 @@ class Rows:
         most = self._bounds.bytes
         counts = [len(self.hits(key)) for key in keys]
         located = [Located(hit, self._found.wanted[key].stored) for key in keys for hit in self.hits(key)]
-        owner = np.repeat(np.array(keys, np.int64), counts)
         self._files |= {one.hit.file for one in located}
         self._stats.source_files = len(self._files)
         room = None if most is None else most if len(keys) == 1 else most - self._held
@@ -188,6 +187,7 @@ class Rows:
             trace=self._stats.trace,
         ):
             if part.failure is not None:
+                owner = _owners(keys, counts)
                 for key in set(owner[list(part.places)].tolist()):
                     self.failures[key] = part.failure
                 continue
@@ -195,9 +195,9 @@ class Rows:
             if room is not None:
                 size += self._asked(part).nbytes
                 if size > room:
-                    raise _Over(self._seen(parts, owner))
+                    raise _Over(self._seen(parts, _owners(keys, counts)))
         if most is not None and self._held + size > most:
-            raise _Over(self._seen(parts, owner))
+            raise _Over(self._seen(parts, _owners(keys, counts)))
         self._held += size
         return Share(keys, counts, parts)
 
@@ -215,6 +215,11 @@ class Rows:
                 rows, size = seen.get(key, (0, 0))
                 seen[key] = (rows + len(own), size + int(own.sum()))
         return seen
+
+
+def _owners(keys: Sequence[int], counts: Sequence[int]) -> np.ndarray:
+    """The key of each place, one key after the other."""
+    return np.repeat(np.array(keys, np.int64), counts)
 
 
 def answers(

@@ -98,12 +98,13 @@ class Fetcher:
 
     def fill(self, answer: list[dict[str, Any]], part: Part, columns: Sequence[str]) -> None:
         """Put the rows of a part into their places."""
-        there, of_folder = part.table.column_names, self._of_folder(part.file.partition, 1)
+        there = dict(zip(part.table.column_names, part.table.columns, strict=True))
+        of_folder = self._of_folder(part.file.partition, 1)
         for name in columns:
-            if name in self._spec.partitions:
+            if name in of_folder:
                 values: list[Any] = python_values(of_folder[name]) * len(part.places)
             else:
-                values = python_values(part.table.column(name)) if name in there else [None] * len(part.places)
+                values = python_values(there[name]) if name in there else [None] * len(part.places)
             for place, value in zip(part.places, values, strict=True):
                 answer[place][name] = value
 
@@ -337,6 +338,8 @@ class Fetcher:
                 found = _key_of(table.column(key.name), key, where)
             else:
                 found = pa.nulls(len(expected), expected.type)  # the file lacks the column
+            if found.equals(expected):
+                continue  # the usual case, in one call
             other = np.flatnonzero(~same_values(found, expected))
             if len(other):
                 row = int(pointers[other[0], 0])

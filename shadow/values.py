@@ -26,14 +26,19 @@ from shadow.calendar import DIGITS, date_text, time_text, timestamp_text
 
 EPOCH = dt.datetime(1970, 1, 1)
 FIRST_DAY, LAST_DAY = -719162, 2932896  # 0001-01-01 and 9999-12-31, the days Python holds
+TEXTS = frozenset(kind.id for kind in (pa.string(), pa.large_string(), pa.string_view()))
 MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column."""
     if isinstance(array, pa.ChunkedArray):
-        return [value for chunk in array.chunks for value in python_values(chunk)]
+        if array.num_chunks != 1:
+            return [value for chunk in array.chunks for value in python_values(chunk)]
+        array = array.chunk(0)
     kind = array.type
+    if kind.id in TEXTS:
+        return _text(array)
     if isinstance(kind, pa.BaseExtensionType):
         return _extension(array)
     if types.is_dictionary(kind):
@@ -44,8 +49,6 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
         return _nested(array)
     if types.is_temporal(kind) and not types.is_interval(kind):
         return _temporal(array)
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return _text(array)
     return list(array.to_pylist())
 
 
@@ -176,7 +179,10 @@ def _mapping(pairs: list[tuple[Any, Any]]) -> Any:
 
 
 def _json_default(value: object) -> object:
-    return next((convert(value) for kind, convert in _JSON.items() if isinstance(value, kind)), str(value))
+    convert = _JSON.get(type(value))
+    if convert is None:
+        convert = next((convert for kind, convert in _JSON.items() if isinstance(value, kind)), str)
+    return convert(value)
 
 
 def _json_datetime(value: dt.datetime) -> str:

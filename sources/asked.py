@@ -19,6 +19,8 @@ def pairs_of(pointers: Pointers, path: str) -> Numbers:
 def distinct_pairs(pointers: Pointers, path: str) -> tuple[Numbers, Numbers, Numbers]:
     """Offsets and sub-offsets of the pointers, sorted, each once; and for each pointer which of them is its own."""
     pairs = pairs_of(pointers, path)
+    if len(pairs) == 1:
+        return pairs[:, 0], pairs[:, 1], np.zeros(1, np.int64)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     in_order = pairs[order]
     fresh = np.ones(len(pairs), dtype=np.bool_)

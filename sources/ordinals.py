@@ -11,6 +11,8 @@ def distinct_rows(pointers: Pointers, rows: int, path: str) -> tuple[Numbers, Nu
     """The rows pointed at, rising, each once; and for each pointer, which of them is its own. StalePointer where a file
     of so many rows has none."""
     asked = pairs_of(pointers, path)
+    if len(asked) == 1 and 0 <= asked[0, 0] < rows and not asked[0, 1]:
+        return asked[:, 0], np.zeros(1, np.int64)
     wrong = np.flatnonzero((asked[:, 0] < 0) | (asked[:, 0] >= rows) | (asked[:, 1] != 0))
     if len(wrong):
         row, sub_offset = asked[wrong[0]].tolist()

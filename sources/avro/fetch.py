@@ -104,6 +104,8 @@ def _read(batch: Batch, block: Block, records: bytes, rows: Numbers, path: str) 
 
 def _runs(rows: Numbers) -> Iterator[tuple[int, int]]:
     """`(first, count)` of rows that follow each other."""
+    if len(rows) == 1:
+        return iter([(int(rows[0]), 1)])
     starts = np.flatnonzero(np.diff(rows) != 1) + 1
     first = np.append(0, starts)
     counts = np.append(starts, len(rows)) - first

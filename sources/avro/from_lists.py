@@ -5,6 +5,7 @@ process. Each list is tried as one without nulls first: C loops find out."""
 
 from array import array
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -55,7 +56,9 @@ def binary_array(values: Sequence[Any], kind: pa.DataType = BINARY) -> pa.Array:
     except TypeError:
         valid, values = valid_bits(values), [value or b"" for value in values]
         joined = b"".join(values)
-    offsets = offsets_of(np.fromiter(map(len, values), np.int64, len(values)))
+    if len(joined) > INT32_MAX:
+        raise Beyond("more in one column of a batch than Arrow counts")
+    offsets = array("i", accumulate(map(len, values), initial=0))
     return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(offsets), pa.py_buffer(joined)])
 
 
