@@ -3,6 +3,7 @@
 `docs/security.md` shows them in tables; a test holds the page to this module."""
 
 import re
+from functools import cache
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -40,8 +41,12 @@ _ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?"
 
 def headers_of(path: str, tls: bool) -> Headers:
     """The headers of an answer at a path, in the form of ASGI: for answers that are made without the app, too."""
-    named = EVERY_ANSWER | (OF_PAGE if is_page(path) else OF_API) | (UNDER_TLS if tls else {})
-    return _encoded(named)
+    return list(_added(is_page(path), tls))
+
+
+@cache
+def _added(to_page: bool, tls: bool) -> Headers:
+    return _encoded(EVERY_ANSWER | (OF_PAGE if to_page else OF_API) | (UNDER_TLS if tls else {}))
 
 
 def _encoded(named: dict[str, str]) -> Headers:

@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Iterable
+from functools import lru_cache
 
 from starlette.types import Scope
 
@@ -9,6 +10,7 @@ from service.settings import Settings
 from shadow import UsageError
 
 MOST_HOPS = 32  # looked at, the nearest first
+KEPT_ADDRESSES = 4096  # that were parsed last: an address asks again, and hops are as short as a header field
 NOWHERE = "unknown"  # the address of a socket that has none
 SITE_BITS = 64  # one site of IPv6 has as many addresses as it likes
 
@@ -43,6 +45,7 @@ class Peers:
         return any(address in network for network in self._trusted if network.version == address.version)
 
 
+@lru_cache(KEPT_ADDRESSES)
 def client_network(address: str) -> str:
     """The addresses that count as one client: an IPv4 address, or a network of IPv6."""
     found = _address(address)
@@ -64,6 +67,7 @@ def _hops(scope: Scope) -> Iterable[str]:
     return [hop.strip() for hop in b",".join(lines).decode("latin-1").split(",")][: -MOST_HOPS - 1 : -1]
 
 
+@lru_cache(KEPT_ADDRESSES)
 def _address(text: str) -> Address | None:
     """An address as proxies write it: alone, or with a port, IPv6 in brackets then."""
     if text.startswith("["):

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import request_response
 
 from service import answers, arrow, models
 from service.accept import ARROW, JSON, chosen
@@ -73,6 +75,14 @@ class KeyConvertor(Convertor[str]):
 
 
 register_url_convertor("key", KeyConvertor())
+
+
+class PlainRoute(APIRoute):
+    """A route that FastAPI describes, but whose handler takes the request itself: nothing is to be solved for it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.app = request_response(self.endpoint)
 
 
 def _service(request: Request) -> Service:
@@ -216,7 +226,8 @@ def _without_body(handler: Handler) -> Handler:
 
 
 def add_routes(app: FastAPI) -> None:
-    """Put every route on the app."""
+    """Put every route on the app; what is asked most comes first, for they are tried in this order."""
+    app.router.route_class = PlainRoute
 
     def add(path: str, method: str, handler: Handler, told: dict[str, Any]) -> None:
         app.add_api_route(path, handler, methods=[method], response_model=None, **told)
@@ -230,6 +241,9 @@ def add_routes(app: FastAPI) -> None:
         by_name, by_path = [*names, KEY_COLUMNS, *OPTIONS], [*names, KEY, *OPTIONS]
         of_rows, of_row = (answer(models.RowsAnswer, path, arrow.ROWS) for path in (rows, row))
         of_batch = answer(models.BatchAnswer, rows, arrow.BATCH)
+        keyed = f"{prefix}/rows/{{key:key}}"
+        add(keyed, "GET", get_row, operation(f"get{of}Row", "rows", of_row, OF_ROWS, by_path))
+        add(keyed, "HEAD", head_row, operation(f"head{of}Row", "rows", FOUND, OF_KEYS, by_path))
         add(rows, "GET", get_rows, operation(f"get{of}Rows", "rows", of_rows, OF_ROWS, by_name))
         add(rows, "HEAD", head_rows, operation(f"head{of}Rows", "rows", FOUND, OF_KEYS, by_name))
         add(
@@ -238,9 +252,6 @@ def add_routes(app: FastAPI) -> None:
             post_rows,
             operation(f"post{of}Rows", "rows", of_batch, OF_ROWS, [*names, *OPTIONS], batch(rows)),
         )
-        row = f"{prefix}/rows/{{key:key}}"
-        add(row, "GET", get_row, operation(f"get{of}Row", "rows", of_row, OF_ROWS, by_path))
-        add(row, "HEAD", head_row, operation(f"head{of}Row", "rows", FOUND, OF_KEYS, by_path))
     add_both("/indexes", get_indexes, "Indexes", "indexes", models.IndexList, GUARDED)
     add_both("/indexes/{name}", get_index, "Index", "indexes", models.IndexDescription, OF_INDEX, [NAME])
     add_both("/healthz", healthz, "Healthz", "operations", models.Liveness)
