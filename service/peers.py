@@ -10,7 +10,8 @@ from service.settings import Settings
 from shadow import UsageError
 
 MOST_HOPS = 32  # looked at, the nearest first
-KEPT_ADDRESSES = 4096  # that were parsed last: an address asks again, and hops are as short as a header field
+KEPT_ADDRESSES = 4096  # that were parsed last: who asks, asks again
+LONGEST_ADDRESS = 100  # characters; what is longer is none, and not kept
 NOWHERE = "unknown"  # the address of a socket that has none
 SITE_BITS = 64  # one site of IPv6 has as many addresses as it likes
 
@@ -67,9 +68,13 @@ def _hops(scope: Scope) -> Iterable[str]:
     return [hop.strip() for hop in b",".join(lines).decode("latin-1").split(",")][: -MOST_HOPS - 1 : -1]
 
 
-@lru_cache(KEPT_ADDRESSES)
 def _address(text: str) -> Address | None:
     """An address as proxies write it: alone, or with a port, IPv6 in brackets then."""
+    return _parsed(text) if len(text) <= LONGEST_ADDRESS else None
+
+
+@lru_cache(KEPT_ADDRESSES)
+def _parsed(text: str) -> Address | None:
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

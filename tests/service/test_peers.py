@@ -37,6 +37,7 @@ def test_a_peer_that_is_no_trusted_proxy_is_not_believed() -> None:
         ([""], "10.0.0.1"),
         ([], "10.0.0.1"),
         (["6.6.6.6" + ", 10.0.0.7" * 100], "10.0.0.7"),  # not walked without end
+        (["[2001:db8::1%" + "z" * 60_000 + "]"], "10.0.0.1"),  # longer than any address
         (["\xff\xfe"], "10.0.0.1"),
     ],
 )
