@@ -12,6 +12,7 @@ from sources.parquet.schema import BINARY, Column
 from sources.parquet.values import LENGTH_BYTES
 
 MOST_ROWS = 64  # beyond which pyarrow, which is called once for all of them, is faster
+LONGEST = (1 << 31) - 1  # bytes of all texts of an array
 INT32, INT64, FLOAT, DOUBLE = 1, 2, 4, 5  # physical types (Type in parquet.thrift)
 # Each physical type with the Arrow types that have its bytes. Of moments the unit is that of the file, for pyarrow
 # reads every file's schema, and of INT64 it converts none.
@@ -67,5 +68,7 @@ def _texts(values: bytes, there: bytes) -> list[pa.Buffer]:
         position = end
     if position != len(values):
         raise pa.ArrowInvalid(f"byte arrays of {position} bytes in {len(values)}")
+    if position > LONGEST:
+        raise pa.ArrowInvalid(f"byte arrays of {position} bytes in one column")
     offsets = array("i", accumulate(lengths, initial=0))
     return [pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]

@@ -61,7 +61,15 @@ def test_a_terminal_shows_stages_tasks_and_rows(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_error_leaves_no_line_and_no_thread(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
     got: list[bytes] = []
-    before = set(threading.enumerate())
+    begun: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        if threading.current_thread() is threading.main_thread():  # what other tests left behind begins threads, too
+            begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
 
     def job(progress: Progress) -> None:
         progress(Step("describe", 0, 7, "files"))
@@ -69,9 +77,8 @@ def test_an_error_leaves_no_line_and_no_thread(monkeypatch: pytest.MonkeyPatch, 
 
     with pytest.raises(error, match="midway"):
         got.append(on_terminal(monkeypatch, job))
-    # Those of other tests may end meanwhile, and what these left behind (a look at files, now and then) may begin.
-    left = {thread for thread in threading.enumerate() if not thread.name.startswith("gnomon-")}
-    assert not left - before
+    assert len(begun) == 2, "the reader of this test, and what draws the line"
+    assert not any(thread.is_alive() for thread in begun)
 
 
 def test_what_is_no_terminal_shows_one_plain_line_for_each_stage(

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sources import open_source
+from sources import DamagedSource, open_source
 from sources.parquet import pieces, plain
 from sources.parquet.picked import LeafRows
 from sources.parquet.plain import MOST_ROWS, is_plain, plain_array
@@ -70,6 +70,15 @@ def test_a_row_of_plain_columns_is_made_without_a_parquet_file(monkeypatch: pyte
     source = open_source(reader, "parquet")
     monkeypatch.setattr(pieces, "as_table", None)
     assert source.fetch(reader, [(1, 0)], ["key", "number"]).to_pylist() == [{"key": "b", "number": None}]
+
+
+def test_texts_beyond_what_arrow_counts_are_an_error_of_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = BytesReader(written(pa.table({"key": ["a" * 50, "b"]})))
+    source = open_source(reader, "parquet")
+    monkeypatch.setattr(plain, "LONGEST", 40)
+    assert source.fetch(reader, [(1, 0)], ["key"]).to_pylist() == [{"key": "b"}]
+    with pytest.raises(DamagedSource, match=r"column 'key'.*byte arrays of 54 bytes in one column"):
+        source.fetch(reader, [(0, 0)], ["key"])
 
 
 def column(physical: int, width: int) -> Column:
