@@ -32,6 +32,8 @@ INDEX, FORM = f"{PROPERTIES}index", f"{PROPERTIES}form"
 DECLARED = f"{PROPERTIES}declared"  # a digest of the declaration
 # A small integer is Avro's int, and Spark's reader takes it for no other (their hashes are the same).
 _AS_INT = {"tinyint": "int", "smallint": "int"}
+# In the text of a schema `timestamp` means what spark.sql.timestampType says.
+_UNAMBIGUOUS = {"timestamp": "timestamp_ltz"}
 # Hive 2.3 takes microseconds for milliseconds, and knows no timestamp without a zone: there they are numbers.
 _IN_HIVE = {**_AS_INT, "timestamp": "bigint", "timestamp_ntz": "bigint"}
 PARTITIONS_A_STATEMENT = 500
@@ -103,16 +105,20 @@ def declaration(spec: IndexSpec, root: str, table: str, form: str = BUCKETED) ->
     """How an index is declared. Its files are not said to be sorted: entries stand in the order of a tree's levels."""
     schema = spec.entry_schema
     of_folders = [] if spec.flat else [(name, spec.partition_types.get(name, TEXT)) for name in spec.partitions]
-    folders = [f"{_name(name)} {kind}" for name, kind in of_folders]
+    names = {} if form == HIVE else _UNAMBIGUOUS
+    folders = [f"{_name(name)} {names.get(kind, kind)}" for name, kind in of_folders]
     location = f"LOCATION {_text(spark_location(root))}"
     if form == HIVE:
         columns = ", ".join(f"{_name(one.name)} {_IN_HIVE.get(one.type, one.type)}" for one in schema.columns)
         partitioned = f"PARTITIONED BY ({', '.join(folders)}) " if folders else ""
         create = f"CREATE EXTERNAL TABLE {table} ({columns}) {partitioned}{HIVE_AVRO} {location}"
         return Declaration(create, {"avro.schema.literal": json.dumps(_hive_schema(schema))})
-    columns = ", ".join([f"{_name(one.name)} {_AS_INT.get(one.type, one.type)}" for one in schema.columns] + folders)
-    names = ", ".join(_name(name) for name in spec.partitions)
-    partitioned = f"PARTITIONED BY ({names}) " if folders else ""
+    columns = ", ".join(
+        [f"{_name(one.name)} {({**_AS_INT, **_UNAMBIGUOUS}).get(one.type, one.type)}" for one in schema.columns]
+        + folders
+    )
+    partitioned_by = ", ".join(_name(name) for name in spec.partitions)
+    partitioned = f"PARTITIONED BY ({partitioned_by}) " if folders else ""
     keys = ", ".join(_name(one.name) for one in schema.keys)
     clustered = f"CLUSTERED BY ({keys}) INTO {spec.buckets} BUCKETS"
     return Declaration(f"CREATE TABLE {table} ({columns}) USING {AVRO} {partitioned}{clustered} {location}")

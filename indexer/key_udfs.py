@@ -6,6 +6,7 @@ from pyspark.sql.types import DataType, StringType
 
 from btree.keys import Stored, arrow_type, decimal_type
 from btree.mapping import is_count
+from indexer.spark_types import key_spark_type
 from indexer.spark_versions import HAS_ARROW_UDF, arrow_udf, text_udf
 from shadow.calendar import DIGITS
 from shadow.errors import KeyTypeError
@@ -20,11 +21,11 @@ def read_by_udf(given: Column, kind: DataType, key: KeyColumn) -> Column | None:
     """A column as the stored type of a key, null where a value is not of it; None for what Spark's casts read."""
     found = kind.simpleString().partition("(")[0]
     if isinstance(kind, StringType) and (has_form(key) or decimal_type(key.type)):
-        return text_udf(lambda array: _from_text(array, key), key.type)(given)
+        return text_udf(lambda array: _from_text(array, key), key_spark_type(key.type))(given)
     source = (key.source_type or "").removesuffix(")")
     name, _, unit = source.partition("(")
     if is_count(key.source_type) and found in TAKEN[name] and HAS_ARROW_UDF:
-        return arrow_udf(lambda array: _from_units(array, unit), key.type)(given)
+        return arrow_udf(lambda array: _from_units(array, unit), key_spark_type(key.type))(given)
     return None
 
 

@@ -10,6 +10,7 @@ from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, Str
 from btree.keys import INTEGER_BITS, arrow_type, decimal_type
 from btree.mapping import is_count
 from indexer.key_udfs import read_by_udf
+from indexer.spark_types import key_spark_type
 from shadow.errors import UsageError
 from shadow.spec import IndexSpec, KeyColumn
 
@@ -74,23 +75,24 @@ def drop_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _key(what: str, key: KeyColumn, kind: DataType, every_key_counts: bool) -> Column:
     given, found, name, wanted = column(key.name), kind.simpleString(), key.name, key.type
+    target = key_spark_type(wanted)
     if found == wanted:
         return given
     by_udf, is_text = read_by_udf(given, kind, key), isinstance(kind, StringType)
     if by_udf is not None or is_text:
         read = _read_text(given, wanted) if by_udf is None else by_udf
         refused = _refuse(what, key, given) if is_text or every_key_counts else F.lit(None)
-        return F.when(given.isNull() | read.isNotNull(), read).otherwise(refused.cast(wanted))
+        return F.when(given.isNull() | read.isNotNull(), read).otherwise(refused.cast(target))
     if found == "timestamp" and wanted == "timestamp_ntz":
         return F.unix_micros(given)  # hashed alike; a cast would go through the session's time zone
     if isinstance(kind, NumericType) and (wanted in NUMBERS or decimal_type(wanted)):
-        read = given.try_cast(wanted)
+        read = given.try_cast(target)
         refused = _refuse(what, key, given) if every_key_counts else F.lit(None)
-        return F.when(given.isNull() | (read.cast(kind) == given), read).otherwise(refused.cast(wanted))
+        return F.when(given.isNull() | (read.cast(kind) == given), read).otherwise(refused.cast(target))
     if wanted == "string" and isinstance(kind, DateType):  # a partition column, which Spark takes for a date
-        return given.cast(wanted)
+        return given.cast(target)
     if wanted == "string" and isinstance(kind, IntegralType):
-        return given.cast(wanted)
+        return given.cast(target)
     stored = f"{key.source_type}, stored as {wanted}" if key.source_type else wanted
     raise UsageError(f"{what}: the key column {name} is {found}, the index's is {stored}; cast it")
 
@@ -101,7 +103,7 @@ def _read_text(given: Column, wanted: str) -> Column:
     if wanted == "timestamp":
         day = F.when(given.rlike(r"^\d+-\d+-\d+$"), F.concat(given, F.lit("T00:00:00"))).otherwise(given)
         given = F.when(given.rlike(HAS_OFFSET), given).otherwise(F.concat(day, F.lit("Z")))
-    return given.try_cast(wanted)
+    return given.try_cast(key_spark_type(wanted))
 
 
 def _refuse(what: str, key: KeyColumn, given: Column) -> Column:

@@ -12,13 +12,15 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from btree.errors import BTreeError
 from btree.hash_columns import xxhash64_columns
 from btree.keys import arrow_type, key_array
 from indexer.alike import reads_alike
 from indexer.files import Described, listed
-from indexer.keys import column, quoted
+from indexer.keys import column
+from indexer.spark_types import key_spark_type
 from indexer.tables import read_parquet
 from shadow.errors import UnsupportedFormat
 from shadow.spec import IndexSpec, KeyColumn
@@ -57,7 +59,7 @@ def _by_spark(
     spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described], names: Sequence[str]
 ) -> DataFrame:
     columns = [*spec.stored_keys, *spec.include]
-    schema = ", ".join(f"{quoted(c.name)} {c.type}" for c in columns)
+    schema = StructType([StructField(c.name, key_spark_type(c.type)) for c in columns])
     paths = [join(root, one.entry.path) for one in described]
     folders = _folder_ordinals(spec, described)
     salt, hashes = distinct_hashes([file_uri(path) for path in paths])
@@ -108,8 +110,9 @@ def _by_sources(
                 count = [pa.array([n], kind) for n, kind in zip((behind, file, rows, 0, 0), kinds, strict=True)]
                 yield pa.RecordBatch.from_arrays([*nulls, *count], names=[*names, *tail])
 
-    kinds = [f"{quoted(name)} {c.type}" for name, c in zip(names, columns, strict=True)]
-    schema = ", ".join([*kinds, f"{FOLDER} int", f"{FILE} int", f"{ROW} bigint", f"{SUB} int", f"{SIZE} int"])
+    stored = [StructField(name, key_spark_type(c.type)) for name, c in zip(names, columns, strict=True)]
+    numbers = zip(tail, (IntegerType(), IntegerType(), LongType(), IntegerType(), IntegerType()), strict=True)
+    schema = StructType([*stored, *(StructField(name, kind) for name, kind in numbers)])
     return spark.range(0, len(shares), 1, len(shares)).mapInArrow(scanned, schema)
 
 

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from indexer.keys import KEY_PREFIX, column
+from indexer.spark_types import key_spark_type
 from indexer.tables import source_types
 from shadow import Index, UsageError
 from shadow.partitions import NULL_VALUE
@@ -109,7 +110,7 @@ def declared_text(name: str, kind: str) -> Column:
     """A partition column of a catalog table as the text of its folder: each value of its type has one."""
     given = column(name)
     text = no_null_text(given.cast("string"))
-    read = text.try_cast(kind).cast("string")
+    read = text.try_cast(key_spark_type(kind)).cast("string")
     message = F.concat(F.lit(f"batch: partition column {name}: expected {kind}, found "), text)
     return F.when(text.isNull() | read.isNotNull(), read).otherwise(F.raise_error(message).cast("string"))
 

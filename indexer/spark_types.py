@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
-from btree.keys import LONGEST_DECIMAL
+from btree.keys import LONGEST_DECIMAL, arrow_type
 from btree.mapping import MAPPED, is_count, source_type, value_type
 from indexer.spark_versions import IN_UTC, TIME_TYPE, is_time, type_of
 from shadow import to_json
@@ -51,6 +51,12 @@ def spark_type(arrow: pa.DataType) -> DataType:
         return type_of(kind)
     except PySparkException:
         raise NoSparkType from None
+
+
+def key_spark_type(name: str) -> DataType:
+    """The Spark type of a key type (`btree.keys`). Spark is given types as objects: in the text of a schema the word
+    `timestamp` means what `spark.sql.timestampType` says."""
+    return spark_type(arrow_type(name))
 
 
 def arrow_of(kind: DataType) -> pa.DataType:

@@ -27,7 +27,7 @@ def type_of(arrow: pa.DataType) -> DataType:
     return from_arrow_type(arrow, prefer_timestamp_ntz=True)
 
 
-def arrow_udf(read: Callable[[pa.Array], pa.Array], kind: str) -> Callable[[Column], Column]:
+def arrow_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column], Column]:
     """A function of a column, between Arrow arrays; where `HAS_ARROW_UDF`."""
 
     def in_arrow(array: pa.Array) -> pa.Array:
@@ -37,7 +37,7 @@ def arrow_udf(read: Callable[[pa.Array], pa.Array], kind: str) -> Callable[[Colu
     return made
 
 
-def text_udf(read: Callable[[pa.Array], pa.Array], kind: str) -> Callable[[Column], Column]:
+def text_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column], Column]:
     """The same of a column of text, which Spark 4.0 hands over in pandas."""
     if HAS_ARROW_UDF:
         return arrow_udf(read, kind)
