@@ -8,20 +8,30 @@ import typer
 from gnomon.output import counted, megabytes, print_json, say
 from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
-from indexer import build as build_index
+from indexer.build import build_index, nothing_to_do
 from indexer.catalog import is_table, read_table
 from indexer.plan import FORMAT_NAMES, Plan, check_rows, plan
-from indexer.specs import Request
-from shadow import UsageError
+from indexer.specs import Request, Vanished
+from shadow import IndexNotFound, UsageError
+from shadow.anew import spec_on_record
+from shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
 def build(
-    source: Annotated[str, typer.Argument(help="The source: the root of its data files, one file, or table:db.name.")],
-    index: Annotated[str, typer.Argument(help="The index folder; made by the first build.")],
-    key: Annotated[list[str], typer.Option(help="A key column; repeat for a composite key, in order.")],
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[SOURCE] INDEX",
+            help="The source (the root of its data files, one file, or table:db.name), and the index folder, which the "
+            "first build makes. INDEX alone brings an index up to date with the source that it knows.",
+        ),
+    ],
+    key: Annotated[
+        list[str] | None, typer.Option(help="A key column, for the first build; repeat for a composite key, in order.")
+    ] = None,
     include: Annotated[list[str] | None, typer.Option(help="A column to keep in the index, too; repeatable.")] = None,
     format: Annotated[str, typer.Option(help=f"Format of the source's files: {', '.join(FORMAT_NAMES)}.")] = "auto",
     option: Annotated[
@@ -38,12 +48,22 @@ def build(
     conf: Conf = None,
     adopt: Annotated[bool, typer.Option("--adopt", help="SOURCE is a copy: take over files of equal content.")] = False,
     anew: Annotated[bool, typer.Option("--anew", help="Index all files again: the cure of a damaged index.")] = False,
+    accept_vanished: Annotated[
+        bool,
+        typer.Option("--accept-vanished", help="Files that are gone were deleted: drop them, however many they are."),
+    ] = False,
+    as_files: Annotated[
+        bool,
+        typer.Option("--as-files", help="Index the files of a Delta, Iceberg or other table, live rows or not."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be indexed; write nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
     """Index what the newest snapshot does not cover: new, changed and vanished files. Safe to run again."""
+    source, index, key, include = _asked(places, key, include)
     options = parse_options(option or [], schema)
-    request = Request(key, include or [], buckets, flat, options, page_maps)
+    vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
+    request = Request(key, include, buckets, flat, options, page_maps, vanished=vanished, as_files=as_files)
     with ExitStack() as session:
         spark = session.enter_context(spark_session(master, conf, hive=True)) if is_table(source) else None
         place = read_table(spark, source) if spark is not None else source
@@ -52,12 +72,11 @@ def build(
             check_rows(planned, request)
             _show(planned, json)
             return
-        progress = session.enter_context(shown_progress())
-        spark = spark or session.enter_context(spark_session(master, conf))
-        result = build_index(
-            *(spark, source, index, key, include or [], format, buckets, None, flat, adopt, anew, options, page_maps),
-            progress=progress,
-        )
+        result = nothing_to_do(planned, request)
+        if result is None:
+            progress = session.enter_context(shown_progress())
+            spark = spark or session.enter_context(spark_session(master, conf))
+            result = build_index(spark, source, index, request, format, adopt=adopt, anew=anew, progress=progress)
     if json:
         print_json(result.to_json())
         return
@@ -76,6 +95,28 @@ def build(
             f"read {megabytes(result.source_bytes_read)} of {megabytes(result.source_bytes)}, "
             f"wrote {megabytes(result.index_bytes)} in {counted(result.index_files, 'index file')}"
         )
+
+
+def _asked(
+    places: list[str], key: list[str] | None, include: list[str] | None
+) -> tuple[str, str, list[str], list[str]]:
+    """Source, index, key columns and included columns: as given, or as the index knows them."""
+    if len(places) == 2 and key:
+        return places[0], places[1], key, include or []
+    if len(places) > 2:
+        raise UsageError(f"expected [SOURCE] INDEX, found {len(places)} places: {', '.join(places)}")
+    index = places[-1]
+    try:
+        spec = spec_on_record(storage_at(index))
+    except IndexNotFound:
+        raise UsageError(f"{index}: no index is there; a first build needs SOURCE, INDEX and --key") from None
+    if spec is None:
+        raise UsageError(f"{index}: its metadata cannot be read; name SOURCE and --key, with --anew")
+    if spec.holds_values:
+        raise UsageError(f"{index}: a folder of values, which has no source; expected the index of a source")
+    source = places[0] if len(places) == 2 else spec.source_name
+    known = [column.name for column in spec.keys], [column.name for column in spec.include]
+    return source, index, key or known[0], known[1] if include is None else include
 
 
 def parse_options(pairs: list[str], schema: str | None) -> dict[str, str]:

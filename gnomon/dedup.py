@@ -54,6 +54,12 @@ def dedup(
     ] = None,
     buckets: Annotated[int | None, typer.Option(help=f"{NEW_INDEX}: its hash buckets.")] = None,
     flat: Annotated[bool | None, typer.Option("--flat", help=f"{NEW_INDEX}: one set of buckets.")] = None,
+    accept_vanished: Annotated[
+        bool,
+        typer.Option(
+            "--accept-vanished", help="Files that are gone from the source were deleted: their keys count as new."
+        ),
+    ] = False,
     master: Master = None,
     conf: Conf = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
@@ -78,6 +84,7 @@ def dedup(
             null_keys=null_keys,
             report=report,
             origin=origin,
+            accept_vanished=accept_vanished,
         )
     _show(result, json, report, source if is_new else None)
 

@@ -8,6 +8,7 @@ import typer
 from gnomon.output import counted, megabytes, print_json, say
 from shadow import Index, ShadowError, open_index
 from shadow.coverage import Diff, source_of
+from shadow.lake_tables import LakeTable
 from shadow.load_checks import loads_report
 from shadow.plain_table import plain_table
 from shadow.spec import IndexSpec, KeyColumn
@@ -116,7 +117,10 @@ def coverage(index: Index) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
             name = _partition_of(index, path)
             by_partition.setdefault(name, {"rows": 0, "files": 0, "new": 0, "changed": 0, "vanished": 0})[kind] += 1
     counts: dict[str, Any] = {kind: len(paths) for kind, paths in paths_by_kind(difference).items()}
-    return {"complete": difference.is_empty, **counts}, dict(sorted(by_partition.items()))
+    found = {"complete": difference.is_empty, **counts}
+    if difference.lake_table is not None:
+        found["lake_table"] = difference.lake_table.to_json() | {"as_files": index.spec.as_files}
+    return found, dict(sorted(by_partition.items()))
 
 
 def _partition_of(index: Index, path: str) -> str:
@@ -161,6 +165,10 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         f"coverage   {covered}",
         f"as table   {plain_text(facts['plain_table'])}",
     ]
+    if table := found.get("lake_table"):
+        asked = " as asked for with --as-files" if table["as_files"] else ""
+        told = f"the source belongs to {LakeTable(table['format'], table['root'], table['file'])}: files are indexed"
+        lines.append(f"warning    {told}{asked}, rows that the table deleted or replaced are answered")
     maps = facts["page_maps"]
     if maps["recorded"]:
         of = f"{maps['files']:,} of {counted(source['files'], 'source file')}"

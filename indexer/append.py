@@ -20,43 +20,41 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from indexer.catalog import add_partitions, read_table
+from indexer.catalog import read_table
 from indexer.dedup import ALL_LOADED, check_arguments, columns_within, order_of, with_status
+from indexer.finish import ORIGIN, bring_up_to_date, finish_loads
 from indexer.join import LookupCounters, lookup_counters
 from indexer.keys import KEY_PREFIX, column, key_names
 from indexer.layout import check_appendable, first_layout, layout_of
-from indexer.origin import Origin, check_origin, existing, origin_of, ready
+from indexer.origin import Origin, check_origin, existing, ready
 from indexer.progress import Progress, Stages
 from indexer.rejected import RejectedAt, rejected_folder, report_target, write_report
 from indexer.row_digest import row_hash, rows_digest, rows_of
 from indexer.source_columns import first_columns, source_columns
+from indexer.specs import Vanished
 from indexer.stage import COUNTS, DIGEST, FILES, NULLS, Staged, StageRunAgain, stage
 from indexer.tables import arrow_schema
 from indexer.task_errors import as_raised
 from indexer.tasks import AtSnapshot
 from shadow import Index, UsageError, open_index
-from shadow.errors import StalePointer, StorageError
+from shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
 from shadow.loads import (
     Batch,
     Load,
     Loads,
-    append,
     find_batch,
     loads_of,
-    mark_appended,
     put_load,
-    settle,
     staging_folder,
 )
 from shadow.probe import probe
-from shadow.publish import ConcurrentCommit, wait
-from shadow.storage import Storage, is_absolute, storage_at
+from shadow.publish import wait
+from shadow.storage import Storage, storage_at
 
 PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
 KEEP = "keep"
-# Members of a load's counts: of each partition; the files of rejected rows, where there is to be a report; and what the
-# index is to be of, where there is none yet.
-PARTITIONS, REPORTED, ORIGIN = "partitions", "rejected_files", "origin"
+# Members of a load's counts: of each partition; the files of rejected rows, where there is to be a report.
+PARTITIONS, REPORTED = "partitions", "rejected_files"
 ORDER_PREFIX = f"{KEY_PREFIX}order_"
 ATTEMPTS = 10  # of a load that others come before
 
@@ -102,6 +100,7 @@ def append_new(
     report: str | None = None,
     origin: Origin | None = None,
     rebuild: bool = False,
+    accept_vanished: bool = False,
 ) -> DedupResult:
     """Append the rows of `batch` whose key was never loaded to the source, and index them.
 
@@ -112,12 +111,17 @@ def append_new(
 
     Where there is no index, that of `origin` is built first, or, if its source has no files, by this load; where there
     is one of something else, SpecMismatch. With `rebuild` all files are indexed anew before, which is the cure of a
-    damaged index. UsageError when the batch's columns are not the source's, before anything is written;
-    ConcurrentCommit where other loads come first time and again. `progress` is told what is being done."""
+    damaged index. `progress` is told what is being done.
+
+    FilesVanished, before anything is written, where files that the index covers are gone from the source: their keys
+    would count as never loaded. With `accept_vanished` the index drops them first. UsageError when the batch's columns
+    are not the source's, before anything is written, or when the source belongs to a lake table (Delta, Iceberg ...),
+    which would not see what is appended; ConcurrentCommit where other loads come first time and again."""
     begin, stages = time.perf_counter(), Stages(progress)
     check_arguments(scope, order_by, null_keys)
     target = report_target(report, batch.columns) if report is not None else None
-    asked = _Asked(batch, batch_id, scope, order_of(batch, order_by), null_keys, target is not None)
+    vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
+    asked = _Asked(batch, batch_id, scope, order_of(batch, order_by), null_keys, target is not None, vanished)
     run = _Run(spark, index, asked, origin, stages, progress)
     with as_raised():
         if rebuild:
@@ -139,46 +143,6 @@ def append_new(
     )
 
 
-def finish_loads(
-    spark: SparkSession, index: str, progress: Progress | None = None, origin: Origin | None = None
-) -> Loads:
-    """Finish the loads that were committed and are not done, one after the other: append, index, write down. The index
-    covers all of its source then; without one that of `origin` is built, if it has files. The log as it was found."""
-    storage, opened = storage_at(index), existing(index, origin)
-    loads = loads_of(storage)
-    began = [load.counts[ORIGIN] for load in loads.open if load.counts.get(ORIGIN)]
-    if opened is not None:
-        of = origin_of(opened.spec)
-    else:  # as the first load was looked at, whatever this run was told
-        of = Origin(**began[0]) if began else check_origin(index, origin)
-    source = storage_at(opened.spec.source if opened is not None else of.source)
-    for load in loads.open:
-        if append(storage, source, load):
-            if opened is not None and opened.spec.table:
-                folders = {file.path.rpartition("/")[0] for file in load.files}
-                add_partitions(spark, of.source, source.root, {one for one in folders if not is_absolute(one)})
-            mark_appended(storage, load)
-        built = of.build(spark, index, progress, load.batch)
-        _check_indexed(index, source, load)
-        settle(storage, source, load, built.snapshot)
-    if not loads.open and (opened is not None or of.has_files()):
-        of.build(spark, index, progress)
-    return loads
-
-
-def _check_indexed(index: str, source: Storage, load: Load) -> None:
-    """StorageError where a file of a load is there, and the index does not see it."""
-    covered = open_index(index).view.covered
-    for file in load.files:
-        if file.path not in covered:
-            with suppress(FileNotFoundError, NotADirectoryError), source.open(file.path):
-                raise StorageError(
-                    f"{source.root}/{file.path}: load {load.number} of batch {load.batch!r} appended {file.rows:,} "
-                    "rows here, and the index does not see this file; expected its folder to be one of the source's "
-                    "(of a table: a partition of the catalog); mend that, and run it again"
-                )
-
-
 class _Asked(NamedTuple):
     """What `append_new` was asked for."""
 
@@ -188,6 +152,7 @@ class _Asked(NamedTuple):
     order: list[tuple[str, bool]]
     null_keys: str
     has_report: bool
+    vanished: Vanished
 
 
 @dataclass
@@ -219,10 +184,11 @@ class _Run:
             opened = existing(self.index, self.origin)
             if opened is not None:
                 check_appendable(self.index, opened.spec)
-                source_columns(self.spark, self.asked.batch.schema, opened)  # before files are indexed, maybe for hours
+                with suppress(SourceError):  # files changed since they were indexed: the check is made again below
+                    source_columns(self.spark, self.asked.batch.schema, opened)  # before hours of indexing
             wait(attempt)
             with self.stages.stage("bring up to date"):
-                loads = finish_loads(self.spark, self.index, self.progress, self.origin)
+                loads = bring_up_to_date(self.spark, self.index, self.progress, self.origin, self.asked.vanished)
             known = find_batch(self.storage, batch_id)
             if known is not None:  # what a run began that died, or another run at the same time
                 is_known = batch_id not in [load.batch for load in loads.open]

@@ -14,12 +14,13 @@ from indexer.page_maps import write_maps
 from indexer.plan import Plan, plan
 from indexer.progress import Progress, Stages
 from indexer.scan import is_for_spark, scan
-from indexer.specs import Request, check_types, new_spec
+from indexer.specs import Request, Vanished, check_types, new_spec
 from indexer.task_errors import SPARK_ERRORS, as_raised, is_of_a_file
 from indexer.write import write_index_files
 from shadow.adopt import adopt as adopt_source
 from shadow.anew import publish_anew
 from shadow.coverage import SourceRoot
+from shadow.errors import ConcurrentCommit
 from shadow.fold import publish_build
 from shadow.probe import probe
 from shadow.publish import Changes, new_segment_id
@@ -30,6 +31,8 @@ from shadow.spec import IndexSpec, schema_option
 from shadow.spec_file import put_back
 from shadow.storage import Storage
 from shadow.verify import verify_sample
+
+ATTEMPTS = 3  # of a build that others' commits undo
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ def build(
     page_maps: bool = False,
     partitions: Sequence[Mapping[str, object]] | None = None,
     progress: Progress | None = None,
+    accept_vanished: bool = False,
+    as_files: bool = False,
 ) -> BuildResult:
     """Index the files of `source` (a path, a URL, `table:db.name`) that the newest snapshot of `index` does not cover,
     and drop those that are gone.
@@ -91,9 +96,54 @@ def build(
     of files that are indexed already in a commit of its own (`shadow.record`). With `partitions`
     (`[{"dt": "2026-01-01"}]`, each named by some or all of its columns) the files of those alone are compared and
     indexed, of others nothing changes; with none at all a first build makes an index without rows. `progress` is told
-    what is being done. Errors: those of `shadow.errors`."""
+    what is being done.
+
+    FilesVanished where files of more than half of the indexed bytes are gone from the source, and new ones do not make
+    up for them, as where a disk is not mounted; `accept_vanished` says that they were deleted on purpose. UsageError
+    where the source belongs to a Delta, Iceberg, Hudi, Lance or Paimon table, or is the output of a streaming query:
+    its files hold rows that are not live; `as_files` indexes them nevertheless. Other errors: those of
+    `shadow.errors`."""
+    vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
+    request = Request(keys, include, buckets, flat, options or {}, page_maps, partitions, vanished, as_files)
+    return build_index(spark, source, index, request, format, batch, adopt, anew, progress)
+
+
+def build_index(
+    spark: SparkSession,
+    source: str,
+    index: str,
+    request: Request,
+    format: str = "auto",
+    batch: str | None = None,
+    adopt: bool = False,
+    anew: bool = False,
+    progress: Progress | None = None,
+) -> BuildResult:
+    """Bring an index up to date, as `build` does. Where what others commit meanwhile cannot be brought together with
+    the build, or a vacuum has removed what it wrote, it begins again, ATTEMPTS times in all."""
     begin, stages = time.perf_counter(), Stages(progress)
-    request = Request(keys, include, buckets, flat, options or {}, page_maps, partitions)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            result = _build(spark, source, index, request, format, batch, adopt, anew, stages)
+        except ConcurrentCommit:
+            if attempt == ATTEMPTS:
+                raise
+        else:
+            break
+    return replace(result, seconds=round(time.perf_counter() - begin, 3), stage_seconds=stages.seconds)
+
+
+def _build(
+    spark: SparkSession,
+    source: str,
+    index: str,
+    request: Request,
+    format: str,
+    batch: str | None,
+    adopt: bool,
+    anew: bool,
+    stages: Stages,
+) -> BuildResult:
     with stages.stage("list"):
         place = read_table(spark, source) if is_table(source) else source
         planned = plan(place, index, request, format, adopt, anew)
@@ -106,19 +156,29 @@ def build(
             check_types(planned.view.spec, _described(spark, planned, request)[0])  # before anything is committed
             adopted = adopt_source(planned.storage, planned.root)[1]
             planned = plan(place, index, request, format)
-        if page_maps and planned.view is not None and (planned.unmapped or not planned.view.spec.page_maps):
+        if request.page_maps and planned.view is not None and (planned.unmapped or not planned.view.spec.page_maps):
             with stages.tasks(spark, "page maps"):
                 done = _record(spark, planned, planned.view.spec)
             planned = plan(place, index, replace(request, page_maps=False), format)
         result = _update(spark, planned, request, batch, stages)
     return replace(
         result,
-        seconds=round(time.perf_counter() - begin, 3),
-        stage_seconds=stages.seconds,
         adopted_files=adopted,
         mapped_files=result.mapped_files + len(done),
         page_map_bytes=result.page_map_bytes + sum(one.length for one in done),
     )
+
+
+def nothing_to_do(planned: Plan, request: Request) -> BuildResult | None:
+    """The result of a build whose plan shows nothing to index, drop, adopt or record; None where there is something to
+    do. Spark is not needed. The index's `spec.json` is put back where it is missing."""
+    view = planned.view
+    if view is None or not planned.is_done or planned.adopted or planned.unmapped:
+        return None
+    if view.spec.source != planned.root.location or (request.page_maps and not view.spec.page_maps):
+        return None
+    put_back(planned.storage, view.spec)
+    return _result(planned, view.snapshot, [], [], view.spec, False)
 
 
 def _record(spark: SparkSession, planned: Plan, spec: IndexSpec) -> list[PageMapsEntry]:
@@ -138,7 +198,12 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
         described, schema = _described(spark, planned, request)
     known = described if request.partitions is None or planned.spec else _opened(_of_all(planned), request, schema)
     spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, known)
-    spec = replace(spec, schema=schema, page_maps=spec.page_maps or request.page_maps)
+    spec = replace(
+        spec,
+        schema=schema,
+        page_maps=spec.page_maps or request.page_maps,
+        as_files=spec.as_files or planned.as_files,
+    )
     check_types(spec, described)
     probe(storage)
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from shadow.columns import wider
 from shadow.coverage import SourceRoot
-from shadow.errors import FileChanged, SourceError, StalePointer, UnsupportedFormat
+from shadow.errors import BuildFailed, FileChanged, SourceError, StalePointer, UnsupportedFormat
 from shadow.fingerprint import difference
-from shadow.rebase import BuildFailed
 from shadow.segments import SourceFileEntry
 from shadow.storage import FileInfo, OpenFile, Readable, join
 from shadow.table import Table

@@ -23,9 +23,9 @@ from indexer.plan import plan
 from indexer.specs import Request
 from shadow import Index, UsageError, open_index
 from shadow.compact import compact
+from shadow.errors import ConcurrentCommit
 from shadow.partitions import partition_values
 from shadow.plain_table import plain_table
-from shadow.publish import ConcurrentCommit
 from shadow.spec import TABLE_PREFIX, check_names
 from shadow.storage import Storage, storage_at
 from shadow.vacuum import vacuum

@@ -59,7 +59,7 @@ def load(
     sample = with_keys(keys, opened.spec, "keys")
     found = located(spark, opened, sample, how, null_safe, counters=counters)
     report = unreadable == "report"
-    types = source_types(spark, opened, payload, readable=report)
+    types = source_types(spark, opened, payload)
     return fetched(opened, found, keys.columns, _compared(opened, found), types, report, counters)
 
 
@@ -98,7 +98,7 @@ def load_by_index(
     keys = [column(name) for name in keyed.columns if name.startswith(KEY_PREFIX)]
     found = keyed.select(*map(column, kept), *keys, *asked)
     report = unreadable == "report"
-    types = source_types(spark, opened, payload, readable=report)
+    types = source_types(spark, opened, payload)
     return fetched(opened, found, kept, _compared(opened, found), types, report, counters)
 
 

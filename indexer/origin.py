@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from indexer.build import BuildResult, build
+from indexer.build import BuildResult, build_index
 from indexer.catalog import is_table
 from indexer.files import Described
 from indexer.layout import columns_of_batch
 from indexer.plan import FORMAT_NAMES
 from indexer.progress import Progress
-from indexer.specs import Request, new_spec
+from indexer.specs import Request, Vanished, new_spec
 from shadow import Index, open_index
 from shadow.anew import spec_on_record
 from shadow.coverage import SourceRoot, source_root
@@ -65,11 +65,17 @@ class Origin:
             )
 
     def build(
-        self, spark: SparkSession, index: str, progress: Progress | None, batch: str | None = None, anew: bool = False
+        self,
+        spark: SparkSession,
+        index: str,
+        progress: Progress | None,
+        batch: str | None = None,
+        anew: bool = False,
+        vanished: Vanished = Vanished.REFUSE,
     ) -> BuildResult:
-        """Index the source."""
-        asked = (self.keys, self.include, self.format, self.buckets, batch, self.flat)
-        return build(spark, self.source, index, *asked, anew=anew, options=self.options, progress=progress)
+        """Index the source. `vanished` says what becomes of files that are gone from it."""
+        asked = Request(self.keys, self.include, self.buckets, self.flat, self.options, vanished=vanished)
+        return build_index(spark, self.source, index, asked, self.format, batch, anew=anew, progress=progress)
 
     def first_spec(self, batch: StructType) -> IndexSpec:
         """The spec by which the first rows of a source are looked at. UsageError where they cannot be."""

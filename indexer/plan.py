@@ -9,21 +9,26 @@ from typing import Any
 from indexer.catalog import CatalogTable
 from indexer.files import check_names, describe, detect_format
 from indexer.infer import infer_here
-from indexer.specs import Request, check_declared, check_places, check_request, new_spec
+from indexer.specs import Request, Vanished, check_declared, check_places, check_request, new_spec
 from shadow.adopt import Adoption, adoption
 from shadow.anew import newest_number, spec_on_record
-from shadow.coverage import Diff, SourceRoot, check_apart, diff, source_root, within
-from shadow.errors import IndexNotFound, SourceNotFound, StorageError, UnknownColumn, UsageError
+from shadow.coverage import Diff, Listing, SourceRoot, check_apart, diff, source_root, within, without_vanished
+from shadow.errors import FilesVanished, IndexNotFound, SourceNotFound, StorageError, UnknownColumn, UsageError
+from shadow.lake_tables import check_plain_files
 from shadow.page_maps import check_format, without_maps
 from shadow.partitions import check_where, matches, stored_partition
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec
 from shadow.spec_file import SPEC_PATH, read_spec
 from shadow.storage import FileInfo, Storage, storage_at
+from shadow.vacuum import check_no_other_files
 from shadow.view import View, newest_view
 from sources import FORMATS, check_options
 
 FORMAT_NAMES = ("auto", *FORMATS)
+MOST_LOST = 0.5  # of the bytes that the index covers: a build that would drop more asks for consent
+SHOWN_FILES = 3  # of those that vanished, in a message
+AS_FILES = "index a plain copy of its live rows, or say --as-files (as_files=True) to index its files as they are"
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,8 @@ class Plan:
 
     `unmapped` are the files covered as they are of which page maps were asked for, and are missing or damaged. Of a
     build `anew` there is no view and all files are new; `newest` is the number of the snapshot that it follows.
-    `files` are all of the source, also where some partitions only are to be indexed."""
+    `files` are all of the source, also where some partitions only are to be indexed. `as_files`: they belong to a lake
+    table, and are to be indexed as they are."""
 
     storage: Storage
     root: SourceRoot
@@ -48,11 +54,14 @@ class Plan:
     newest: int | None = None
     unmapped: Sequence[SourceFileEntry] = ()
     files: Sequence[FileInfo] = ()
+    as_files: bool = False
 
     @property
     def is_done(self) -> bool:
         """Whether the newest snapshot covers the source as it is, and says what the catalog says of it."""
         if self.view is None or not self.difference.is_empty:
+            return False
+        if self.as_files and not self.view.spec.as_files:
             return False
         table, snapshot = self.root.table, self.view.snapshot
         return table is None or (snapshot.folders == table.folders and snapshot.spec.schema == table.columns)
@@ -95,7 +104,11 @@ def plan(
         raise UsageError(f"{storage.root}: a folder of values that write_btree made; build to another folder")
     if isinstance(source, CatalogTable) and spec is not None and spec.table and not adopt:
         root = source.root_at(spec.source)  # files keep their names, whatever the table's own folder is by now
-    files = _files(root, view)
+    if view is None and not newest:
+        check_no_other_files(storage)
+    files, lake_table = _files(root, view)
+    if not (request.as_files or (spec is not None and spec.as_files)):
+        check_plain_files(lake_table, root.name, AS_FILES)
     partitions = root.partitions(files)
     format_name = _format(root, files, format, spec)
     options = _options(root, format_name, request, spec)
@@ -115,6 +128,8 @@ def plan(
         check_places(spec, root, (info for info in files if info.path in view.covered and info.path not in gone))
     if request.partitions is not None:
         difference = _within(request.partitions, root, partitions, files, view, difference)
+    if view is not None and difference.vanished:
+        difference = _vanished(request.vanished, root, view, difference)
     unmapped = _unmapped(storage, view, difference) if request.page_maps and view else []
     return Plan(
         storage=storage,
@@ -129,7 +144,34 @@ def plan(
         newest=newest or None,
         unmapped=unmapped,
         files=files,
+        as_files=request.as_files and lake_table is not None,
     )
+
+
+def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> Diff:
+    """The difference, with the files that vanished as `how` says. FilesVanished where they must not be dropped."""
+    gone = [view.covered[path] for path in difference.vanished]
+    shown = ", ".join(file.path for file in gone[:SHOWN_FILES]) + (", ..." if len(gone) > SHOWN_FILES else "")
+    what = (
+        f"{root.name}: {len(gone):,} of the {len(view.covered):,} files that snapshot {view.snapshot.number} covers "
+        f"are gone ({shown})"
+    )
+    if how is Vanished.KEEP:
+        return without_vanished(difference, view.segments)
+    if how is Vanished.REFUSE:
+        raise FilesVanished(
+            f"{what}: their keys would count as never loaded; nothing was appended; if a disk is not mounted or a "
+            "folder is being moved, mend that; if they were deleted on purpose, run gnomon build, or run gnomon dedup "
+            "with --accept-vanished"
+        )
+    lost = sum(file.size for file in gone) - sum(info.size for info in difference.new)
+    if how is Vanished.DROP_SOME and lost > MOST_LOST * sum(file.size for file in view.covered.values()):
+        raise FilesVanished(
+            f"{what}, and new files do not make up for them: more than {MOST_LOST:.0%} of the bytes that are indexed; "
+            "nothing was changed; if a disk is not mounted or a listing was cut short, mend that; if the files were "
+            "deleted on purpose, build with --accept-vanished"
+        )
+    return difference
 
 
 def _within(
@@ -156,16 +198,16 @@ def _within(
     return within(root, difference, view.segments if view is not None else (), partitions)
 
 
-def _files(root: SourceRoot, view: View | None) -> list[FileInfo]:
-    """The source's files. SourceNotFound where a table that has partitions has no file any more: a disk that is not
-    there must not empty the index."""
-    files = root.list()
-    if not files and root.table is not None and root.table.folders and view is not None and view.covered:
+def _files(root: SourceRoot, view: View | None) -> Listing:
+    """The source's files, and the lake table that they belong to. SourceNotFound where a catalog table that has
+    partitions has no file any more: a disk that is not there must not empty the index."""
+    found = root.listing()
+    if not found.files and root.table is not None and root.table.folders and view is not None and view.covered:
         raise SourceNotFound(
             f"{root.name}: no data files in any folder that the catalog names, below {root.location} or elsewhere; "
             f"expected some of the {len(view.covered):,} that the index covers (to empty it, build with --anew)"
         )
-    return files
+    return found
 
 
 def _format(root: SourceRoot, files: Sequence[FileInfo], format: str, spec: IndexSpec | None) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 import pyarrow as pa
 
@@ -32,11 +33,21 @@ RESERVED = ("_metadata", "__gnomon")
 Columns = Sequence[tuple[str, pa.Schema]]  # of files, or of a table
 
 
+class Vanished(Enum):
+    """What a build does with files that the index covers and that are gone from the source."""
+
+    DROP_SOME = "drop some"  # drop them, but refuse to drop a large part of the source
+    DROP_ALL = "drop all"  # drop them, however many
+    KEEP = "keep"  # leave their entries live
+    REFUSE = "refuse"  # refuse the build
+
+
 @dataclass(frozen=True)
 class Request:
     """What a build was asked for; `buckets` None means: as many as there are, or as the rows ask for; `flat` None: as
     the index is, or not; no `options` of the format: those of the index, or none; no `page_maps`: as the index has
-    it, or none; `partitions` None: all, else those that have one of these values of partition columns."""
+    it, or none; `partitions` None: all, else those that have one of these values of partition columns. `vanished` says
+    what becomes of files that are gone from the source; `as_files` takes the files of a lake table as they are."""
 
     keys: Sequence[str]
     include: Sequence[str]
@@ -45,6 +56,8 @@ class Request:
     options: Mapping[str, str] = field(default_factory=dict)
     page_maps: bool = False
     partitions: Sequence[Mapping[str, object]] | None = None
+    vanished: Vanished = Vanished.DROP_SOME
+    as_files: bool = False
 
     @property
     def columns(self) -> list[str]:

@@ -53,14 +53,14 @@ def exact(path: str) -> str:
     return "file:" + PATTERN_SIGNS.sub(r"\\\g<0>", path)
 
 
-def source_types(spark: SparkSession | None, index: Index, names: Sequence[str], readable: bool = False) -> StructType:
+def source_types(spark: SparkSession | None, index: Index, names: Sequence[str]) -> StructType:
     """The source's columns in the types Spark reads them in (partition columns are text), or a catalog table declares;
     by the rules of `spark_types` where Spark has none of its own, cannot read the file, is not taken to reach it, or is
-    not asked (None). UsageError for a column that no Spark type holds. `readable`: as in `Index.schemas`."""
+    not asked (None). UsageError for a column that no Spark type holds; SourceError as of `Index.schemas`."""
     found: dict[str, DataType] = {name: StringType() for name in index.spec.partitions}
     if index.spec.table:
         return _declared(index.spec, names)
-    for path, schema in index.schemas(names, readable):
+    for path, schema in index.schemas(names):
         try:
             by_spark = spark is not None and is_local(path) and index.spec.format == "parquet"
             in_spark = {f.name: f.dataType for f in read_parquet(spark, [path]).schema} if by_spark else {}

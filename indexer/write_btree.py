@@ -16,7 +16,6 @@ from indexer.task_errors import as_raised
 from indexer.write import write_values
 from shadow.anew import publish_anew
 from shadow.errors import UnknownColumn, UsageError
-from shadow.index_files import INDEX_FILE_SUFFIX
 from shadow.probe import probe
 from shadow.publish import Changes, new_segment_id, publish
 from shadow.segments import SourceFileEntry
@@ -33,6 +32,7 @@ from shadow.spec import (
 )
 from shadow.spec_file import create_first_spec, put_back
 from shadow.storage import Storage, storage_at
+from shadow.vacuum import check_no_other_files
 from shadow.verify import sampled
 
 ERROR, OVERWRITE, APPEND = MODES = ("error", "overwrite", "append")
@@ -150,9 +150,7 @@ def _cure(kind: str) -> str:
 def _check_there(storage: Storage, newest: Snapshot | None, spec: IndexSpec, buckets: int | None, mode: str) -> None:
     """Refuse to write where something is that the mode does not allow."""
     if newest is None:  # at most files of a first write that was killed
-        stranger = next((file for file in storage.list() if not file.path.endswith(INDEX_FILE_SUFFIX)), None)
-        if stranger is not None:
-            raise UsageError(f"{storage.root}: there are files already ({stranger.path}); write to another folder")
+        check_no_other_files(storage)
         return
     if not newest.spec.holds_values:
         raise UsageError(f"{storage.root}: the index of a source lies there; write to another folder")

@@ -244,7 +244,14 @@ EXAMPLES = {
                 "age_seconds": 0.238,
             },
             "refused": None,
-            "coverage": {"snapshot": 1, "new": 0, "changed": 0, "vanished": 0, "age_seconds": 0.073},
+            "coverage": {
+                "snapshot": 1,
+                "new": 0,
+                "changed": 0,
+                "vanished": 0,
+                "lake_table": None,
+                "age_seconds": 0.073,
+            },
             "coverage_error": None,
             "snapshots": [
                 {"snapshot": 1, "committed_at": "2026-11-21T12:14:41.454455Z", "operation": "build", "rows": 3}
@@ -279,7 +286,14 @@ EXAMPLES = {
                     "source_files": 2,
                     "refused": None,
                     "unreachable": None,
-                    "coverage": {"snapshot": 1, "new": 0, "changed": 0, "vanished": 0, "age_seconds": 0.082},
+                    "coverage": {
+                        "snapshot": 1,
+                        "new": 0,
+                        "changed": 0,
+                        "vanished": 0,
+                        "lake_table": None,
+                        "age_seconds": 0.082,
+                    },
                     "coverage_error": None,
                 },
                 "orders": {
@@ -289,7 +303,14 @@ EXAMPLES = {
                     "source_files": 1,
                     "refused": None,
                     "unreachable": None,
-                    "coverage": {"snapshot": 1, "new": 0, "changed": 0, "vanished": 0, "age_seconds": 0.082},
+                    "coverage": {
+                        "snapshot": 1,
+                        "new": 0,
+                        "changed": 0,
+                        "vanished": 0,
+                        "lake_table": None,
+                        "age_seconds": 0.082,
+                    },
                     "coverage_error": None,
                 },
             },

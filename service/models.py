@@ -139,6 +139,10 @@ class CoverageCounts(BaseModel):
     new: int
     changed: int
     vanished: int
+    lake_table: str | None = Field(
+        description="the table format that the source's files belong to, as `Delta Lake table`: rows that the table "
+        "deleted or replaced are answered"
+    )
     age_seconds: float
 
 

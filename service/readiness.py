@@ -40,5 +40,6 @@ def coverage_told(served: ServedIndex) -> dict[str, Any] | None:
         "new": coverage.new,
         "changed": coverage.changed,
         "vanished": coverage.vanished,
+        "lake_table": coverage.lake_table,
         "age_seconds": round(coverage.age_seconds, 3),
     }

@@ -34,13 +34,15 @@ logger = logging.getLogger("gnomon.service")
 
 
 class Coverage(NamedTuple):
-    """How many of the source's files a snapshot does not cover, as they were at a time of `time.monotonic`."""
+    """How many of the source's files a snapshot does not cover, as they were at a time of `time.monotonic`.
+    `lake_table` is the format of the table that the files belong to, if any: "Delta Lake table"."""
 
     snapshot: int
     new: int
     changed: int
     vanished: int
     at: float
+    lake_table: str | None = None
 
     @property
     def age_seconds(self) -> float:
@@ -221,7 +223,15 @@ class ServedIndex:
             self.coverage_error = why
             return False
         number = index.view.snapshot.number
-        self.coverage = Coverage(number, len(diff.new), len(diff.changed), len(diff.vanished), time.monotonic())
+        lake_table = diff.lake_table.format if diff.lake_table is not None else None
+        if lake_table and not index.spec.as_files and (self.coverage is None or not self.coverage.lake_table):
+            logger.warning(
+                "index %s: its source belongs to %s; rows that the table deleted or replaced are answered",
+                self.place.name,
+                diff.lake_table,
+            )
+        counts = (len(diff.new), len(diff.changed), len(diff.vanished))
+        self.coverage = Coverage(number, *counts, time.monotonic(), lake_table)
         self.coverage_error = None
         return True
 

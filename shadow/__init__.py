@@ -7,6 +7,7 @@
 - `snapshots`    the numbered states of an index; the commit
 - `segments`     what one build wrote, and what it covers
 - `coverage`     the source's files now against a snapshot
+- `lake_tables`  whether they belong to a Delta, Iceberg, Hudi, Lance or Paimon table
 - `partitions`   Hive-style folders
 - `view`         one snapshot, opened
 - `stored_files` files that a snapshot names, put and read in ranges

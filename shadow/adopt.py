@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from btree import BTreeReader
 from shadow.coverage import SourceRoot
-from shadow.errors import StorageError, UsageError
+from shadow.errors import ConcurrentCommit, StorageError, UsageError
 from shadow.fetch import Fetcher
 from shadow.fingerprint import difference
 from shadow.index_files import pointer_of
@@ -21,8 +21,7 @@ from shadow.load_records import load_path
 from shadow.loads import read_loads
 from shadow.probe import probe
 from shadow.publish import ATTEMPTS, new_segment_id, put_snapshot, wait
-from shadow.rebase import ConcurrentCommit
-from shadow.relist import relist
+from shadow.relist import new_lists, relist
 from shadow.segments import Segment, SourceFileEntry, rows_by_partition
 from shadow.snapshots import Snapshot, utc_now
 from shadow.storage import FileInfo, Storage
@@ -135,7 +134,7 @@ def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
             return view.snapshot, 0
         probe(storage)
         snapshot = _next(storage, view, root, found)
-        if put_snapshot(storage, snapshot):
+        if put_snapshot(storage, snapshot, new_lists(view.snapshot, snapshot)):
             return snapshot, len(found.adopted)
     raise ConcurrentCommit(f"{storage.root}: others committed {ATTEMPTS} times meanwhile; run it again")
 

@@ -5,10 +5,9 @@ Nothing of the newest snapshot is needed but its number. Its readers go on with 
 stay until they are vacuumed.
 """
 
-from shadow.errors import DamagedMetadata, ShadowError, SnapshotNotFound
+from shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError, SnapshotNotFound
 from shadow.probe import probe
-from shadow.publish import Changes, check_counts, put_snapshot, write_list
-from shadow.rebase import ConcurrentCommit
+from shadow.publish import Changes, check_counts, paths_of, put_snapshot, write_list
 from shadow.segments import Segment, rows_by_partition
 from shadow.snapshots import Snapshot, read_snapshot, snapshot_numbers, utc_now
 from shadow.spec import IndexSpec
@@ -55,7 +54,7 @@ def publish_anew(storage: Storage, spec: IndexSpec, newest: int, changes: Change
         counts=dict(changes.counts or {}),
         folders=None if changes.folders is None else dict(changes.folders),
     )
-    if not put_snapshot(storage, snapshot):
+    if not put_snapshot(storage, snapshot, paths_of(ours)):
         raise ConcurrentCommit(
             f"{storage.root}: others committed snapshot {snapshot.number} meanwhile; nothing was changed, run it again"
         )

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from shadow.errors import SourceNotFound, UsageError
 from shadow.fingerprint import difference
+from shadow.lake_tables import HIDDEN_FOLDERS, LakeTable, table_among, table_around
 from shadow.partitions import partition_columns, partition_of
 from shadow.segments import Segment
 from shadow.spec import TABLE_PREFIX, IndexSpec
@@ -15,6 +17,7 @@ from shadow.storage import (
     Readable,
     SourceStorage,
     Storage,
+    is_absolute,
     is_hidden,
     is_local,
     join,
@@ -23,6 +26,15 @@ from shadow.storage import (
     storage_at,
 )
 from shadow.table import Table
+
+Files = list[FileInfo]
+
+
+class Listing(NamedTuple):
+    """The data files of a source, ordered by path, and the table (Delta, Iceberg ...) that they belong to, if any."""
+
+    files: list[FileInfo]
+    lake_table: LakeTable | None
 
 
 @dataclass(frozen=True)
@@ -36,15 +48,33 @@ class SourceRoot:
 
     def list(self) -> list[FileInfo]:
         """The data files there are now, ordered by path. SourceNotFound when there are none; a table may be empty."""
+        return self._list()[0]
+
+    def listing(self) -> Listing:
+        """The data files there are now, and the table that they belong to. Errors as of `list`."""
+        files, metadata = self._list()
+        paths = [info.path for info in (*files, *metadata) if not is_absolute(info.path)]
+        return Listing(files, table_among(self.storage.root, paths) or self.lake_table_around())
+
+    def _list(self) -> tuple[Files, Files]:
+        """The data files, and the files of a table's metadata that engines skip."""
         if self.single_file is not None:
-            return [self._the_file(self.single_file)]
-        files = list(self.storage.list()) if self.table is None else self.table.list(self.storage.root)
-        if not files and self.table is None:
-            raise SourceNotFound(f"{self.storage.root}: no data files there; expected some at or below it")
+            return [self._the_file(self.single_file)], []
+        metadata: Files = []
+        if self.table is not None:
+            files = self.table.list(self.storage.root)
+        else:
+            files, metadata = _sorted_by_visibility(self.storage.list(hidden=HIDDEN_FOLDERS))
+            if not files:
+                raise SourceNotFound(f"{self.storage.root}: no data files there; expected some at or below it")
         for info in files:
             if not info.path.isascii() and not _is_text(info.path):
                 raise SourceNotFound(f"{self.storage.root}: the file name {info.path!r} is not UTF-8; rename it")
-        return files
+        return files, metadata
+
+    def lake_table_around(self) -> LakeTable | None:
+        """The table whose root is that of the source, or a folder above it."""
+        return table_around(_real(self.storage.root))
 
     def _the_file(self, name: str) -> FileInfo:
         try:
@@ -75,6 +105,15 @@ class SourceRoot:
     def name(self) -> str:
         """What the source is called where a build is told of it."""
         return f"{TABLE_PREFIX}{self.table.name}" if self.table is not None else self.location
+
+
+def _sorted_by_visibility(infos: Iterable[FileInfo]) -> tuple[list[FileInfo], list[FileInfo]]:
+    """The files that engines read, and those that they skip."""
+    visible: list[FileInfo] = []
+    hidden: list[FileInfo] = []
+    for info in infos:
+        (hidden if any(map(is_hidden, info.path.split("/"))) else visible).append(info)
+    return visible, hidden
 
 
 def _is_text(path: str) -> bool:
@@ -144,12 +183,14 @@ def _real(root: str) -> str:
 @dataclass(frozen=True)
 class Diff:
     """The source's files against a snapshot's: `new` and `changed` are to be indexed; `dead` gives, for each segment,
-    the ordinals of its files that changed or vanished (those dead before included)."""
+    the ordinals of its files that changed or vanished (those dead before included). `lake_table` is the table that the
+    source's files belong to, where that was looked for."""
 
     new: tuple[FileInfo, ...]
     changed: tuple[FileInfo, ...]
     vanished: tuple[str, ...]
     dead: dict[str, frozenset[int]]
+    lake_table: LakeTable | None = None
 
     @property
     def to_index(self) -> tuple[FileInfo, ...]:
@@ -177,7 +218,23 @@ def within(root: SourceRoot, difference: Diff, segments: Iterable[Segment], part
         for name, ordinals in difference.dead.items()
     }
     new, changed = ([info for info in files if is_chosen(info.path)] for files in (difference.new, difference.changed))
-    return Diff(tuple(new), tuple(changed), tuple(filter(is_chosen, difference.vanished)), dead)
+    vanished = tuple(filter(is_chosen, difference.vanished))
+    return replace(difference, new=tuple(new), changed=tuple(changed), vanished=vanished, dead=dead)
+
+
+def without_vanished(difference: Diff, segments: Iterable[Segment]) -> Diff:
+    """The difference with the files that vanished taken as covered still: their entries stay live."""
+    gone = set(difference.vanished)
+    by_id = {segment.id: segment for segment in segments}
+    dead = {
+        name: frozenset(
+            ordinal
+            for ordinal in ordinals
+            if ordinal in by_id[name].dead or by_id[name].source_files[ordinal].path not in gone
+        )
+        for name, ordinals in difference.dead.items()
+    }
+    return replace(difference, vanished=(), dead=dead)
 
 
 def diff(files: Iterable[FileInfo], segments: Iterable[Segment], table: Table | None = None) -> Diff:

@@ -9,10 +9,15 @@ __all__ = [
     "AlreadyExists",
     "BTreeError",
     "BeyondBound",
+    "BuildFailed",
+    "CommitLost",
+    "ConcurrentCommit",
     "DamagedIndexFile",
     "DamagedMetadata",
     "DamagedSource",
     "FileChanged",
+    "FilesGone",
+    "FilesVanished",
     "IndexFileGone",
     "IndexNotFound",
     "KeyTypeError",
@@ -74,6 +79,11 @@ class SourceNotFound(ShadowError):
     """The source is missing, or holds no data files."""
 
 
+class FilesVanished(SourceNotFound):
+    """Files that the index covers are gone from the source, and the caller did not say that they were deleted on
+    purpose."""
+
+
 class SnapshotNotFound(ShadowError):
     """A snapshot asked for by its number is not there (any more)."""
 
@@ -88,6 +98,24 @@ class DamagedMetadata(ShadowError):
 
 class IndexFileGone(DamagedMetadata):
     """An index file that the snapshot lists is not there: vacuumed since, or lost."""
+
+
+class BuildFailed(ShadowError):
+    """What was written is not what was read; nothing was committed."""
+
+
+class ConcurrentCommit(ShadowError):
+    """What another commit did cannot be brought together with ours; nothing of ours is visible."""
+
+
+class FilesGone(ConcurrentCommit):
+    """A vacuum removed files that the commit was to name, or may be about to: the work slept for a day. Nothing of it
+    may be committed; it has to be done again."""
+
+
+class CommitLost(ConcurrentCommit):
+    """Our snapshot was put and does not count. A vacuum may have seen it, and removed what it named as superseded, so
+    that nothing of it may be committed again."""
 
 
 class StorageError(ShadowError):

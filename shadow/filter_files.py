@@ -17,7 +17,7 @@ from shadow.caches import ByteCache, CacheCounts
 from shadow.errors import DamagedIndexFile
 from shadow.segments import FilterEntry, IndexFileEntry
 from shadow.storage import Storage
-from shadow.stored_files import StoredFile, put_again
+from shadow.stored_files import StoredFile, put_again, read_back
 
 FILTER_FOLDER = "_shadow/filters"
 FILTER_SUFFIX = ".filter"
@@ -38,7 +38,7 @@ def write_filter(storage: Storage, path: str, hashes: npt.NDArray[np.int64]) -> 
     made = Filter.build(hashes, RATE)
     put_again(storage, path, [made.data])
     where = f"{storage.root}/{path}"
-    if not FilterReader.of(storage.read(path), where, made.crc32).may_contain_many(hashes).all():
+    if not FilterReader.of(read_back(storage, path), where, made.crc32).may_contain_many(hashes).all():
         raise DamagedIndexFile("the key filter denies a key of its index file", where, 0)
     return FilterEntry(path, len(made.data), made.crc32)
 

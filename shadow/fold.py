@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from shadow.errors import CommitLost, ConcurrentCommit
 from shadow.publish import Changes, made_for, new_segment_id, publish
-from shadow.rebase import CommitLost, ConcurrentCommit, Current
+from shadow.rebase import Current
 from shadow.rewrite import rewrite
 from shadow.segments import Segment
 from shadow.snapshots import Snapshot

@@ -158,7 +158,7 @@ class Index(OpenIndex):
 
         def tabled(state: State, found: Found) -> pa.Table:
             names = self._columns(found.view, columns)
-            schemas = self._schemas(state, names, readable=True)
+            schemas = self._schemas(state, names)
             rows = Rows(found, names, limit, bounds, stats, each=False)
             return answer_table(found, state.fetcher, names, rows, (schema for _, schema in schemas))
 
@@ -234,13 +234,13 @@ class Index(OpenIndex):
         file = _covered(self._state, path)
         return max(1, file.size // max(file.rows, 1))
 
-    def schemas(self, names: Sequence[str], readable: bool = False) -> Iterator[tuple[str, pa.Schema]]:
-        """Source files, newest segment first, until their columns together hold all of `names`, each with a type: path
-        and schema. SourceError where one cannot be read; where only `readable` ones are asked for, if none of these has
-        a column that others may have."""
-        return self._schemas(self._state, names, readable)
+    def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
+        """Yield source files with their schemas, newest segment first, until these together give each of `names` a
+        type. Files that changed, are gone or cannot be read are passed over. SourceError, that of the last such file,
+        where no readable file has one of the columns."""
+        return self._schemas(self._state, names)
 
-    def _schemas(self, state: State, names: Sequence[str], readable: bool) -> Iterator[tuple[str, pa.Schema]]:
+    def _schemas(self, state: State, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
         fetcher, source = self._fetcher(state), source_of(state.view.spec)
         wanted = set(names) - set(state.view.spec.partitions)
         failed: SourceError | None = None
@@ -250,8 +250,6 @@ class Index(OpenIndex):
             try:
                 schema = fetcher.metadata(file).schema
             except SourceError as error:
-                if not readable:
-                    raise
                 failed = error
                 continue
             typed = {field.name for field in schema if not pa.types.is_null(field.type)}

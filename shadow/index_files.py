@@ -21,7 +21,7 @@ from shadow.filter_files import filter_path, write_filter
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.spec import IndexSpec
 from shadow.storage import Storage
-from shadow.stored_files import StoredFile, put_again
+from shadow.stored_files import StoredFile, put_again, read_back
 from sources import Pointer
 
 INDEX_FILE_SUFFIX = ".btree.avro"
@@ -71,7 +71,7 @@ def _sync_marker(segment_id: str, partition: str, bucket: int) -> bytes:
 
 def _read_back(storage: Storage, entry: IndexFileEntry) -> None:
     where = f"{storage.root}/{entry.path}"
-    data = storage.read(entry.path)
+    data = read_back(storage, entry.path)
     crc = zlib.crc32(data)
     if crc != entry.crc32 or len(data) != entry.size:
         raise DamagedIndexFile(f"wrote CRC {entry.crc32:08x}, read back {crc:08x}", where, 0)

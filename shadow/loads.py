@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shadow import metadata
-from shadow.errors import AlreadyExists, DamagedMetadata, StorageError
+from shadow.errors import AlreadyExists, ConcurrentCommit, DamagedMetadata, StorageError
 from shadow.load_records import (
     APPENDED,
     DONE,
@@ -45,7 +45,6 @@ from shadow.load_records import (
     read_load,
     read_origin,
 )
-from shadow.rebase import ConcurrentCommit
 from shadow.storage import OpenFile, Storage
 
 __all__ = [

@@ -138,12 +138,13 @@ class OpenIndex:
 
     def coverage(self) -> Diff:
         """List the source and compare: what the snapshot does not cover yet. Of a catalog table the folders are listed
-        that the last build found in the catalog: partitions that are new there are seen by the next build only. Without
-        a source that is nothing."""
+        that the last build found in the catalog: partitions that are new there are seen by the next build only. The
+        table that the files belong to (Delta, Iceberg ...) is looked for, too. Without a source that is nothing."""
         state = self._state
         if state.source is None:
             return Diff((), (), (), {})
-        return diff(state.source.list(), state.view.segments, state.source.table)
+        files, lake_table = state.source.listing()
+        return replace(diff(files, state.view.segments, state.source.table), lake_table=lake_table)
 
     def cache_counts(self) -> dict[str, CacheCounts]:
         """What is held in memory: of each cache hits, misses and bytes."""

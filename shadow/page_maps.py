@@ -11,7 +11,7 @@ from itertools import accumulate
 from shadow.errors import DamagedIndexFile, DamagedMetadata, UsageError
 from shadow.segments import PageMapsEntry, SourceFileEntry
 from shadow.storage import ReadStats, Storage
-from shadow.stored_files import StoredFile, put_again
+from shadow.stored_files import StoredFile, put_again, read_back
 from sources import FORMATS, DamagedMaps, check_maps
 
 PAGE_MAPS_FOLDER = "_shadow/page_maps"
@@ -41,7 +41,7 @@ def write_page_maps(storage: Storage, path: str, blocks: Sequence[bytes]) -> lis
         PageMapsEntry(path, size, end - len(block), len(block), zlib.crc32(block))
         for block, end in zip(blocks, ends, strict=True)
     ]
-    data = storage.read(path)
+    data = read_back(storage, path)
     for entry in placed:
         _check(entry, data[entry.offset : entry.offset + entry.length], f"{storage.root}/{path}")
     return placed

@@ -13,13 +13,14 @@ _probed: WeakSet[Storage] = WeakSet()
 
 def probe(storage: Storage) -> None:
     """Before a program's first write to an index: of two create-only puts of one name the second must lose. Asked once
-    of a Storage object. UnsafeStore when it wins; then nothing but the probe was written, and that is removed."""
+    of a Storage object. UnsafeStore when it wins, and a third one too (a vacuum may have removed the first); then
+    nothing but the probe was written, and that is removed."""
     if storage in _probed:
         return
     path = f"{PROBE_FOLDER}/{secrets.token_hex(16)}"
     try:
-        storage.put_new(path, [b"first"])
-        storage.put_new(path, [b"second"])
+        for content in (b"first", b"second", b"third"):
+            storage.put_new(path, [content])
     except AlreadyExists:
         refused = True
     else:
@@ -27,9 +28,9 @@ def probe(storage: Storage) -> None:
     storage.delete(path)
     if not refused:
         raise UnsafeStore(
-            f"{storage.root}: of two create-only writes of {path} the second should have been refused, found that it "
-            "replaced the first: two builds could lose each other's commits; nothing was written, use a store that "
-            "honours the condition (If-None-Match)"
+            f"{storage.root}: of three create-only writes of {path} the later ones should have been refused, found "
+            "that they replaced the first: two builds could lose each other's commits; nothing was written, use a "
+            "store that honours the condition (If-None-Match)"
         )
     _probed.add(storage)
 

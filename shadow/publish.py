@@ -10,20 +10,29 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
+from shadow.at_once import in_order
 from shadow.columns import columns_after
 from shadow.coverage import check_apart, source_of
-from shadow.errors import AlreadyExists, DamagedMetadata, ShadowError, SnapshotNotFound, StorageError
+from shadow.errors import (
+    AlreadyExists,
+    BuildFailed,
+    CommitLost,
+    ConcurrentCommit,
+    DamagedMetadata,
+    FilesGone,
+    ShadowError,
+    SnapshotNotFound,
+    StorageError,
+)
 from shadow.index_files import write_index_file
 from shadow.probe import probe
 from shadow.rebase import (
-    BuildFailed,
     Changes,
-    CommitLost,
-    ConcurrentCommit,
     Current,
     State,
     check_changes,
@@ -35,7 +44,7 @@ from shadow.rebase import (
     rebase,
     spec_after,
 )
-from shadow.segments import Segment, SegmentRef, read_segment, rows_by_partition, write_segment
+from shadow.segments import Segment, SegmentRef, read_segment, rows_by_partition, segment_path, write_segment
 from shadow.snapshots import (
     Snapshot,
     commit,
@@ -51,9 +60,7 @@ from shadow.spec_file import create_first_spec, put_back
 from shadow.storage import Storage
 
 __all__ = [
-    "BuildFailed",
     "Changes",
-    "ConcurrentCommit",
     "new_segment_id",
     "publish",
     "put_snapshot",
@@ -62,6 +69,10 @@ __all__ = [
 ]
 
 ATTEMPTS = 20
+LISTED = 64  # files that are looked at one by one before a commit; of more the index is listed
+LONGEST_SLEEP = 23 * 3600.0  # seconds; a vacuum waits for a day
+LONGEST_PUT = 60.0  # seconds; after a longer put the files are looked at again
+SLEPT = "the program slept for too long; nothing was changed, run it again"
 FIRST_WAIT, LONGEST_WAIT = 0.02, 1.0  # seconds before another attempt: at random, up to twice as long each time
 
 
@@ -105,7 +116,7 @@ def publish(
         snapshot = _next(base, now, after, changes, widened, ref)
         if now.snapshot is not None and nothing_left(now, after, changes) and is_told(now.snapshot, snapshot):
             return now.snapshot
-        if put_snapshot(storage, snapshot):
+        if put_snapshot(storage, snapshot, paths_of(ours)):
             if parent is None:
                 put_back(storage, spec)
             return snapshot
@@ -148,7 +159,11 @@ def write_list(storage: Storage, ours: Segment) -> SegmentRef:
     if not ours.source_files:
         return SegmentRef(ours.id, 0, 0)
     ref = write_segment(storage, ours)
-    read_segment(storage, ref)
+    try:
+        read_segment(storage, ref)
+    except DamagedMetadata:
+        check_there(storage, paths_of(ours))
+        raise
     return ref
 
 
@@ -158,14 +173,16 @@ def _next(
     """The snapshot of these live segments on top of the newest."""
     parent = now.snapshot
     refs = {ref.id: ref for ref in (*(parent.segments if parent else ()), ours)}
-    page_maps = spec.page_maps or (parent is not None and parent.spec.page_maps)  # asked for meanwhile
+    # asked for meanwhile
+    page_maps = spec.page_maps or (parent is not None and parent.spec.page_maps)
+    as_files = spec.as_files or (parent is not None and parent.spec.as_files)
     return Snapshot(
         number=(parent.number if parent else 0) + 1,
         operation=changes.operation,
         segments=tuple(replace(refs[segment.id], dead=tuple(sorted(segment.dead))) for segment in after),
         partitions=rows_by_partition(after),
         columns=columns_after(base, now, changes, spec),
-        spec=replace(spec, buckets=changes.buckets or spec.buckets, page_maps=page_maps),
+        spec=replace(spec, buckets=changes.buckets or spec.buckets, page_maps=page_maps, as_files=as_files),
         committed_at=utc_now(),
         batch=changes.batch,
         commit_id=ours.id,
@@ -175,9 +192,64 @@ def _next(
     )
 
 
-def put_snapshot(storage: Storage, snapshot: Snapshot) -> bool:
-    """Put the next number; whether it is ours then. A reply that was lost is settled by reading back. CommitLost
-    where it was put and does not count."""
+def paths_of(ours: Segment) -> list[str]:
+    """The files that a build wrote for its segment: index files, Bloom filters, page maps and the segment's list. Index
+    files that it took over from another segment are not among them."""
+    files = [file for file in ours.index_files if ours.id in file.path]
+    filters = [file.filter.path for file in files if file.filter is not None]
+    maps = {file.page_maps.path for file in ours.source_files if file.page_maps is not None}
+    lists = [segment_path(ours.id)] if ours.source_files else []
+    return [*(file.path for file in files), *filters, *(path for path in maps if ours.id in path), *lists]
+
+
+def check_there(storage: Storage, written: Sequence[str]) -> None:
+    """Raise FilesGone unless all files that a commit is to name first are there, and no vacuum may be about to remove
+    them. A vacuum removes the files of a segment that no snapshot names when none of them was written for a day
+    (`shadow.vacuum`), and a program may sleep longer than that: a suspended machine, a paused container."""
+    if len(written) > LISTED:
+        times: dict[str, int | None] = {info.path: info.mtime_ns for info in storage.list(hidden=True)}
+    else:
+        calls: list[Callable[[], int | None]] = [partial(_time_of, storage, path) for path in written]
+        times = dict(zip(written, in_order(calls), strict=True))
+    for path in written:
+        if times.get(path) is None:
+            raise FilesGone(f"{storage.root}/{path}: gone before it was committed; {SLEPT}")
+    latest = sorted(times[path] or 0 for path in written)[-2:]
+    if len(latest) == 2 and latest[1] - latest[0] > LONGEST_SLEEP * 1e9:
+        raise FilesGone(
+            f"{storage.root}: {(latest[1] - latest[0]) / 3.6e12:.0f} hours passed before the commit, a vacuum may be "
+            f"removing what it names; {SLEPT}"
+        )
+
+
+def _time_of(storage: Storage, path: str) -> int | None:
+    try:
+        with storage.open(path) as file:
+            return file.mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def put_snapshot(storage: Storage, snapshot: Snapshot, written: Sequence[str]) -> bool:
+    """Put the next number; whether it is ours then. `written` are the paths of the files that it names and no snapshot
+    named before. A reply that was lost is settled by reading back.
+
+    FilesGone where one of these is not there: nothing was put, or, where the program slept between its look and the
+    put, the snapshot was removed again. CommitLost where the snapshot was put and does not count."""
+    check_there(storage, written)
+    looked = time.time()
+    if not _put(storage, snapshot):
+        return False
+    if time.time() - looked > LONGEST_PUT:
+        try:
+            check_there(storage, written)
+        except FilesGone:
+            storage.delete(snapshot_path(snapshot.number))
+            raise
+    return True
+
+
+def _put(storage: Storage, snapshot: Snapshot) -> bool:
     try:
         commit(storage, snapshot)
     except AlreadyExists:

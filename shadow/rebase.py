@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from shadow.errors import ShadowError
+from shadow.errors import BuildFailed, ConcurrentCommit
 from shadow.fingerprint import difference
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.snapshots import Snapshot
@@ -21,19 +21,6 @@ from sources.ddl import parse_ddl, to_ddl
 
 Fingerprint = tuple[int, int, str, str]
 Current = Callable[[], Iterable[FileInfo]]
-
-
-class BuildFailed(ShadowError):
-    """What was written is not what was read; nothing was committed."""
-
-
-class ConcurrentCommit(ShadowError):
-    """What another commit did cannot be brought together with ours; nothing of ours is visible."""
-
-
-class CommitLost(ConcurrentCommit):
-    """Our snapshot was put and does not count. A vacuum may have seen it, and removed what it named as superseded, so
-    that nothing of it may be committed again."""
 
 
 @dataclass(frozen=True)
@@ -164,16 +151,18 @@ def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool
 def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpec:
     """The spec to commit: ours, with the columns that others found meanwhile where files do not tell them.
     ConcurrentCommit when the newest snapshot is of another spec, or another number of buckets, than the index files
-    were written for: that of the base, or of a first build `spec`. Whether page maps are recorded is no such thing."""
+    were written for: that of the base, or of a first build `spec`. Whether page maps are recorded, or a table's files
+    were asked for as they are, may differ."""
     if now.snapshot is None:
         if base.snapshot is not None:
             raise ConcurrentCommit(f"{where}: all snapshots were removed meanwhile; nothing was changed, run it again")
         return spec
     theirs = now.snapshot.spec
-    made_for = replace(base.snapshot.spec if base.snapshot else spec, schema=theirs.schema, page_maps=theirs.page_maps)
+    ours = base.snapshot.spec if base.snapshot else spec
+    made_for = replace(ours, schema=theirs.schema, page_maps=theirs.page_maps, as_files=theirs.as_files)
     differences = spec_differences(made_for, theirs)
     if differences:
-        told = "; ".join(f"{name}: {shown(ours)} before, {shown(theirs)} now" for name, ours, theirs in differences)
+        told = "; ".join(f"{name}: {shown(old)} before, {shown(new)} now" for name, old, new in differences)
         raise ConcurrentCommit(
             f"{where}: snapshot {now.snapshot.number} was committed meanwhile with another spec ({told}); nothing was "
             "changed, run it again"
@@ -192,8 +181,10 @@ def _both_schemas(ours: IndexSpec, theirs: IndexSpec) -> str:
 
 
 def is_told(snapshot: Snapshot, after: Snapshot) -> bool:
-    """Whether a snapshot says all of what a catalog table is that the one after it would say."""
-    return snapshot.folders == after.folders and (not after.spec.table or snapshot.spec.schema == after.spec.schema)
+    """Whether a snapshot says all of what a catalog table is, and how its files are taken, that the one after it would
+    say."""
+    is_same_table = not after.spec.table or snapshot.spec.schema == after.spec.schema
+    return snapshot.folders == after.folders and is_same_table and snapshot.spec.as_files == after.spec.as_files
 
 
 class _Source:

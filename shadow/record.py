@@ -4,10 +4,10 @@ record them, too. No index file changes."""
 from collections.abc import Mapping
 from dataclasses import replace
 
+from shadow.errors import ConcurrentCommit
 from shadow.probe import probe
 from shadow.publish import ATTEMPTS, new_segment_id, put_snapshot, wait
-from shadow.rebase import ConcurrentCommit
-from shadow.relist import relist
+from shadow.relist import new_lists, relist
 from shadow.segments import PageMapsEntry, Segment, SourceFileEntry
 from shadow.snapshots import Snapshot, utc_now
 from shadow.storage import Storage
@@ -31,7 +31,8 @@ def record(storage: Storage, made: Made) -> Snapshot:
             return view.snapshot
         probe(storage)
         snapshot = _next(storage, view, made, recorded)
-        if put_snapshot(storage, snapshot):
+        maps = sorted({entry.path for entry in made.values()})
+        if put_snapshot(storage, snapshot, [*maps, *new_lists(view.snapshot, snapshot)]):
             return snapshot
     raise ConcurrentCommit(f"{storage.root}: others committed {ATTEMPTS} times meanwhile; run it again")
 

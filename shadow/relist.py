@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from shadow.publish import new_segment_id
-from shadow.segments import Segment, SegmentRef, read_segment, write_segment
+from shadow.segments import Segment, SegmentRef, read_segment, segment_path, write_segment
+from shadow.snapshots import Snapshot
 from shadow.storage import Storage
 from shadow.view import View
 
@@ -21,3 +22,9 @@ def relist(storage: Storage, view: View, after: Iterable[Segment]) -> tuple[Segm
             read_segment(storage, ref)
         refs.append(replace(ref, dead=tuple(sorted(segment.dead))))
     return tuple(refs)
+
+
+def new_lists(before: Snapshot, after: Snapshot) -> list[str]:
+    """The paths of the segment lists that one snapshot names and the other does not."""
+    known = {ref.id for ref in before.segments}
+    return [segment_path(ref.id) for ref in after.segments if ref.id not in known]

@@ -50,8 +50,9 @@ class IndexSpec:
 
     `options` are those of the format that the user gave, ordered; `schema` is what was found of columns that the files
     themselves do not tell, as DDL: it grows with the files. `page_maps`: builds record those of the files that they
-    index. Of format VALUES there is no source: `include` are columns that lie in the entries alone, which have no
-    pointers.
+    index. `as_files`: the source belongs to a lake table (`shadow.lake_tables`), and the user asked to index its files
+    as they are. Of format VALUES there is no source: `include` are columns that lie in the entries alone, which have
+    no pointers.
 
     Of a table of Spark's catalog `table` is its name ("db.name"; else empty), `source` its root when the index was
     made, `partition_types` the types of the partition columns, in order (else empty: their values are text), and
@@ -70,6 +71,7 @@ class IndexSpec:
     page_maps: bool = False
     table: str = ""
     partition_types: Mapping[str, str] = field(default_factory=dict)
+    as_files: bool = False
 
     @property
     def holds_values(self) -> bool:
@@ -134,6 +136,7 @@ class IndexSpec:
         source |= {"table": self.table} if self.table else {}
         source |= {"options": dict(self.options)} if self.options else {}
         source |= {"schema": self.schema} if self.schema else {}
+        source |= {"as_files": True} if self.as_files else {}
         content: dict[str, Any] = {
             "format": FORMAT_NAME,
             "format_version": FORMAT_VERSION,
@@ -150,8 +153,10 @@ class IndexSpec:
 
     def is_like(self, other: "IndexSpec") -> bool:
         """Whether the entries of both are the same; where the source lies, or what it is called, the number of buckets,
-        what columns were found in its files, and whether page maps are recorded, may differ."""
-        may_differ = {name: getattr(other, name) for name in ("source", "table", "buckets", "schema", "page_maps")}
+        what columns were found in its files, whether page maps are recorded, and whether its files were asked for as
+        they are, may differ."""
+        names = ("source", "table", "buckets", "schema", "page_maps", "as_files")
+        may_differ = {name: getattr(other, name) for name in names}
         return replace(self, **may_differ) == other
 
 
@@ -209,6 +214,7 @@ def _spec(content: dict[str, Any]) -> IndexSpec:
         page_maps=content.get("page_maps", False),
         table=source.get("table", ""),
         partition_types=dict(content.get("partition_types", {})),
+        as_files=source.get("as_files", False),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shadow.errors import CURE, AlreadyExists, DamagedIndexFile, FileChanged, IndexFileGone
+from shadow.errors import CURE, AlreadyExists, DamagedIndexFile, FileChanged, FilesGone, IndexFileGone
 from shadow.fingerprint import ANY_TIME
 from shadow.storage import FileInfo, ReadStats, Storage
 
@@ -16,6 +16,17 @@ def put_again(storage: Storage, path: str, chunks: Sequence[bytes]) -> None:
         if storage.read(path) != b"".join(chunks):
             storage.delete(path)
             storage.put_new(path, chunks)
+
+
+def read_back(storage: Storage, path: str) -> bytes:
+    """The bytes of a file that this program wrote. FilesGone where it is not there: a vacuum took it for a file of a
+    program that died."""
+    try:
+        return storage.read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FilesGone(
+            f"{storage.root}/{path}: gone before it was read back; nothing was committed, run it again"
+        ) from None
 
 
 class StoredFile:

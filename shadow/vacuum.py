@@ -241,6 +241,17 @@ def _recognised(path: str) -> tuple[str, str] | None:
     return None
 
 
+def check_no_other_files(storage: Storage) -> None:
+    """Raise UsageError where a folder, which is to become an index, holds files that are no part of one: a table of the
+    folder would show them. Names that engines skip are passed over."""
+    for info in storage.list():
+        if _recognised(info.path) is None:
+            raise UsageError(
+                f"{storage.root}: other files are there ({info.path}); expected an empty folder for a new index, name "
+                "another one"
+            )
+
+
 def _remove_empty_folders(storage: Storage, removed: Sequence[Removed]) -> None:
     """Remove the segments' folders of filters and page maps that are empty now, and those of rows that loads rejected.
     Those of index files stay: builds write into them."""

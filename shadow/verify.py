@@ -183,12 +183,16 @@ def _source_of(storage: Storage, view: View, report: Report) -> SourceRoot | Non
 def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
     """Compare the source's files with those covered. Those that changed or vanished are faults, and returned."""
     try:
-        difference = diff(root.list(), view.segments, root.table)
+        files, lake_table = root.listing()
+        difference = diff(files, view.segments, root.table)
     except FAILURES as error:
         report.add(fault_of(error, root.location))
         return set(view.covered)
     if len(view.segments) == len(view.snapshot.segments):  # else nobody knows
         report.not_covered = [info.path for info in difference.new]
+    if lake_table is not None and not view.spec.as_files:
+        what = f"the source belongs to {lake_table}: the index answers rows that the table deleted or replaced"
+        report.add(Fault(root.location, None, what))
     for info in difference.changed:
         report.add(Fault(join(root.storage.root, info.path), None, "changed since it was indexed"))
     for path in difference.vanished:

@@ -33,6 +33,9 @@ function notices({ keys, refused, coverage_error: unlisted, coverage }) {
     const gone = [coverage.changed && `${counted(coverage.changed, "file")} changed`, coverage.vanished && `${counted(coverage.vanished, "file")} vanished`];
     shown.push(["warn", `${gone.filter(Boolean).join(", ")} since the index was built.`, "Rows of these files are refused until the next build."]);
   }
+  if (coverage?.lake_table) {
+    shown.push(["bad", `The source is part of a ${coverage.lake_table}, indexed file by file.`, "Rows that the table deleted or replaced are answered, too."]);
+  }
   return shown.map(([kind, title, detail]) => h("p", { class: `notice ${kind}` }, h("strong", null, title), " ", detail));
 }
 

@@ -62,6 +62,9 @@ class OpenFile(Protocol):
     ) -> None: ...
 
 
+Hidden = bool | frozenset[str]  # which hidden names a listing shows: all, none, or these
+
+
 class Readable(Protocol):
     """A root on some store, to read from. Not bound to a thread; can be pickled and used after a fork, where it makes
     its own connections."""
@@ -81,8 +84,9 @@ class Readable(Protocol):
         `known` is the file on record: another one is FileChanged. A store that can compare on the way then makes no
         call here, so that this, or that the file is gone, may show at a read only."""
 
-    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
-        """The files below a folder, ordered by path; with `hidden` also those that `is_hidden` speaks of."""
+    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
+        """Yield the files below a folder, ordered by path. Files and folders that `is_hidden` names are left out; with
+        `hidden` True none is, with a set of names those of these names are not."""
 
 
 class Storage(Readable, Protocol):
@@ -111,6 +115,11 @@ class Storage(Readable, Protocol):
     def delete_empty(self, path: str) -> None:
         """Remove a folder, and those below it, as far as no file is in them; of a store that has no folders, nothing.
         Programs may put files there at the same time."""
+
+
+def is_skipped(name: str, hidden: Hidden) -> bool:
+    """Whether `Readable.list` leaves out a file or folder of this name."""
+    return is_hidden(name) and hidden is not True and (hidden is False or name not in hidden)
 
 
 def is_hidden(name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import BinaryIO, Self
 
 from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import difference
-from shadow.storage.contract import STAGED, FileInfo, ReadStats, is_hidden
+from shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
 
 CURES = {
     errno.ENOSPC: "free space there",
@@ -183,10 +183,10 @@ class LocalStorage:
                     _sync_folder(parent.parent)
                     _durable.add(known)
 
-    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
         yield from self._list(prefix.strip("/"), hidden)
 
-    def _list(self, folder: str, hidden: bool) -> Iterator[FileInfo]:
+    def _list(self, folder: str, hidden: Hidden) -> Iterator[FileInfo]:
         try:
             with os.scandir(self._root / folder) as entries:
                 found = [(entry.name + "/" * entry.is_dir(), entry) for entry in entries]
@@ -194,7 +194,7 @@ class LocalStorage:
             return
         before = f"{folder}/" if folder else ""
         for name, entry in sorted(found, key=itemgetter(0)):  # a folder sorts as its files do: behind `folder.txt`
-            if is_hidden(entry.name) and not hidden:
+            if is_skipped(entry.name, hidden):
                 continue
             if name.endswith("/"):
                 yield from self._list(before + entry.name, hidden)

@@ -17,7 +17,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from shadow.at_once import in_order
 from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import ANY_TIME, difference
-from shadow.storage.contract import STAGED, FileInfo, ReadStats, is_hidden
+from shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
 from shadow.storage.object_clients import Clients, connect
 from shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, reason, status, translated
 from shadow.storage.ranges import Range
@@ -111,11 +111,11 @@ class ObjectStorage:
             found = self._head(path)
             raise FileChanged(known.name, difference(known, found) or "it changes now", found.size) from None
 
-    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
         prefix = prefix.strip("/")
         before = len(prefix) + 1 if prefix else 0
         found = [self._info(item, self._path(item["path"])) for item in self._all(prefix)]
-        shown = (i for i in found if hidden or not any(map(is_hidden, i.path[before:].split("/"))))
+        shown = (i for i in found if not any(is_skipped(name, hidden) for name in i.path[before:].split("/")))
         for info in sorted(shown):
             if info.size or not (info.path.endswith(FOLDER_MARK) or self._is_mark(info.path)):
                 yield info

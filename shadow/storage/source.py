@@ -3,7 +3,7 @@ their whole location, each on the store that it names."""
 
 from collections.abc import Iterator
 
-from shadow.storage.contract import FileInfo, OpenFile, Readable, ReadStats
+from shadow.storage.contract import FileInfo, Hidden, OpenFile, Readable, ReadStats
 from shadow.storage.locations import host, is_absolute, storage_at
 
 
@@ -33,7 +33,7 @@ class SourceStorage:
             self._others[place] = storage_at(place)
         return self._others[place].open(path.removeprefix(place).lstrip("/"), stats, known)
 
-    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
         return self._below.list(prefix, hidden)
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from shadow.at_once import in_order
 from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import difference
-from shadow.storage.contract import STAGED, FileInfo, ReadStats, is_hidden
+from shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
 from shadow.storage.ranges import Range
 from shadow.storage.remote_file import RemoteFile
 from shadow.storage.retries import Passing, Patience, retried
@@ -79,10 +79,10 @@ class WebHdfsStorage:
         offset, length = span
         return self._retried(path, lambda: self._hdfs.fetch(self._place(path), offset, length))
 
-    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
         yield from self._list(prefix.strip("/"), hidden)
 
-    def _list(self, folder: str, hidden: bool) -> Iterator[FileInfo]:
+    def _list(self, folder: str, hidden: Hidden) -> Iterator[FileInfo]:
         try:
             found = self._ask("GET", "LISTSTATUS", folder)["FileStatuses"]["FileStatus"]
         except DEAD_ENDS:
@@ -90,7 +90,7 @@ class WebHdfsStorage:
         before = f"{folder}/" if folder else ""
         named = [(item["pathSuffix"] + "/" * (item["type"] == "DIRECTORY"), item) for item in found]
         for name, item in sorted(named, key=itemgetter(0)):  # a folder sorts as its files do: behind `folder.txt`
-            if not name or (is_hidden(item["pathSuffix"]) and not hidden):  # no name: `folder` is a file
+            if not name or is_skipped(item["pathSuffix"], hidden):  # no name: `folder` is a file
                 continue
             if name.endswith("/"):
                 yield from self._list(before + item["pathSuffix"], hidden)

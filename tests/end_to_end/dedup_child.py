@@ -19,7 +19,7 @@ from indexer import append_batches, append_new, build
 from indexer.progress import Step
 from indexer.session import local_session
 from shadow.compact import compact
-from shadow.publish import ConcurrentCommit
+from shadow.errors import ConcurrentCommit
 from shadow.storage import LocalStorage, storage_at
 
 CONF = {"spark.sql.shuffle.partitions": "3", "spark.driver.memory": "1g"}

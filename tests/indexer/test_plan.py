@@ -1,5 +1,7 @@
 """What a build would do, known without Spark and without writing anything."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -7,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from indexer.plan import check_rows, plan
-from indexer.specs import Request
-from shadow.errors import SpecMismatch, StorageError, UnsupportedFormat, UsageError
-from tests.shadow.make_index import index_source, write_source
+from indexer.specs import Request, Vanished
+from shadow.errors import FilesVanished, SpecMismatch, StorageError, UnsupportedFormat, UsageError
+from tests.shadow.make_index import Build, index_source, write_source
 
 REQUEST = Request(["k"], [], None)
 
@@ -89,3 +91,57 @@ def test_what_can_be_no_index_is_refused(lake: Path) -> None:
         plan(str(lake / "source"), str(lake / "file"), REQUEST, "auto")
     with pytest.raises(UsageError, match="format: expected one of auto, parquet"):
         plan(str(lake / "source"), str(lake / "index"), REQUEST, "excel")
+
+
+def test_a_folder_of_a_lake_table_is_refused_unless_its_files_are_asked_for(lake: Path) -> None:
+    write_source(lake / "source", {"_delta_log/00000000000000000000.json": table(1)})
+    for source in ("source", "source/dt=1", "source/dt=1/a.parquet"):
+        with pytest.raises(UsageError, match=rf"a Delta Lake table at {lake}/source .*--as-files"):
+            plan(str(lake / source), str(lake / "index"), REQUEST, "auto")
+    asked = replace(REQUEST, as_files=True)
+    assert plan(str(lake / "source"), str(lake / "index"), asked, "auto").as_files
+
+
+def test_asking_for_the_files_of_a_plain_folder_changes_nothing(lake: Path) -> None:
+    assert not plan(str(lake / "source"), str(lake / "index"), replace(REQUEST, as_files=True), "auto").as_files
+
+
+def test_a_build_that_would_drop_most_of_the_source_asks_for_consent(lake: Path) -> None:
+    index_source(lake / "source", lake / "index", ["k"])
+    shutil.rmtree(lake / "source/dt=1")
+    with pytest.raises(FilesVanished, match=r"2 of the 3 files .* are gone \(dt=1/a.parquet, dt=1/b.*--accept"):
+        plan(str(lake / "source"), str(lake / "index"), REQUEST, "auto")
+    accepted = replace(REQUEST, vanished=Vanished.DROP_ALL)
+    assert len(plan(str(lake / "source"), str(lake / "index"), accepted, "auto").difference.vanished) == 2
+
+
+def test_a_source_that_was_written_anew_under_other_names_needs_no_consent(lake: Path) -> None:
+    index_source(lake / "source", lake / "index", ["k"])
+    shutil.rmtree(lake / "source")
+    write_source(lake / "source", {"dt=1/c.parquet": table(1, 2), "dt=9/d.parquet": table(3)})
+    difference = plan(str(lake / "source"), str(lake / "index"), REQUEST, "auto").difference
+    assert (len(difference.new), len(difference.vanished)) == (2, 3)
+
+
+def test_files_that_vanished_may_stay_covered_or_stop_the_build(lake: Path) -> None:
+    index_source(lake / "source", lake / "index", ["k"])
+    (lake / "source/dt=2/a").unlink()
+    write_source(lake / "source", {"dt=1/a.parquet": table(1, 1)})
+    kept = plan(str(lake / "source"), str(lake / "index"), replace(REQUEST, vanished=Vanished.KEEP), "auto").difference
+    assert (kept.vanished, [info.path for info in kept.changed]) == ((), ["dt=1/a.parquet"])
+    assert [len(dead) for dead in kept.dead.values()] == [1], "the changed file alone"
+    with pytest.raises(FilesVanished, match=r"1 of the 3 files .*dt=2/a.*nothing was appended.*--accept-vanished"):
+        plan(str(lake / "source"), str(lake / "index"), replace(REQUEST, vanished=Vanished.REFUSE), "auto")
+
+
+def test_a_first_build_into_a_folder_of_other_files_is_refused(lake: Path) -> None:
+    (lake / "index/date=1").mkdir(parents=True)
+    (lake / "index/date=1/part-00000.btree.avro").write_bytes(b"another program's")
+    with pytest.raises(UsageError, match=r"index: other files are there \(date=1/part-00000.btree.avro\)"):
+        plan(str(lake / "source"), str(lake / "index"), REQUEST, "auto")
+
+
+def test_what_a_build_that_died_left_behind_is_no_other_file(lake: Path) -> None:
+    Build(lake / "source", lake / "index", ["k"])  # which is not committed
+    (lake / "index/_notes.txt").write_text("engines skip it")
+    assert len(plan(str(lake / "source"), str(lake / "index"), REQUEST, "auto").difference.new) == 3

@@ -20,8 +20,8 @@ from indexer import build, filter_new, join_with_index, load, read_index, write_
 from indexer.append import append_new
 from shadow import NewerFormat, SpecMismatch, UsageError, open_index
 from shadow.compact import compact, rebuild
+from shadow.errors import ConcurrentCommit
 from shadow.history import history
-from shadow.rebase import ConcurrentCommit
 from shadow.spec import parse_spec
 from shadow.storage import storage_at
 from shadow.vacuum import vacuum
@@ -175,7 +175,7 @@ def test_files_of_others_are_not_written_among(spark: SparkSession, tmp_path: Pa
     frame.write.parquet(str(tmp_path / "table"))
     before = sorted(path.name for path in (tmp_path / "table").iterdir())
     for mode in ("error", "append", "overwrite"):
-        with pytest.raises(UsageError, match=r"table: there are files already \(part-.*parquet\); write to another"):
+        with pytest.raises(UsageError, match=r"other files are there \(part-.*parquet\); expected an empty folder"):
             write_btree(frame, str(tmp_path / "table"), ["k"], mode=mode)
     assert sorted(path.name for path in (tmp_path / "table").iterdir()) == before
     killed = tmp_path / "values/20260101T000000-000000000000_00000.btree.avro"  # a first write that did not commit

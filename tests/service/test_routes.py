@@ -205,7 +205,7 @@ def test_healthz_answers_and_readyz_says_snapshot_and_coverage(crawl: Client) ->
                 "source_files": 2,
                 "refused": None,
                 "unreachable": None,
-                "coverage": {"snapshot": 1, "new": 0, "changed": 0, "vanished": 0},
+                "coverage": {"snapshot": 1, "new": 0, "changed": 0, "vanished": 0, "lake_table": None},
                 "coverage_error": None,
             }
         },

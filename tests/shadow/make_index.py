@@ -13,6 +13,7 @@ from btree.keys import arrow_type, key_array, order_key, stored_values, type_of_
 from btree.mapping import source_type
 from shadow.anew import newest_number, publish_anew, spec_on_record
 from shadow.coverage import SourceRoot, diff, source_root
+from shadow.errors import FilesGone
 from shadow.fold import publish_build
 from shadow.index_files import write_index_file
 from shadow.page_maps import page_maps_path, write_page_maps
@@ -72,6 +73,7 @@ class Build:
         page_maps: bool = False,
         format: str = "parquet",
     ) -> None:
+        self.asked = (source, index, keys, buckets, include, flat, anew, page_maps, format)
         root = self.root = source_root(str(source)) if isinstance(source, Path) else source
         self.storage = storage_at(str(index)) if isinstance(index, Path) else index
         self.newest = newest_number(self.storage) if anew else None
@@ -103,6 +105,13 @@ class Build:
             self.covered = [replace(file, page_maps=made[file]) for file in self.covered]
 
     def commit(self) -> Snapshot:
+        """Commit; do the work again, as `indexer.build` does, where a vacuum removed what was written."""
+        try:
+            return self._commit()
+        except FilesGone:
+            return Build(*self.asked)._commit()
+
+    def _commit(self) -> Snapshot:
         if self.newest is not None:
             return publish_anew(self.storage, self.spec, self.newest, self.changes, self.segment)
         return publish_build(self.storage, self.spec, self.view, self.changes, self.segment, self.root.list).snapshot

@@ -7,7 +7,8 @@ from typing import Self
 
 from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import difference
-from shadow.storage import FileInfo, ReadStats, is_hidden
+from shadow.storage import FileInfo, ReadStats
+from shadow.storage.contract import Hidden, is_skipped
 
 _clock = itertools.count(1)  # modification times: no two files share one
 
@@ -61,12 +62,12 @@ class MemoryStorage:
                 raise FileNotFoundError(f"{self.root}/{path}")
             self._files[target] = self._files.pop(path)
 
-    def list(self, prefix: str = "", hidden: bool = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
         before = f"{prefix.strip('/')}/" if prefix else ""
         with self._lock:
             found = [(path, *file) for path, file in sorted(self._files.items()) if path.startswith(before)]
         for path, data, mtime_ns in found:
-            if hidden or not any(map(is_hidden, path.removeprefix(before).split("/"))):
+            if not any(is_skipped(name, hidden) for name in path.removeprefix(before).split("/")):
                 yield FileInfo(path, len(data), mtime_ns)
 
     def delete(self, path: str) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from shadow import open_index
 from shadow.anew import spec_on_record
-from shadow.errors import DamagedMetadata, ShadowError
-from shadow.publish import ConcurrentCommit
+from shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError
 from shadow.snapshots import snapshot_numbers
 from shadow.spec_file import SPEC_PATH
 from shadow.storage import storage_at

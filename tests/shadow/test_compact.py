@@ -11,9 +11,9 @@ import pytest
 
 from btree.errors import DamagedIndexFile
 from shadow.compact import compact, rebuild
-from shadow.errors import SpecMismatch, UsageError
+from shadow.errors import BuildFailed, ConcurrentCommit, SpecMismatch, UsageError
 from shadow.index import open_index
-from shadow.publish import BuildFailed, Changes, ConcurrentCommit, new_segment_id, publish
+from shadow.publish import Changes, new_segment_id, publish
 from shadow.snapshots import newest_snapshot, snapshot_numbers
 from shadow.storage import LocalStorage, storage_at
 from shadow.verify import verify

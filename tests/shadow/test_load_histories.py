@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from shadow.errors import ShadowError
+from shadow.errors import ConcurrentCommit, ShadowError
 from shadow.load_records import APPENDED
 from shadow.loads import append, find_batch, loads_of, mark_appended, put_load, settle
-from shadow.rebase import ConcurrentCommit
 from shadow.storage import Storage
 from tests.shadow.memory_store import MemoryStorage
 from tests.shadow.test_loads import begun_after

@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from shadow.errors import AlreadyExists, DamagedMetadata, NewerFormat, ShadowError, StorageError, UsageError
+from shadow.errors import (
+    AlreadyExists,
+    ConcurrentCommit,
+    DamagedMetadata,
+    NewerFormat,
+    ShadowError,
+    StorageError,
+    UsageError,
+)
 from shadow.load_records import APPENDED, DONE, VOID, batch_path, load_path, mark_path, read_load
 from shadow.loads import (
     AppendedFile,
@@ -30,7 +38,6 @@ from shadow.loads import (
     sweep,
 )
 from shadow.metadata import encode
-from shadow.rebase import ConcurrentCommit
 from shadow.storage import LocalStorage, Storage
 from tests.shadow.faults import Fault, FaultyStorage
 from tests.shadow.memory_store import MemoryStorage

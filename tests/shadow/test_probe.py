@@ -48,7 +48,7 @@ def test_a_store_that_keeps_the_first_passes_and_is_left_as_it_was(tmp_path: Pat
 def test_a_store_that_lets_the_second_pass_is_refused_each_time_and_left_as_it_was(tmp_path: Path) -> None:
     storage = Careless(str(tmp_path))
     for _ in range(2):
-        with pytest.raises(UnsafeStore, match=f"^{tmp_path}: of two create-only writes of _shadow/probe/"):
+        with pytest.raises(UnsafeStore, match=f"^{tmp_path}: of three create-only writes of _shadow/probe/"):
             probe(storage)
     assert list(storage.list(hidden=True)) == []
 

@@ -10,10 +10,10 @@ import pytest
 
 from btree.errors import DamagedIndexFile, UnsortedKeys
 from shadow import open_index
-from shadow.errors import DamagedMetadata, IndexNotFound, SpecMismatch, StorageError
+from shadow.errors import BuildFailed, DamagedMetadata, IndexNotFound, SpecMismatch, StorageError
 from shadow.filter_files import filter_path
 from shadow.index_files import index_file_path, write_index_file
-from shadow.publish import BuildFailed, Changes, new_segment_id, publish
+from shadow.publish import Changes, new_segment_id, publish
 from shadow.segments import IndexFileEntry
 from shadow.snapshots import newest_snapshot, read_snapshot
 from shadow.spec import IndexSpec, KeyColumn

@@ -2,6 +2,7 @@
 
 import errno
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +15,16 @@ from btree.hashing import bucket_of
 from shadow import open_index
 from shadow.compact import compact
 from shadow.coverage import source_root
-from shadow.errors import AlreadyExists, DamagedMetadata, ShadowError, SpecMismatch, StorageError
-from shadow.publish import Changes, ConcurrentCommit, new_segment_id, publish
-from shadow.rebase import CommitLost
+from shadow.errors import (
+    AlreadyExists,
+    CommitLost,
+    ConcurrentCommit,
+    DamagedMetadata,
+    ShadowError,
+    SpecMismatch,
+    StorageError,
+)
+from shadow.publish import Changes, new_segment_id, publish
 from shadow.snapshots import Snapshot, newest_snapshot, snapshot_numbers, snapshot_path
 from shadow.spec_file import SPEC_PATH, create_spec
 from shadow.storage import LocalStorage, Storage, storage_at
@@ -291,7 +299,9 @@ def test_a_commit_that_always_comes_second_gives_up_after_a_while(
     write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
     build = Build(lake, tmp_path / "index", ["k"])
     waits: list[float] = []
-    monkeypatch.setattr("shadow.publish.time", SimpleNamespace(sleep=waits.append))  # other threads sleep, too
+    monkeypatch.setattr(
+        "shadow.publish.time", SimpleNamespace(sleep=waits.append, time=time.time)
+    )  # other threads sleep, too
 
     class Slow(LocalStorage):
         def put_new(self, path: str, chunks: Iterable[bytes]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from shadow.adopt import adopt
 from shadow.compact import compact
 from shadow.coverage import source_root
-from shadow.publish import ConcurrentCommit
+from shadow.errors import ConcurrentCommit
 from shadow.snapshots import read_snapshot, snapshot_numbers
 from shadow.storage import LocalStorage
 from shadow.view import open_view

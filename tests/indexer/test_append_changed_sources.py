@@ -1,0 +1,181 @@
+"""Dedup loads into sources that others change: what vanished is never loaded again, what changed is indexed first."""
+
+import datetime as dt
+import shutil
+import sys
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from indexer import Origin, append_new, build, load
+from indexer import append as append_module
+from shadow import UsageError, open_index
+from shadow.compact import rebuild
+from shadow.errors import FilesVanished
+from shadow.loads import Load
+from shadow.storage import Storage, storage_at
+from shadow.verify import verify
+from tests.shadow.make_index import index_source, write_source
+
+
+def rows(*ids: int, text: str = "old") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": [f"{text} {i}" for i in ids]})
+
+
+def batch(spark: SparkSession, *ids: int) -> DataFrame:
+    return spark.createDataFrame([(i, f"new {i}") for i in ids], "id bigint, v string")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    write_source(tmp_path / "lake", {"a.parquet": rows(1, 2, 3), "b.parquet": rows(11, 12, 13)})
+    index_source(tmp_path / "lake", tmp_path / "index", ["id"], 2)
+    return tmp_path
+
+
+def in_source(lake: Path) -> list[int]:
+    return sorted(i for path in (lake / "lake").glob("*.parquet") for i in pq.read_table(path)["id"].to_pylist())
+
+
+def test_a_load_is_refused_while_files_are_away_and_goes_on_when_they_are_back(spark: SparkSession, lake: Path) -> None:
+    (lake / "lake/b.parquet").rename(lake / "away")
+    before = open_index(str(lake / "index")).view.snapshot
+    with pytest.raises(FilesVanished, match=r"1 of the 2 files that snapshot 1 covers are gone \(b.parquet\)"):
+        append_new(spark, str(lake / "index"), batch(spark, 12, 20), "b")
+    assert in_source(lake) == [1, 2, 3]
+    assert open_index(str(lake / "index")).view.snapshot == before
+    (lake / "away").rename(lake / "lake/b.parquet")
+    result = append_new(spark, str(lake / "index"), batch(spark, 12, 20), "b")
+    assert (result.appended, result.already_loaded) == (1, 1)
+    assert [row["v"] for row in open_index(str(lake / "index")).fetch(12)] == ["old 12"]
+
+
+def test_a_build_or_a_word_of_consent_lets_a_load_forget_deleted_files(spark: SparkSession, lake: Path) -> None:
+    (lake / "lake/b.parquet").unlink()
+    result = append_new(spark, str(lake / "index"), batch(spark, 12), "consent", accept_vanished=True)
+    assert result.appended == 1
+    (lake / "lake/a.parquet").unlink()
+    build(spark, str(lake / "lake"), str(lake / "index"), ["id"], accept_vanished=True)
+    assert append_new(spark, str(lake / "index"), batch(spark, 2), "after a build").appended == 1
+    assert in_source(lake) == [2, 12]
+
+
+def test_a_file_that_vanishes_behind_the_commit_stays_covered(
+    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load is finished: its rows are in the source. The next load is refused."""
+
+    def vanishing(storage: Storage, load_: Load) -> bool:
+        monkeypatch.undo()
+        (lake / "lake/b.parquet").rename(lake / "away")
+        return append_module.put_load(storage, load_)
+
+    monkeypatch.setattr(append_module, "put_load", vanishing)
+    assert append_new(spark, str(lake / "index"), batch(spark, 12, 20), "b").appended == 1
+    covered = open_index(str(lake / "index")).view.covered
+    assert "b.parquet" in covered
+    assert len(covered) == 3
+    with pytest.raises(FilesVanished, match=r"b\.parquet"):
+        append_new(spark, str(lake / "index"), batch(spark, 13), "c")
+    (lake / "away").rename(lake / "lake/b.parquet")
+    assert append_new(spark, str(lake / "index"), batch(spark, 13), "c").already_loaded == 1
+    assert verify(storage_at(str(lake / "index")), None).is_sound
+
+
+@pytest.mark.parametrize("changed", [["a.parquet"], ["b.parquet"], ["a.parquet", "b.parquet"]])
+def test_files_that_were_rewritten_are_indexed_before_a_load(
+    spark: SparkSession, lake: Path, changed: list[str]
+) -> None:
+    write_source(lake / "lake", {name: rows(*range(100 + 10 * i, 105 + 10 * i)) for i, name in enumerate(changed)})
+    result = append_new(spark, str(lake / "index"), batch(spark, 101, 999), "b")
+    assert (result.appended, result.already_loaded) == (1, 1)
+
+
+def test_a_load_of_rows_does_not_read_files_that_hold_none_of_them(spark: SparkSession, lake: Path) -> None:
+    write_source(lake / "lake", {"b.parquet": rows(11, 99)})
+    keys = spark.createDataFrame([(2,), (3,)], "id bigint")
+    assert sorted(row.v for row in load(spark, str(lake / "index"), keys).collect()) == ["old 2", "old 3"]
+
+
+def test_a_rebucket_between_commit_and_indexing_is_followed(
+    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    building = sys.modules["indexer.build"]  # the name in the package is the function's
+    verify_sample = building.verify_sample
+
+    def meanwhile(*arguments: object) -> int:
+        monkeypatch.undo()
+        rebuild(storage_at(str(lake / "index")), 3)
+        return int(verify_sample(*arguments))
+
+    monkeypatch.setattr(building, "verify_sample", meanwhile)
+    assert append_new(spark, str(lake / "index"), batch(spark, 1, 50, 51), "b").appended == 2
+    index = open_index(str(lake / "index"))
+    assert (index.spec.buckets, index.view.snapshot.rows) == (3, 8)
+    assert [row["v"] for row in index.fetch(51)] == ["new 51"]
+
+
+def test_a_session_that_reads_timestamp_as_one_without_a_zone_builds_and_loads(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    moments = [dt.datetime(2026, 1, 1, hour, tzinfo=dt.UTC) for hour in range(5)]
+    table = pa.table({"at": pa.array(moments, pa.timestamp("us", "UTC")), "n": range(5)})
+    write_source(tmp_path / "parquet", {"a.parquet": table})
+    (tmp_path / "jsonl").mkdir()
+    lines = [f'{{"at": "{moment.isoformat()}", "n": {i}}}' for i, moment in enumerate(moments)]
+    (tmp_path / "jsonl/a.jsonl").write_text("\n".join(lines) + "\n")
+    values = [(moments[1], 1), (moments[0] - dt.timedelta(days=9), 77)]
+    rows_of = spark.createDataFrame(values, "at timestamp_ltz, n bigint")
+    before = spark.conf.get("spark.sql.timestampType")
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        for folder, options in (("parquet", {}), ("jsonl", {"schema": "at timestamp, n bigint"})):
+            index = str(tmp_path / f"index_{folder}")
+            built = build(spark, str(tmp_path / folder), index, ["at"], options=options, include=["n"])
+            assert built.rows == 5
+            assert append_new(spark, index, rows_of, "b").appended == 1
+            assert [row["n"] for row in open_index(index).fetch(moments[2])] == [2]
+            assert load(spark, index, rows_of.select("at")).count() == 2
+            texts = spark.createDataFrame([("2026-01-01T03:00:00Z",)], "at string")
+            assert [row.n for row in load(spark, index, texts).collect()] == [3]
+    finally:
+        spark.conf.set("spark.sql.timestampType", str(before))
+
+
+def test_a_lake_table_is_never_appended_to(spark: SparkSession, tmp_path: Path) -> None:
+    source = tmp_path / "table"
+    deltalake.write_deltalake(str(source), rows(1, 2, 3))
+    index = str(tmp_path / "index")
+    with pytest.raises(UsageError, match=r"a Delta Lake table at .*--as-files"):
+        build(spark, str(source), index, ["id"])
+    with pytest.raises(UsageError, match=r"a Delta Lake table at .*a dedup load cannot commit to it"):
+        append_new(spark, index, batch(spark, 4), "b", origin=Origin(str(source), ["id"]))
+    build(spark, str(source), index, ["id"], as_files=True)
+    assert open_index(index).spec.as_files
+    files = sorted(path.name for path in source.iterdir())
+    with pytest.raises(UsageError, match=r"files of a lake table as they are.*append to the table with its own engine"):
+        append_new(spark, index, batch(spark, 4), "b")
+    assert sorted(path.name for path in source.iterdir()) == files
+    assert build(spark, str(source), index, ["id"]).committed is False, "the consent is on record"
+
+
+def test_an_index_of_a_folder_that_became_a_lake_table_is_refused_until_consent(
+    spark: SparkSession, lake: Path
+) -> None:
+    write_source(lake / "lake", {"_delta_log/00000000000000000000.json": rows(1)})
+    for call in (
+        lambda: build(spark, str(lake / "lake"), str(lake / "index"), ["id"]),
+        lambda: append_new(spark, str(lake / "index"), batch(spark, 4), "b"),
+    ):
+        with pytest.raises(UsageError, match="a Delta Lake table"):
+            call()
+    result = build(spark, str(lake / "lake"), str(lake / "index"), ["id"], as_files=True)
+    assert result.committed, "the consent alone is a commit"
+    assert open_index(str(lake / "index")).spec.as_files
+    shutil.rmtree(lake / "lake/_delta_log")
+    with pytest.raises(UsageError, match="files of a lake table"):
+        append_new(spark, str(lake / "index"), batch(spark, 4), "b")

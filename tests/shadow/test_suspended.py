@@ -1,0 +1,188 @@
+"""A program that sleeps for more than a day before any of its calls to the store, while a vacuum runs, commits a
+snapshot whose files are all there, or nothing."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from btree.errors import BTreeError
+from shadow import open_index
+from shadow.compact import compact
+from shadow.errors import ConcurrentCommit, FilesGone, IndexNotFound, ShadowError
+from shadow.publish import check_there
+from shadow.snapshots import snapshot_numbers
+from shadow.storage import FileInfo, LocalStorage, ReadStats, Storage, storage_at
+from shadow.storage.contract import Hidden
+from shadow.storage.local import LocalFile
+from shadow.vacuum import vacuum
+from shadow.verify import verify
+from tests.shadow.make_index import Build, index_source, write_source
+
+SLEEP_SECONDS = 25 * 3600
+
+
+class SleepyStorage(LocalStorage):
+    """A store before whose call number `at` the program sleeps."""
+
+    def __init__(self, root: str, at: int, sleep: Callable[[], None]) -> None:
+        super().__init__(root)
+        self.calls = 0
+        self._at, self._sleep = at, sleep
+
+    def _before(self) -> None:
+        self.calls += 1
+        if self.calls == self._at:
+            self._sleep()
+
+    def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> LocalFile:
+        self._before()
+        return super().open(path, stats, known)
+
+    def read(self, path: str) -> bytes:
+        self._before()
+        return super().read(path)
+
+    def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
+        self._before()
+        super().put_new(path, chunks)
+
+    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
+        self._before()
+        return super().list(prefix, hidden)
+
+    def delete(self, path: str) -> None:
+        self._before()
+        super().delete(path)
+
+
+class Night:
+    """Sleeps: all files grow older, the clock of the program moves on, and a vacuum runs where there is an index."""
+
+    def __init__(self, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._index, self._slept = index, 0.0
+        clock = SimpleNamespace(time=lambda: time.time() + self._slept, sleep=lambda _: None)
+        monkeypatch.setattr("shadow.publish.time", clock)
+
+    def __call__(self) -> None:
+        for path in self._index.rglob("*"):
+            if path.is_file():
+                status = path.stat()
+                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns - SLEEP_SECONDS * 10**9))
+        self._slept += SLEEP_SECONDS
+        with suppress(IndexNotFound):
+            vacuum(storage_at(str(self._index)))
+
+
+def table(*keys: int) -> pa.Table:
+    return pa.table({"id": pa.array(keys, pa.int64())})
+
+
+def made(root: Path) -> Path:
+    write_source(root / "lake", {"a.parquet": table(1, 2, 3)})
+    index_source(root / "lake", root / "index", ["id"], buckets=2)
+    return root
+
+
+def check(root: Path, *keys: int) -> None:
+    assert [len(rows) for rows in open_index(str(root / "index")).fetch_many(keys)] == [1] * len(keys)
+    assert verify(storage_at(str(root / "index")), None).is_sound
+
+
+def asleep_at_each_call(
+    root: Path, monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Path], object], work: Callable[[Storage], object]
+) -> Iterator[tuple[Path, Exception | None]]:
+    """An index for each call to the store that `work` makes, in which it slept before that call, and what it raised."""
+    for at in count(1):
+        lake = root / str(at)
+        prepare(lake)
+        with monkeypatch.context() as patched:
+            storage = SleepyStorage(str(lake / "index"), at, Night(lake / "index", patched))
+            raised = None
+            try:
+                work(storage)
+            except (ShadowError, BTreeError) as error:
+                raised = error
+        yield lake, raised
+        if storage.calls < at:  # it did not sleep
+            assert raised is None
+            return
+
+
+def test_a_build_that_sleeps_commits_files_that_are_there_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(root: Path) -> None:
+        made(root)
+        write_source(root / "lake", {"b.parquet": table(11, 12)})
+
+    def work(storage: Storage) -> None:
+        Build(Path(storage.root).parent / "lake", storage, ["id"], buckets=2).commit()
+
+    slept = 0
+    for root, raised in asleep_at_each_call(tmp_path, monkeypatch, prepare, work):
+        slept += 1
+        check(root, 1, *([] if raised else [11]))
+        index_source(root / "lake", root / "index", ["id"], buckets=2)
+        check(root, 1, 11)
+    assert slept > 20
+
+
+def test_a_first_build_that_sleeps_commits_files_that_are_there_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(root: Path) -> None:
+        write_source(root / "lake", {"a.parquet": table(1, 2, 3)})
+        (root / "index").mkdir()
+
+    def work(storage: Storage) -> None:
+        Build(Path(storage.root).parent / "lake", storage, ["id"], buckets=2).commit()
+
+    for root, raised in asleep_at_each_call(tmp_path, monkeypatch, prepare, work):
+        if raised is not None:
+            assert snapshot_numbers(storage_at(str(root / "index"))) == []
+            index_source(root / "lake", root / "index", ["id"], buckets=2)
+        check(root, 1, 2, 3)
+
+
+def test_a_compaction_that_sleeps_commits_files_that_are_there_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(root: Path) -> None:
+        made(root)
+        write_source(root / "lake", {"b.parquet": table(11, 12)})
+        index_source(root / "lake", root / "index", ["id"], buckets=2)
+
+    refused = 0
+    for root, raised in asleep_at_each_call(tmp_path, monkeypatch, prepare, compact):
+        refused += isinstance(raised, ConcurrentCommit)
+        check(root, 1, 11)
+    assert refused > 3, "the vacuum took files of some"
+
+
+def test_many_files_are_looked_at_in_one_listing(tmp_path: Path) -> None:
+    storage = storage_at(str(tmp_path))
+    paths = [f"p={i}/f" for i in range(100)]
+    for path in paths:
+        storage.put_new(path, [b"x"])
+    check_there(storage, paths)
+    (tmp_path / "p=77/f").unlink()
+    with pytest.raises(FilesGone, match=r"p=77/f: gone before it was committed.*run it again"):
+        check_there(storage, paths)
+
+
+def test_files_that_a_vacuum_may_be_removing_are_not_committed(tmp_path: Path) -> None:
+    storage = storage_at(str(tmp_path))
+    for path in ("written", "list"):
+        storage.put_new(path, [b"x"])
+    check_there(storage, ["written", "list"])
+    slept = (tmp_path / "written").stat().st_mtime - SLEEP_SECONDS
+    os.utime(tmp_path / "written", (slept, slept))
+    with pytest.raises(FilesGone, match=r"25 hours passed before the commit"):
+        check_there(storage, ["written", "list"])
