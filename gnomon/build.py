@@ -14,6 +14,7 @@ from indexer.plan import FORMAT_NAMES, Plan, check_rows, plan
 from indexer.specs import Request, Vanished
 from shadow import IndexNotFound, UsageError
 from shadow.anew import spec_on_record
+from shadow.spec import MOST_FOLDERS
 from shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -39,7 +40,14 @@ def build(
     ] = None,
     schema: Annotated[str | None, typer.Option(help="Columns of text files or values: 'a bigint, b string'.")] = None,
     buckets: Annotated[int | None, typer.Option(help="Hash buckets; by default one for 500,000 rows.")] = None,
-    flat: Annotated[bool | None, typer.Option("--flat", help="One set of buckets over all partitions.")] = None,
+    flat: Annotated[
+        bool | None,
+        typer.Option(
+            "--flat/--partitioned",
+            help="One set of buckets over all partitions, or one in each; by default a first build is flat where there "
+            f"are more than {MOST_FOLDERS} partitions and none is named by the key.",
+        ),
+    ] = None,
     page_maps: Annotated[
         bool,
         typer.Option("--page-maps", help="Record where pages lie, now and in later builds: faster first fetches."),
@@ -94,6 +102,11 @@ def build(
             f"{counted(result.rows_indexed, 'row')} indexed in {result.seconds:.1f} s, {result.rows:,} in all; "
             f"read {megabytes(result.source_bytes_read)} of {megabytes(result.source_bytes)}, "
             f"wrote {megabytes(result.index_bytes)} in {counted(result.index_files, 'index file')}"
+        )
+    if planned.spec is None and flat is None and result.flat:
+        say(
+            f"laid out flat, since the source has more than {MOST_FOLDERS} partitions (gnomon rebuild {index} "
+            "--partitioned gives each its own folder)"
         )
 
 

@@ -53,7 +53,9 @@ def dedup(
         list[str] | None, typer.Option(help=f"{NEW_INDEX}, of an empty source: a partition column; repeatable.")
     ] = None,
     buckets: Annotated[int | None, typer.Option(help=f"{NEW_INDEX}: its hash buckets.")] = None,
-    flat: Annotated[bool | None, typer.Option("--flat", help=f"{NEW_INDEX}: one set of buckets.")] = None,
+    flat: Annotated[
+        bool | None, typer.Option("--flat/--partitioned", help=f"{NEW_INDEX}: its layout, as in build.")
+    ] = None,
     accept_vanished: Annotated[
         bool,
         typer.Option(

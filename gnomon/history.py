@@ -10,6 +10,7 @@ from shadow.history import Record
 from shadow.history import history as read_history
 from shadow.storage import storage_at
 
+PLURALS = ("segments", "rows", "files")  # in the names of counts
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
 
@@ -34,10 +35,16 @@ def history(
 
 def as_text(record: Record) -> str:
     """A snapshot on one line."""
-    counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in record.counts.items() if count]
+    counts = [f"{count:,} {_words(name, count)}" for name, count in record.counts.items() if count]
     what = ", ".join([f"batch {record.batch}"] * (record.batch is not None) + counts)
     line = (
         f"{record.snapshot:>8}  {record.committed_at:<27}  {record.operation:<9}  {record.rows:>10,}  "
         f"{record.segments:>8}  {record.buckets:>7}  {what}"
     )
     return line.rstrip()
+
+
+def _words(name: str, count: int) -> str:
+    """What was counted, in words: "1 segment replaced", "2 segments replaced"."""
+    words = name.split("_")
+    return " ".join(word[:-1] if count == 1 and word in PLURALS else word for word in words)

@@ -15,6 +15,7 @@ from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import storage_at
 from shadow.view import View
 
+SHOWN_PARTITIONS = 20
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
 
@@ -56,6 +57,7 @@ def describe(index: Index) -> dict[str, Any]:
         "index_files": len(files),
         "index_bytes": sum(file.size for file in files),
         "page_maps": {"recorded": spec.page_maps, "files": len(maps), "bytes": sum(one.length for one in maps)},
+        "layout": spec.layout,
         "buckets": spec.buckets,
         "entries_by_bucket": [by_bucket[bucket] for bucket in range(spec.buckets)],
         "skew": skew([by_bucket[bucket] for bucket in range(spec.buckets)]),
@@ -160,7 +162,8 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         f"rows       {facts['rows']:,}",
         f"size       {megabytes(facts['index_bytes'])} in {counted(facts['index_files'], 'index file')} of "
         f"{counted(facts['segments'], 'segment')}, {per_entry:.1f} bytes an entry",
-        f"buckets    {facts['buckets']}, of {min(buckets):,} to {max(buckets):,} entries, the largest "
+        f"layout     {facts['layout']}",
+        f"buckets    {facts['buckets']}, of {least_to_most(buckets)} entries, the largest "
         f"{facts['skew']:.2f} times the mean",
         f"coverage   {covered}",
         f"as table   {plain_text(facts['plain_table'])}",
@@ -178,9 +181,33 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         lines.insert(4, f"{what}  {', '.join(map(_column_text, facts['include']))}")
     if text := loads_text(facts["loads"]):
         lines.append(f"loads      {text}")
-    partitions = facts["coverage_by_partition"].items()
-    lines += [f"partition  {name} {partition_text(counts)}" for name, counts in partitions if name]
+    return lines + partitions_text({name: counts for name, counts in facts["coverage_by_partition"].items() if name})
+
+
+def partitions_text(partitions: dict[str, dict[str, int]]) -> list[str]:
+    """A line for each partition. Where there are many: one for all, and one for each that is not covered, some of
+    them."""
+    if len(partitions) <= SHOWN_PARTITIONS:
+        return [f"partition  {name} {partition_text(counts)}" for name, counts in partitions.items()]
+    rows, files = ([counts[what] for counts in partitions.values()] for what in ("rows", "files"))
+    first, *_, last = partitions
+    lines = [
+        f"partitions {len(partitions):,}, from {first} to {last}, of {least_to_most(rows)} rows in "
+        f"{least_to_most(files)} files each"
+    ]
+    behind = {
+        name: counts for name, counts in partitions.items() if counts["new"] or counts["changed"] or counts["vanished"]
+    }
+    lines += [f"partition  {name} {partition_text(behind[name])}" for name in list(behind)[:SHOWN_PARTITIONS]]
+    if len(behind) > SHOWN_PARTITIONS:
+        lines.append(f"           and {len(behind) - SHOWN_PARTITIONS:,} more that are not covered (--json lists all)")
     return lines
+
+
+def least_to_most(counts: list[int]) -> str:
+    """A range of numbers: "3", "1 to 300"."""
+    least, most = min(counts), max(counts)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def loads_text(found: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""gnomon rebuild: another number of buckets."""
+"""gnomon rebuild: another number of buckets, or another layout."""
 
 from typing import Annotated
 
@@ -6,6 +6,7 @@ import typer
 
 from gnomon.compact import as_text
 from gnomon.output import counted, print_json, say
+from shadow import UsageError
 from shadow.compact import rebuild as rebuild_index
 from shadow.storage import storage_at
 
@@ -15,14 +16,21 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 @app.command()
 def rebuild(
     index: Annotated[str, typer.Argument(help="The index folder.")],
-    buckets: Annotated[int, typer.Option(help="The number of hash buckets to have.")],
+    buckets: Annotated[int | None, typer.Option(help="The number of hash buckets to have.")] = None,
+    flat: Annotated[
+        bool | None,
+        typer.Option("--flat/--partitioned", help="One set of buckets over all partitions, or one in each."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
-    """Distribute all entries to another number of buckets, without reading the source. Answers stay the same."""
-    result = rebuild_index(storage_at(index), buckets)
+    """Distribute all entries to another number of buckets or to another layout, without reading the source. Answers
+    stay the same."""
+    if buckets is None and flat is None:
+        raise UsageError("expected --buckets, --flat or --partitioned: what is to be changed")
+    result = rebuild_index(storage_at(index), buckets, flat)
     if json:
         print_json(result.to_json())
     elif not result.committed:
-        say(f"nothing to do: snapshot {result.snapshot} has {counted(result.buckets, 'bucket')}")
+        say(f"nothing to do: snapshot {result.snapshot} has {counted(result.buckets, 'bucket')} and this layout")
     else:
         say(as_text(result))

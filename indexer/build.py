@@ -40,7 +40,7 @@ class BuildResult:
     """What a build did. Bytes are of index files written, of the source files indexed, and of
     their indexed columns, which are what the scan reads. `skipped_files` are covered as they are and were not read,
     `empty_files` were indexed and have no row. `stage_seconds` is how long each stage took, of `seconds` in all.
-    `mapped_files` are those of which page maps were recorded, `page_map_bytes` so many."""
+    `mapped_files` are those of which page maps were recorded, `page_map_bytes` so many. `flat` is the layout."""
 
     snapshot: int
     committed: bool
@@ -61,6 +61,7 @@ class BuildResult:
     adopted_files: int = 0
     mapped_files: int = 0
     page_map_bytes: int = 0
+    flat: bool = False
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -334,4 +335,5 @@ def _result(
         empty_files=sum(not one.entry.rows for one in described),
         mapped_files=len(maps),
         page_map_bytes=sum(one.length for one in maps),
+        flat=spec.flat,
     )

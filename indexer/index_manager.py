@@ -87,7 +87,7 @@ class IndexManager:
             raise UsageError(
                 f"{storage.root}: there are files already ({stranger.path}); name another folder, or empty it"
             )
-        build(spark, source, storage.root, keys, more_fields or (), buckets=buckets, partitions=[])
+        build(spark, source, storage.root, keys, more_fields or (), buckets=buckets, flat=False, partitions=[])
         manager = IndexManager(spark, storage.root, table)
         manager._declare(form)
         return manager

@@ -13,13 +13,14 @@ from shadow.coverage import SourceRoot
 from shadow.errors import SpecMismatch, UnknownColumn, UsageError
 from shadow.partitions import TEXT
 from shadow.spec import (
-    MOST_BUCKETS,
     IndexSpec,
     KeyColumn,
+    buckets_for,
     check_buckets,
     check_columns,
     check_names,
     check_same,
+    is_better_flat,
     ordered,
 )
 from shadow.storage import FileInfo
@@ -27,7 +28,6 @@ from sources import open_source
 from sources.ddl import parse_ddl
 from sources.declared import FILE_COLUMN, UNNAMED
 
-ENTRIES_PER_BUCKET = 500_000  # of the largest partition (flat: of all), when the bucket count is not given
 UNKNOWN_TYPE = "unknown"
 RESERVED = ("_metadata", "__gnomon")
 Columns = Sequence[tuple[str, pa.Schema]]  # of files, or of a table
@@ -44,10 +44,11 @@ class Vanished(Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """What a build was asked for; `buckets` None means: as many as there are, or as the rows ask for; `flat` None: as
-    the index is, or not; no `options` of the format: those of the index, or none; no `page_maps`: as the index has
-    it, or none; `partitions` None: all, else those that have one of these values of partition columns. `vanished` says
-    what becomes of files that are gone from the source; `as_files` takes the files of a lake table as they are."""
+    """What a build was asked for. `buckets` None: as many as there are, or as the rows ask for. `flat` None: as the
+    index is, or as the number of partitions asks for. No `options` of the format: those of the index, or none. No
+    `page_maps`: as the index has it, or none. `partitions` None: all, else those that have one of these values of
+    partition columns. `vanished` says what becomes of files that are gone from the source; `as_files` takes the files
+    of a lake table as they are."""
 
     keys: Sequence[str]
     include: Sequence[str]
@@ -85,9 +86,7 @@ def new_spec(
     rows. `schema`: what was found of columns that the files do not tell."""
     rows: dict[str, int] = {}
     for one in described:
-        folder = "" if request.flat else one.entry.partition
-        rows[folder] = rows.get(folder, 0) + one.likely_rows
-    buckets = request.buckets or min(-(-max(rows.values(), default=1) // ENTRIES_PER_BUCKET) or 1, MOST_BUCKETS)
+        rows[one.entry.partition] = rows.get(one.entry.partition, 0) + one.likely_rows
     reserved = [name for name in (*request.keys, *request.include) if name.startswith(RESERVED)]
     if reserved:
         raise UsageError(f"column {reserved[0]}: a column of this name cannot be told from one of Spark's or ours")
@@ -97,15 +96,17 @@ def new_spec(
     table = root.table
     types = dict(table.types) if table is not None else {}
     columns = _of_files(described) if table is None else [(root.name, parse_ddl(table.columns))]
+    keys = tuple(_column(name, columns, dict.fromkeys(partitions, TEXT) | types) for name in request.keys)
+    flat = is_better_flat(len(rows), keys) if request.flat is None else request.flat
     spec = IndexSpec(
         source=root.location,
         single_file=root.single_file is not None,
         format=format_name,
         partitions=tuple(partitions),
-        keys=tuple(_column(name, columns, dict.fromkeys(partitions, TEXT) | types) for name in request.keys),
+        keys=keys,
         include=tuple(_column(name, columns, {}) for name in request.include),
-        buckets=buckets,
-        flat=bool(request.flat),
+        buckets=request.buckets or buckets_for(rows, flat),
+        flat=flat,
         options=ordered(request.options if table is None else table.options),
         schema=schema if table is None else table.columns,
         page_maps=request.page_maps,

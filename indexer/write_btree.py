@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from btree.keys import arrow_type, is_key_type
 from indexer.order import shared_beginning
 from indexer.scan import GROUP
-from indexer.specs import ENTRIES_PER_BUCKET, RESERVED
+from indexer.specs import RESERVED
 from indexer.task_errors import as_raised
 from indexer.write import write_values
 from shadow.anew import publish_anew
@@ -21,6 +21,7 @@ from shadow.publish import Changes, new_segment_id, publish
 from shadow.segments import SourceFileEntry
 from shadow.snapshots import Snapshot, newest_snapshot
 from shadow.spec import (
+    ENTRIES_PER_BUCKET,
     MOST_BUCKETS,
     VALUES,
     IndexSpec,

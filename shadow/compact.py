@@ -1,5 +1,5 @@
 """Compact: many small segments into one, without the entries that no longer count. Rebuild: the same with another
-number of buckets. No source file is read: pointers stay what they are.
+number of buckets or another layout. No source file is read: pointers stay what they are.
 
 A segment is replaced whole or stays. A folder of index files (a partition; the whole of a flat index) is untidy when
 several live segments cover files in it, or when one that covers any holds entries of dead files there; replaced is each
@@ -13,7 +13,7 @@ rows of a key are answered in the same order, too.
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from shadow.errors import UsageError
 from shadow.probe import probe
@@ -21,7 +21,7 @@ from shadow.publish import Changes, made_for, new_segment_id, publish
 from shadow.rewrite import Rewritten, dead_folders, folders_of, rewrite
 from shadow.segments import Segment
 from shadow.snapshots import Snapshot
-from shadow.spec import check_buckets
+from shadow.spec import IndexSpec, buckets_for, check_buckets
 from shadow.storage import Storage
 from shadow.view import View, open_view
 
@@ -62,18 +62,32 @@ def compact(storage: Storage, partition: str | None = None) -> CompactResult:
     replaced = _to_replace(view, partition)
     if not replaced:
         return _result(view, view.snapshot, Rewritten([], []), 0, begin)
-    return _replace(storage, view, replaced, view.spec.buckets, "compact", begin)
+    return _replace(storage, view, replaced, view.spec, "compact", begin)
 
 
-def rebuild(storage: Storage, buckets: int) -> CompactResult:
-    """Distribute all entries that count to another number of buckets, as the next snapshot. Answers are the same before
-    and after. Errors as of `compact`."""
+def rebuild(storage: Storage, buckets: int | None = None, flat: bool | None = None) -> CompactResult:
+    """Distribute all entries that count to another number of buckets, and lay them out `flat` or in the partitions'
+    folders, as the next snapshot; None leaves the layout as it is, and the buckets too, unless the layout changes: then
+    as many as a first build would choose. Answers are the same before and after, but the rows of one key may come in
+    another order where the layout changes. UsageError for an index whose source has no partitions; others as of
+    `compact`."""
     begin = time.perf_counter()
-    check_buckets(buckets)
     view = open_view(storage)
-    if buckets == view.spec.buckets:
+    is_other = flat is not None and flat != view.spec.flat
+    if is_other and not view.spec.partitions:
+        raise UsageError(f"{storage.root}: its source has no partitions; expected one whose layout can be changed")
+    if buckets is None and is_other:
+        buckets = buckets_for(view.snapshot.partitions, bool(flat))
+    if buckets is not None:
+        check_buckets(buckets)
+    target = replace(
+        view.spec,
+        buckets=view.spec.buckets if buckets is None else buckets,
+        flat=view.spec.flat if flat is None else flat,
+    )
+    if target == view.spec:
         return _result(view, view.snapshot, Rewritten([], []), 0, begin)
-    return _replace(storage, view, view.segments, buckets, "rebuild", begin)
+    return _replace(storage, view, view.segments, target, "rebuild", begin)
 
 
 def _to_replace(view: View, partition: str | None) -> list[Segment]:
@@ -90,12 +104,12 @@ def _to_replace(view: View, partition: str | None) -> list[Segment]:
 
 
 def _replace(
-    storage: Storage, view: View, replaced: Sequence[Segment], buckets: int, operation: str, begin: float
+    storage: Storage, view: View, replaced: Sequence[Segment], target: IndexSpec, operation: str, begin: float
 ) -> CompactResult:
     probe(storage)
     segment_id = new_segment_id()
     with made_for(storage, view.snapshot):
-        files = rewrite(storage, view.spec, replaced, buckets, segment_id)
+        files = rewrite(storage, view.spec, replaced, target, segment_id)
     dropped = sum(file.entries for segment in replaced for file in segment.index_files)
     dropped -= sum(file.entries for file in files.all)
     changes = Changes(
@@ -111,7 +125,8 @@ def _replace(
             "entries_dropped": dropped,
         },
         replaced=frozenset(segment.id for segment in replaced),
-        buckets=buckets if buckets != view.spec.buckets else None,
+        buckets=target.buckets if target.buckets != view.spec.buckets else None,
+        flat=target.flat if target.flat != view.spec.flat else None,
     )
     snapshot = publish(storage, view.spec, view.snapshot, changes, segment_id)
     return _result(view, snapshot, files, dropped, begin)

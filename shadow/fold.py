@@ -76,7 +76,7 @@ def _publish_folded(
 ) -> Published:
     segment_id = new_segment_id()
     with made_for(storage, parent):
-        files = rewrite(storage, spec, segments, spec.buckets, segment_id)
+        files = rewrite(storage, spec, segments, spec, segment_id)
     folded = replace(
         changes,
         index_files=files.all,

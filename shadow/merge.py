@@ -1,4 +1,4 @@
-"""Several index files of a folder into sorted entries by bucket: those that count, in the key order of the format.
+"""Several index files into sorted entries by folder and bucket: those that count, in the key order of the format.
 
 Arrow sorts: a flag before a column puts nulls first and NaN last, whatever Arrow's own rule is. The sort is stable, so
 entries of one key stay in the order of the parts, and in each part as a build wrote them: by source file, then by row.
@@ -20,14 +20,15 @@ from btree import BTreeReader, DamagedIndexFile
 from btree.blocks import MemoryFile
 from btree.hash_columns import plain_column, spark_hash_columns
 from shadow.index_files import covered_in, read_index_file
-from shadow.segments import IndexFileEntry, Segment
+from shadow.partitions import partition_values
+from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.spec import IndexSpec
 from shadow.storage import Storage
-from sources.pointer import FILENAME
+from sources.pointer import FILENAME, OFFSET, SUB_OFFSET
 
 BYTES_AT_ONCE = 16 * 1024 * 1024  # of index files whose entries are sorted together; of URLs 15 times that in memory
 BATCH_ROWS, BATCH_BYTES = 65_536, 64 * 1024 * 1024  # of what a writer is handed at once
-BUCKET = ""  # a name that no column of an index file has
+GROUP = ""  # a name that no column of an index file has
 NOT_LIVE = -1
 
 
@@ -38,15 +39,21 @@ class Part(NamedTuple):
     file: IndexFileEntry
 
 
-def merged(
-    storage: Storage, spec: IndexSpec, parts: Sequence[Part], buckets: int
-) -> Iterator[tuple[int, Iterator[pa.Table]]]:
-    """The entries that count of index files of one folder, which have `spec.buckets` buckets, as they go into
-    `buckets` buckets: each bucket that gets any, and its entries in key order. A bucket's entries are in memory
-    together, those of several only up to `BYTES_AT_ONCE`.
+class Merged(NamedTuple):
+    """The entries of a new index file, in key order: the folder and the bucket of the file, and batches of its rows."""
+
+    folder: str
+    bucket: int
+    batches: Iterator[pa.Table]
+
+
+def merged(storage: Storage, spec: IndexSpec, parts: Sequence[Part], target: IndexSpec) -> Iterator[Merged]:
+    """Yield the entries that count of index files of `spec` as they go into the index files of `target`, which is the
+    same but for the number of buckets and the layout. A bucket's entries are in memory together, those of several only
+    up to `BYTES_AT_ONCE`.
 
     DamagedIndexFile or IndexFileGone where a part is not what its segment says."""
-    return _Merge(storage, spec, parts, buckets).run()
+    return _Merge(storage, spec, parts, target).run()
 
 
 def sort_order(keys: Sequence[pa.Array], before: pa.Array | None = None) -> pa.Array:
@@ -68,17 +75,17 @@ class _Merge:
     storage: Storage
     spec: IndexSpec
     parts: Sequence[Part]
-    buckets: int
+    target: IndexSpec
 
-    def run(self) -> Iterator[tuple[int, Iterator[pa.Table]]]:
+    def run(self) -> Iterator[Merged]:
         # A bucket's entries come from the old buckets that are the same number modulo the common divisor, and no other.
-        step = gcd(self.spec.buckets, self.buckets)
+        step = gcd(self.spec.buckets, self.target.buckets)
         for residue in range(step):
             parts = [part for part in self.parts if part.file.bucket % step == residue]
             if parts:
-                yield from self._merge(parts, range(residue, self.buckets, step))
+                yield from self._merge(parts, range(residue, self.target.buckets, step))
 
-    def _merge(self, parts: Sequence[Part], targets: range) -> Iterator[tuple[int, Iterator[pa.Table]]]:
+    def _merge(self, parts: Sequence[Part], targets: range) -> Iterator[Merged]:
         """Merge parts into their buckets; some at a time where they are large, each time reading all parts."""
         passes = min(len(targets), -(-sum(part.file.size for part in parts) // BYTES_AT_ONCE)) or 1
         at_once = -(-len(targets) // passes)
@@ -88,30 +95,36 @@ class _Merge:
             if pieces:
                 yield from self._sorted(pa.concat_tables(pieces).combine_chunks())
 
-    def _sorted(self, entries: pa.Table) -> Iterator[tuple[int, Iterator[pa.Table]]]:
+    def _sorted(self, entries: pa.Table) -> Iterator[Merged]:
+        if self.spec.flat != self.target.flat:  # then the parts' order is not that of source files and rows
+            entries = entries.sort_by([(name, "ascending") for name in (FILENAME, OFFSET, SUB_OFFSET)]).combine_chunks()
         arrays = [column.chunk(0) for column in entries.columns]  # combined, and not empty
         order = sort_order(arrays[: len(self.spec.stored_keys)], arrays[-1])
         numbers = arrays[-1].take(order).to_numpy()
         cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         for begin, end in pairwise(cuts):
-            yield int(numbers[begin]), self._batches(entries, order.slice(begin, end - begin))
+            folder, bucket = divmod(int(numbers[begin]), self.target.buckets)
+            yield Merged(self._folders[folder], bucket, self._batches(entries, order.slice(begin, end - begin)))
 
     def _batches(self, entries: pa.Table, order: pa.Array) -> Iterator[pa.Table]:
-        """The rows named, as the entry schema has them."""
+        """The rows named, as the entry schema of the target has them."""
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES * len(entries) // max(entries.nbytes, 1)))
         for begin in range(0, len(order), rows):
-            table = entries.take(order.slice(begin, rows)).drop_columns([BUCKET])
+            table = entries.take(order.slice(begin, rows)).drop_columns([GROUP])
             if self.spec.holds_values:
                 yield table
                 continue
             at = table.schema.get_field_index(FILENAME)
             numbers = table.column(at).combine_chunks()
-            named = pa.DictionaryArray.from_arrays(numbers, self._paths)
-            yield table.set_column(at, FILENAME, named)
+            table = table.set_column(at, FILENAME, pa.DictionaryArray.from_arrays(numbers, self._paths))
+            for place, (name, texts) in enumerate(self._added.items(), at):
+                table = table.add_column(place, name, pa.DictionaryArray.from_arrays(numbers, texts))
+            yield table
 
     def _live(self, part: Part, wanted: range) -> Iterator[pa.Table]:
-        """The entries of a part that count and go to the buckets wanted, with their bucket as the last column; source
-        files by number, and long offsets, so that no column outgrows Arrow's arrays."""
+        """The entries of a part that count and go to the buckets wanted, under the target's names, with their group
+        (folder and bucket) as the last column; source files by number, and long offsets, so that no column outgrows
+        Arrow's arrays."""
         where = f"{self.storage.root}/{part.file.path}"
         tree = BTreeReader(MemoryFile(read_index_file(self.storage, part.file), where))
         for batch in tree.scan_batches([column.name for column in self.spec.entry_schema.columns]):
@@ -119,22 +132,55 @@ class _Merge:
             hashes = spark_hash_columns(keys).astype(np.int64)
             if (hashes % self.spec.buckets != part.file.bucket).any():
                 raise DamagedIndexFile("holds an entry of another bucket", where, 0)
-            targets = hashes % self.buckets
+            targets = hashes % self.target.buckets
             chosen = (targets >= wanted.start) & (targets < wanted.stop)
-            arrays = [_long(array) for array in batch.columns]
+            columns = {name: _long(batch.column(place)) for name, place in self._taken.items()}
             if not self.spec.holds_values:
                 files = self._numbers(part, batch.column(FILENAME), where)
-                arrays[batch.schema.get_field_index(FILENAME)] = pa.array(files)
+                columns[FILENAME] = pa.array(files)
                 chosen &= files != NOT_LIVE
+                targets = targets + self._folder_of_file[files] * self.target.buckets
             if chosen.any():
-                arrays.append(pa.array(targets.astype(np.int32)))
-                table = pa.Table.from_arrays(arrays, names=[*batch.schema.names, BUCKET])
+                table = pa.table({**columns, GROUP: pa.array(targets)})
                 yield table.filter(pa.array(chosen))
+
+    @cached_property
+    def _taken(self) -> dict[str, int]:
+        """The columns that are read, by their names in the target, with their places in the files that are read: all
+        but the partition columns where the layout changes."""
+        ours, theirs = self.spec.entry_schema.columns, self.target.entry_schema.columns
+        values = len(self.spec.stored_keys) + len(self.spec.include)
+        places = [*range(values), *range(values + len(self.spec.stored_partitions), len(ours))]
+        if self.spec.flat == self.target.flat:
+            places = list(range(len(ours)))
+        into = [i for i in range(len(theirs)) if theirs[i].name not in self._added]
+        return {theirs[i].name: place for i, place in zip(into, places, strict=True)}
+
+    @cached_property
+    def _added(self) -> dict[str, pa.Array]:
+        """The partition columns that an index gets that becomes flat: the text of each source file, by its number."""
+        if self.spec.flat or not self.target.flat:
+            return {}
+        values = [partition_values(file.partition) for file in self._live_files]
+        names = self.target.file_names
+        return {names[name]: pa.array([one[name] for one in values], pa.string()) for name in self.target.partitions}
+
+    @cached_property
+    def _folders(self) -> list[str]:
+        """The folders of the target's index files."""
+        return sorted({self.target.folder_of(file.partition) for file in self._live_files})
+
+    @cached_property
+    def _folder_of_file(self) -> npt.NDArray[np.int64]:
+        """The ordinal of a source file's folder, by its number; of NOT_LIVE, which is the last, any."""
+        ordinals = {folder: i for i, folder in enumerate(self._folders)}
+        found = [ordinals[self.target.folder_of(file.partition)] for file in self._live_files]
+        return np.array([*found, 0], np.int64)
 
     def _numbers(self, part: Part, names: pa.Array, where: str) -> npt.NDArray[np.int32]:
         """For each entry the number of its source file, or NOT_LIVE. DamagedIndexFile where its segment has no such
         file in this folder."""
-        known, numbers = self._files[part.segment.id]
+        known, numbers = self._files[part.segment.id, part.file.partition]
         ordinals = pc.index_in(names, known)
         if ordinals.null_count:
             stranger = names.filter(ordinals.is_null())[0].as_py()
@@ -143,37 +189,36 @@ class _Merge:
         return found
 
     @cached_property
-    def _files(self) -> dict[str, tuple[pa.Array, npt.NDArray[np.int32]]]:
-        """For each segment the source files that it covers in this folder, and their numbers."""
-        place = {path: number for number, path in enumerate(self._live_paths)}
+    def _files(self) -> dict[tuple[str, str], tuple[pa.Array, npt.NDArray[np.int32]]]:
+        """For each segment and folder the source files that the segment covers there, and their numbers."""
+        place = {file.path: number for number, file in enumerate(self._live_files)}
         files = {}
-        for segment in self._segments:
-            known = [file.path for file in covered_in(self.spec, segment, self._folder)]
+        for segment, folder in self._covering:
+            known = [file.path for file in covered_in(self.spec, segment, folder)]
             numbers = [place[path] if path in segment.live else NOT_LIVE for path in known]
-            files[segment.id] = (pa.array(known, pa.string()), np.array(numbers, np.int32))
+            files[segment.id, folder] = (pa.array(known, pa.string()), np.array(numbers, np.int32))
         return files
 
     @cached_property
-    def _segments(self) -> list[Segment]:
-        return list({part.segment.id: part.segment for part in self.parts}.values())
-
-    @property
-    def _folder(self) -> str:
-        return self.parts[0].file.partition
+    def _covering(self) -> list[tuple[Segment, str]]:
+        """The segments of the parts, with each folder that they have parts in."""
+        there = {(part.segment.id, part.file.partition): part.segment for part in self.parts}
+        return [(segment, folder) for (_, folder), segment in there.items()]
 
     @cached_property
-    def _live_paths(self) -> list[str]:
-        """The source files that count. A path counts in one segment only."""
+    def _live_files(self) -> list[SourceFileEntry]:
+        """The source files that count, in the order of the segments. A path counts in one segment only."""
+        covering = {(segment.id, folder) for segment, folder in self._covering}
         return [
-            file.path
-            for segment in self._segments
-            for file in covered_in(self.spec, segment, self._folder)
-            if file.path in segment.live
+            file
+            for segment in {segment.id: segment for segment, _ in self._covering}.values()
+            for file in segment.live.values()
+            if (segment.id, self.spec.folder_of(file.partition)) in covering
         ]
 
     @cached_property
     def _paths(self) -> pa.Array:
-        return pa.array(self._live_paths, pa.string())
+        return pa.array([file.path for file in self._live_files], pa.string())
 
 
 def _long(array: pa.Array) -> pa.Array:

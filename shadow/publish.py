@@ -95,7 +95,7 @@ def publish(
     `current` lists the source: that decides who indexed a file last. BuildFailed when the entries are not exactly the
     rows of the source files, partition by partition; ConcurrentCommit when others changed what the build stands on;
     UnsafeStore where two builds could overwrite each other."""
-    check_counts(spec, changes)
+    check_counts(changes.spec(spec), changes)
     base = State(parent, _base_segments(storage, parent))
     ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
     check_changes(base, changes, ours)
@@ -182,7 +182,7 @@ def _next(
         segments=tuple(replace(refs[segment.id], dead=tuple(sorted(segment.dead))) for segment in after),
         partitions=rows_by_partition(after),
         columns=columns_after(base, now, changes, spec),
-        spec=replace(spec, buckets=changes.buckets or spec.buckets, page_maps=page_maps, as_files=as_files),
+        spec=replace(changes.spec(spec), page_maps=page_maps, as_files=as_files),
         committed_at=utc_now(),
         batch=changes.batch,
         commit_id=ours.id,

@@ -27,8 +27,8 @@ Current = Callable[[], Iterable[FileInfo]]
 class Changes:
     """What a commit adds and takes away: one new segment of these files, if any. `dead` holds all dead ordinals of the
     segments it names; `replaced` the segments whose live source files the new one covers, with the same entries;
-    `buckets` another number of buckets, to which all live segments are replaced; `columns` are added to those known;
-    `folders` are those of a catalog table's partitions now (None: as they were)."""
+    `buckets` is another number of buckets and `flat` another layout: then all live segments are replaced; `columns` are
+    added to those known; `folders` are those of a catalog table's partitions now (None: as they were)."""
 
     operation: str
     index_files: Sequence[IndexFileEntry]
@@ -39,7 +39,20 @@ class Changes:
     counts: Mapping[str, int] | None = None
     replaced: frozenset[str] = frozenset()
     buckets: int | None = None
+    flat: bool | None = None
     folders: Mapping[str, str] | None = None
+
+    @property
+    def replaces_all(self) -> bool:
+        return self.buckets is not None or self.flat is not None
+
+    def spec(self, spec: IndexSpec) -> IndexSpec:
+        """The spec with the buckets and the layout of these changes."""
+        return replace(
+            spec,
+            buckets=spec.buckets if self.buckets is None else self.buckets,
+            flat=spec.flat if self.flat is None else self.flat,
+        )
 
 
 class State(NamedTuple):
@@ -65,7 +78,7 @@ def check_changes(base: State, changes: Changes, ours: Segment) -> None:
             if stays and not is_replaced and path in covers:
                 raise BuildFailed(f"{path}: indexed though the index covers it already; nothing was committed")
     there = {segment.id for segment in base.segments}
-    if changes.replaced - there or (changes.buckets is not None and there - changes.replaced):
+    if changes.replaced - there or (changes.replaces_all and there - changes.replaced):
         raise BuildFailed("the segments that are replaced are not those of the snapshot; nothing was committed")
 
 
@@ -144,8 +157,8 @@ def folders_after(base: State, now: State, changes: Changes) -> dict[str, str] |
 
 
 def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool:
-    """Whether a commit would say nothing new: it moves no file, loads no batch and sets no number of buckets."""
-    return tuple(after) == now.segments and changes.batch is None and changes.buckets is None
+    """Whether a commit would say nothing new: it moves no file, loads no batch and sets no buckets or layout."""
+    return tuple(after) == now.segments and changes.batch is None and not changes.replaces_all
 
 
 def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpec:
@@ -248,8 +261,8 @@ def _check_replaced(now: State, changes: Changes) -> None:
             f"segment {min(gone)} was replaced or dropped by another commit meanwhile; nothing was changed, "
             "run it again"
         )
-    if changes.buckets is not None and there - changes.replaced:
+    if changes.replaces_all and there - changes.replaced:
         raise ConcurrentCommit(
-            f"segment {min(there - changes.replaced)} was added by another commit while the buckets were changed; "
-            "nothing was changed, run it again"
+            f"segment {min(there - changes.replaced)} was added by another commit while buckets or layout were "
+            "changed; nothing was changed, run it again"
         )

@@ -1,7 +1,7 @@
 """The entries of several segments that count, as the index files of one segment.
 
 An index file that is alone in its bucket, and in whose folder its segment has no dead entry, is named by the new
-segment as it is; all others are merged and written.
+segment as it is; all others are merged and written. Where buckets or layout change, all are written.
 """
 
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -36,17 +36,22 @@ def dead_folders(spec: IndexSpec, segment: Segment) -> set[str]:
     return folders_of(spec, (file for file in dead if file.rows))
 
 
-def rewrite(storage: Storage, spec: IndexSpec, segments: Sequence[Segment], buckets: int, segment_id: str) -> Rewritten:
-    """The index files of one segment for the live source files of `segments`, in `buckets` buckets. The entries of a
-    key come in the order of the segments. Errors as of `merge.merged`."""
+def rewrite(
+    storage: Storage, spec: IndexSpec, segments: Sequence[Segment], target: IndexSpec, segment_id: str
+) -> Rewritten:
+    """The index files of one segment for the live source files of `segments`, which are of `spec`, in the buckets and
+    the layout of `target`. The entries of a key come in the order of the segments. Errors as of `merge.merged`."""
     kept: list[IndexFileEntry] = []
     written: list[IndexFileEntry] = []
+    if spec.flat != target.flat:
+        parts = [Part(segment, file) for segment in segments for file in segment.by_bucket.values()]
+        return Rewritten([], list(_merge(storage, spec, parts, target, segment_id)))
     dead = {segment.id: dead_folders(spec, segment) for segment in segments}
     for folder in sorted({folder for segment in segments for folder in folders_of(spec, segment.live.values())}):
-        clean = {segment.id for segment in segments if buckets == spec.buckets and folder not in dead[segment.id]}
+        clean = {segment.id for segment in segments if target == spec and folder not in dead[segment.id]}
         as_they_are, parts = _sorted_out(segments, folder, clean)
         kept += as_they_are
-        written += _merge(storage, spec, folder, parts, buckets, segment_id)
+        written += _merge(storage, spec, parts, target, segment_id)
     return Rewritten(kept, written)
 
 
@@ -68,7 +73,7 @@ def _sorted_out(segments: Sequence[Segment], folder: str, clean: Set[str]) -> tu
 
 
 def _merge(
-    storage: Storage, spec: IndexSpec, folder: str, parts: Sequence[Part], buckets: int, segment_id: str
+    storage: Storage, spec: IndexSpec, parts: Sequence[Part], target: IndexSpec, segment_id: str
 ) -> Iterator[IndexFileEntry]:
-    for bucket, batches in merged(storage, spec, parts, buckets):
-        yield write_index_file(storage, spec, segment_id, folder, bucket, batches)
+    for folder, bucket, batches in merged(storage, spec, parts, target):
+        yield write_index_file(storage, target, segment_id, folder, bucket, batches)

@@ -89,7 +89,9 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
         content = metadata.read(storage, path)
     except (FileNotFoundError, NotADirectoryError):
         there = snapshot_numbers(storage)
-        known = f"there are {there[0]} to {there[-1]}" if there else "there is none"
+        known = "there is none"
+        if there:
+            known = f"there are {there[0]} to {there[-1]}" if len(there) > 1 else f"there is {there[0]} alone"
         raise SnapshotNotFound(f"{storage.root}: snapshot {number} is not there ({known})") from None
     if content.get("snapshot") != number:
         found = content.get("snapshot")

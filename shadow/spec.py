@@ -1,6 +1,6 @@
 """What an index is of: source, keys, included columns, buckets, hash."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,8 @@ PARTITIONED, FLAT = "partitioned", "flat"  # layouts
 VALUES = "values"  # the format, and the layout, of what has no source: its entries hold values, no pointers
 HASH = {"name": HASH_NAME, "seed": SEED}
 MOST_BUCKETS = 65_536
+ENTRIES_PER_BUCKET = 500_000  # of the largest partition (flat: of all), when the bucket count is not given
+MOST_FOLDERS = 32  # a first build of more partitions lays the index out flat, unless it is told
 TABLE_PREFIX = "table:"  # of a source that is a table of Spark's catalog
 POINTER_TYPES = ("string", "bigint", "int", "int")
 POINTER_SCHEMA = tuple(Column(n, t, nullable=False) for n, t in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True))
@@ -76,6 +78,10 @@ class IndexSpec:
     @property
     def holds_values(self) -> bool:
         return self.format == VALUES
+
+    @property
+    def layout(self) -> str:
+        return VALUES if self.holds_values else FLAT if self.flat else PARTITIONED
 
     @property
     def read_options(self) -> dict[str, str]:
@@ -141,7 +147,7 @@ class IndexSpec:
             "format": FORMAT_NAME,
             "format_version": FORMAT_VERSION,
             "source": source,
-            "layout": VALUES if self.holds_values else FLAT if self.flat else PARTITIONED,
+            "layout": self.layout,
             "partitions": list(self.partitions),
             "keys": [_column_json(key, self.file_names) for key in self.keys],
             "include": [_column_json(column, self.file_names) for column in self.include],
@@ -152,10 +158,10 @@ class IndexSpec:
         return content | ({"page_maps": True} if self.page_maps else {})
 
     def is_like(self, other: "IndexSpec") -> bool:
-        """Whether the entries of both are the same; where the source lies, or what it is called, the number of buckets,
+        """Whether the entries of both are the same; where the source lies, or what it is called, buckets and layout,
         what columns were found in its files, whether page maps are recorded, and whether its files were asked for as
         they are, may differ."""
-        names = ("source", "table", "buckets", "schema", "page_maps", "as_files")
+        names = ("source", "table", "buckets", "flat", "schema", "page_maps", "as_files")
         may_differ = {name: getattr(other, name) for name in names}
         return replace(self, **may_differ) == other
 
@@ -218,6 +224,19 @@ def _spec(content: dict[str, Any]) -> IndexSpec:
     )
 
 
+def buckets_for(rows_by_partition: Mapping[str, int], flat: bool) -> int:
+    """The number of hash buckets of an index of so many rows, when none is given."""
+    rows = sum(rows_by_partition.values()) if flat else max(rows_by_partition.values(), default=0)
+    return min(max(-(-rows // ENTRIES_PER_BUCKET), 1), MOST_BUCKETS)
+
+
+def is_better_flat(partitions: int, keys: Iterable[KeyColumn]) -> bool:
+    """Whether an index of so many partitions is laid out flat, when no layout is given. In folders, a look-up that
+    names no partition opens an index file in each of them: a thousand cost 36 ms of CPU, a flat index 0.2 ms. A key
+    that holds a partition column names its partition."""
+    return partitions > MOST_FOLDERS and not any(key.partition for key in keys)
+
+
 def ordered(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Options as a spec holds them."""
     return tuple(sorted(options.items()))
@@ -266,6 +285,9 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
         told = "; ".join(f"{name}: {shown(old)} in the index, {shown(new)} asked for" for name, old, new in differences)
         names = {name for name, _, _ in differences}
         cure = ", or say --adopt where SOURCE is a copy" if "source location" in names else ""
+        cure += f", or run gnomon rebuild {where} --buckets {wanted.buckets}" if "buckets" in names else ""
+        layout = "--flat" if wanted.flat else "--partitioned"
+        cure += f", or run gnomon rebuild {where} {layout}" if "layout" in names else ""
         cure += ", or leave --option and --schema out: the index has its own" if "source options" in names else ""
         raise SpecMismatch(f"{where}: another spec; {told}; build to another folder{cure}")
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
-from shadow import metadata, to_json
+from shadow import metadata, open_index, to_json
 from shadow.storage import LocalStorage, storage_at
 from tests.java import VARIABLES
 from tests.shadow.make_index import index_source, write_source
@@ -204,6 +204,33 @@ def test_inspect_shows_what_an_index_holds_and_misses(lake: Path, capsys: pytest
     assert "partition  dt=2026-01-02 50 rows" in out
 
 
+def test_a_build_with_nothing_to_do_starts_no_spark_session(lake: Path) -> None:
+    def build(*arguments: object) -> tuple[int, str, str]:
+        command = [sys.executable, "-m", "gnomon", "build", *map(str, arguments)]
+        environment = {**os.environ, "JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    for places in ((lake / "index",), (lake / "source", lake / "index", "--key", "url")):
+        assert build(*places) == (0, f"nothing new: snapshot 1 covers all 100 rows of {lake / 'source'}\n", "")
+    write_source(lake / "source", {"dt=2026-01-03/a.parquet": table(0, 1)})
+    code, _, err = build(lake / "index")
+    assert (code, "Spark did not start" in err) == (3, True)
+
+
+@pytest.mark.spark
+def test_a_first_build_of_many_partitions_is_flat_and_says_so(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_source(tmp_path / "source", {f"dt={day:02d}/a.parquet": table(day, day + 1) for day in range(33)})
+    for index, options, flat in (("a", (), True), ("b", ("--partitioned",), False), ("c", ("--key", "dt"), False)):
+        code, out, _ = run(capsys, "build", tmp_path / "source", tmp_path / index, "--key", "url", *options)
+        assert (code, "laid out flat, since the source has more than 32 partitions" in out) == (0, flat)
+        assert open_index(str(tmp_path / index)).spec.flat is flat
+    code, _, err = run(capsys, "build", tmp_path / "a", "--partitioned")
+    assert (code, f"run gnomon rebuild {tmp_path / 'a'} --partitioned" in err) == (2, True)
+
+
 @pytest.mark.spark
 def test_build_load_and_dedup_from_the_command(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -215,9 +242,15 @@ def test_build_load_and_dedup_from_the_command(
     assert (code, err.splitlines()) == (0, [f"gnomon: {stage}" for stage in stages])
     assert out.startswith("snapshot 1: 1 new file; 500 rows indexed")
     assert run(capsys, *build)[1].startswith("nothing new: snapshot 1 covers all 500 rows")
+    assert run(capsys, "build", tmp_path / "index")[1].startswith("nothing new: snapshot 1 covers all 500 rows")
+    write_source(tmp_path / "source", {"dt=2026-01-01/b.parquet": table(500, 510)})
+    assert run(capsys, "build", tmp_path / "index")[1].startswith("snapshot 2: 1 new file; 10 rows indexed")
+    (tmp_path / "source/dt=2026-01-01/b.parquet").unlink()
+    assert run(capsys, "build", tmp_path / "index")[1].startswith("snapshot 3: 1 vanished file")
     code, out, _ = run(capsys, *build, "--json")
     assert json.loads(out)["committed"] is False
-    assert run(capsys, *build, "--buckets", "9")[0] == 2
+    code, _, err = run(capsys, *build, "--buckets", "9")
+    assert (code, f"run gnomon rebuild {tmp_path / 'index'} --buckets 9" in err) == (2, True)
 
     (tmp_path / "keys.csv").write_text("url\nhttp://é/3?a=b\nnope\n", "utf-8")
     code, out, _ = run(capsys, "load", tmp_path / "index", tmp_path / "keys.csv", tmp_path / "out", "--json")
@@ -237,8 +270,8 @@ def test_build_load_and_dedup_from_the_command(
     code, out, err = run(capsys, *dedup)
     assert code == 0
     assert err.startswith("gnomon: bring up to date\ngnomon: list\n")
-    assert out.startswith("snapshot 2: 10 of 20 rows appended in 1 file,")
-    assert "was loaded before, by snapshot 2: nothing to do" in run(capsys, *dedup)[1]
+    assert out.startswith("snapshot 4: 10 of 20 rows appended in 1 file,")
+    assert "was loaded before, by snapshot 4: nothing to do" in run(capsys, *dedup)[1]
     code, out, _ = run(capsys, "get", tmp_path / "index", "http://é/505?a=b")
     assert json.loads(out) == {"url": "http://é/505?a=b", "n": 505, "dt": "2026-01-02"}
 

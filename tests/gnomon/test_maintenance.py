@@ -126,7 +126,47 @@ def test_rebuild_changes_the_number_of_buckets(lake: Path, capsys: pytest.Captur
     assert (code, out.split(":")[0]) == (0, "snapshot 3")
     assert run(capsys, "get", lake / "index", "7", "99") == before
     assert json_of(capsys, "rebuild", lake / "index", "--buckets", "8")["committed"] is False
-    assert run(capsys, "rebuild", lake / "index", "--buckets", "8")[1] == "nothing to do: snapshot 3 has 8 buckets\n"
+    assert run(capsys, "rebuild", lake / "index", "--buckets", "8")[1] == (
+        "nothing to do: snapshot 3 has 8 buckets and this layout\n"
+    )
+
+
+def test_rebuild_lays_an_index_out_flat_and_in_folders_again(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = run(capsys, "get", lake / "index", "7", "99")
+    for layout in ("flat", "partitioned"):
+        code, out, _ = run(capsys, "rebuild", lake / "index", f"--{layout}")
+        assert (code, out.split()[0]) == (0, "snapshot")
+        assert json_of(capsys, "inspect", lake / "index")["layout"] == layout
+        assert f"layout     {layout}\n" in run(capsys, "inspect", lake / "index")[1]
+        assert run(capsys, "get", lake / "index", "7", "99") == before
+        assert run(capsys, "verify", lake / "index", "--all")[0] == 0
+    code, _, err = run(capsys, "rebuild", lake / "index")
+    assert (code, err) == (2, "gnomon: expected --buckets, --flat or --partitioned: what is to be changed\n")
+
+
+def test_inspect_sums_many_partitions_up_and_lists_those_that_are_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "source"
+    write_source(source, {f"dt={day:03d}/a.parquet": pa.table({"k": range(day + 1)}) for day in range(60)})
+    index_source(source, tmp_path / "index", ["k"], buckets=1)
+    out = run(capsys, "inspect", tmp_path / "index")[1]
+    assert "partitions 60, from dt=000 to dt=059, of 1 to 60 rows in 1 files each\n" in out
+    assert "partition  " not in out
+    write_source(source, {f"dt={day:03d}/b.parquet": pa.table({"k": [1]}) for day in range(30)})
+    lines = run(capsys, "inspect", tmp_path / "index")[1].splitlines()
+    assert sum(line.startswith("partition  ") for line in lines) == 20
+    assert "partition  dt=019 20 rows in 1 file, 1 new" in lines
+    assert lines[-1] == "           and 10 more that are not covered (--json lists all)"
+
+
+def test_counts_of_one_are_told_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [1, 2, 3]})})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"], buckets=1)
+    run(capsys, "rebuild", tmp_path / "index", "--buckets", "2")
+    assert "1 segment replaced" in run(capsys, "history", tmp_path / "index")[1]
+    run(capsys, "vacuum", tmp_path / "index", "--grace", "0s")
+    assert "(there is 2 alone)" in run(capsys, "get", tmp_path / "index", "1", "--snapshot", "1")[2]
 
 
 def test_inspect_shows_skew_coverage_by_partition_and_the_plain_table(
@@ -171,7 +211,7 @@ def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys:
     wrong = [
         *(((name, lake / "nowhere"), 3, "not an index") for name in ("history", "verify", "compact", "vacuum")),
         (("rebuild", lake / "nowhere", "--buckets", "3"), 3, "not an index"),
-        (("rebuild", lake / "index"), 2, "Missing option '--buckets'"),
+        (("rebuild", lake / "index"), 2, "expected --buckets, --flat or --partitioned"),
         (("rebuild", lake / "index", "--buckets", "0"), 2, "buckets: expected 1 to 65536, found 0"),
         (("vacuum", lake / "index", "--grace", "soon"), 2, "--grace: expected a number with its unit"),
         (("vacuum", lake / "index", "--keep", "0"), 2, "1 snapshot or more, found"),

@@ -38,7 +38,13 @@ def test_answers_are_the_same_before_and_after_in_the_same_order(tmp_path: Path,
             lake.step()
         before, rows_before, files = answers(lake.index), rows(lake.index), covered(view_of(lake.index))
         storage = storage_at(str(lake.index))
-        if number % 2:
+        if number == 2:
+            flat = not open_index(str(lake.index)).spec.flat
+            assert rebuild(storage, flat=flat).committed
+            assert open_index(str(lake.index)).spec.flat is flat
+            assert_tidy(view_of(lake.index))
+            assert verify(storage).faults == []
+        elif number % 2:
             count = lake.random.choice([1, 2, 3, 4, 8, 13])
             assert rebuild(storage, count).buckets == count
             assert open_index(str(lake.index)).spec.buckets == count

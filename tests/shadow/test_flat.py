@@ -10,8 +10,8 @@ import pytest
 from shadow import Index, open_index
 from shadow.answers import FetchStats
 from shadow.compact import compact, rebuild
-from shadow.errors import SpecMismatch, UsageError
-from shadow.spec import check_same
+from shadow.errors import ConcurrentCommit, SpecMismatch, UsageError
+from shadow.spec import MOST_FOLDERS, KeyColumn, check_same, is_better_flat
 from shadow.spec_file import read_spec
 from shadow.storage import storage_at
 from shadow.verify import verify
@@ -153,3 +153,52 @@ def test_compact_and_rebuild_keep_what_a_flat_index_answers(lake: Path) -> None:
     assert rebuild(place, 3).buckets == 3
     assert [hits(open_index(place.root), {"k": key}) for key in keys] == before
     assert verify(place, sample=None).faults == []
+
+
+def test_an_index_becomes_flat_and_partitioned_again_and_answers_the_same(lake: Path) -> None:
+    keys = [{"k": key} for key in (7, 10, 311, 359, -1)]
+    for name in ("parted_by_k", "flat_by_k"):
+        storage = storage_at(str(lake / name))
+        before = [hits(open_index(storage.root), key) for key in keys]
+        for flat in (name.startswith("parted"), name.startswith("flat")):
+            result = rebuild(storage, flat=flat)
+            assert result.committed
+            index = open_index(storage.root)
+            assert index.spec.flat is flat
+            assert [hits(index, key) for key in keys] == before
+            assert verify(storage, None).is_sound
+            assert not rebuild(storage, flat=flat).committed
+        assert [hits(open_index(storage.root, 1), key) for key in keys] == before, "older snapshots keep their layout"
+
+
+def test_a_build_follows_the_layout_that_the_index_has_by_now(lake: Path) -> None:
+    write_source(lake / "source", {"dt=77/country=x/a.parquet": pa.table({"k": [7, 777], "n": [1, 2]})})
+    build = Build(lake / "source", lake / "parted_by_k", ["k"])
+    rebuild(storage_at(str(lake / "parted_by_k")), 2, flat=True)
+    with pytest.raises(ConcurrentCommit, match=r"layout: partitioned before, flat now"):
+        build.commit()
+    index_source(lake / "source", lake / "parted_by_k", ["k"])
+    index = open_index(str(lake / "parted_by_k"))
+    assert (index.spec.flat, index.spec.buckets) == (True, 2)
+    assert [row["dt"] for row in index.fetch(777)] == ["77"]
+    assert len(index.fetch(7)) == DAYS + 2
+    assert verify(storage_at(index.location), None).is_sound
+
+
+def test_the_buckets_of_another_layout_come_from_the_rows(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shadow.spec.ENTRIES_PER_BUCKET", 100)
+    assert rebuild(storage_at(str(lake / "parted_by_k")), flat=True).buckets == 7  # 613 rows
+    assert rebuild(storage_at(str(lake / "parted_by_k")), flat=False).buckets == 1  # 52 in the largest partition
+
+
+def test_an_index_without_partitions_has_no_other_layout(tmp_path: Path) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [1]})})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"])
+    with pytest.raises(UsageError, match="its source has no partitions"):
+        rebuild(storage_at(str(tmp_path / "index")), flat=True)
+
+
+def test_many_partitions_ask_for_a_flat_index_unless_the_key_names_one() -> None:
+    by_k, by_day = KeyColumn("k", "bigint"), KeyColumn("dt", "string", partition=True)
+    assert [is_better_flat(count, [by_k]) for count in (0, 1, MOST_FOLDERS, MOST_FOLDERS + 1)] == [False] * 3 + [True]
+    assert not is_better_flat(5000, [by_day, by_k])

@@ -74,7 +74,8 @@ def parts_of(build: Build, partition: str = "p=1", dead: frozenset[int] = frozen
 
 def entries(build: Build, parts: list[Part], buckets: int) -> dict[int, list[dict[str, Any]]]:
     found: dict[int, list[dict[str, Any]]] = {}
-    for bucket, batches in merged(build.storage, build.spec, parts, buckets):
+    for folder, bucket, batches in merged(build.storage, build.spec, parts, replace(build.spec, buckets=buckets)):
+        assert folder == parts[0].file.partition
         assert bucket not in found
         found[bucket] = [row for batch in batches for row in batch.to_pylist()]
     return found

@@ -96,7 +96,7 @@ def test_the_same_spec_may_be_there_already_and_another_may_not(storage: Storage
 
 @pytest.mark.parametrize("lost", ["missing", "a flipped byte", "another's"])
 def test_a_spec_that_is_lost_is_put_back(storage: Storage, tmp_path: Path, lost: str) -> None:
-    create_spec(storage, replace(SPEC, buckets=8) if lost != "another's" else replace(SPEC, flat=True))
+    create_spec(storage, replace(SPEC, buckets=8) if lost != "another's" else replace(SPEC, partitions=("other",)))
     path = tmp_path / SPEC_PATH
     if lost == "missing":
         path.unlink()
