@@ -22,6 +22,9 @@ def serve(
     port: Annotated[
         str | None, typer.Option(metavar="N", help="Port to listen on; 0 for a free one; default 8000.")
     ] = None,
+    root_path: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The path under which a proxy serves it, like /gnomon.")
+    ] = None,
     workers: Annotated[str | None, typer.Option(metavar="N", help="Processes that answer; default 1.")] = None,
     config: Annotated[str | None, typer.Option(metavar="FILE", help="Settings as TOML (GNOMON_CONFIG).")] = None,
     pairs: Annotated[
@@ -40,6 +43,7 @@ def serve(
         "indexes": indexes or None,
         "host": host,
         "port": port,
+        "root_path": root_path,
         "workers": workers,
         "tokens_file": tokens_file,
         "tls_certificate": tls_certificate,

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -24,8 +24,10 @@ from service.metrics import CONTENT_TYPE, Metrics
 from service.openapi import document
 from service.pages import add_pages
 from service.refusals import RefusalsApp
+from service.requests import route_path
 from service.routes import Service, add_routes
 from service.settings import Settings
+from service.tokens import Tokens
 from service.watched import WatchedApp
 
 
@@ -63,7 +65,9 @@ def create_app(
     app.add_middleware(RefusalsApp, roots=lambda: service.indexes.roots)
     app.add_middleware(ProtectedApp, origins=may_read)
     log = AccessLog(lines, settings.log_keys) if settings.access_log and lines is not None else None
-    app.add_middleware(WatchedApp, service=service, metrics=metrics, log=log)
+    following = Following(service, metrics, guard.tokens)
+    app.state.following = following
+    app.add_middleware(WatchedApp, service=service, metrics=metrics, log=log, following=following)
     return app
 
 
@@ -102,6 +106,8 @@ async def _not_routed(request: Request, error: Exception) -> Response:
     """A path without a route, or a method it does not answer."""
     assert isinstance(error, HTTPException)
     headers, detail = error.headers, error.detail
+    if error.status_code == 404 and route_path(request.scope) == "":
+        return RedirectResponse(f"{request.scope['root_path']}/")  # links of the page are relative to its folder
     if error.status_code == 404:
         detail = "there is no such route; /docs lists them"
     elif error.status_code == 405:
@@ -111,20 +117,39 @@ async def _not_routed(request: Request, error: Exception) -> Response:
     return await _failed(request, HTTPException(error.status_code, detail, headers))
 
 
+class Following:
+    """The threads that look for newer snapshots, at the sources and at the tokens file, and that tell other workers
+    what is counted."""
+
+    def __init__(self, service: Service, metrics: Metrics, tokens: Tokens) -> None:
+        self._service, self._metrics, self._tokens = service, metrics, tokens
+        self.started = False
+
+    def start(self) -> None:
+        """Start them. For one event loop; a second call does nothing."""
+        if self.started:
+            return
+        self.started = True
+        self._metrics.start()
+        self._tokens.watch()
+        for served in self._service.indexes:
+            served.follow()
+
+    def stop(self) -> None:
+        """Let them end."""
+        for served in self._service.indexes:
+            served.stop()
+        self._tokens.close()
+        self._metrics.stop()
+        self.started = False
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Follow the indexes, and tell other workers what is counted, while the app runs."""
-    service: Service = app.state.service
-    metrics: Metrics = app.state.metrics
-    tokens = app.state.guard.tokens
-    metrics.start()
-    tokens.watch()
-    for served in service.indexes:
-        served.follow()
+    """Follow the indexes while the app runs."""
+    following: Following = app.state.following
+    following.start()
     try:
         yield
     finally:
-        for served in service.indexes:
-            served.stop()
-        tokens.close()
-        metrics.stop()
+        following.stop()

@@ -26,13 +26,13 @@ MOST_PARTITIONS = 400  # of an answer: the last by name, which are the newest wh
 MOST_SNAPSHOTS = 200  # the newest
 
 
-def listed(served: ServedIndex, default: bool) -> dict[str, Any]:
-    """An index in the list of all."""
+def listed(served: ServedIndex, default: bool, root_path: str) -> dict[str, Any]:
+    """An index in the list of all; its URL begins with the path that the service is served under."""
     view, name = served.index.view if served.is_open else None, served.place.name
     return {
         "name": name,
         "default": default,
-        "url": f"/indexes/{name}",
+        "url": f"{root_path}/indexes/{name}",
         "open": view is not None,
         "snapshot": view.snapshot.number if view is not None else None,
         "rows": view.snapshot.rows if view is not None else None,

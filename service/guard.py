@@ -15,17 +15,18 @@ from service.errors import Forbidden, TokensUnread, TooManyRequests, Unauthorize
 from service.peers import Peers, client_network
 from service.rates import Rates
 from service.redaction import Roots
+from service.requests import route_path
 from service.settings import Settings
 from service.tokens import MOST_TOKEN_LENGTH, Token, Tokens
 
 PROBES = frozenset({"/healthz", "/readyz"})  # not counted: those who watch must not be locked out
-PAGES = frozenset({"/", "/docs"})
+PAGES = frozenset({"", "/", "/docs"})  # "" leads to "/"
 PAGE_FOLDER = "/page/"
 OPENAPI = "/openapi.json"
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is of the page, which holds nothing of any index."""
+    """Whether a path below the root path is of the page, which holds nothing of any index."""
     return path in PAGES or path.startswith(PAGE_FOLDER)
 
 
@@ -54,7 +55,7 @@ class Guard:
 
     def admit(self, scope: Scope) -> Asker:
         """Who asks. The errors of `Rates.take` and `_token`."""
-        path, address = scope["path"], self.peers.address(scope)
+        path, address = route_path(scope), self.peers.address(scope)
         try:
             token, refusal = self._token(scope), None
         except (Unauthorized, TokensUnread) as error:

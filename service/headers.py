@@ -9,6 +9,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.guard import is_page
+from service.requests import route_path
 from service.settings import Settings
 from shadow import UsageError
 
@@ -75,7 +76,7 @@ class ProtectedApp:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        added = headers_of(scope["path"], scope.get("scheme") == "https") + self._cors(scope)
+        added = headers_of(route_path(scope), scope.get("scheme") == "https") + self._cors(scope)
 
         async def protected(message: Any) -> None:
             if message["type"] == "http.response.start":

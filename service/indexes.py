@@ -46,11 +46,11 @@ class Indexes:
         return next(iter(self))
 
     def named(self, name: str | None) -> ServedIndex:
-        """The index of that name, the default for None. NoSuchIndex lists those there are."""
+        """The index of that name, the default for None. NoSuchIndex where there is none."""
         if name is None:
             return self.default
         if name not in self._by_name:
-            raise NoSuchIndex(f"there is no index of this name; there are {', '.join(self._by_name)}")
+            raise NoSuchIndex("there is no index of this name")
         return self._by_name[name]
 
     @property

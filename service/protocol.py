@@ -35,11 +35,12 @@ class Limits:
     connections: int
     read_seconds: float
     idle_seconds: float
+    root_path: str = ""  # that probes may begin with
 
     @classmethod
     def of(cls, settings: Settings) -> "Limits":
         longest = ENCODED_BYTES * settings.max_key_bytes + OTHER_BYTES
-        return cls(longest, settings.max_connections, settings.read_seconds, settings.idle_seconds)
+        return cls(longest, settings.max_connections, settings.read_seconds, settings.idle_seconds, settings.root_path)
 
 
 def protocol(settings: Settings) -> type[HttpToolsProtocol]:
@@ -212,7 +213,7 @@ class Connection(HttpToolsProtocol):
             "raw_path": self.root_path.encode("ascii") + path,
             "query_string": query,
         }
-        if self._too_many and self.scope["path"] not in PROBES:
+        if self._too_many and self.scope["path"].removeprefix(self.limits.root_path) not in PROBES:
             most = self.limits.connections
             self.scope["state"]["refused"] = Overloaded(f"there are more than {most} connections (max_connections)")
         keep_alive = version != "1.0" and self.parser.should_keep_alive() and not (self._ending or self._too_many)

@@ -15,6 +15,7 @@ PARAMETERS = ("columns", "where", "limit", "snapshot", "explain")
 MOST_PARAMETERS = 1000
 HELD_BYTES = 256 * 1024 * 1024  # of bodies that are coming in, of all requests
 SHOWN_CHARACTERS = 100  # of what was found in a request, in the text of an error
+_MERGED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 MOST_NUMBER = 10**18 - 1
 _FLAGS = {"true": True, "false": False}
@@ -39,15 +40,37 @@ class Batch:
     columns: list[str] | None
 
 
+def route_path(scope: Mapping[str, Any]) -> str:
+    """The decoded path below `root_path`, which is where an app is mounted, or what a proxy serves it under.
+
+    A path that does not begin with the root path is returned whole: the proxy has removed the root path."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "").rstrip("/")
+    return path[len(root) :] if path == root or path.startswith(f"{root}/") else path
+
+
 def path_key(scope: Mapping[str, Any]) -> str:
     """The key in `/rows/{key}` or `/indexes/{name}/rows/{key}`: the raw path, percent-decoded exactly once.
 
-    The framework's own decoding turns bytes that are no UTF-8 into U+FFFD, which would be another key."""
-    raw = scope.get("raw_path") or scope["path"].encode()
+    BadRequest where the raw path is not UTF-8 (the framework decodes such bytes to U+FFFD, which is another key), or
+    does not end in the key that the routes found in the decoded path: something between rewrote one of the two."""
+    key: str = scope["path_params"]["key"]
+    path = unquote_to_bytes(scope.get("raw_path") or scope["path"])
+    if path.endswith(b"/rows/" + key.encode(errors="replace")):
+        return key
     try:
-        return unquote_to_bytes(raw).split(b"/", 4 if "name" in scope["path_params"] else 2)[-1].decode()
+        sent = path.decode()
     except UnicodeDecodeError:
         raise BadRequest("the key in the path is not UTF-8 when percent-decoded") from None
+    raise BadRequest(
+        f"the key in the path cannot be read: the path as sent is {cut(sent)}, but it reached the routes as "
+        f"{cut(scope['path'])}; ask in the query, like /rows?column=value"
+    )
+
+
+def merged_slashes(key: str) -> bool:
+    """Whether a key of a path looks like a URL that a proxy decoded, and whose slashes it merged: `https:/host`."""
+    return _MERGED.match(key) is not None
 
 
 def query_options(scope: Mapping[str, Any]) -> tuple[Options, dict[str, str]]:

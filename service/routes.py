@@ -1,7 +1,8 @@
 """What is answered where. Handlers parse, hand the work to the threads of an index, and return bytes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -15,7 +16,7 @@ from starlette.routing import request_response
 from service import answers, arrow, models
 from service.accept import ARROW, JSON, chosen
 from service.described import Descriptions, listed
-from service.errors import BadRequest, NotReady, encode
+from service.errors import BadRequest, KeyNotFound, NoSuchIndex, NotReady, encode
 from service.guard import charge_keys, check_index, may_ask, of_readiness
 from service.indexes import Indexes
 from service.openapi import (
@@ -33,7 +34,17 @@ from service.openapi import (
     operation,
 )
 from service.readiness import readiness
-from service.requests import Bodies, Options, no_others, parse_batch, path_key, query_options, read_body
+from service.requests import (
+    Bodies,
+    Options,
+    cut,
+    merged_slashes,
+    no_others,
+    parse_batch,
+    path_key,
+    query_options,
+    read_body,
+)
 from service.served import ServedIndex
 from service.settings import Settings
 
@@ -94,7 +105,12 @@ def _served(request: Request) -> ServedIndex:
     """The index that the path names, or the default."""
     indexes, name = _service(request).indexes, request.path_params.get("name")
     check_index(request.scope, name, indexes.default.place.name)
-    return indexes.named(name)
+    try:
+        return indexes.named(name)
+    except NoSuchIndex:
+        known = [served.place.name for served in indexes if may_ask(request.scope, served.place.name)]
+        there = f"there are {', '.join(known)}" if known else "there is none that this token may ask"
+        raise NoSuchIndex(f"there is no index of this name; {there}") from None
 
 
 def _answer(body: bytes, media_type: str = JSON) -> Response:
@@ -123,6 +139,21 @@ def _key_of_path(request: Request) -> tuple[str, Options]:
     return key, options
 
 
+@contextmanager
+def _advice_on_slashes(request: Request, key: str) -> Iterator[None]:
+    """KeyNotFound of a key in the path that looks as if a proxy had merged its slashes says so."""
+    try:
+        yield
+    except KeyNotFound as error:
+        if not merged_slashes(key):
+            raise
+        raise KeyNotFound(
+            f"{error}. The key came as {cut(key)}, with one slash after the colon: if it was sent with two, a proxy "
+            f"has merged them; ask in the query, like /rows?{next(iter(error.members['key']), 'column')}=VALUE",
+            **error.members,
+        ) from None
+
+
 async def _rows_of(request: Request, key: object, options: Options) -> Response:
     media_type = _negotiated(request)
     body = await _service(request).run(ROWS_OF[media_type], _served(request), key, options)
@@ -137,12 +168,16 @@ async def _has_rows(request: Request, key: object, options: Options) -> Response
 
 async def get_row(request: Request) -> Response:
     """The rows of a one-column key."""
-    return await _rows_of(request, *_key_of_path(request))
+    key, options = _key_of_path(request)
+    with _advice_on_slashes(request, key):
+        return await _rows_of(request, key, options)
 
 
 async def head_row(request: Request) -> Response:
     """Whether a one-column key is there, from the index alone: the source is not read."""
-    return await _has_rows(request, *_key_of_path(request))
+    key, options = _key_of_path(request)
+    with _advice_on_slashes(request, key):
+        return await _has_rows(request, key, options)
 
 
 async def get_rows(request: Request) -> Response:
@@ -190,7 +225,8 @@ async def get_indexes(request: Request) -> Response:
     """The indexes of the service that the token may ask, the default first."""
     indexes = _service(request).indexes
     shown = [served for served in indexes if may_ask(request.scope, served.place.name)]
-    return _answer(encode({"indexes": [listed(served, served is indexes.default) for served in shown]}))
+    root = request.scope.get("root_path", "").rstrip("/")
+    return _answer(encode({"indexes": [listed(served, served is indexes.default, root) for served in shown]}))
 
 
 async def get_index(request: Request) -> Response:

@@ -56,7 +56,7 @@ def expected(field: FieldInfo) -> str:
         least = any(isinstance(bound, MinLen) for bound in field.metadata)
         return "a list of one text or more" if least else "a list of texts ([] for none)"
     if wanted is str:
-        return "a text that is not empty"
+        return extra(field)["expected"] or "a text that is not empty"
     return ("a whole number" if wanted is int else "a number") + _bounds(field)
 
 

@@ -17,8 +17,10 @@ Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]  # a list is taken, too
 
 
-def _setting(default: Any, unit: str, help: str, secret: bool = False, **bounds: Any) -> Any:
-    more: dict[str, Any] = {"unit": unit, "secret": secret}
+def _setting(
+    default: Any, unit: str, help: str, secret: bool = False, expected: str | None = None, **bounds: Any
+) -> Any:
+    more: dict[str, Any] = {"unit": unit, "secret": secret, "expected": expected}
     return Field(default, description=help, json_schema_extra=more, repr=not secret, **bounds)
 
 
@@ -42,6 +44,13 @@ class Settings(BaseModel):
     )
     host: Text = _setting("127.0.0.1", "address", "The address to listen on; 0.0.0.0 lets other machines ask.")
     port: int = _setting(8000, "port", "The port to listen on; 0 takes a free one.", ge=0, le=65535)
+    root_path: str = _setting(
+        "",
+        "path",
+        "The path under which a proxy serves the service, like `/gnomon`, whether the proxy removes it or not.",
+        expected="a path like /gnomon, with no slash at its end",
+        pattern=r"^((/[A-Za-z0-9_.~-]+)+)?$",
+    )
     workers: int = _setting(1, "processes", "How many processes answer, each with caches of its own.", ge=1, le=256)
     threads: int = _setting(
         16, "threads", "How many requests of a worker read one index at the same time.", ge=1, le=1024
@@ -152,6 +161,6 @@ def settings_table() -> str:
 
 
 def _shown(default: Any) -> str:
-    if default is None or default in ((), {}):
+    if default is None or default in ("", (), {}):
         return "none"
     return str(default).lower() if isinstance(default, bool) else str(default)

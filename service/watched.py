@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,16 +15,32 @@ from service.routes import Service
 from service.tallies import OTHER
 
 HEADER = b"x-request-id"
+MOUNTED = "app_root_path"  # in the scope of an app that is mounted in another one
 LEFT = 499  # the status of a request whose client did not wait for the answer
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
+class Following(Protocol):
+    """What keeps the app up to date in the background."""
+
+    @property
+    def started(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+
 class WatchedApp:
     """`X-Request-Id` is taken from the request where it is well formed, else made, and stands on every answer; the app
-    has it as `scope["state"]["request_id"]`."""
+    has it as `scope["state"]["request_id"]`.
 
-    def __init__(self, app: ASGIApp, service: Service, metrics: Metrics, log: AccessLog | None) -> None:
+    The layer sets `root_path` from the settings, where no server and no mount has set it. `following` is started by the
+    first request that comes through a mount: a mount does not run the lifespan of the app."""
+
+    def __init__(
+        self, app: ASGIApp, service: Service, metrics: Metrics, log: AccessLog | None, following: Following
+    ) -> None:
         self._app, self._service, self._metrics, self._log = app, service, metrics, log
+        self._root_path, self._following = service.settings.root_path, following
         self._names = frozenset(served.place.name for served in service.indexes)
         self._templates: dict[int, str] = {}
 
@@ -32,6 +48,10 @@ class WatchedApp:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if MOUNTED in scope and not self._following.started:
+            self._following.start()
+        if self._root_path and not scope.get("root_path"):
+            scope = {**scope, "root_path": self._root_path}
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id.decode()
         cost = costs.begin(request_id.decode())

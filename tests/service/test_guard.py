@@ -139,6 +139,20 @@ def test_a_token_of_one_index_may_not_ask_another_nor_learn_which_there_are(guar
     assert "pages" not in answer.text.replace(target, "")
 
 
+def test_a_token_of_an_index_that_is_not_served_learns_of_no_other(tmp_path: Path) -> None:
+    secret, token = new_token("reader", ["gone", "shadow"])
+    other, of_other = new_token("stray", ["gone"])
+    crawl = make_crawl(tmp_path)
+    indexes = (*crawl.indexes, f"hidden={crawl.indexes[0]}")
+    client = Client(crawl.model_copy(update={"indexes": indexes, "tokens": (token.line, of_other.line)}))
+    told = [client.get("/indexes/gone/rows/x", {"Authorization": f"Bearer {one}"}) for one in (secret, other)]
+    assert [answer.status_code for answer in told] == [404, 404]
+    assert [answer.json()["detail"] for answer in told] == [
+        "there is no index of this name; there are shadow",
+        "there is no index of this name; there is none that this token may ask",
+    ]
+
+
 def test_a_batch_for_an_index_of_others_is_refused(guarded: Guarded) -> None:
     assert guarded.get("/rows", "orders", "POST", {"keys": ["second"]}).status_code == 403
     assert guarded.get("/rows", "pages", "POST", {"keys": ["second"]}).status_code == 200
