@@ -1,13 +1,15 @@
 """Answers as Arrow tables: the rows of all keys, one key after the other.
 
 The first column, `key_number`, is the place of the row's key among those asked for (from 0; with a number behind its
-name where the source has a column of that name). The others are the columns asked for, partition columns in their
-types, all others in the types of the source's files: where these differ, in one that holds all of their values. A table
-without rows has the same columns. Its metadata say the snapshot, and how many matches each key has.
+name where the source has a column of that name). The others are the columns asked for. Partition columns have their
+types. Every other column has the type that it has in the files of the rows in the table; where these files differ, one
+that holds the values of all of them. Files without rows in the table matter only for a column that no file of the rows
+has: its type comes from the newest file that has it. The metadata hold the snapshot, and the number of matches of each
+key.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +22,15 @@ from shadow.fetch import Fetcher
 from shadow.storage import deadlines
 
 KEY_NUMBER = "key_number"
+Schemas = Callable[[Sequence[str]], Iterable[pa.Schema]]
 SNAPSHOT, COUNTS = b"gnomon.snapshot", b"gnomon.counts"  # metadata: a number; a JSON list of numbers
 
 
 def answer_table(
-    found: Found, fetcher: Fetcher | None, columns: Sequence[str], rows: Rows, schemas: Iterable[pa.Schema]
+    found: Found, fetcher: Fetcher | None, columns: Sequence[str], rows: Rows, schemas: Schemas
 ) -> pa.Table:
-    """The rows of all keys. `schemas` are of source files that together have all columns that any has. UsageError where
-    a column has types that no type holds all values of."""
+    """The rows of all keys. `schemas` gives, for some columns, the schemas of source files that together have those of
+    them that any file has, the newest file first. UsageError where no type holds all values of a column."""
     if fetcher is None:
         keys, table = _of_values(found, columns, rows)
     else:
@@ -41,15 +44,15 @@ def answer_table(
     return pa.Table.from_arrays(arrays, names=[name, *columns], metadata=metadata)
 
 
-def _of_rows(
-    fetcher: Fetcher, columns: Sequence[str], rows: Rows, schemas: Iterable[pa.Schema]
-) -> tuple[np.ndarray, pa.Table]:
-    known = fetcher.schema(columns, schemas)
-    keys, tables = [np.empty(0, np.int64)], [known.empty_table()]
+def _of_rows(fetcher: Fetcher, columns: Sequence[str], rows: Rows, schemas: Schemas) -> tuple[np.ndarray, pa.Table]:
+    keys, tables = [np.empty(0, np.int64)], []
     for share in rows.shares(fetcher):
         keys.append(np.repeat(np.array(share.keys, np.int64), share.counts))
         tables.append(_of_share(fetcher, columns, share))
-    return np.concatenate(keys), _together(tables)
+    typed = {field.name for table in tables for field in table.schema if not pa.types.is_null(field.type)}
+    missing = [name for name in columns if name not in typed]
+    known = fetcher.schema(missing, schemas(missing))
+    return np.concatenate(keys), _together([*tables, known.empty_table()]).select(list(columns))
 
 
 def _of_share(fetcher: Fetcher, columns: Sequence[str], share: Share) -> pa.Table:
@@ -71,12 +74,35 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
     if not tables:
         return pa.table({})
     try:
-        return pa.concat_tables(tables, promote_options="permissive")
-    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
-        raise UsageError(
-            f"a column has types that Arrow has no common one for, in different source files ({error}); ask for other "
-            "columns, or for JSON"
-        ) from None
+        together = pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        names = dict.fromkeys(name for table in tables for name in table.column_names)
+        raise _no_common_type(tables, next(name for name in names if not _fits_together(tables, name))) from None
+    for field in together.schema:
+        if pa.types.is_floating(field.type) and any(map(pa.types.is_decimal, _types_of(tables, field.name))):
+            raise _no_common_type(tables, field.name)  # Arrow rounds decimals to put them among floating numbers
+    return together
+
+
+def _types_of(tables: Sequence[pa.Table], name: str) -> list[pa.DataType]:
+    return list(dict.fromkeys(table.schema.field(name).type for table in tables if name in table.column_names))
+
+
+def _fits_together(tables: Sequence[pa.Table], name: str) -> bool:
+    columns = [table.select([name]) for table in tables if name in table.column_names]
+    try:
+        pa.concat_tables(columns, promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return False
+    return True
+
+
+def _no_common_type(tables: Sequence[pa.Table], name: str) -> UsageError:
+    kinds = ", ".join(map(str, _types_of(tables, name)))
+    return UsageError(
+        f"column {name} has the types {kinds} in the source files of these rows, and no Arrow type holds all of its "
+        "values; ask for other columns or fewer keys, or for JSON"
+    )
 
 
 def _of_values(found: Found, columns: Sequence[str], rows: Rows) -> tuple[np.ndarray, pa.Table]:

@@ -158,9 +158,12 @@ class Index(OpenIndex):
 
         def tabled(state: State, found: Found) -> pa.Table:
             names = self._columns(found.view, columns)
-            schemas = self._schemas(state, names)
+
+            def schemas(missing: Sequence[str]) -> Iterator[pa.Schema]:
+                return (schema for _, schema in self._schemas(state, missing))
+
             rows = Rows(found, names, limit, bounds, stats, each=False)
-            return answer_table(found, state.fetcher, names, rows, (schema for _, schema in schemas))
+            return answer_table(found, state.fetcher, names, rows, schemas)
 
         return self._with_found(keys, where, stats, _kept(limit, bounds), False, tabled)
 

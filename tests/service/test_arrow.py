@@ -199,3 +199,20 @@ def test_hidden_columns_are_not_given(crawl_settings: Settings) -> None:
     client = Client(crawl_settings.model_copy(update={"hidden_columns": {"shadow": ("n", "raw")}}))
     answer = table(client.get("/rows/second", ACCEPT))
     assert answer.schema.names == ["url", "price", "at", "dt"]
+
+
+def test_a_row_comes_in_the_types_of_its_own_file_whatever_another_file_has(tmp_path: Path) -> None:
+    """Another program rewrote a file, with timestamps that have no zone."""
+    utc = pa.table({"k": ["a", "both"], "at": pa.array([NS // 1000] * 2, pa.timestamp("us", "UTC"))})
+    naive = pa.table({"k": ["b", "both"], "at": pa.array([NS // 1000] * 2, pa.timestamp("us"))})
+    write_source(tmp_path / "lake", {"1.parquet": utc, "2.parquet": naive})
+    index_source(tmp_path / "lake", tmp_path / "shadow", ["k"])
+    client = Client(Settings(indexes=[str(tmp_path / "shadow")]))
+    for key, kind in (("a", pa.timestamp("us", "UTC")), ("b", pa.timestamp("us"))):
+        assert table(client.get(f"/rows/{key}", ACCEPT)).schema.field("at").type == kind
+    refused = client.get("/rows/both", ACCEPT)
+    assert refused.status_code == 400
+    assert refused.json()["detail"].startswith("column at has the types timestamp[us, tz=UTC], timestamp[us] in the so")
+    assert len(rows(client.get("/rows/both"))) == 2
+    batch = client.ask("POST", "/rows", {"keys": ["a", "gone"]}, ACCEPT)
+    assert table(batch).schema.field("at").type == pa.timestamp("us", "UTC")

@@ -1,6 +1,7 @@
 """Answers in Arrow hold the rows that JSON has, in the types of the source, whatever is asked."""
 
 import datetime as dt
+import decimal
 import json
 from pathlib import Path
 
@@ -73,8 +74,44 @@ def test_types_that_have_nothing_in_common_are_named(tmp_path: Path) -> None:
     tables = {"dt=1/a.parquet": pa.table({"k": [1], "v": ["x"]}), "dt=2/a.parquet": pa.table({"k": [1], "v": [[1]]})}
     write_source(tmp_path / "lake", tables)
     index_source(tmp_path / "lake", tmp_path / "index", ["k"])
-    with pytest.raises(UsageError, match="no common one"):
+    kinds = r"column v has the types string, list<.*> in the source files of these rows, and no Arrow type holds all"
+    with pytest.raises(UsageError, match=kinds):
         open_index(str(tmp_path / "index")).table_many([1])
+
+
+def test_the_types_are_those_of_the_files_of_the_rows_whatever_other_files_have(tmp_path: Path) -> None:
+    """A file that another program rewrote has timestamps without a zone, and text where there was a number."""
+    utc = pa.table({"k": [1, 2], "at": pa.array([1, 2], pa.timestamp("us", "UTC")), "v": pa.array([7, None])})
+    naive = pa.table({"k": [2, 3], "at": pa.array([3, 4], pa.timestamp("us")), "v": ["x", "y"], "more": [0.5, 1.5]})
+    write_source(tmp_path / "lake", {"dt=1/a.parquet": utc, "dt=2/a.parquet": naive})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    index = open_index(str(tmp_path / "index"))
+    first, last = index.table_many([1]), index.table_many([3])
+    assert first.schema.field("at").type == pa.timestamp("us", "UTC")
+    assert (first.schema.field("v").type, first["v"].to_pylist()) == (pa.int64(), [7])
+    assert (first.schema.field("more").type, first["more"].to_pylist()) == (pa.float64(), [None])
+    assert last.schema.field("at").type == pa.timestamp("us")
+    assert last["v"].to_pylist() == ["y"]
+    with pytest.raises(UsageError, match=r"column at has the types timestamp\[us, tz=UTC\], timestamp\[us\] in the"):
+        index.table_many([2])
+    assert index.table_many([2], ["k"])["k"].to_pylist() == [2, 2]
+    assert index.table_many([2], where={"dt": "1"})["at"].type == pa.timestamp("us", "UTC")
+
+
+def test_no_digit_is_lost_to_a_common_type(tmp_path: Path) -> None:
+    tables = {
+        "dt=1/a.parquet": pa.table({"k": [1], "v": pa.array([decimal.Decimal("1" * 20)], pa.decimal128(38, 18))}),
+        "dt=2/a.parquet": pa.table({"k": [1], "v": [0.1]}),
+        "dt=3/a.parquet": pa.table({"k": [2], "v": pa.array([2**53 + 1])}),
+        "dt=4/a.parquet": pa.table({"k": [2], "v": [0.5]}),
+    }
+    write_source(tmp_path / "lake", tables)
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    index = open_index(str(tmp_path / "index"))
+    for key in (1, 2):
+        with pytest.raises(UsageError, match=r"column v has the types .* no Arrow type holds all of its values"):
+            index.table_many([key])
+    assert [row["v"] for row in index.fetch(2)] == [2**53 + 1, 0.5]
 
 
 def test_a_folder_of_values_gives_its_entries(tmp_path: Path) -> None:
