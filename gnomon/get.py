@@ -21,7 +21,10 @@ def get(
         list[str],
         typer.Argument(help="Keys; one of several columns as a JSON object. Write -- before one that begins with -."),
     ],
-    where: Annotated[list[str] | None, typer.Option(help="Only this partition: dt=2026-01-01; repeatable.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this partition: dt=2026-01-01. Repeatable; of several values of a column any counts."),
+    ] = None,
     columns: Annotated[str | None, typer.Option(help="Columns to print, with commas between; default all.")] = None,
     snapshot: Annotated[int | None, typer.Option(help="Answer from this snapshot, not the newest.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="What each key cost, as JSON lines on stderr.")] = False,
@@ -47,24 +50,26 @@ def get(
             view, what = opened.view, ""
             if not view.spec.holds_values:
                 what = f" in {view.source_files:,} files of {view.spec.source}"
-            complain(f"not found: {text} (snapshot {view.snapshot.number} covers {view.snapshot.rows:,} rows{what})")
+            covers = f"snapshot {view.snapshot.number} covers {view.snapshot.rows:,} rows{what}"
+            if conditions:
+                asked = sum(view.snapshot.partitions[name] for name in opened.partitions_asked(parsed, conditions))
+                covers += f"; only the {asked:,} rows where {', '.join(where or [])} were asked"
+            complain(f"not found: {text} ({covers})")
             code = max(code, NOT_FOUND)
         if explain:
             typer.echo(to_json({"key": text, **dataclasses.asdict(stats)}), err=True)
     return code
 
 
-def parse_where(conditions: list[str]) -> dict[str, str]:
-    """Partition conditions given as column=value."""
-    pairs = [condition.partition("=") for condition in conditions]
-    for column, equals, _ in pairs:
+def parse_where(conditions: list[str]) -> dict[str, list[str]]:
+    """Partition conditions given as column=value: the values of each column."""
+    where: dict[str, list[str]] = {}
+    for condition in conditions:
+        column, equals, value = condition.partition("=")
         if not equals:
             raise UsageError(f"--where: expected column=value, found {column!r}")
-    names = [column for column, _, _ in pairs]
-    twice = next((column for column in names if names.count(column) > 1), None)
-    if twice is not None:
-        raise UsageError(f"--where: the column {twice} is named twice; ask for one value at a time")
-    return {column: value for column, _, value in pairs}
+        where.setdefault(column, []).append(value)
+    return where
 
 
 def parse_key_argument(text: str, index: Index) -> object:

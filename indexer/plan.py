@@ -13,7 +13,15 @@ from indexer.specs import Request, Vanished, check_declared, check_places, check
 from shadow.adopt import Adoption, adoption
 from shadow.anew import newest_number, spec_on_record
 from shadow.coverage import Diff, Listing, SourceRoot, check_apart, diff, source_root, within, without_vanished
-from shadow.errors import FilesVanished, IndexNotFound, SourceNotFound, StorageError, UnknownColumn, UsageError
+from shadow.errors import (
+    FilesVanished,
+    IndexNotFound,
+    PartitionNotFound,
+    SourceNotFound,
+    StorageError,
+    UnknownColumn,
+    UsageError,
+)
 from shadow.lake_tables import check_plain_files
 from shadow.page_maps import check_format, without_maps
 from shadow.partitions import check_where, matches, stored_partition
@@ -190,8 +198,11 @@ def _within(
     values = {partition: stored_partition(partition, types) for partition in there}
     partitions: set[str] = set()
     for one in chosen:
-        where = check_where(one, columns, types)
-        found = {partition for partition, of in values.items() if matches(of, where)}
+        known = {column: {of.get(column) for of in values.values()} for column in columns}
+        found: set[str] = set()
+        with suppress(PartitionNotFound):
+            where = check_where(one, columns, types, known)
+            found = {partition for partition, of in values.items() if matches(of, where)}
         if not found:
             raise UsageError(f"{root.name}: no partition {', '.join(f'{name}={value}' for name, value in one.items())}")
         partitions |= found

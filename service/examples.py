@@ -374,7 +374,20 @@ EXAMPLES = {
             "key": {"url": "https://example.com/a?b=1"},
             "snapshot": 1,
             "covered": {"rows": 3, "source_files": 2},
-            "asked": {"where": {"dt": "2026-01-02"}, "partitions": 1, "rows": 1},
+            "asked": {"where": {"dt": ["2026-01-02"]}, "partitions": 1, "rows": 1},
+        },
+    ),
+    "a partition that is not there": Example(
+        "/rows/{key}",
+        "GET",
+        "/rows/https://example.com/?where=dt=2026-01-09",
+        400,
+        {
+            "type": "urn:gnomon:problem:partition-not-found",
+            "title": "Partition not found",
+            "status": 400,
+            "detail": "where: no partition has dt=2026-01-09; it has the values 2026-01-01, 2026-01-02",
+            "instance": "/rows/https://example.com/?where=dt=2026-01-09",
         },
     ),
     "an index that is not there": Example(

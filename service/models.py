@@ -75,7 +75,7 @@ class Covered(BaseModel):
 class Asked(BaseModel):
     """The part of it that was asked under `where=`."""
 
-    where: dict[str, str]
+    where: dict[str, list[str]] = Field(description="the values of each partition column")
     partitions: int
     rows: int
 

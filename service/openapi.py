@@ -107,7 +107,8 @@ OPTIONS = [
     _parameter(
         "where",
         "query",
-        "A partition column and its value, like `where=dt=2026-01-01`; repeatable.",
+        "A partition column and its value, like `where=dt=2026-01-01`. Repeatable; of several values of a column any "
+        "counts. A value that no partition has is 400.",
         {"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}},
         style="form",
         explode=True,

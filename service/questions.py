@@ -11,7 +11,6 @@ from service.served import ServedIndex
 from shadow import FetchStats, IndexNotFound, SnapshotNotFound, StalePointer, UnknownColumn
 from shadow.errors import BeyondBound, IndexFileGone
 from shadow.lookup import Wanted
-from shadow.partitions import check_where, matches
 from shadow.trace import Trace
 
 T = TypeVar("T")
@@ -61,13 +60,13 @@ class Question:
             raise UnknownColumn(f"the source has no column {cut(', '.join(unknown))}; it has {there}")
         return shown if asked is None else list(dict.fromkeys(asked))
 
-    def _where(self, asked: Mapping[str, str]) -> Mapping[str, str]:
+    def _where(self, asked: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         shown = visible(self.place, self.spec.partitions)
         for name in asked:
             if name not in shown:
                 there = cut(", ".join(shown), LISTED_CHARACTERS) or "none"
                 raise BadRequest(f"where: {cut(name)} is not a partition column (there are: {there})")
-        check_where(asked, self.spec.partitions, self.spec.partition_types)
+        self._named = self.view.where(asked)
         return asked
 
     def read(self, key: object) -> Wanted:
@@ -112,20 +111,15 @@ class Question:
         if not self.where:
             covers = f"which covers {snapshot.rows} rows of {files} source files"
             return KeyNotFound(f"no row has this key in snapshot {snapshot.number}, {covers}", **members)
-        asked = self._asked_partitions(key)
+        asked = self.view.partitions_of(self._named, key.where)
         rows = sum(snapshot.partitions[partition] for partition in asked)
-        named = cut(", ".join(f"{name}={value}" for name, value in self.where.items()))
+        named = cut(", ".join(f"{name}={' or '.join(values)}" for name, values in self.where.items()))
         return KeyNotFound(
             f"where {named} no row has this key; only that part of snapshot {snapshot.number}, {rows} of "
             f"{snapshot.rows} rows, was asked",
             **members,
             asked={"where": dict(self.where), "partitions": len(asked), "rows": rows},
         )
-
-    def _asked_partitions(self, key: Wanted) -> list[str]:
-        conditions = check_where(self.where, self.spec.partitions, self.spec.partition_types)
-        values = self.view.partition_values
-        return [name for name in values if matches(values[name], conditions) and matches(values[name], dict(key.where))]
 
 
 def answered(served: ServedIndex, options: Options, work: Callable[[Question], T]) -> T:

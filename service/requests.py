@@ -1,7 +1,7 @@
 """Requests to keys and options. What cannot be understood is a BadRequest that names the parameter."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -26,7 +26,7 @@ class Options:
     """How rows are fetched, beside their key."""
 
     columns: list[str] | None = None
-    where: Mapping[str, str] = field(default_factory=dict)
+    where: Mapping[str, Sequence[str]] = field(default_factory=dict)
     limit: int | None = None
     snapshot: int | None = None
     explain: bool = False
@@ -116,14 +116,12 @@ def _options(given: Mapping[str, list[str]]) -> Options:
     columns = [name for text in given["columns"] for name in text.split(",")] if "columns" in given else None
     if columns is not None and "" in columns:
         raise BadRequest("columns: expected column names with commas between them, like columns=a,b")
-    where: dict[str, str] = {}
+    where: dict[str, list[str]] = {}
     for text in given.get("where", ()):
         column, equals, value = text.partition("=")
-        if not equals or column in where:
-            raise BadRequest(
-                f"where: expected one value for each partition column, like where=dt=2026-01-01; found {cut(text)}"
-            )
-        where[column] = value
+        if not equals:
+            raise BadRequest(f"where: expected a partition column with a value, like dt=2026-01-01; found {cut(text)}")
+        where.setdefault(column, []).append(value)
     explain = given.get("explain", ["false"])[0]
     if explain not in _FLAGS:
         raise BadRequest(f"explain: expected true or false, found {cut(explain)}")

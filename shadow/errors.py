@@ -25,6 +25,7 @@ __all__ = [
     "NotReadBack",
     "OptionError",
     "OutOfTime",
+    "PartitionNotFound",
     "ShadowError",
     "SnapshotNotFound",
     "SourceError",
@@ -54,6 +55,10 @@ class UsageError(ShadowError):
 
 class UnknownColumn(UsageError):
     """A column that is neither in the source nor a partition column."""
+
+
+class PartitionNotFound(UsageError):
+    """No partition has the values that a `where` names."""
 
 
 class BeyondBound(ShadowError):

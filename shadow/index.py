@@ -18,7 +18,6 @@ from shadow.hits import Bound, Hit
 from shadow.lookup import Wanted, parse_key
 from shadow.match import Matcher, Matches, MatchStats
 from shadow.opened import CACHE_BYTES, OpenIndex, State
-from shadow.partitions import check_where
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.storage import join, storage_at
 from shadow.view import open_view
@@ -32,12 +31,20 @@ class Index(OpenIndex):
     `shadow.errors` when index or source are damaged or gone."""
 
     def check(self, keys: Sequence[object], columns: Sequence[str] | None, where: Mapping[str, object] | None) -> None:
-        """Raise UsageError or KeyTypeError when a question cannot be asked; nothing is read."""
+        """Raise UsageError or KeyTypeError when a question cannot be asked; nothing is read.
+
+        `where` gives partition columns a value, or a list of values of which any counts. PartitionNotFound, which is a
+        UsageError, names a value that no partition has: here, and wherever a method takes `where`."""
         view = self._state.view
         for key in keys:
             parse_key(key, view.spec)
         self._columns(view, columns)
-        check_where(where, view.spec.partitions, view.spec.partition_types)
+        view.where(where)
+
+    def partitions_asked(self, key: object, where: Mapping[str, object] | None = None) -> list[str]:
+        """The partitions in which a look-up of the key looks."""
+        view = self._state.view
+        return list(view.partitions_of(view.where(where), parse_key(key, view.spec).where))
 
     def lookup(self, key: object, where: Mapping[str, object] | None = None) -> list[Pointer]:
         """The pointers of a key's rows, from the index alone."""

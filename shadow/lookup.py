@@ -1,6 +1,6 @@
 """Keys to pointers: bucket, index file, B-Tree; an entry counts only if its own segment still covers its file."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from shadow.errors import UsageError
 from shadow.filter_files import KeyFilters
 from shadow.hits import ALL, Bound, Hits
 from shadow.key_forms import read_key
-from shadow.partitions import as_partition_value, matches
+from shadow.partitions import as_partition_value
 from shadow.search import InFile, Search
 from shadow.segments import IndexFileEntry
 from shadow.spec import IndexSpec
@@ -122,7 +122,7 @@ class Lookup:
         self,
         view: View,
         keys: Sequence[Wanted],
-        where: Mapping[str, Stored],
+        where: Mapping[str, Collection[Stored]],
         stats: LookupStats,
         bound: Bound = ALL,
         each: bool = False,
@@ -152,7 +152,7 @@ class Lookup:
                 hits.cut(bound.hits, True)
         return found
 
-    def _files(self, view: View, buckets: Sequence[int], partitions: Sequence[Mapping[str, object]]) -> list[InFile]:
+    def _files(self, view: View, buckets: Sequence[int], partitions: Sequence[Collection[str]]) -> list[InFile]:
         """The index files to look in, each with the places of its keys; `partitions` are those of each key."""
         work: dict[tuple[str, int], list[int]] = {}
         for i, (bucket, names) in enumerate(zip(buckets, partitions, strict=True)):
@@ -177,18 +177,10 @@ class Lookup:
             self.filters.asked_in_vain(entry)
 
 
-def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, Stored]) -> list[Mapping[str, object]]:
+def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, Collection[Stored]]) -> list[Collection[str]]:
     """The partitions that each key may lie in, in order."""
-    selected: dict[tuple[tuple[str, Stored], ...], Mapping[str, object]] = {}
+    selected: dict[tuple[tuple[str, Stored], ...], Collection[str]] = {}
     for key in keys:
         if key.where not in selected:
-            both = {**dict(key.where), **where}
-            selected[key.where] = _partitions(view, both) if matches(both, dict(key.where)) else {}
+            selected[key.where] = view.partitions_of(where, key.where)
     return [selected[key.where] for key in keys]
-
-
-def _partitions(view: View, conditions: Mapping[str, Stored]) -> Mapping[str, object]:
-    """The partitions that have the values asked for."""
-    if not conditions:
-        return view.partition_values
-    return {partition: values for partition, values in view.partition_values.items() if matches(values, conditions)}

@@ -16,7 +16,6 @@ from shadow.errors import IndexFileGone, SourceError, UnknownColumn
 from shadow.fetch import Fetcher
 from shadow.hits import ALL, Bound
 from shadow.lookup import Lookup, parse_key
-from shadow.partitions import check_where
 from shadow.snapshots import read_snapshot, snapshot_files
 from shadow.spec import IndexSpec, check_names
 from shadow.storage import FileInfo, Storage, is_local
@@ -233,6 +232,5 @@ class OpenIndex:
         if ahead is not None and state.fetcher is not None:
             begin = partial(ahead.begin, state.fetcher, view.spec)
         wanted = [parse_key(key, view.spec) for key in keys]
-        conditions = check_where(where, view.spec.partitions, view.spec.partition_types)
-        hits = self._lookup.find(view, wanted, conditions, stats.index, bound, each, stats.trace, begin)
+        hits = self._lookup.find(view, wanted, view.where(where), stats.index, bound, each, stats.trace, begin)
         return Found(view, wanted, hits)

@@ -1,21 +1,29 @@
 """Hive-style partition folders: `dt=2026-01-01/country=de/part-0.parquet`. Values are text, as they stand; those of a
 catalog table are of its types: they are compared in the stored form of keys (int 7 is found in a folder `n=007`)."""
 
+import datetime as dt
 import math
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
 from itertools import dropwhile, takewhile
 from urllib.parse import unquote
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
+from btree.display import to_json
 from btree.keys import Stored, key_array, stored_values, to_stored
 from btree.stored_arrays import stored_array
-from shadow.errors import BTreeError, KeyTypeError, SourceNotFound, UsageError
+from shadow.errors import BTreeError, KeyTypeError, PartitionNotFound, SourceNotFound, UsageError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 TEXT = "string"
-NO_TYPES: Mapping[str, str] = {}
+MOST_LISTED = 10  # values of a partition column, in an error
+SHOWN_CHARACTERS = 100  # of a value, in an error
+_WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,100}(\.[0-9]{0,100})?([eE][+-]?[0-9]{1,3})?")
 ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}  # in folder names, by Hive
 
 
@@ -112,19 +120,21 @@ def _columns_of(folder: str, where: str) -> tuple[str, ...]:
     return columns
 
 
-def matches(values: Mapping[str, Stored], where: Mapping[str, Stored]) -> bool:
-    """Whether a partition has the values asked for."""
-    return all((values.get(column),) == (value,) for column, value in where.items())
+def matches(values: Mapping[str, Stored], where: Mapping[str, Collection[Stored]]) -> bool:
+    """Whether a partition has, of each column, one of the values asked for."""
+    return all(values.get(column) in named for column, named in where.items())
 
 
 def as_partition_value(value: object, kind: str = TEXT, column: str = "") -> Stored:
     """A partition value asked for, or that of a folder, in stored form; Hive's name of null is null. Of a text column
     that is its text in a folder's name. KeyTypeError where it is not of the column's type."""
-    if value is None or value == NULL_VALUE:
+    if value is None or (isinstance(value, str) and value == NULL_VALUE):
         return None
     if kind != TEXT:
         return _one_nan(to_stored(value, kind, column))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if not isinstance(value, (str, int, float, Decimal, dt.date, UUID, np.generic)) or isinstance(value, np.bytes_):
+        raise KeyTypeError(column, "text, a number, a boolean, a date or a datetime", value)
+    return str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value)
 
 
 def _one_nan(value: Stored) -> Stored:
@@ -145,17 +155,91 @@ def asked_values(array: pa.Array, kind: str, column: str) -> list[Stored]:
 
 
 def check_where(
-    where: Mapping[str, object] | None, columns: tuple[str, ...], types: Mapping[str, str] = NO_TYPES
-) -> dict[str, Stored]:
-    """The partition values asked for, in stored form. UsageError for a column that is not a partition column, or a
-    value that is not of its type."""
-    checked: dict[str, Stored] = {}
-    for column, value in (where or {}).items():
+    where: Mapping[str, object] | None,
+    columns: tuple[str, ...],
+    types: Mapping[str, str],
+    there: Mapping[str, Collection[Stored]],
+) -> dict[str, frozenset[Stored]]:
+    """The values of partition columns that a `where` names, in stored form; `there` holds the values that each column
+    has. A value may be a list, tuple, set or array of values: any of them.
+
+    In a text column a text names the folder of that text; where there is none, a whole number names the folders that
+    write it otherwise (7: `07`). A number, boolean, date or datetime of Python names all folders whose text reads as
+    it. UsageError for a column that is not a partition column and for a value that is not of its type;
+    PartitionNotFound for a value that no partition has."""
+    if where is not None and not isinstance(where, Mapping):
+        raise UsageError(
+            f"where: expected partition columns with their values, like {{'dt': '2026-01-01'}}, found {where!r}"
+        )
+    checked: dict[str, frozenset[Stored]] = {}
+    for column, asked in (where or {}).items():
         if column not in columns:
             known = ", ".join(columns) or "none"
             raise UsageError(f"where: {column} is not a partition column (there are: {known})")
-        try:
-            checked[column] = as_partition_value(value, types.get(column, TEXT), column)
-        except KeyTypeError as error:
-            raise UsageError(f"where: {str(error).removeprefix('key ')}") from None
+        kind, values = types.get(column, TEXT), asked.tolist() if isinstance(asked, np.ndarray) else asked
+        several = list(values) if isinstance(values, (list, tuple, set, frozenset)) else [values]
+        if not several:
+            raise UsageError(f"where: {column} has an empty list of values; name one, or leave {column} out")
+        found = [_values_named(value, kind, column, there[column]) for value in several]
+        missing = [value for value, named in zip(several, found, strict=True) if not named]
+        if missing:
+            raise PartitionNotFound(_not_there(column, missing[0], kind, there[column]))
+        checked[column] = frozenset().union(*found)
     return checked
+
+
+def _values_named(value: object, kind: str, column: str, there: Collection[Stored]) -> set[Stored]:
+    """The values among those that are there which an asked one names."""
+    try:
+        stored = as_partition_value(value, kind, column)
+    except KeyTypeError as error:
+        raise UsageError(f"where: {str(error).removeprefix('key ')}") from None
+    if stored in there and (kind != TEXT or value is None or isinstance(value, str)):
+        return {stored}
+    if kind != TEXT or value is None or (isinstance(value, str) and not _WHOLE.fullmatch(value)):
+        return set()
+    reads_as = _reading_of(int(value) if isinstance(value, str) else value)
+    return {text for text in there if isinstance(text, str) and reads_as(text)}
+
+
+def _reading_of(value: object) -> Callable[[str], bool]:
+    """Whether the text of a folder reads as a value of Python."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return lambda text: text.lower() == str(value).lower()
+    if isinstance(value, (int, float, Decimal)):
+        as_number = float if isinstance(value, float) else Decimal
+        return lambda text: _NUMBER.fullmatch(text) is not None and as_number(text) == value
+    if isinstance(value, dt.date):
+        moment = value if isinstance(value, dt.datetime) else dt.datetime.combine(value, dt.time())
+        return lambda text: _moment(text) == _in_utc(moment)
+    return lambda text: text == str(value)
+
+
+def _moment(text: str) -> dt.datetime | None:
+    try:
+        return _in_utc(dt.datetime.fromisoformat(text))
+    except ValueError:
+        return None
+
+
+def _in_utc(moment: dt.datetime) -> dt.datetime:
+    """A datetime without an offset is in UTC."""
+    return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment
+
+
+def _not_there(column: str, asked: object, kind: str, there: Collection[Stored]) -> str:
+    known = sorted({str(to_json(value, kind)) for value in there if value is not None})
+    known += [NULL_VALUE] * (None in there)
+    if len(known) > MOST_LISTED:
+        values = f"it has {len(known):,} values, from {shortened(known[0])} to {shortened(known[-1])}"
+    else:
+        values = f"it has the values {', '.join(map(shortened, known))}" if known else "there are no partitions"
+    value = NULL_VALUE if asked is None else str(asked)
+    return f"where: no partition has {column}={shortened(value)}; {values}"
+
+
+def shortened(text: str) -> str:
+    """A text that an error shows."""
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

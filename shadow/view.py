@@ -1,5 +1,6 @@
 """One snapshot of an index, opened: its spec and its live segments. Immutable."""
 
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,12 +10,13 @@ from shadow.errors import (
     DamagedMetadata,
     IndexNotFound,
     NewerFormat,
+    PartitionNotFound,
     ShadowError,
     SnapshotNotFound,
     StorageError,
     UsageError,
 )
-from shadow.partitions import stored_partition
+from shadow.partitions import check_where, matches, shortened, stored_partition
 from shadow.segments import Segment, SourceFileEntry
 from shadow.snapshots import Snapshot, read_newest, read_segments, read_snapshot, snapshot_numbers
 from shadow.spec import IndexSpec
@@ -42,6 +44,32 @@ class View:
     def partition_values(self) -> dict[str, dict[str, Stored]]:
         """Column to value of each of `partitions`, in stored form."""
         return {partition: stored_partition(partition, self.spec.partition_types) for partition in self.partitions}
+
+    @cached_property
+    def _values_of(self) -> dict[str, frozenset[Stored]]:
+        """The values of each partition column."""
+        of_each = self.partition_values.values()
+        return {name: frozenset(values.get(name) for values in of_each) for name in self.spec.partitions}
+
+    def where(self, asked: Mapping[str, object] | None) -> dict[str, frozenset[Stored]]:
+        """The partition values that a `where` names: `partitions.check_where`. PartitionNotFound, too, where no
+        partition has the values of all columns together."""
+        where = check_where(asked, self.spec.partitions, self.spec.partition_types, self._values_of)
+        if len(where) > 1 and not any(matches(values, where) for values in self.partition_values.values()):
+            named = " and ".join(f"{name}={shortened(str(value))}" for name, value in (asked or {}).items())
+            raise PartitionNotFound(f"where: no partition has {named} together")
+        return where
+
+    def partitions_of(
+        self, where: Mapping[str, Collection[Stored]], key: Iterable[tuple[str, Stored]]
+    ) -> Collection[str]:
+        """The partitions that have the values of a `where`, and the values of partition columns that are part of a key,
+        in order."""
+        values, of_key = self.partition_values, {name: (value,) for name, value in key}
+        if not where and not of_key:
+            return values.keys()
+        named = (name for name in values if matches(values[name], where) and matches(values[name], of_key))
+        return dict.fromkeys(named).keys()
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def test_columns_come_in_the_order_asked(crawl: Client) -> None:
 
 def test_where_narrows_to_a_partition(crawl: Client) -> None:
     assert crawl.get(f"/rows/{TWICE}?where=dt=2026-01-02").json()["count"] == 1
-    assert crawl.get(f"/rows/{TWICE}?where=dt=2026-01-03").status_code == 404
+    assert crawl.get(f"/rows/{TWICE}?where=dt=2026-01-02&where=dt=2026-01-01").json()["count"] == 3
     assert crawl.ask("HEAD", "/rows/second?where=dt=2026-01-01").status_code == 404
 
 
@@ -238,10 +238,22 @@ def test_a_method_without_an_answer_says_which_there_are(crawl: Client) -> None:
 
 def test_a_key_that_was_not_found_in_a_partition_says_that_only_it_was_asked(crawl: Client) -> None:
     problem = crawl.get("/rows/second?where=dt=2026-01-01").json()
-    assert problem["asked"] == {"where": {"dt": "2026-01-01"}, "partitions": 1, "rows": len(ODD_KEYS) + 2}
+    assert problem["asked"] == {"where": {"dt": ["2026-01-01"]}, "partitions": 1, "rows": len(ODD_KEYS) + 2}
     assert problem["covered"] == {"rows": len(ODD_KEYS) + 4, "source_files": 2}
-    nowhere = crawl.get("/rows/second?where=dt=2026-01-03").json()
-    assert (nowhere["asked"]["partitions"], nowhere["asked"]["rows"]) == (0, 0)
+    both = crawl.get("/rows/none?where=dt=2026-01-01&where=dt=2026-01-02").json()
+    assert both["detail"].startswith(
+        "where dt=2026-01-01 or 2026-01-02 no row has this key; only that part of snapshot"
+    )
+    assert (both["asked"]["partitions"], both["asked"]["rows"]) == (2, len(ODD_KEYS) + 4)
+
+
+def test_a_partition_that_is_not_there_is_no_missing_key(crawl: Client) -> None:
+    for query in ("where=dt=2026-01-03", "where=dt=2026-01-01&where=dt=2026-01-03"):
+        problem = crawl.get(f"/rows/{TWICE}?{query}").json()
+        assert (problem["status"], problem["title"]) == (400, "Partition not found")
+        assert problem["detail"] == ("where: no partition has dt=2026-01-03; it has the values 2026-01-01, 2026-01-02")
+        for answer in (crawl.ask("HEAD", f"/rows/{TWICE}?{query}"), crawl.post({"keys": [TWICE]}, f"?{query}")):
+            assert answer.status_code == 400
 
 
 def test_steps_are_told_of_a_single_key_in_the_order_of_their_begin(crawl: Client) -> None:
@@ -265,7 +277,7 @@ def test_steps_do_not_tell_the_values_of_hidden_partitions(crawl_settings: Setti
 def test_errors_of_a_batch_repeat_neither_its_target_nor_what_was_given(crawl: Client) -> None:
     deep = "[" * 200 + "]" * 200
     keys = ", ".join(["7"] * 2000 + [f'"{"x" * 20_000}"', deep])
-    response = crawl.ask("POST", f"/rows?where=dt={'y' * 10_000}", f'{{"keys": [{keys}]}}'.encode())
+    response = crawl.ask("POST", f"/rows?{'&'.join(['where=dt=2026-01-01'] * 500)}", f'{{"keys": [{keys}]}}'.encode())
     results = response.json()["results"]
     assert [result["error"]["status"] for result in results] == [400] * 2002
     assert len(response.content) < 2002 * 600

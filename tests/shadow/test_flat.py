@@ -44,7 +44,7 @@ def hits(index: Index, key: object, where: dict[str, object] | None = None) -> l
     return [(hit.pointer, hit.file.partition, hit.included) for hit in found]
 
 
-@pytest.mark.parametrize("where", [None, {"dt": "03"}, {"dt": "99"}, {"dt": "03", "country": "d/e"}])
+@pytest.mark.parametrize("where", [None, {"dt": "03"}, {"dt": ["03", 2]}, {"dt": "03", "country": "d/e"}])
 def test_it_answers_as_a_partitioned_one_does(lake: Path, where: dict[str, object] | None) -> None:
     flat, parted = (open_index(str(lake / f"{layout}_by_k")) for layout in ("flat", "parted"))
     for key in (7, 10, 311, 359, -1, None):

@@ -9,7 +9,7 @@ import pytest
 from btree.errors import DamagedIndexFile, KeyTypeError
 from shadow import index_files, open_index
 from shadow.answers import FetchStats
-from shadow.errors import IndexFileGone, UsageError
+from shadow.errors import IndexFileGone, PartitionNotFound, UsageError
 from shadow.index import Index
 from shadow.lookup import Wanted, parse_key
 from shadow.spec import IndexSpec, KeyColumn
@@ -95,7 +95,11 @@ def test_a_partition_narrows_the_look_up(index: Index) -> None:
         ("dt=1/a.parquet", 10),
         ("dt=1/b.parquet", 0),
     ]
-    assert index.lookup(3, where={"dt": "4"}) == []
+    assert places(index.lookup(3, where={"dt": ["2", 3]})) == [("dt=2/a.parquet", 3), ("dt=3/a.parquet", 0)]
+    assert index.partitions_asked(3, {"dt": ["3", "2"]}) == ["dt=2", "dt=3"]
+    for ask in (index.lookup, index.contains, index.get, index.fetch):
+        with pytest.raises(PartitionNotFound, match="where: no partition has dt=4; it has the values 1, 2, 3"):
+            ask(3, where={"dt": "4"})
     assert index.contains(100)
     assert not index.contains(100, where={"dt": "1"})
     assert index.lookup(101) == []
@@ -220,6 +224,16 @@ def test_a_partition_column_of_the_key_names_the_partition(tmp_path: Path) -> No
     assert index.lookup(("De", 1)) == []
     assert index.lookup(("DE", 1), where={"c": "de"}) == []
     assert index.lookup(("DE", 1), where={"c": "DE"}) != []
+    assert index.partitions_asked(("DE", 1), {"c": "de"}) == []
+
+
+def test_partitions_that_exist_but_not_together_are_said(tmp_path: Path) -> None:
+    write_source(tmp_path / "lake", {"c=de/h=07/a.parquet": rows(1), "c=fr/h=08/a.parquet": rows(1)})
+    index_source(tmp_path / "lake", tmp_path / "index", ["id"])
+    index = open_index(str(tmp_path / "index"))
+    assert places(index.lookup(1, where={"c": "de", "h": 7})) == [("c=de/h=07/a.parquet", 0)]
+    with pytest.raises(PartitionNotFound, match="where: no partition has c=de and h=8 together"):
+        index.lookup(1, where={"c": "de", "h": 8})
 
 
 def test_hives_null_partition_is_asked_for_as_none_or_by_its_name(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from btree.keys import arrow_type, stored_values
 from btree.stored_arrays import stored_array
 from shadow import Index, fold, open_index
 from shadow import match as match_module
-from shadow.errors import DamagedIndexFile, IndexFileGone
+from shadow.errors import DamagedIndexFile, IndexFileGone, PartitionNotFound
 from shadow.lookup import Wanted
 from shadow.match import MatchStats
 from shadow.storage import storage_at
@@ -210,7 +210,8 @@ def test_a_partition_of_numbers_is_found_by_nan_and_by_both_zeros(tmp_path: Path
     assert index.holds(keys, within, MatchStats()).to_pylist() == [True] * 6 + [False]
     for value in asked[:-1]:
         assert [pointer.data_offset for pointer in index.lookup(1, {"p": value})] == [0]
-    assert index.lookup(1, {"p": 2.0}) == []
+    with pytest.raises(PartitionNotFound, match=r"no partition has p=2\.0; it has the values 0\.0, 1\.5, NaN, __HIVE"):
+        index.lookup(1, {"p": 2.0})
 
 
 def test_values_of_many_partition_columns_are_not_mixed_up_however_many_are_asked_for(tmp_path: Path) -> None:

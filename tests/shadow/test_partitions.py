@@ -2,12 +2,14 @@
 
 import datetime as dt
 import decimal
+import uuid
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from btree.keys import arrow_type
-from shadow.errors import SourceNotFound, UsageError
+from btree.keys import Stored, arrow_type
+from shadow.errors import PartitionNotFound, SourceNotFound, UsageError
 from shadow.partitions import (
     asked_values,
     check_where,
@@ -94,34 +96,95 @@ def test_folders_that_mean_no_one_table_are_refused(paths: list[str], said: str)
     assert said in str(caught.value)
 
 
+def named(asked: object, *there: str | None) -> set[Stored]:
+    """The values of a text column that one asked for names."""
+    return set(check_where({"p": asked}, ("p",), {}, {"p": there})["p"])
+
+
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("asked", "there", "found"),
     [
-        ("2026-01-01", "2026-01-01"),
-        (dt.date(2026, 1, 1), "2026-01-01"),
-        (7, "7"),
-        (True, "true"),
-        (None, None),
-        ("__HIVE_DEFAULT_PARTITION__", None),
-        ("", ""),
+        ("2026-01-01", ["2026-01-01", "2026-01-02"], {"2026-01-01"}),
+        (dt.date(2026, 1, 1), ["2026-01-01", "20260101", "2026-01-02", "x"], {"2026-01-01", "20260101"}),
+        (
+            dt.datetime(2026, 1, 1),
+            ["2026-01-01", "2026-01-01 00:00:00", "2026-01-01 01:00:00"],
+            {"2026-01-01", "2026-01-01 00:00:00"},
+        ),
+        (
+            dt.datetime(2026, 1, 1, 1),
+            ["2026-01-01", "2026-01-01 01:00:00", "2026-01-01T01:00:00Z"],
+            {"2026-01-01 01:00:00", "2026-01-01T01:00:00Z"},
+        ),
+        (
+            dt.datetime(2026, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=1))),
+            ["2026-01-01 01:00:00", "2026-01-01 02:00:00"],
+            {"2026-01-01 01:00:00"},
+        ),
+        (np.datetime64("2026-01-01"), ["2026-01-01"], {"2026-01-01"}),
+        (7, ["7", "07", "007", "70", "x", None], {"7", "07", "007"}),
+        (np.int64(7), ["07", "08"], {"07"}),
+        (7.0, ["07", "7.0", "7.5"], {"07", "7.0"}),
+        (decimal.Decimal("1.50"), ["1.5", "1.51"], {"1.5"}),
+        ("7", ["7", "07"], {"7"}),
+        ("7", ["06", "07"], {"07"}),
+        ("07", ["7"], {"7"}),
+        (True, ["true", "True", "1"], {"true", "True"}),
+        (uuid.UUID(int=1), [str(uuid.UUID(int=1))], {str(uuid.UUID(int=1))}),
+        (None, ["", None], {None}),
+        ("__HIVE_DEFAULT_PARTITION__", ["", None], {None}),
+        ("", ["", None], {""}),
+        (["a", "b"], ["a", "b", "c"], {"a", "b"}),
+        ({"a", None}, ["a", None, "c"], {"a", None}),
+        (np.array([6, 7]), ["06", "07", "08"], {"06", "07"}),
     ],
 )
-def test_a_value_asked_for_is_taken_as_the_text_of_a_folder(asked: object, text: str | None) -> None:
-    assert check_where({"p": asked}, ("p",)) == {"p": text}
+def test_a_value_asked_for_names_the_folders_that_read_as_it(
+    asked: object, there: list[str | None], found: set[str | None]
+) -> None:
+    assert named(asked, *there) == found
 
 
-def test_a_column_that_is_no_partition_column_is_refused() -> None:
+@pytest.mark.parametrize("asked", ["2026-01-03", 8, "8", dt.date(2026, 1, 3), True, None, "DE", ["2026-01-01", "x"]])
+def test_a_value_that_no_partition_has_is_said_with_those_there_are(asked: object) -> None:
+    with pytest.raises(PartitionNotFound, match=r"where: no partition has p=.*; it has the values 07, 2026-01-01, de"):
+        named(asked, "2026-01-01", "07", "de")
+
+
+def test_of_many_values_the_ends_are_named_and_long_ones_are_cut() -> None:
+    days = [f"2026-01-{day:02}" for day in range(1, 32)]
+    with pytest.raises(
+        PartitionNotFound, match=r"has p=x{100}\.\.\.; it has 31 values, from 2026-01-01 to 2026-01-31$"
+    ):
+        named("x" * 1000, *days)
+    with pytest.raises(PartitionNotFound, match="there are no partitions"):
+        named("x")
+
+
+@pytest.mark.parametrize("asked", [b"07", {"a": 1}, object(), [b"07"], [["07"]], dt.time(7), np.bytes_(b"07")])
+def test_a_value_of_another_kind_is_refused(asked: object) -> None:
+    with pytest.raises(
+        UsageError, match="where: column p: expected text, a number, a boolean, a date or a datetime, found"
+    ):
+        named(asked, "07", "b'07'")
+
+
+def test_a_where_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(UsageError, match=r"where: x is not a partition column \(there are: dt, c\)"):
-        check_where({"x": 1}, ("dt", "c"))
-    assert check_where(None, ()) == {}
+        check_where({"x": 1}, ("dt", "c"), {}, {"dt": [], "c": []})
+    with pytest.raises(UsageError, match=r"where: expected partition columns with their values, like .*, found 'dt=1'"):
+        check_where("dt=1", ("dt",), {}, {"dt": ["1"]})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="where: p has an empty list of values"):
+        named([], "07")
+    assert check_where(None, (), {}, {}) == {}
 
 
 def test_values_match_exactly_and_case_counts() -> None:
     values = {"c": "DE", "n": None}
     assert matches(values, {})
-    assert matches(values, {"c": "DE", "n": None})
-    assert not matches(values, {"c": "de"})
-    assert not matches(values, {"n": ""})
+    assert matches(values, {"c": {"DE", "FR"}, "n": {None}})
+    assert not matches(values, {"c": {"de"}})
+    assert not matches(values, {"n": {""}})
 
 
 @pytest.mark.parametrize(
@@ -146,8 +209,8 @@ def test_values_of_a_type_are_found_however_they_are_written(kind: str, texts: l
     for text in texts:
         there = stored_partition(partition_folders({"p": text}), types)
         for asked in (value, *texts):
-            assert matches(there, check_where({"p": asked}, ("p",), types))
-        assert not matches(there, check_where({"p": None}, ("p",), types))
+            assert matches(there, check_where({"p": asked}, ("p",), types, {"p": {there["p"], None}}))
+        assert not matches(there, check_where({"p": None}, ("p",), types, {"p": {there["p"], None}}))
         assert python_values(partition_array(there["p"], kind, 2)) == [value, value]
         assert python_values(partition_array(None, kind, 1)) == [None]
     column = pa.array([value, None], arrow_type(kind))
@@ -164,6 +227,11 @@ def test_partition_folders_are_named_as_hive_names_them_and_read_back() -> None:
 
 def test_a_value_that_is_not_of_the_partition_columns_type_is_refused() -> None:
     with pytest.raises(UsageError, match=r"where: column p: expected int, found 'x'"):
-        check_where({"p": "x"}, ("p",), {"p": "int"})
+        check_where({"p": "x"}, ("p",), {"p": "int"}, {"p": {7}})
+    with pytest.raises(PartitionNotFound, match=r"where: no partition has p=8; it has the values 7"):
+        check_where({"p": "8"}, ("p",), {"p": "int"}, {"p": {7}})
+    days = {0, 1}  # of a date, in stored form
+    with pytest.raises(PartitionNotFound, match=r"p=1970-01-03; it has the values 1970-01-01, 1970-01-02"):
+        check_where({"p": dt.date(1970, 1, 3)}, ("p",), {"p": "date"}, {"p": days})
     with pytest.raises(UsageError, match="column p of type int: found values of Arrow type double"):
         asked_values(pa.array([1.5]), "int", "p")
