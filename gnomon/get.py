@@ -1,6 +1,5 @@
 """gnomon get: rows by key, without Spark."""
 
-import dataclasses
 import json
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 
 from gnomon.failures import FOUND, NOT_FOUND, exit_code, one_line
 from gnomon.output import complain, say
-from shadow import FetchStats, Index, ShadowError, UsageError, open_index, to_json
+from shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
 from shadow.errors import BTreeError, SourceError
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -27,7 +26,9 @@ def get(
     ] = None,
     columns: Annotated[str | None, typer.Option(help="Columns to print, with commas between; default all.")] = None,
     snapshot: Annotated[int | None, typer.Option(help="Answer from this snapshot, not the newest.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="What each key cost, as JSON lines on stderr.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="What each key cost, and each step, as JSON lines on stderr.")
+    ] = False,
 ) -> int:
     """Print each row of the keys as a JSON line. Exit code 1 when a key has no row; the others are printed."""
     opened = open_index(index, snapshot)
@@ -37,7 +38,7 @@ def get(
     opened.check(keys, names, conditions)
     code = FOUND
     for text, parsed in zip(key, keys, strict=True):
-        stats = FetchStats()
+        stats = FetchStats(trace=Trace() if explain else None)
         try:
             rows = opened.fetch(parsed, names, conditions, stats)
         except (ShadowError, BTreeError, SourceError, OSError) as error:
@@ -57,7 +58,7 @@ def get(
             complain(f"not found: {text} ({covers})")
             code = max(code, NOT_FOUND)
         if explain:
-            typer.echo(to_json({"key": text, **dataclasses.asdict(stats)}), err=True)
+            typer.echo(to_json({"key": text, **stats.to_json()}), err=True)
     return code
 
 

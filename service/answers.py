@@ -32,7 +32,7 @@ def rows_of(served: ServedIndex, key: object, options: Options) -> bytes:
             "snapshot": question.view.snapshot.number,
         }
         if options.explain:
-            answer["explain"] = explanation(question, wanted)
+            answer["explain"] = explanation(question, wanted, found.files)
         with costs.encoding():
             return bounded(encode(answer), served)
 

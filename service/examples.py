@@ -19,7 +19,8 @@ class Example:
 def _step(step: str, file: str | None, cost: tuple[int | None, int, int, bool, int, int], **own: Any) -> dict[str, Any]:
     """A step as an answer has it; `cost`: offset, reads, bytes, whether it was cached, begin, microseconds."""
     names = ("offset", "reads", "bytes", "cached", "begin_us", "microseconds")
-    return {"step": step, "file": file, **dict(zip(names, cost, strict=True)), **own}
+    members = {"step": step, "file": file, **dict(zip(names, cost, strict=True)), **own}
+    return {name: value for name, value in members.items() if value is not None}
 
 
 EXAMPLES = {
@@ -92,6 +93,7 @@ EXAMPLES = {
                     _step("decode", "dt=2026-01-02/part-0.parquet", (None, 0, 0, False, 3475, 1524), rows=1),
                     _step("key_check", "dt=2026-01-02/part-0.parquet", (None, 0, 0, False, 4869, 269), rows=1),
                 ],
+                "files": ["dt=2026-01-02/part-0.parquet"],
             },
         },
     ),

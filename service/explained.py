@@ -1,5 +1,6 @@
 """What an answer cost, as it says with `explain=true`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from service.columns import visible
@@ -8,9 +9,9 @@ from shadow.lookup import Wanted, buckets_of_keys
 from shadow.partitions import shown_part
 
 
-def explanation(question: Question, key: Wanted | None = None) -> dict[str, Any]:
-    """Of a single key its bucket, what index and source cost, and each step in the order of its begin; of a batch the
-    sums alone."""
+def explanation(question: Question, key: Wanted | None = None, files: Sequence[str] = ()) -> dict[str, Any]:
+    """Of a single key its bucket, what index and source cost, each step in the order of its begin, and the source file
+    of each row; of a batch the sums alone."""
     stats = question.stats
     index, source = stats.index, stats.source
     sums = {
@@ -34,12 +35,9 @@ def explanation(question: Question, key: Wanted | None = None) -> dict[str, Any]
     if key is None:
         return sums
     [bucket] = buckets_of_keys([key.stored], question.spec)
-    return {"bucket": bucket, **sums, "steps": _steps(question)}
-
-
-def _steps(question: Question) -> list[dict[str, Any]]:
-    """The steps, whose files do not tell the values of partition columns that are not shown."""
     partitions = question.spec.partitions
-    hidden = set(partitions) - set(visible(question.place, partitions))
+    hidden = set(partitions) - set(visible(question.place, partitions))  # no path tells their values
     steps = question.stats.trace.to_json() if question.stats.trace is not None else []
-    return [step | {"file": step["file"] and shown_part(step["file"], hidden)} for step in steps]
+    shown = [step | {"file": shown_part(step["file"], hidden)} if "file" in step else step for step in steps]
+    of_rows = {"files": [shown_part(file, hidden) for file in files]} if files else {}
+    return {"bucket": bucket, **sums, "steps": shown, **of_rows}

@@ -28,7 +28,8 @@ class SourceCost(BaseModel):
 
 
 class Step(BaseModel):
-    """One step of an answer; steps that go side by side overlap. Each kind has members of its own, too.
+    """One step of an answer; steps that go side by side overlap. Each kind has members of its own, too. Members that a
+    step does not have are left out.
 
     `key`: parsed, its bucket found; `filter`: a key filter asked; `index_file`: opened; `node`: of the B-Tree;
     `source_ahead`: opened while the index was asked; `source_file`: opened and compared; `page_map`; `pages`: read;
@@ -37,13 +38,15 @@ class Step(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     step: str
-    file: str | None = Field(description="that was read, relative to the index or the source")
-    offset: int | None = Field(description="in bytes, where the first read began")
+    file: str = Field(default="", description="that was read, relative to the index or the source")
+    offset: int = Field(default=0, description="in bytes, where the first read began")
     reads: int
     bytes: int
     cached: bool = Field(description="whether it was in memory")
     begin_us: int = Field(description="microseconds from the begin of the look-up")
     microseconds: int
+    count: int = Field(default=1, description="how many steps that are alike it stands for; their numbers are summed")
+    end_us: int = Field(default=0, description="of steps that are told as one: when the last of them ended")
 
 
 class Explain(BaseModel):
@@ -53,6 +56,7 @@ class Explain(BaseModel):
     index: IndexCost
     source: SourceCost
     steps: list[Step] | None = Field(default=None, description="in the order of their begin")
+    files: list[str] | None = Field(default=None, description="in JSON: the source file of each row")
 
 
 class RowsAnswer(BaseModel):

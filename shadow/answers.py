@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -35,13 +35,22 @@ class FetchStats:
     fetch_us: int = 0
     trace: Trace | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """The costs as an object of JSON, with the steps of the trace, where there is one."""
+        counts = {name: value for name, value in vars(self).items() if name not in ("index", "source", "trace")}
+        index = {name: value for name, value in vars(self.index).items() if name != "visits"}
+        steps = {} if self.trace is None else {"steps": self.trace.to_json()}
+        return {**counts, "index": index, "source": asdict(self.source), **steps}
+
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows of a key, and of how many matches they are (a limit may leave some out)."""
+    """The rows of a key, and of how many matches they are (a limit may leave some out). `files` are the paths of the
+    source files of the rows, in the order of the rows, where the answer was traced."""
 
     rows: list[dict[str, Any]]
     count: int
+    files: Sequence[str] = ()
 
 
 class Found(NamedTuple):
@@ -250,7 +259,10 @@ def answers(
             for key, (first, end) in zip(share.keys, pairwise(accumulate(share.counts, initial=0)), strict=True):
                 made[key] = filled[first:end]
     stats.fetch_us += (time.perf_counter_ns() - begin) // 1000
+    traced = stats.trace is not None and fetcher is not None
     return [
-        failure if (failure := rows.failures.get(key)) is not None else Answer(made[key], hits.matches)
+        failure
+        if (failure := rows.failures.get(key)) is not None
+        else Answer(made[key], hits.matches, [hit.file.path for hit in rows.hits(key)] if traced else ())
         for key, hits in enumerate(found.hits)
     ]

@@ -1,11 +1,15 @@
 """What one request did, step by step: for whoever wants to know why it took so long."""
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+MOST_ALIKE = 8  # steps of one likeness that are told one by one
+NOT_SUMMED = ("answer", "level", "columns", "bucket")  # of what steps say of their own
 
 
 class Counted(Protocol):
@@ -36,7 +40,14 @@ class Step:
         self.own.update(own)
 
     def to_json(self) -> dict[str, Any]:
-        return {**{name: value for name, value in vars(self).items() if name != "own"}, **self.own}
+        """Its members; those that are None are left out."""
+        members = {**{name: value for name, value in vars(self).items() if name != "own"}, **self.own}
+        return {name: value for name, value in members.items() if value is not None}
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """What steps have in common that are told as one: all but where and how much they read, and how long."""
+        return (self.step, self.cached, *(self.own.get(name) for name in NOT_SUMMED))
 
 
 class _Untraced(Step):
@@ -82,8 +93,30 @@ class Trace:
             return sorted(self._steps, key=lambda step: step.begin_us)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Each step as an object of JSON."""
-        return [step.to_json() for step in self.steps]
+        """The steps as objects of JSON. More than `MOST_ALIKE` steps of one likeness are told as one, in the place of
+        the first: `count` says how many they are, numbers are their sums, and `end_us` is the end of the last."""
+        alike: dict[tuple[object, ...], list[Step]] = {}
+        for step in self.steps:
+            alike.setdefault(step.likeness, []).append(step)
+        told = itertools.chain.from_iterable(
+            [_folded(steps)] if len(steps) > MOST_ALIKE else [step.to_json() for step in steps]
+            for steps in alike.values()
+        )
+        return sorted(told, key=lambda step: step["begin_us"])
+
+
+def _folded(steps: Sequence[Step]) -> dict[str, Any]:
+    """Steps of one likeness as one."""
+    first, told = steps[0], [step.to_json() for step in steps]
+    same = {"step": first.step, "file": first.file, "cached": first.cached, "begin_us": first.begin_us}
+    same |= {name: first.own.get(name) for name in NOT_SUMMED}
+    if any(step.file != first.file for step in steps):
+        del same["file"]
+    summed = dict.fromkeys(name for one in told for name in one if name not in {*same, "file", "offset"})
+    sums = {name: sum(one.get(name, 0) for one in told) for name in summed}
+    end = max(step.begin_us + step.microseconds for step in steps)
+    known = {name: value for name, value in same.items() if value is not None}
+    return {**known, **sums, "count": len(steps), "end_us": end}
 
 
 _UNTRACED = nullcontext[Step](_Untraced(""))

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
 from indexer import build, filter_new, join_with_index, load
-from shadow import KeyTypeError, UsageError, open_index
+from shadow import KeyTypeError, PartitionNotFound, UsageError, open_index
 from shadow.compact import compact, rebuild
 from shadow.errors import SourceNotFound
 from shadow.storage import storage_at
@@ -126,7 +126,10 @@ def test_partition_columns_have_their_types_in_rows_keys_and_conditions(
         assert opened.fetch({"url": "u43", "n1": seven}, where={"dt": "2020-10-04"}) == [row]
     assert opened.fetch(("u43", 7), where={"dt": dt.date(2020, 10, 5), "n1": 7}) == both[1:]
     assert opened.fetch(("u43", 8)) == []
-    assert opened.fetch(("u43", 7), where={"n1": None}) == []
+    with pytest.raises(
+        PartitionNotFound, match="no partition has n1=__HIVE_DEFAULT_PARTITION__; it has the values 7, 8"
+    ):
+        opened.fetch(("u43", 7), where={"n1": None})
     with pytest.raises(UsageError, match=r"where: column dt: expected date \(like 2026-01-01\), found 'monday'"):
         opened.fetch(("u43", 7), where={"dt": "monday"})
     with pytest.raises(KeyTypeError, match=r"key column n1: expected int, found 'seven'"):

@@ -200,7 +200,7 @@ def test_steps_that_are_made_side_by_side_are_all_told_with_what_they_cost() -> 
     assert stats.trace is not None
     steps = stats.trace.to_json()
     assert [step["begin_us"] for step in steps] == sorted(step["begin_us"] for step in steps)
-    kinds = [step["step"] for step in steps]
+    kinds = [step.step for step in stats.trace.steps]
     assert {kind: kinds.count(kind) for kind in kinds} == {
         "key": 1,
         "filter": days,

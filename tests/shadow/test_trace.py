@@ -61,7 +61,8 @@ def test_the_steps_cost_what_the_answer_costs(tmp_path: Path, kind: str) -> None
         for count in ("reads", "bytes"):
             costs = [getattr(one, count) for one in (stats.index, stats.source, stats.source.page_maps)]
             assert sum(step[count] for step in steps) == sum(costs)
-        assert sum(step["step"] == "node" for step in steps) == stats.index.nodes
+        assert sum(step.get("count", 1) for step in steps if step["step"] == "node") == stats.index.nodes
+        assert all(value is not None for step in steps for value in step.values())
         kinds = {step["step"] for step in steps}
         assert {"key", "index_file", "node"} <= kinds
         assert ({"source_file", "pages", "decode", "key_check"} <= kinds) == (kind != "values")
@@ -95,4 +96,41 @@ def test_the_leaves_of_a_key_of_very_many_entries_are_one_step(tmp_path: Path, m
     assert stats.trace is not None
     steps = stats.trace.to_json()
     assert sum(step["bytes"] for step in steps) == stats.index.bytes
-    assert any(step["step"] == "node" and step["level"] is None for step in steps)
+    assert any(step["step"] == "node" and "level" not in step for step in steps)
+
+
+@pytest.mark.parametrize("hits", [0, 1, 30])
+def test_steps_that_are_alike_are_told_as_one_with_their_sums(tmp_path: Path, hits: int) -> None:
+    """One key in many partitions: each has a filter that is asked."""
+    days = 60
+    tables = {f"dt={day:03}/a.parquet": pa.table({"k": [day, -1 if day < hits else -2]}) for day in range(days)}
+    write_source(tmp_path / "lake", tables)
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"], buckets=1)
+    index = open_index(str(tmp_path / "index"))
+    for _ in range(2):  # cold, warm
+        stats = FetchStats(trace=Trace())
+        assert len(index.fetch(-1, stats=stats)) == hits
+        assert stats.trace is not None
+        steps = stats.to_json()["steps"]
+        assert len(steps) < 30
+        assert sum(step.get("count", 1) for step in steps) == len(stats.trace.steps)
+        [absent] = [step for step in steps if step.get("answer") == "absent"]
+        assert (absent["count"], "file" in absent) == (days - hits, False)
+        assert absent["end_us"] >= absent["begin_us"]
+        for name in ("reads", "bytes", "microseconds"):
+            assert sum(step[name] for step in steps) == sum(getattr(step, name) for step in stats.trace.steps)
+        assert [step["begin_us"] for step in steps] == sorted(step["begin_us"] for step in steps)
+        json.dumps(steps)
+    if hits == 1:
+        assert {step["file"] for step in steps if step["step"] == "key_check"} == {"dt=000/a.parquet"}
+
+
+def test_a_traced_answer_names_the_file_of_each_row(tmp_path: Path) -> None:
+    tables = {f"dt={day}/a.parquet": pa.table({"k": [1, day, 1]}) for day in range(5, 8)}
+    write_source(tmp_path / "lake", tables)
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    index = open_index(str(tmp_path / "index"))
+    [answer] = index.answer_many([1], stats=FetchStats(trace=Trace()), limit=5)
+    assert list(answer.files) == [f"dt={row['dt']}/a.parquet" for row in answer.rows]
+    assert len(answer.files) == 5
+    assert list(index.answer_many([1])[0].files) == []
