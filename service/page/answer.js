@@ -5,8 +5,10 @@ import { Obj, plain } from "./exact.js";
 import { pathView } from "./lookup.js";
 import { textView } from "./text.js";
 import { valueView } from "./values.js";
+import { comparisonView, tableView } from "./versions.js";
 
 const AT_ONCE = 20;
+const MOST_CARDS = 5; // of rows that begin as cards
 
 /** What an answer holds, from one key or from a batch of one. Throws what makes it unreadable. */
 export function readAnswer(value) {
@@ -34,7 +36,7 @@ export function answerView(answer, reply, info, { curl, name }) {
         copyButton("Copy link", () => location.href),
         copyButton("Copy as curl", () => curl),
         downloadButton(reply.bytes, name))),
-    h("div", { class: "rows" }, rowViews(answer.rows, types, keys)),
+    rowsView(answer.rows, answer.explain?.files ?? null, types, keys),
     answer.explain && pathView(answer.explain, info));
 }
 
@@ -57,8 +59,26 @@ function downloadButton(content, name) {
   return button;
 }
 
-function rowViews(rows, types, keys) {
-  const view = (row, place) => rowView(row, rows.length > 1 ? `Row ${place + 1} of ${rows.length}` : null, types, keys);
+/** The rows as cards; where there are several, also as a table and compared. More than a few begin as a table. */
+function rowsView(rows, files, types, keys) {
+  const cards = () => h("div", { class: "rows" }, rowViews(rows, files, types, keys));
+  if (rows.length < 2) return cards();
+  const views = [["Cards", cards], ["Table", () => tableView(rows, files)], ["Compare", () => comparisonView(rows, files)]];
+  const body = h("div");
+  const made = new Map();
+  const buttons = views.map(([label], place) => h("button", { type: "button", class: "quiet small", onclick: () => show(place) }, label));
+  function show(place) {
+    if (!made.has(place)) made.set(place, views[place][1]());
+    body.replaceChildren(made.get(place));
+    buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(at === place)));
+  }
+  show(rows.length > MOST_CARDS ? 1 : 0);
+  return h("div", null, h("div", { class: "switch of-rows", role: "group", "aria-label": "Views of the rows" }, buttons), body);
+}
+
+function rowViews(rows, files, types, keys) {
+  const label = (place) => `Row ${place + 1} of ${rows.length}${files ? ` · ${files[place]}` : ""}`;
+  const view = (row, place) => rowView(row, rows.length > 1 ? label(place) : null, types, keys);
   const views = rows.slice(0, AT_ONCE).map(view);
   if (rows.length > AT_ONCE) {
     const button = h("button", { type: "button", class: "plain" }, `Show the other ${count(rows.length - AT_ONCE)} rows`);

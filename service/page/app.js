@@ -5,7 +5,7 @@ import { ask, Failure, figures } from "./api.js";
 import { counted, h, say } from "./dom.js";
 import { LIMIT, QuestionForm } from "./form.js";
 import { healthView, summaryView } from "./health.js";
-import { notFoundView, problemView } from "./problem.js";
+import { allPartitions, headline, notFoundView, problemView } from "./problem.js";
 import { BadAddress, format, parse, request, values } from "./route.js";
 
 const main = document.getElementById("main");
@@ -37,7 +37,7 @@ async function follow() {
     await shown(parse(location.hash), signal);
   } catch (error) {
     if (signal.aborted) return;
-    show(faultView(error), "Not found");
+    show(faultView(error), headline(asFailure(error)));
   } finally {
     clearTimeout(slow);
     if (!signal.aborted) main.removeAttribute("aria-busy");
@@ -45,10 +45,14 @@ async function follow() {
 }
 
 function faultView(error) {
-  if (error instanceof Failure) return problemView(error, follow);
+  if (!(error instanceof Failure || error instanceof BadAddress)) console.error(error);
+  return problemView(asFailure(error), follow);
+}
+
+function asFailure(error) {
+  if (error instanceof Failure) return error;
   const known = error instanceof BadAddress;
-  if (!known) console.error(error);
-  return problemView(new Failure(known ? 400 : 500, { title: known ? "Bad address" : "Fault of this page", detail: error.message }), follow);
+  return new Failure(known ? 400 : 500, { title: known ? "Bad address" : "Fault of this page", detail: error.message });
 }
 
 async function shown(route, signal) {
@@ -94,22 +98,26 @@ async function answered(asked, known, signal) {
     if (!answer.count) throw new Failure(404, { type: NO_KEY, detail: `No row has this key in snapshot ${answer.snapshot}.`, snapshot: answer.snapshot });
     show(answerView(answer, reply, known, { curl: curl(url, method, body), name: `${index}-${key.join("-")}` }), title);
     say(`${counted(answer.count, "row")} found`);
+    form.answered();
   } catch (error) {
     if (signal.aborted || !(error instanceof Failure)) throw error;
     refused(error, asked, known, title);
+    form.answered();
   }
 }
 
 const NO_KEY = "urn:gnomon:problem:key-not-found";
+const NO_PARTITION = "urn:gnomon:problem:partition-not-found";
 
 function refused(failure, asked, known, title) {
   if (failure.problem.type === NO_KEY) {
-    show(notFoundView(failure.problem, asked, known), title);
+    show(notFoundView(failure.problem, asked, known), `No row · ${title}`);
     say("No row has this key");
     return;
   }
   const { column, expected } = failure.problem;
-  show(problemView(failure, follow, column && form.fault(column, expected)), title);
+  const otherwise = failure.problem.type === NO_PARTITION ? allPartitions(asked) : null;
+  show(problemView(failure, follow, column && form.fault(column, expected), otherwise), `${headline(failure)} · ${asked.index}`);
 }
 
 function read(reply) {
@@ -167,10 +175,12 @@ function submit() {
   }
 }
 
-// `/` puts the cursor into the first box, but is a slash wherever somebody types.
+// `/` puts the cursor into the first box. It is a slash where somebody types, but not in a box that still holds the key
+// that was asked: there it selects that key.
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (event.target.closest?.("input, textarea, select, [contenteditable]") || form.element.hidden) return;
+  if (form.element.hidden) return;
+  if (event.target.closest?.("input, textarea, select, [contenteditable]") && !form.takesSlash(event.target)) return;
   event.preventDefault();
   form.focus();
 });

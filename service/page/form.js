@@ -9,6 +9,8 @@ export const LIMIT = 100; // rows shown where the user sets no limit
 export class QuestionForm {
   constructor(element, onask) {
     this.element = element;
+    this.untouched = null; // the box that holds what was asked, until it is edited
+    element.addEventListener("input", () => (this.untouched = null));
     element.addEventListener("submit", (event) => {
       event.preventDefault();
       onask();
@@ -35,15 +37,35 @@ export class QuestionForm {
 
   fill(values, options) {
     this.clearFaults();
-    if (values) values.forEach((value, place) => this.boxes[place].fill(value));
+    this.boxes.forEach((box, place) => box.fill(values ? values[place] : ""));
     this.options.fill(options);
   }
 
   focus() {
     if (this.element.hidden) return;
+    this.untouched = null;
     const box = this.boxes?.find((one) => one.input.value === "") ?? this.boxes?.[0];
     box?.input.focus();
     box?.input.select();
+  }
+
+  /** Select the box that the user typed in, or the first: what is typed next is the next key. A box that was not edited
+   *  since takes the first `/` for the shortcut. */
+  answered() {
+    const active = document.activeElement;
+    const inOther = active !== document.body && !active.matches?.(".key input[type=text], .ask [type=submit]");
+    if (this.element.hidden || inOther || matchMedia("(pointer: coarse)").matches) return;
+    const box = this.boxes.find((one) => one.input === active) ?? this.boxes.find((one) => !one.input.disabled);
+    box?.input.focus({ preventScroll: true });
+    box?.input.select();
+    this.untouched = box?.input ?? null;
+  }
+
+  /** Whether `/` typed into an element is the shortcut: once, in a box whose whole text is the key that was asked, and
+   *  is selected. */
+  takesSlash(element) {
+    const { value, selectionStart, selectionEnd } = element;
+    return element === this.untouched && value !== "" && selectionStart === 0 && selectionEnd === value.length;
   }
 
   /** Mark the box of the column whose value the service could not take; what to do, in words. */

@@ -5,13 +5,13 @@ import { bytes, count, counted, h, microseconds, svg } from "./dom.js";
 
 const WIDE = 1000;
 const THINNEST = 4;
-const AT_ONCE = 40; // a look-up over 365 partitions asks as many filters
+const AT_ONCE = 40;
 
 const TEXTS = {
   key: ({ bucket, index_files: files }) => `Key read${bucket === undefined ? "" : `: bucket ${count(bucket)}`}${files === undefined ? "" : `, ${counted(files, "index file")} to ask`}`,
   filter: (step) => (step.answer === "absent" ? "Filter asked: the key is not in this file" : "Filter asked: perhaps in this file"),
   index_file: () => "Index file opened",
-  node: (step) => `${step.level ? `Node, level ${step.level}` : "Root node"}${step.entries === undefined ? "" : `, ${counted(step.entries, "entry", "entries")}`}`,
+  node: (step) => step.nodes ? `${counted(step.nodes, "node")} read in long ranges` : `${step.level ? `Node, level ${step.level}` : "Root node"}${step.entries === undefined ? "" : `, ${counted(step.entries, "entry", "entries")}`}`,
   source_ahead: () => "Source file opened while the index was asked",
   source_file: () => "Source file opened and compared",
   page_map: () => "Page map read",
@@ -21,12 +21,16 @@ const TEXTS = {
 };
 const OF_INDEX = new Set(["key", "filter", "index_file", "node"]);
 
+// Many steps that are alike come as one, with their count.
+const endOf = (step) => step.end_us ?? step.begin_us + step.microseconds;
+const steppedTimes = (steps) => steps.reduce((sum, step) => sum + (step.count ?? 1), 0);
+
 const named = (path) => path.slice(path.lastIndexOf("/") + 1);
 
 /** What `explain` of an answer says, drawn. */
 export function pathView(explain, info) {
   const steps = explain.steps ?? [];
-  const end = Math.max(1, ...steps.map((step) => step.begin_us + step.microseconds));
+  const end = Math.max(1, ...steps.map(endOf));
   const list = h("ol", { class: "steps" });
   const show = (most) => list.append(...steps.slice(list.childElementCount, most).map((step) => line(step, end)));
   show(AT_ONCE);
@@ -34,9 +38,9 @@ export function pathView(explain, info) {
     h("h2", { id: "path-title" }, "How it was found"),
     stages(explain, steps, info, end));
   if (!steps.length) return section;
-  section.append(h("details", { open: true }, h("summary", null, `${counted(steps.length, "step")}, ${microseconds(end)}`), list, legend(steps)));
+  section.append(h("details", { open: true }, h("summary", null, `${counted(steppedTimes(steps), "step")}, ${microseconds(end)}`), list, legend(steps)));
   if (steps.length > AT_ONCE) {
-    const button = h("button", { type: "button", class: "quiet small" }, `Show all ${count(steps.length)} steps`);
+    const button = h("button", { type: "button", class: "quiet small" }, "Show all of them");
     button.addEventListener("click", () => {
       show(steps.length);
       button.remove();
@@ -47,7 +51,8 @@ export function pathView(explain, info) {
 }
 
 function stages({ bucket, index, source }, steps, info, end) {
-  const files = [...new Set(steps.filter(({ step }) => step === "source_file").map(({ file }) => file))].filter(Boolean);
+  const opened = steps.filter(({ step }) => step === "source_file");
+  const files = source.files === 1 ? [...new Set(opened.map(({ file }) => file))].filter(Boolean) : [];
   const pages = steps.filter(({ step }) => step === "pages").reduce((sum, step) => sum + (step.pages ?? 0), 0);
   const total = steps.length ? end : index.microseconds + source.microseconds;
   const place = bucket ?? steps.find((step) => step.bucket !== undefined)?.bucket;
@@ -69,11 +74,11 @@ const folder = (path) => path.slice(0, Math.max(0, path.lastIndexOf("/"))) || nu
 function line(step, end) {
   const kind = step.cached ? "cached" : OF_INDEX.has(step.step) ? "of-index" : "of-source";
   const begin = (step.begin_us / end) * WIDE;
-  const wide = Math.min(WIDE - begin, Math.max(THINNEST, (step.microseconds / end) * WIDE));
+  const wide = Math.min(WIDE - begin, Math.max(THINNEST, ((endOf(step) - step.begin_us) / end) * WIDE));
   const read = step.cached ? "from memory" : step.bytes ? bytes(step.bytes) : "–";
-  const place = step.file ? `${step.file}${step.offset === null || step.offset === undefined ? "" : ` at ${count(step.offset)}`}` : null;
+  const place = step.file ? `${step.file}${step.offset === undefined ? "" : ` at ${count(step.offset)}`}` : null;
   return h("li", null,
-    h("span", { class: "what" }, (TEXTS[step.step] ?? (() => step.step))(step),
+    h("span", { class: "what" }, step.count > 1 && `${count(step.count)} × `, (TEXTS[step.step] ?? (() => step.step))(step),
       place && h("span", { class: "faint file", title: place }, place.split("/").slice(-2).join("/"))),
     h("span", { class: "read" }, read, step.reads > 1 ? ` in ${count(step.reads)} reads` : ""),
     h("span", { class: "took" }, microseconds(step.microseconds)),

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { copyButton, count, counted, h } from "./dom.js";
 import { format, request } from "./route.js";
-import { marked } from "./text.js";
+import { blanksMarked, marked } from "./text.js";
 import { tokenWanted } from "./token.js";
 
 const TITLES = {
@@ -30,14 +30,22 @@ const HINTS = {
 };
 const PASSING = new Set([0, 409, 429, 500, 503]);
 
-/** The view of a failure. `again` asks once more; `words` stand for those of the service, where they are plainer. */
-export function problemView(failure, again, words = null) {
+/** What a failure is, in a few words. */
+export function headline({ status, problem }) {
+  if (problem.type?.endsWith(":partition-not-found")) return "There is no such partition";
+  return TITLES[status] ?? problem.title ?? "That did not work";
+}
+
+/** The view of a failure. `again` asks once more; `words` stand for those of the service, where they are plainer;
+ *  `otherwise` is what may be asked instead. */
+export function problemView(failure, again, words = null, otherwise = null) {
   const { status, problem } = failure;
   const detail = words ?? (status === 401 ? tokenWanted(failure.message) : problem.detail ?? problem.title ?? "");
   return h("div", { class: "problem", role: "alert" },
-    h("h1", null, TITLES[status] ?? problem.title ?? "That did not work"),
+    h("h1", null, headline(failure)),
     h("p", { class: "detail" }, marked(String(detail))),
     HINTS[status] && h("p", null, HINTS[status]),
+    otherwise && h("ul", { class: "tries" }, otherwise),
     h("div", { class: "buttons" }, PASSING.has(status) && againButton(failure.retryAfterSeconds, again)),
     factsOf([["Status", status && `${status} ${problem.title ?? ""}`], ["Request id", failure.requestId]]));
 }
@@ -81,7 +89,7 @@ export function notFoundView(problem, asked, info) {
     found,
     h("p", { class: "faint" }, "Keys match exactly: capital letters, spaces and a slash at the end all count."));
   const suggest = (values, options, text) => found.append(suggestion(asked, values, options, text));
-  if (where.length) suggest(asked.values, { ...asked.options, where: {} }, `Ask all partitions, not ${where.map((pair) => pair.join("=")).join(", ")} alone`);
+  if (where.length) found.append(allPartitions(asked));
   if (asked.options.snapshot !== "") suggest(asked.values, { ...asked.options, snapshot: "" }, "Ask the newest snapshot");
   const coverage = info.coverage;
   if (coverage && coverage.new + coverage.changed > 0) {
@@ -94,33 +102,56 @@ export function notFoundView(problem, asked, info) {
 
 function keyText({ keys, values }) {
   return keys.map((name, place) => h("span", { class: "key-part" }, keys.length > 1 && h("span", { class: "faint" }, `${name} `),
-    values[place] === null ? h("span", { class: "null" }, "null") : h("code", null, values[place] === "" ? "empty text" : marked(values[place]))));
+    values[place] === null ? h("span", { class: "null" }, "null") : values[place] === "" ? h("span", { class: "null" }, "empty text") : keyCode(values[place])));
+}
+
+/** The same key in all partitions. */
+export function allPartitions(asked) {
+  const named = Object.entries(asked.options.where).map((pair) => pair.join("=")).join(", ");
+  return suggestion(asked, asked.values, { ...asked.options, where: {} }, `Ask all partitions, not ${named} alone`);
 }
 
 function suggestion(asked, values, options, text) {
   return h("li", null, h("a", { href: format({ ...asked, values, options }) }, text));
 }
 
+const keyCode = (value) => h("code", { class: "exact" }, blanksMarked(value));
+
 /** Spellings that people often mean, each offered only if the index has it. */
 async function lookNearby(asked, suggest) {
-  if (asked.values.length !== 1 || asked.values[0] === null) return;
-  await Promise.all(spellings(asked.values[0]).map(async (spelling) => {
+  if (asked.values.includes(null)) return;
+  await Promise.all(nearby(asked.values).map(async (values) => {
     try {
-      const { url, method } = request(asked.index, asked.keys, [spelling], { ...asked.options, limit: "", columns: [] });
+      const { url, method } = request(asked.index, asked.keys, values, { ...asked.options, limit: "", columns: [] });
       if (method !== "GET") return;
       await ask(url, { method: "HEAD", quiet: true });
-      suggest([spelling], asked.options, ["This key is there: ", h("code", null, marked(spelling))]);
+      const shown = values.flatMap((value, place) => [place > 0 && " · ", keyCode(value)]);
+      suggest(values, asked.options, ["This key is there: ", ...shown]);
     } catch {
       // not there, or not to be had: then it is not offered
     }
   }));
 }
 
-/** Other spellings of a key: a slash more or less, https for http, both, decoded, in small letters. */
+const MOST_TRIED = 6;
+
+/** Keys to try in place of one that is not there: other spellings of its only value, or of one of its values. */
+function nearby(values) {
+  if (values.length === 1) return spellings(values[0]).map((spelling) => [spelling]);
+  const trimmed = values.map((value) => value.trim());
+  const cased = trimmed.flatMap((value, place) => [value.toLowerCase(), value.toUpperCase()].map((other) => trimmed.with(place, other)));
+  const found = new Map([trimmed, ...cased].map((one) => [JSON.stringify(one), one]));
+  found.delete(JSON.stringify(values));
+  return [...found.values()].slice(0, MOST_TRIED);
+}
+
+/** Other spellings of a key: a slash more or less, in small letters, in capital ones, https for http, decoded. */
 export function spellings(key) {
   const trimmed = key.trim();
+  const isUrl = /^https?:/i.test(trimmed);
   const slashed = (text) => (text.endsWith("/") ? text.slice(0, -1) : `${text}/`);
   const tried = [trimmed, slashed(trimmed), trimmed.toLowerCase()];
+  if (!isUrl) tried.push(trimmed.toUpperCase());
   if (/^https?:/.test(trimmed)) {
     const other = trimmed.startsWith("https:") ? `http:${trimmed.slice(6)}` : `https:${trimmed.slice(5)}`;
     tried.push(other, slashed(other));
@@ -130,5 +161,5 @@ export function spellings(key) {
   } catch {
     // it holds a percent sign that escapes nothing
   }
-  return [...new Set(tried)].filter((one) => one !== key && one !== "");
+  return [...new Set(tried)].filter((one) => one !== key && one !== "").slice(0, MOST_TRIED);
 }

@@ -33,11 +33,17 @@ export function parse(fragment) {
     const value = decoded(equals < 0 ? "" : pair.slice(equals + 1), `The option ${name}`);
     if (name === "view") route.view = value === "health" ? "health" : "lookup";
     else if (name === "columns") options.columns = value.split(",").filter(Boolean);
-    else if (name === "where") options.where[value.split("=", 1)[0]] = value.slice(value.indexOf("=") + 1);
+    else if (name === "where") takeWhere(options.where, value);
     else if (name === "null") route.nulls.push(value);
     else if (name === "limit" || name === "snapshot") options[name] = value;
   }
   return route;
+}
+
+function takeWhere(where, text) {
+  const column = text.split("=", 1)[0];
+  if (column in where) throw new BadAddress(`This link names ${column} twice; this page takes one value of a partition column.`);
+  where[column] = text.slice(text.indexOf("=") + 1);
 }
 
 /** The values of a key's columns, null for those the address calls null. */

@@ -31,6 +31,22 @@ export function marked(text) {
   return nodes;
 }
 
+const BLANKS = /^[ \n\t]+|[ \n\t]+$|[ \n\t]{2,}|[\n\t]/g; // that nobody sees in a line of text
+
+/** The text of a key as nodes: as `marked`, and blanks named at its ends, where several follow each other, and where
+ *  they end a line. */
+export function blanksMarked(text) {
+  const nodes = [];
+  let at = 0;
+  for (const found of text.matchAll(BLANKS)) {
+    nodes.push(...marked(text.slice(at, found.index)));
+    const runs = found[0].match(/ +|\n+|\t+/g);
+    nodes.push(...runs.slice(0, MOST_MARKS).map((run) => h("span", { class: "hidden-character" }, run.length > 1 ? `${named(run[0])} × ${count(run.length)}` : named(run[0]))));
+    at = found.index + found[0].length;
+  }
+  return [...nodes, ...marked(text.slice(at))];
+}
+
 function fold(text) {
   let end = Math.min(text.length, FOLDED_CHARACTERS);
   let line = -1;

@@ -8,11 +8,11 @@ const OPEN_LEVELS = 2;
 const OPEN_MEMBERS = 30; // a larger object or list begins folded
 const AT_ONCE = 100;
 
-/** A value of JSON as a tree; the outer levels open. */
-export function tree(value, level = 0) {
-  if (value instanceof Obj) return branch(value.entries, "member", level, ([name, inner]) => [h("span", { class: "name" }, marked(name), ": "), inner]);
-  if (Array.isArray(value)) return branch(value, "item", level, (inner, at) => [h("span", { class: "place" }, `${at} `), inner]);
-  return leaf(value);
+/** A value of JSON as a tree; the outer levels open. `label` stands before it, on the same line. */
+export function tree(value, level = 0, label = null) {
+  if (value instanceof Obj) return branch(value.entries, "member", level, label, ([name, inner]) => [h("span", { class: "name" }, marked(name), ": "), inner]);
+  if (Array.isArray(value)) return branch(value, "item", level, label, (inner, at) => [h("span", { class: "place" }, `${at} `), inner]);
+  return label ? h("span", null, label, leaf(value)) : leaf(value);
 }
 
 /** A value without parts. */
@@ -23,15 +23,15 @@ export function leaf(value) {
   return h("span", { class: "string" }, "“", marked(value), "”");
 }
 
-function branch(parts, noun, level, line) {
-  if (!parts.length) return h("span", { class: "faint" }, noun === "member" ? "{ } no members" : "[ ] no items");
+function branch(parts, noun, level, label, line) {
+  if (!parts.length) return h("span", null, label, h("span", { class: "faint" }, noun === "member" ? "{ } no members" : "[ ] no items"));
   const list = h("ul");
-  const details = h("details", { class: "tree" }, h("summary", null, counted(parts.length, noun)), list);
+  const details = h("details", { class: "tree" }, h("summary", null, label, counted(parts.length, noun)), list);
   const grow = () => {
     const begin = list.childElementCount;
     for (const [at, part] of parts.slice(begin, begin + AT_ONCE).entries()) {
-      const [label, inner] = line(part, begin + at);
-      list.append(h("li", null, label, tree(inner, level + 1)));
+      const [name, inner] = line(part, begin + at);
+      list.append(h("li", null, tree(inner, level + 1, name)));
     }
     const left = parts.length - begin - AT_ONCE;
     if (left > 0) list.append(more(left, list, grow));

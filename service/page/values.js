@@ -6,6 +6,7 @@ import { bytesView, textView } from "./text.js";
 import { leaf, tree } from "./trees.js";
 
 const BINARY = /^(?:large_|fixed_size_)?binary/;
+const DECIMAL = /^decimal/; // comes as text, to keep its digits
 const FLOAT = /^(?:half)?float|^double/;
 const NOT_FINITE = new Set(["NaN", "Infinity", "-Infinity"]);
 // A comment ends at its first `-->`: were it free to end at a later one, many comments would take years.
@@ -25,7 +26,7 @@ export function viewsOf(value, type, name) {
   }
   if (typeof value !== "string") return [["Value", () => leaf(value)]];
   if (BINARY.test(type ?? "")) return binaryViews(value, name);
-  if (FLOAT.test(type ?? "") && NOT_FINITE.has(value)) return [["Value", () => h("span", { class: "number" }, value)]];
+  if (DECIMAL.test(type ?? "") || (FLOAT.test(type ?? "") && NOT_FINITE.has(value))) return [["Value", () => h("span", { class: "number" }, value)]];
   return textViews(value, name);
 }
 

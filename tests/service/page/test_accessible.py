@@ -29,6 +29,17 @@ def rows(page: Page, site: str) -> None:
     open_row(page, site, MANY, query="?limit=3&columns=url,note")
 
 
+def table(page: Page, site: str) -> None:
+    page.goto(site + link("pages", MANY, query="?limit=7"))
+    expect(page.get_by_role("region", name="All rows")).to_be_visible()
+
+
+def comparison(page: Page, site: str) -> None:
+    table(page, site)
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("region", name="What differs")).to_be_visible()
+
+
 def not_found(page: Page, site: str) -> None:
     page.goto(site + link("pages", "http://shop.example/cotton"))
     expect(page.get_by_role("link", name=f"This key is there: {COTTON}")).to_be_visible()
@@ -63,7 +74,9 @@ def docs(page: Page, site: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "view", [start, row, rows, not_found, refused, health, token, docs], ids=lambda view: view.__name__
+    "view",
+    [start, row, rows, table, comparison, not_found, refused, health, token, docs],
+    ids=lambda view: view.__name__,
 )
 def test_a_view_has_no_fault_and_fits(page: Page, site: str, view: Callable[[Page, str], None]) -> None:
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
