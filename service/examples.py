@@ -388,7 +388,7 @@ EXAMPLES = {
             "type": "urn:gnomon:problem:partition-not-found",
             "title": "Partition not found",
             "status": 400,
-            "detail": "where: no partition has dt=2026-01-09; it has the values 2026-01-01, 2026-01-02",
+            "detail": "where: no partition has dt=2026-01-09; dt has the values 2026-01-01, 2026-01-02",
             "instance": "/rows/https://example.com/?where=dt=2026-01-09",
         },
     ),

@@ -233,9 +233,9 @@ def _not_there(column: str, asked: object, kind: str, there: Collection[Stored])
     known = sorted({str(to_json(value, kind)) for value in there if value is not None})
     known += [NULL_VALUE] * (None in there)
     if len(known) > MOST_LISTED:
-        values = f"it has {len(known):,} values, from {shortened(known[0])} to {shortened(known[-1])}"
+        values = f"{column} has {len(known):,} values, from {shortened(known[0])} to {shortened(known[-1])}"
     else:
-        values = f"it has the values {', '.join(map(shortened, known))}" if known else "there are no partitions"
+        values = f"{column} has the values {', '.join(map(shortened, known))}" if known else "there are no partitions"
     value = NULL_VALUE if asked is None else str(asked)
     return f"where: no partition has {column}={shortened(value)}; {values}"
 

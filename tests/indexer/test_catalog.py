@@ -127,7 +127,7 @@ def test_partition_columns_have_their_types_in_rows_keys_and_conditions(
     assert opened.fetch(("u43", 7), where={"dt": dt.date(2020, 10, 5), "n1": 7}) == both[1:]
     assert opened.fetch(("u43", 8)) == []
     with pytest.raises(
-        PartitionNotFound, match="no partition has n1=__HIVE_DEFAULT_PARTITION__; it has the values 7, 8"
+        PartitionNotFound, match="no partition has n1=__HIVE_DEFAULT_PARTITION__; n1 has the values 7, 8"
     ):
         opened.fetch(("u43", 7), where={"n1": None})
     with pytest.raises(UsageError, match=r"where: column dt: expected date \(like 2026-01-01\), found 'monday'"):
