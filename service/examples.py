@@ -23,6 +23,13 @@ def _step(step: str, file: str | None, cost: tuple[int | None, int, int, bool, i
     return {name: value for name, value in members.items() if value is not None}
 
 
+def _failure(route: str, target: str, status: int, title: str, detail: str, **members: Any) -> Example:
+    """A GET that fails, and its problem."""
+    kind = f"urn:gnomon:problem:{title.lower().replace(' ', '-')}"
+    problem = {"type": kind, "title": title, "status": status, "detail": detail, "instance": target, **members}
+    return Example(route, "GET", target, status, problem)
+
+
 EXAMPLES = {
     "a row": Example(
         "/rows/{key}",
@@ -318,104 +325,62 @@ EXAMPLES = {
             },
         },
     ),
-    "a key of the wrong type": Example(
+    "a key of the wrong type": _failure(
         "/indexes/{name}/rows",
-        "GET",
         "/indexes/orders/rows?country=de&id=two",
         400,
-        {
-            "type": "urn:gnomon:problem:key-of-the-wrong-type",
-            "title": "Key of the wrong type",
-            "status": 400,
-            "detail": "key column id: expected int, found 'two'",
-            "instance": "/indexes/orders/rows?country=de&id=two",
-            "column": "id",
-            "expected": "int",
-        },
+        "Key of the wrong type",
+        "key column id: expected int, found 'two'",
+        column="id",
+        expected="int",
     ),
-    "an unknown column": Example(
+    "an unknown column": _failure(
         "/rows/{key}",
-        "GET",
         "/rows/https://example.com/?columns=name",
         400,
-        {
-            "type": "urn:gnomon:problem:unknown-column",
-            "title": "Unknown column",
-            "status": 400,
-            "detail": "the source has no column name; it has url, title, fetched, size, dt",
-            "instance": "/rows/https://example.com/?columns=name",
-        },
+        "Unknown column",
+        "the source has no column name; it has url, title, fetched, size, dt",
     ),
-    "a key that is not there": Example(
+    "a key that is not there": _failure(
         "/rows/{key}",
-        "GET",
         "/rows/https://example.com/none",
         404,
-        {
-            "type": "urn:gnomon:problem:key-not-found",
-            "title": "Key not found",
-            "status": 404,
-            "detail": "no row has this key in snapshot 1, which covers 3 rows of 2 source files",
-            "instance": "/rows/https://example.com/none",
-            "key": {"url": "https://example.com/none"},
-            "snapshot": 1,
-            "covered": {"rows": 3, "source_files": 2},
-        },
+        "Key not found",
+        "no row has this key in snapshot 1, which covers 3 rows of 2 source files",
+        key={"url": "https://example.com/none"},
+        snapshot=1,
+        covered={"rows": 3, "source_files": 2},
     ),
-    "a key that is not in a partition": Example(
+    "a key that is not in a partition": _failure(
         "/rows/{key}",
-        "GET",
         "/rows/https://example.com/a%3Fb=1?where=dt=2026-01-02",
         404,
-        {
-            "type": "urn:gnomon:problem:key-not-found",
-            "title": "Key not found",
-            "status": 404,
-            "detail": "where dt=2026-01-02 no row has this key; only that part of snapshot 1, 1 of 3 rows, was asked",
-            "instance": "/rows/https://example.com/a%3Fb=1?where=dt=2026-01-02",
-            "key": {"url": "https://example.com/a?b=1"},
-            "snapshot": 1,
-            "covered": {"rows": 3, "source_files": 2},
-            "asked": {"where": {"dt": ["2026-01-02"]}, "partitions": 1, "rows": 1},
-        },
+        "Key not found",
+        "where dt=2026-01-02 no row has this key; only that part of snapshot 1, 1 of 3 rows, was asked",
+        key={"url": "https://example.com/a?b=1"},
+        snapshot=1,
+        covered={"rows": 3, "source_files": 2},
+        asked={"where": {"dt": ["2026-01-02"]}, "partitions": 1, "rows": 1},
     ),
-    "a partition that is not there": Example(
+    "a partition that is not there": _failure(
         "/rows/{key}",
-        "GET",
         "/rows/https://example.com/?where=dt=2026-01-09",
         400,
-        {
-            "type": "urn:gnomon:problem:partition-not-found",
-            "title": "Partition not found",
-            "status": 400,
-            "detail": "where: no partition has dt=2026-01-09; dt has the values 2026-01-01, 2026-01-02",
-            "instance": "/rows/https://example.com/?where=dt=2026-01-09",
-        },
+        "Partition not found",
+        "where: no partition has dt=2026-01-09; dt has the values 2026-01-01, 2026-01-02",
     ),
-    "an index that is not there": Example(
+    "an index that is not there": _failure(
         "/indexes/{name}",
-        "GET",
         "/indexes/books",
         404,
-        {
-            "type": "urn:gnomon:problem:no-such-index",
-            "title": "No such index",
-            "status": 404,
-            "detail": "there is no index of this name; there are pages, orders",
-            "instance": "/indexes/books",
-        },
+        "No such index",
+        "there is no index of this name; there are pages, orders",
     ),
-    "a snapshot that is not there": Example(
+    "a snapshot that is not there": _failure(
         "/rows/{key}",
-        "GET",
         "/rows/https://example.com/?snapshot=9",
         404,
-        {
-            "type": "urn:gnomon:problem:snapshot-not-found",
-            "title": "Snapshot not found",
-            "status": 404,
-            "detail": "the index: snapshot 9 is not there (there are 1 to 1)",
-            "instance": "/rows/https://example.com/?snapshot=9",
-        },
+        "Snapshot not found",
+        "the index: snapshot 9 is not there (there are 1 to 1)",
     ),
 }
