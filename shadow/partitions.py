@@ -176,8 +176,8 @@ def check_where(
         if column not in columns:
             known = ", ".join(columns) or "none"
             raise UsageError(f"where: {column} is not a partition column (there are: {known})")
-        kind, values = types.get(column, TEXT), asked.tolist() if isinstance(asked, np.ndarray) else asked
-        several = list(values) if isinstance(values, (list, tuple, set, frozenset)) else [values]
+        kind, values = types.get(column, TEXT), np.atleast_1d(asked) if isinstance(asked, np.ndarray) else asked
+        several = list(values) if isinstance(values, (list, tuple, set, frozenset, np.ndarray)) else [values]
         if not several:
             raise UsageError(f"where: {column} has an empty list of values; name one, or leave {column} out")
         found = [_values_named(value, kind, column, there[column]) for value in several]
@@ -204,6 +204,8 @@ def _values_named(value: object, kind: str, column: str, there: Collection[Store
 
 def _reading_of(value: object) -> Callable[[str], bool]:
     """Whether the text of a folder reads as a value of Python."""
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]")  # of which Python has values: finer ones become integers
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool):

@@ -137,6 +137,8 @@ def named(asked: object, *there: str | None) -> set[Stored]:
         (["a", "b"], ["a", "b", "c"], {"a", "b"}),
         ({"a", None}, ["a", None, "c"], {"a", None}),
         (np.array([6, 7]), ["06", "07", "08"], {"06", "07"}),
+        (np.array(["2026-01-01"], "datetime64[ns]"), ["2026-01-01", "1767225600000000000"], {"2026-01-01"}),
+        (np.array("a"), ["a"], {"a"}),
     ],
 )
 def test_a_value_asked_for_names_the_folders_that_read_as_it(
