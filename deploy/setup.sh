@@ -3,6 +3,7 @@
 #
 #   deploy/setup.sh               As root with apt-get: install what is missing. Else: one line, exit status 1.
 #   deploy/setup.sh --browser     The same for Chromium, in which the tests of the page run.
+#   deploy/setup.sh --stores      The same for npm, with which the tests install Azurite, the emulator of Azure's store.
 #   deploy/setup.sh --java-home   Print the JAVA_HOME to start Spark with; nothing where `java` on the PATH will do.
 #
 # PYTHON names the interpreter to check (python3), JVM_DIR the folder Java installations lie in (/usr/lib/jvm).
@@ -119,8 +120,15 @@ check_browser() {
     command -v chromium >/dev/null || fail "The tests of the page run in Chromium, found none: install the Debian package chromium."
 }
 
+check_stores() {
+    if command -v npm >/dev/null; then return; fi
+    if may_install; then install "The tests of Azure's store install Azurite with npm, found none" npm; fi
+    command -v npm >/dev/null || fail "The tests of Azure's store install Azurite with npm, found none: install the Debian package npm."
+}
+
 case ${1:-} in
     --browser) check_browser ;;
+    --stores) check_stores ;;
     --java-home)
         find_java
         echo "$java_home"

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from indexer.session import local_session
 from tests.java import start_quickly
+from tests.stores.azure import azure_server
 from tests.stores.hdfs import hdfs_cluster
 from tests.stores.process import Store
 from tests.stores.s3 import s3_server
@@ -50,6 +51,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A server of Azure's Blob storage for the whole run."""
+    with azure_server(tmp_path_factory.mktemp("azure")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A namenode and a datanode for the whole run."""
     with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as store:
@@ -62,11 +70,16 @@ def s3_root(s3: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def azure_root(azure: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    return azure.place(tmp_path, monkeypatch)
+
+
+@pytest.fixture
 def hdfs_root(hdfs: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return hdfs.place(tmp_path, monkeypatch)
 
 
-@pytest.fixture(params=["s3", "hdfs"])
+@pytest.fixture(params=["s3", "azure", "hdfs"])
 def remote_store(request: pytest.FixtureRequest) -> Store:
     """Each kind of server in turn."""
     store: Store = request.getfixturevalue(request.param)

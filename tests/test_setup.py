@@ -229,5 +229,25 @@ def test_a_browser_that_cannot_be_installed_ends_in_the_one_line(machine: Machin
     assert "Debian package chromium" in line
 
 
+def test_npm_that_is_there_passes_without_a_word(machine: Machine) -> None:
+    machine.program("npm", "exit 0")
+    machine.root_with_apt()
+    done = machine.run("--stores")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not machine.log.exists()
+
+
+def test_root_gets_npm_installed_and_others_are_told_in_one_line(machine: Machine) -> None:
+    refused = machine.run("--stores")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "Debian package npm" in refused.stderr
+    npm = machine.root / "bin" / "npm"
+    machine.root_with_apt(f"""echo '#!/bin/sh' > "{npm}"; {CHMOD} +x "{npm}" """)
+    done = machine.run("--stores")
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = done.stdout.splitlines()
+    assert "installing npm" in line
+
+
 def test_an_unknown_option_is_refused(machine: Machine) -> None:
     assert machine.run("--help-me").returncode == 1

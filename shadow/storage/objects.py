@@ -105,8 +105,8 @@ class ObjectStorage:
 
         try:
             return self._call(path, get, (PreconditionError, RangeRefused))
-        except PreconditionError:
-            raise FileChanged(known.name, "its etag differs") from None
+        except PreconditionError:  # Azurite says so of an object that is gone, too
+            raise FileChanged(known.name, "its etag differs", self._head(path).size) from None
         except RangeRefused:
             found = self._head(path)
             raise FileChanged(known.name, difference(known, found) or "it changes now", found.size) from None
@@ -271,15 +271,21 @@ class ObjectStorage:
         parts = path.split("/") if path else []
         if any(part in ("", ".", "..") for part in parts):
             raise StorageError(f"{self.root}/{path}: a part of the path is empty, . or ..; expected names only")
+        if self._scheme == "az" and "\\" in path:
+            raise StorageError(f"{self.root}/{path}: a backslash in a name, which Azure takes for a slash")
         return "/".join([*filter(None, [self._prefix]), *parts])
 
     def _path(self, key: str) -> str:
         return key[len(self._prefix) + 1 :] if self._prefix else key
 
     def _info(self, meta: Any, path: str) -> FileInfo:
-        """Times in whole seconds, as all answers but some listings have them."""
+        """Times in whole seconds, as all answers but some listings have them. ETags in quotes, as HTTP has them:
+        Azure's listings show them without."""
         seconds = int(meta["last_modified"].timestamp())
-        return FileInfo(path, meta["size"], seconds * 1_000_000_000, meta["e_tag"] or "")
+        etag = meta["e_tag"] or ""
+        if etag and not etag.endswith('"') and self._scheme != "memory":
+            etag = f'"{etag}"'
+        return FileInfo(path, meta["size"], seconds * 1_000_000_000, etag)
 
     @property
     def _clients(self) -> Clients:

@@ -33,7 +33,7 @@ from tests.shadow.operations import (
 )
 
 
-@pytest.fixture(params=["memory", "s3", "hdfs"])
+@pytest.fixture(params=["memory", "s3", "azure", "hdfs"])
 def root(request: pytest.FixtureRequest) -> str:
     if request.param == "memory":
         return f"memory://{uuid.uuid4().hex}/x"
