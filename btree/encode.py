@@ -51,6 +51,8 @@ def normalise(array: pa.Array | pa.ChunkedArray, column: Column, one_zero: bool 
     if column.type == "string":
         try:
             array.validate(full=True)  # Spark's text may hold any bytes
+        except MemoryError:  # ArrowMemoryError, which says nothing about the values
+            raise
         except pa.ArrowException as error:
             raise BTreeError(f"column {column.name} of type string: {error}") from None
     if pa.types.is_floating(array.type):

@@ -304,6 +304,8 @@ def key_array(array: pa.Array | pa.ChunkedArray, type_name: str, column: str) ->
             raise BTreeError(f"column {column} of type {type_name}: found values of Arrow type {array.type}")
         try:
             array = (mapped(array) if is_mapped else array).cast(target)
+        except MemoryError:  # ArrowMemoryError, which says nothing about the values
+            raise
         except pa.ArrowException as error:
             raise BTreeError(f"column {column} of type {type_name}: {error}") from None
     if pa.types.is_string(target):

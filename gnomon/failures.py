@@ -39,6 +39,9 @@ def one_line(error: BaseException) -> str:
         return first
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        why = f" ({first})" if first else ""
+        return f"memory ran out{why}: give the process more, or ask for fewer columns or keys at a time"
     kind = type(error).__name__
     if type(error).__module__.startswith(("pyspark", "py4j")):
         first = JAVA_STACK.split(JAVA_CALL.sub("", first))[0]

@@ -17,6 +17,7 @@ from shadow.errors import OptionError, UnsupportedFormat, UsageError
 from shadow.values import python_values
 from sources.conform import Unfit, conform, fits
 from sources.ddl import to_ddl
+from sources.errors import check_memory
 from sources.text_values import converter
 
 EXTENSION = "extension<"  # begins Arrow's name of a type whose bytes stand for something: a UUID
@@ -77,7 +78,8 @@ def in_kind(
     exact = arrow_of(kind)
     try:
         return conform(array, exact).cast(target)
-    except (Unfit, pa.ArrowException):
+    except (Unfit, pa.ArrowException) as error:
+        check_memory(error)
         place = next((i for i in range(len(array) - 1) if not _is_kept(array.slice(i, 1), exact)), len(array) - 1)
     value, offset = to_json(python_values(array.slice(place, 1))[0]), offsets[place].as_py()
     where = f"column {name}, row {offset}" if by_ordinal else f"column {name}"
@@ -89,7 +91,8 @@ def in_kind(
 def _is_kept(array: pa.Array, exact: pa.DataType) -> bool:
     try:
         conform(array, exact)
-    except (Unfit, pa.ArrowException):
+    except (Unfit, pa.ArrowException) as error:
+        check_memory(error)
         return False
     return True
 

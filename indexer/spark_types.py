@@ -17,6 +17,7 @@ from indexer.spark_versions import IN_UTC, TIME_TYPE, is_time, type_of
 from shadow import to_json
 from shadow.errors import UnsupportedFormat
 from shadow.values import python_values
+from sources.errors import check_memory
 
 MICROSECONDS, NANOSECONDS = 6, 9  # digits of a time of day
 
@@ -95,7 +96,8 @@ def as_spark(array: pa.Array, kind: DataType, target: pa.DataType, name: str, ro
         )
     try:
         return array.cast(exact).cast(target)
-    except pa.ArrowException:
+    except pa.ArrowException as error:
+        check_memory(error)
         place = _first_refused(array, exact)
         value = to_json(python_values(array.slice(place, 1))[0])
         raise UnsupportedFormat(
@@ -108,7 +110,8 @@ def _first_refused(array: pa.Array, exact: pa.DataType) -> int:
     for place in range(len(array) - 1):
         try:
             array.take(pa.array([place])).cast(exact)  # of a slice of lists all values would be cast
-        except pa.ArrowException:
+        except pa.ArrowException as error:
+            check_memory(error)
             return place
     return len(array) - 1
 

@@ -194,6 +194,7 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     OutOfTime: (503, "Took too long"),
     StorageError: (503, "Storage unreachable"),
     OSError: (503, "Storage unreachable"),
+    MemoryError: (503, "Out of memory"),
     Exception: (500, "Internal error"),
 }
 # Failures of routing, before any code of ours.

@@ -27,7 +27,8 @@ from shadow.storage import Storage
 from sources import POINTER_COLUMNS, Pointer
 from sources.pointer import FILENAME, OFFSET, SIZE, SUB_OFFSET
 
-FAILURES = (OSError, ShadowError, BTreeError, SourceError, pa.ArrowException)
+# What a file is found to be at fault by. ArrowMemoryError, an ArrowException too, says nothing about the file.
+FAILURES = (OSError, ShadowError, BTreeError, SourceError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowCapacityError)
 
 HASHES = 1 << 64  # so many row hashes there are
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from sources.errors import check_memory
+
 Places = npt.NDArray[np.int64]
 MOST_ITEMS = 2**31 - 1  # of all lists of an array
 EXACT_BITS = {16: 11, 32: 24, 64: 53}  # of an integer that a floating number of so many bits holds
@@ -62,6 +64,7 @@ def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     try:
         return array.cast(wanted)
     except pa.ArrowException as error:
+        check_memory(error)
         raise Unfit(str(error).partition("\n")[0]) from None
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from sources.conform import Unfit
+from sources.errors import check_memory
 
 UNITS = ("s", "ms", "us", "ns")
 UNIVERSAL = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
@@ -35,6 +36,7 @@ def fit(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         made = _cast(array, wanted)
         back = _cast(made, array.type)
     except (pa.ArrowException, ValueError) as error:
+        check_memory(error)
         raise Unfit(f"expected {wanted}, found {array.type}: {str(error).partition(chr(10))[0]}") from None
     row = first_difference(array, back)
     if row is not None:

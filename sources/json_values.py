@@ -22,7 +22,7 @@ from msgspec import Raw
 from pyarrow import types
 
 from sources.ddl import COMMENT
-from sources.errors import OptionError
+from sources.errors import OptionError, check_memory
 from sources.text_values import SPECIAL, RefusedValue, converter, from_text, shown
 
 WHOLE = "value"  # the one column of rows that are not objects
@@ -65,6 +65,7 @@ class JsonColumns:
             rows = [self._decode(text) for text in texts]
             made = [_column(list(map(attrgetter(f"c{i}"), rows)), field) for i, field in enumerate(self._fields)]
         except (*NOT_JSON, pa.ArrowException, OverflowError, ValueError) as error:
+            check_memory(error)
             for index, text in enumerate(texts):
                 self._check(index, text)
             raise RefusedValue(0, f"the rows cannot be held: {error}") from error

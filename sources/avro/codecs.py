@@ -12,6 +12,7 @@ from isal import isal_zlib
 
 from sources.avro.failures import Beyond, Malformed
 from sources.avro.varint import unsigned
+from sources.errors import check_memory
 
 if sys.version_info >= (3, 14):
     from compression import zstd as zstd
@@ -114,4 +115,5 @@ def unpack(codec: str, data: bytes, limit: int) -> bytes:
     try:
         return UNPACKERS[codec](data, limit)
     except FAILURES as error:
+        check_memory(error)
         raise Malformed(str(error) or type(error).__name__) from error

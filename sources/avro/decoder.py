@@ -19,6 +19,7 @@ from sources.avro.nested import Columns, wrong_branch
 from sources.avro.program import Program
 from sources.avro.schema import Record, parse_schema
 from sources.avro.varint import length, longer
+from sources.errors import check_memory
 
 VALUE = "value"  # the one column of rows that are not records
 KEPT_DECODERS = 16  # of a schema
@@ -142,5 +143,6 @@ class Batch:
             try:
                 made[column] = column.build(self._lists, self.rows)
             except (ValueError, OverflowError, pa.ArrowException) as error:
+                check_memory(error)
                 raise Malformed(f"column {field.name!r}: {error}") from error
         return [made[column] for column in self._decoder.columns]

@@ -15,6 +15,7 @@ from sources.avro.failures import Beyond, Malformed
 from sources.avro.schema import Array, Leaf, Map, Node, Record, Union
 from sources.avro.values import array_of
 from sources.avro.varint import length, signed, unsigned
+from sources.errors import check_memory
 
 MOST_NESTED = 400  # values one within the other, unions counted: Python follows 1000 calls, its callers' among them
 TICKS = {"ms": 10**3, "us": 10**6, "ns": 10**9}  # of a second
@@ -39,6 +40,7 @@ class JsonReader:
         except RecursionError:  # of callers that stand deep in the stack themselves
             raise Beyond("a value of a recursive type nested deeper than Python follows") from None
         except (UnicodeDecodeError, OverflowError, pa.ArrowException) as error:
+            check_memory(error)
             raise Malformed(f"in a value of a recursive type: {error}") from error
 
 

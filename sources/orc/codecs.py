@@ -8,6 +8,7 @@ import cramjam
 import lzallright
 from isal import isal_zlib
 
+from sources.errors import check_memory
 from sources.orc.errors import Damage, Unknown
 
 if sys.version_info >= (3, 14):
@@ -108,6 +109,7 @@ class Codec:
         try:
             content = self._unpack(body, self.block_size)
         except FAILURES as error:
+            check_memory(error)
             raise Damage(f"a chunk that cannot be unpacked: {error}") from error
         if len(content) > self.block_size:
             raise Damage(f"a chunk unpacks to more than the block size of {self.block_size} bytes")

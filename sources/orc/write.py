@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import orc, types
 
 from sources.contract import Options, RangeReader
-from sources.errors import UnsupportedFormat
+from sources.errors import UnsupportedFormat, check_memory
 from sources.fitting import leaves
 from sources.orc.protobuf import fields, number
 from sources.orc.reader import open_orc
@@ -101,6 +101,7 @@ class OrcWriter:
         try:
             self._file.write(table)
         except (pa.ArrowException, OSError, ValueError) as error:
+            check_memory(error)
             raise UnsupportedFormat(f"cannot be written as ORC: {error}", self._path) from error
         self._begun = True
         self._given, self._held_bytes = self._given + table.nbytes, self._held_bytes + table.nbytes

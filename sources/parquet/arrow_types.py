@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from sources.errors import check_memory
 from sources.parquet.footer import OLD_CALENDAR, Footer
 from sources.parquet.schema import Column, stored_fields
 from sources.parquet.wrap import Template
@@ -67,8 +68,8 @@ class ArrowTypes:
         if not self.refusals:
             try:
                 return Template(self._footer, columns, self._fields).schema()
-            except NOT_A_TYPE:
-                pass  # one of them: which, the columns one by one will show
+            except NOT_A_TYPE as error:
+                check_memory(error)  # else one of them is no type: which, the columns one by one will show
         return pa.schema([self._field(column) for column in columns])
 
     def _field(self, column: Column) -> pa.Field:
@@ -76,5 +77,6 @@ class ArrowTypes:
             try:
                 return Template(self._footer, [column], self._fields).schema().field(0)
             except NOT_A_TYPE as error:
+                check_memory(error)
                 self.refusals[column.ordinal] = f"pyarrow cannot read its type: {error}"
         return pa.field(column.name, pa.null())

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sources.arrow_numbers import int64s
-from sources.errors import UnsupportedFormat
+from sources.errors import UnsupportedFormat, check_memory
 from sources.parquet.agreement import check_agreement
 from sources.parquet.footer import MAGIC, ChunkPlace
 from sources.parquet.page_header import check_page
@@ -146,4 +146,5 @@ def decoding(place: ChunkPlace, offset: int) -> Iterator[None]:
         where = f"column {place.column!r} in row group {place.row_group}"
         raise UnsupportedFormat(f"{where}: {error}", place.path, offset) from error
     except (pa.ArrowException, OSError, ValueError) as error:
+        check_memory(error)
         raise place.damaged(f"cannot be decoded: {error}", offset) from error

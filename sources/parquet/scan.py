@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from sources.arrow_numbers import int32s, int64s
-from sources.errors import DamagedSource, UnsupportedFormat
+from sources.errors import DamagedSource, UnsupportedFormat, check_memory
 from sources.parquet.agreement import check_agreement
 from sources.parquet.footer import ChunkPlace, RowGroup
 from sources.parquet.watched import WatchedFile
@@ -84,6 +84,7 @@ def _batches(
         except (pa.ArrowException, OSError, ValueError) as error:
             if file.failure is not None:  # the store's error, or that of a page
                 raise file.failure from None
+            check_memory(error)
             where = f"row group {places[0].row_group}, columns {', '.join(sorted({p.column for p in places}))}"
             offset = min(place.chunk.start for place in places)
             if isinstance(error, pa.ArrowNotImplementedError):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from sources.errors import check_memory
 from sources.parquet import thrift
 from sources.parquet.thrift import Decoder, ThriftError
 
@@ -167,6 +168,7 @@ def stored_fields(text: bytes | None, count: int) -> list[pa.Field] | None:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
     except (pa.ArrowException, OSError, binascii.Error) as error:
+        check_memory(error)
         raise ThriftError(f"the Arrow schema in the footer cannot be read: {error}") from error
     if len(schema) != count:
         return None

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sources.errors import check_memory
 from sources.parquet.bare import hybrid_values
 from sources.parquet.footer import ChunkPlace
 from sources.parquet.hybrid import flags_at
@@ -76,6 +77,7 @@ class UnpackedPage:
         except pa.ArrowNotImplementedError as error:
             raise Unpickable from error
         except (ThriftError, pa.ArrowException, OSError, ValueError) as error:
+            check_memory(error)
             raise self._place.damaged(f"cannot be decoded: {error}", self._offset) from error
 
     def _sections(self, page: bytes) -> tuple[memoryview, memoryview, memoryview]:

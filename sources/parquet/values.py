@@ -5,7 +5,6 @@ known only to who has read all lengths before it, which pyarrow does in one call
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import Protocol
 
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sources.errors import check_memory
 from sources.parquet.bare import binaries, hybrid_values
 from sources.parquet.footer import ChunkPlace
 from sources.parquet.hybrid import WIDTH_LIMIT, values_at
@@ -206,11 +206,15 @@ def _first(body: memoryview, count: int, share: float) -> NDArray[np.int32]:
     fewer, the last has to end with the page. pyarrow is handed a copy of the bytes, no more than are likely needed."""
     likely = int(len(body) * share * LIKELY) + LIKELY_BYTES
     for part in (body[:likely], body) if likely < len(body) else (body,):
-        with suppress(pa.ArrowException, OSError):
+        try:
             return _offsets(part, count + LOOK_AHEAD)
+        except (pa.ArrowException, OSError) as error:
+            check_memory(error)
     for more in range(LOOK_AHEAD - 1, 0, -1):
-        with suppress(pa.ArrowException, OSError, ThriftError):
+        try:
             return _all(body, count + more)
+        except (pa.ArrowException, OSError, ThriftError) as error:
+            check_memory(error)
     return _all(body, count)
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from sources.contract import Options, RangeReader
-from sources.errors import UnsupportedFormat
+from sources.errors import UnsupportedFormat, check_memory
 from sources.parquet.arrow_types import INT96
 from sources.parquet.footer import CODECS, Footer, parse_footer
 from sources.parquet.reader import ENDING, open_parquet
@@ -189,6 +189,7 @@ class ParquetWriter:
             if table.num_rows:
                 self._file.write_table(table, row_group_size=table.num_rows)
         except (pa.ArrowException, ValueError) as error:
+            check_memory(error)
             raise UnsupportedFormat(f"cannot be written as Parquet: {error}", self._path) from error
         self._grouped_bytes += self._held_bytes
         self._held, self._held_bytes = [], 0

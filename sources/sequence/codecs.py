@@ -15,7 +15,7 @@ from typing import Protocol, cast
 import cramjam
 from isal import isal_zlib
 
-from sources.errors import UnsupportedFormat
+from sources.errors import UnsupportedFormat, check_memory
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -80,6 +80,7 @@ def _streams(begin: Callable[[], _Stream]) -> Inflate:
                 if not data:
                     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         except FAILURES as error:
+            check_memory(error)
             raise CodecError(str(error) or type(error).__name__) from error
 
     return inflate
@@ -108,6 +109,7 @@ def _frames(unpack: Callable[[memoryview, memoryview], int]) -> Inflate:
                     at += 4 + size
                 pieces.append(bytes(plain))
         except FAILURES as error:
+            check_memory(error)
             raise CodecError(str(error) or type(error).__name__) from error
         return b"".join(pieces)
 

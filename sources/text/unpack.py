@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from sources.errors import DamagedSource
+from sources.errors import DamagedSource, check_memory
 from sources.ranges import PlainReader, name_of, size_of
 
 if sys.version_info >= (3, 14):
@@ -60,6 +60,7 @@ def _step(stream: Any, packed: str, held: bytes, path: str, given: int) -> tuple
             piece = stream.decompress(held, PIECE_BYTES)
             held = b""
     except NOT_PACKED as error:
+        check_memory(error)
         raise DamagedSource(f"its {packed} data cannot be unpacked: {error}", path, given - len(held)) from None
     if not stream.eof:
         return piece, held, stream, True

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from service.app import create_app
@@ -271,6 +272,7 @@ def test_every_error_has_a_status_in_the_table() -> None:
         503,
     }
     assert status_and_title(FileNotFoundError("x")) == (503, "Storage unreachable")
+    assert status_and_title(pa.ArrowMemoryError("malloc of size 8 failed")) == (503, "Out of memory")
     assert status_and_title(ZeroDivisionError()) == (500, "Internal error")
     titles = dict(json.loads(json.dumps([(title, status) for status, title in TABLE.values()])))
     assert all(titles[title] == status for status, title in TABLE.values()), "one title, one status"
