@@ -140,8 +140,9 @@ def check_written(
         rows = 0
         for batch in source.scan(reader, handed.column_names):
             expected = handed.slice(rows, batch.num_rows)
-            for name in handed.column_names if expected.num_rows == batch.num_rows else ():
-                _compare(name, expected.column(name), batch.column(name), rows, path)
+            if expected.num_rows == batch.num_rows:  # the pointer's columns stand behind
+                for name, written, found in zip(handed.column_names, expected.columns, batch.columns, strict=False):
+                    _compare(name, written, found, rows, path)
             rows += batch.num_rows
     except NotReadBack:
         raise

@@ -1,9 +1,11 @@
 """The load of what was never loaded into sources of every format, from batches of every format."""
 
-from collections.abc import Iterator
+import datetime as dt
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fastavro
+import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
@@ -63,6 +65,29 @@ def test_new_rows_are_files_of_the_sources_format_whatever_that_of_the_batch(
     assert verify(storage_at(location)).faults == []
     build(spark, source, str(tmp_path / "anew"), [CASES[of_source].number])
     assert open_index(str(tmp_path / "anew")).view.snapshot.columns == open_index(location).view.snapshot.columns
+
+
+@pytest.mark.parametrize("write", [pq.write_table, orc.write_table], ids=["parquet", "orc"])
+def test_a_source_may_have_columns_called_like_those_of_a_pointer(
+    spark: SparkSession, tmp_path: Path, write: Callable[..., None]
+) -> None:
+    """In other types than a pointer's, as key, included and plain columns."""
+    moments = pa.array([dt.datetime(2026, 1, day) for day in range(1, 11)], pa.timestamp("us"))
+    names = {"data_filename": list(range(10)), "data_offset": [f"o{n}" for n in range(10)], "data_sub_offset": moments}
+    (tmp_path / "source").mkdir()
+    write(pa.table({**names, "data_size": [n / 2 for n in range(10)]}), str(tmp_path / "source/old"))
+    location = str(tmp_path / "index")
+    build(spark, str(tmp_path / "source"), location, ["data_filename"], include=["data_sub_offset"])
+    kinds = "data_filename bigint, data_offset string, data_sub_offset timestamp_ntz, data_size double"
+    batch = spark.createDataFrame([(n, f"n{n}", dt.datetime(2026, 2, n), n / 4) for n in range(8, 12)], kinds)
+    assert append_new(spark, location, batch, "more").appended == 2
+    answers = open_index(location).fetch_many([0, 9, 10])
+    assert [[(row["data_offset"], row["data_size"]) for row in rows] for rows in answers] == [
+        [("o0", 0.0)],
+        [("o9", 4.5)],
+        [("n10", 2.5)],
+    ]
+    assert verify(storage_at(location), sample=None).faults == []
 
 
 def test_new_files_are_compressed_and_typed_as_those_that_are_there(spark: SparkSession, tmp_path: Path) -> None:

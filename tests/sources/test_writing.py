@@ -10,7 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from sources import FORMATS, NotReadBack, UnsupportedFormat, check_written, open_source, open_writer, style_of
+from sources import (
+    FORMATS,
+    POINTER_COLUMNS,
+    NotReadBack,
+    UnsupportedFormat,
+    check_written,
+    open_source,
+    open_writer,
+    style_of,
+)
 from sources.declared import DECLARED
 from sources.fitting import first_difference
 from tests.sources.readers import BytesReader
@@ -39,6 +48,16 @@ def test_values_of_every_kind_come_back_as_they_were(case: Case) -> None:
         if case.format != "orc":  # which has all timestamps in nanoseconds
             assert got.type == wanted.type, name
             assert first_difference(wanted, got) is None, name
+
+
+@pytest.mark.parametrize("name", POINTER_COLUMNS)
+def test_columns_may_be_called_like_those_of_a_pointer(case: Case, name: str) -> None:
+    table, options = plain(case, **{name: pa.array([7, 8, None], pa.int64())})
+    file = written(table, case.format, options)
+    check_written(file.data, case.format, options, "f", table.to_batches())
+    others = table.set_column(table.schema.get_field_index(name), name, pa.array([7, 9, None], pa.int64()))
+    with pytest.raises(NotReadBack, match=f"column {name} of row 1: expected .*9.*, found .*8"):
+        check_written(file.data, case.format, options, "f", others.to_batches())
 
 
 def test_other_readers_find_the_same_values(case: Case) -> None:
