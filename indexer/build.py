@@ -215,7 +215,7 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
     with stages.tasks(spark, "write", sum(one.likely_rows for one in described)):
         written, described = _index(spark, storage, root, spec, segment, described)
     with stages.stage("verify"):
-        check_unchanged(root, described)
+        check_unchanged(root, described, spec)
         verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
     changes = Changes(
         operation="build" if batch is None else "dedup",

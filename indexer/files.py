@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from shadow.columns import wider
-from shadow.coverage import SourceRoot
+from shadow.coverage import Proofs, SourceRoot
 from shadow.errors import BuildFailed, FileChanged, SourceError, StalePointer, UnsupportedFormat
 from shadow.fingerprint import difference
 from shadow.segments import SourceFileEntry
+from shadow.spec import IndexSpec
 from shadow.storage import FileInfo, OpenFile, Readable, join
 from shadow.table import Table
 from sources import FORMATS, Options, Split, detect, format_of_name, open_source
@@ -64,7 +65,16 @@ def describe(
                 source = open_source(reader, format_name, options)
             partition = root.partition_of(info.path, partitions)
             rows = source.rows
-            entry = SourceFileEntry(info.path, partition, rows or 0, info.size, info.mtime_ns, source.digest, info.etag)
+            entry = SourceFileEntry(
+                info.path,
+                partition,
+                rows or 0,
+                info.size,
+                info.mtime_ns,
+                source.digest,
+                info.etag,
+                ctime_ns=info.ctime_ns,
+            )
             scanned = source.scan_bytes(indexed)
             return Described(entry, source.schema, source.row_bytes, scanned, source.splits(target), rows is not None)
 
@@ -136,12 +146,13 @@ def with_rows(described: Sequence[Described], rows: Mapping[int, int]) -> list[D
     return counted
 
 
-def check_unchanged(root: SourceRoot, described: Sequence[Described]) -> None:
+def check_unchanged(root: SourceRoot, described: Sequence[Described], spec: IndexSpec) -> None:
     """Fail when a file changed or vanished while it was being indexed."""
+    proofs = Proofs(root.storage, spec.format, spec.read_options)
     now = {info.path: info for info in root.list()}
     for entry in (one.entry for one in described):
         found = now.get(entry.path)
-        if found is None or difference(entry, found):
+        if found is None or difference(entry, found) or not proofs.is_same(entry, found):
             raise StalePointer(
                 "the file changed while it was being indexed; nothing was committed, run the build again",
                 join(root.storage.root, entry.path),

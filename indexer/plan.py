@@ -12,7 +12,7 @@ from indexer.infer import infer_here
 from indexer.specs import Request, Vanished, check_declared, check_places, check_request, new_spec
 from shadow.adopt import Adoption, adoption
 from shadow.anew import newest_number, spec_on_record
-from shadow.coverage import Diff, Listing, SourceRoot, check_apart, diff, source_root, within, without_vanished
+from shadow.coverage import Diff, Listing, Proofs, SourceRoot, check_apart, diff, source_root, within, without_vanished
 from shadow.errors import (
     FilesVanished,
     IndexNotFound,
@@ -130,7 +130,8 @@ def plan(
         check_request(there, request, root, format_name, partitions, storage.root)
         check_declared(spec, root)
     found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
-    difference = diff(files, found.applied_to(view.segments) if view else (), root.table)
+    proofs = Proofs(root.storage, spec.format, spec.read_options) if spec else None
+    difference = diff(files, found.applied_to(view.segments) if view else (), root.table, proofs)
     if spec is not None and view is not None:
         gone = {info.path for info in difference.changed}
         check_places(spec, root, (info for info in files if info.path in view.covered and info.path not in gone))

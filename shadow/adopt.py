@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from btree import BTreeReader
-from shadow.coverage import SourceRoot
-from shadow.errors import ConcurrentCommit, StorageError, UsageError
+from shadow.coverage import SourceRoot, digest_and_rows
+from shadow.errors import ConcurrentCommit, UsageError
 from shadow.fetch import Fetcher
-from shadow.fingerprint import difference
+from shadow.fingerprint import difference, is_in_doubt
 from shadow.index_files import pointer_of
 from shadow.load_records import load_path
 from shadow.loads import read_loads
@@ -26,7 +26,7 @@ from shadow.segments import Segment, SourceFileEntry, rows_by_partition
 from shadow.snapshots import Snapshot, utc_now
 from shadow.storage import FileInfo, Storage
 from shadow.view import View, open_view
-from sources import SourceError, open_source
+from sources import SourceError
 
 READERS = 16  # files whose metadata is read at a time
 SAMPLED_FILES, ENTRIES_PER_FILE = 64, 4  # index files, and entries of each, whose pointers are followed
@@ -66,21 +66,17 @@ def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileI
         for info in files
         if info.path in covered
         and info.size == covered[info.path].size
-        and (elsewhere or difference(covered[info.path], info))
+        and (elsewhere or difference(covered[info.path], info) or is_in_doubt(covered[info.path], info))
     ]
 
     def is_same(entry: SourceFileEntry, info: FileInfo) -> bool:
-        try:
-            with root.storage.open(info.path, known=info) as reader:
-                source = open_source(reader, view.spec.format, view.spec.read_options)
-        except (SourceError, StorageError, OSError):  # what cannot be read is for the build to say
-            return False
-        return source.digest == entry.digest and source.rows in (None, entry.rows)
+        found = digest_and_rows(root.storage, info, view.spec.format, view.spec.read_options)
+        return found is not None and found[0] == entry.digest and found[1] in (None, entry.rows)
 
     with ThreadPoolExecutor(READERS) as pool:
         same = list(pool.map(lambda pair: is_same(*pair), compared))
     now = {
-        entry.path: replace(entry, mtime_ns=info.mtime_ns, etag=info.etag)
+        entry.path: replace(entry, mtime_ns=info.mtime_ns, etag=info.etag, ctime_ns=info.ctime_ns)
         for (entry, info), kept in zip(compared, same, strict=True)
         if kept
     }

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from shadow.errors import SourceNotFound, UsageError
-from shadow.fingerprint import difference
+from shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
+from shadow.fingerprint import difference, is_in_doubt
 from shadow.lake_tables import HIDDEN_FOLDERS, LakeTable, table_among, table_around
 from shadow.partitions import partition_columns, partition_of
-from shadow.segments import Segment
+from shadow.segments import Segment, SourceFileEntry
 from shadow.spec import TABLE_PREFIX, IndexSpec
 from shadow.storage import (
     FileInfo,
@@ -26,6 +26,7 @@ from shadow.storage import (
     storage_at,
 )
 from shadow.table import Table
+from sources import open_source
 
 Files = list[FileInfo]
 
@@ -47,7 +48,8 @@ class SourceRoot:
     table: Table | None = None
 
     def list(self) -> list[FileInfo]:
-        """The data files there are now, ordered by path. SourceNotFound when there are none; a table may be empty."""
+        """The data files there are now, ordered by path: files of no bytes are none, as engines have it. SourceNotFound
+        when there are none; a table may be empty."""
         return self._list()[0]
 
     def listing(self) -> Listing:
@@ -65,8 +67,11 @@ class SourceRoot:
             files = self.table.list(self.storage.root)
         else:
             files, metadata = _sorted_by_visibility(self.storage.list(hidden=HIDDEN_FOLDERS))
-            if not files:
-                raise SourceNotFound(f"{self.storage.root}: no data files there; expected some at or below it")
+        files = [info for info in files if info.size]
+        if not files and self.table is None:
+            raise SourceNotFound(
+                f"{self.storage.root}: no data files there (a file of no bytes is none); expected some at or below it"
+            )
         for info in files:
             if not info.path.isascii() and not _is_text(info.path):
                 raise SourceNotFound(f"{self.storage.root}: the file name {info.path!r} is not UTF-8; rename it")
@@ -79,7 +84,7 @@ class SourceRoot:
     def _the_file(self, name: str) -> FileInfo:
         try:
             with self.storage.open(name) as file:
-                return FileInfo(name, file.size, file.mtime_ns, file.etag)
+                return FileInfo(name, file.size, file.mtime_ns, file.etag, file.ctime_ns)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise SourceNotFound(f"{self.location}: no such file; expected the one that is the source") from None
 
@@ -237,9 +242,42 @@ def without_vanished(difference: Diff, segments: Iterable[Segment]) -> Diff:
     return replace(difference, vanished=(), dead=dead)
 
 
-def diff(files: Iterable[FileInfo], segments: Iterable[Segment], table: Table | None = None) -> Diff:
-    """Compare a listing with what the segments cover, by path and fingerprint; of a `table` also by partition: the
-    catalog may give a folder to another one."""
+class Proofs:
+    """Whether local files whose ctime alone differs from that on record are the same files: by the digest of their
+    metadata, read once for each ctime. Threads may share it."""
+
+    def __init__(self, storage: Readable, format: str, options: Mapping[str, str]) -> None:
+        self._storage, self._format, self._options = storage, format, options
+        self._known: dict[tuple[FileInfo, str], bool] = {}
+
+    def is_same(self, entry: SourceFileEntry, info: FileInfo) -> bool:
+        """Whether a file without a `difference` from the one on record is that one."""
+        if not is_in_doubt(entry, info):
+            return True
+        asked = (info, entry.digest)
+        if asked not in self._known:
+            found = digest_and_rows(self._storage, info, self._format, self._options)
+            self._known[asked] = found is not None and found[0] == entry.digest and found[1] in (None, entry.rows)
+        return self._known[asked]
+
+
+def digest_and_rows(
+    storage: Readable, info: FileInfo, format: str, options: Mapping[str, str]
+) -> tuple[str, int | None] | None:
+    """The digest of a file's metadata, and its rows where it tells them; None where it cannot be read, or changed."""
+    try:
+        with storage.open(info.path, known=info) as reader:
+            source = open_source(reader, format, options)
+    except (SourceError, StorageError, OSError):  # what cannot be read is for the build to say
+        return None
+    return source.digest, source.rows
+
+
+def diff(
+    files: Iterable[FileInfo], segments: Iterable[Segment], table: Table | None = None, proofs: Proofs | None = None
+) -> Diff:
+    """Compare a listing with what the segments cover, by path and fingerprint, with `proofs` also by ctime; of a
+    `table` also by partition: the catalog may give a folder to another one."""
     now = {info.path: info for info in files}
     covered: set[str] = set()
     changed: list[FileInfo] = []
@@ -253,7 +291,11 @@ def diff(files: Iterable[FileInfo], segments: Iterable[Segment], table: Table | 
             info = now.get(entry.path)
             if info is None:
                 vanished.append(entry.path)
-            elif difference(entry, info) or (table is not None and table.partition_of(entry.path) != entry.partition):
+            elif (
+                difference(entry, info)
+                or (table is not None and table.partition_of(entry.path) != entry.partition)
+                or (proofs is not None and not proofs.is_same(entry, info))
+            ):
                 changed.append(info)
             else:
                 covered.add(entry.path)

@@ -280,7 +280,8 @@ class Fetcher:
         self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None = None
     ) -> Iterator[SourceFile]:
         """The file, its metadata read. Metadata of another digest is of another file: size and time may be forged."""
-        with self._sources.use(_key(file), lambda: self._opened(file, reader, stats, trace)) as source:
+        key = _key(file, reader.ctime_ns)
+        with self._sources.use(key, lambda: self._opened(file, reader, stats, trace)) as source:
             if source.digest != file.digest:
                 raise StalePointer(f"the file is not the one that was indexed; {TOUCH}", reader.name)
             yield source
@@ -306,7 +307,7 @@ class Fetcher:
         """The file's metadata, and at the same time its page maps where they were recorded."""
         found = self._with_maps(file, reader, stats, trace)
         if self._pages is not None:
-            cast(MappedFile, found).keep_in(CacheShare(self._pages, _key(file)))
+            cast(MappedFile, found).keep_in(CacheShare(self._pages, _key(file, reader.ctime_ns)))
         return found
 
     def _with_maps(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
@@ -377,8 +378,9 @@ class Fetcher:
         return {name: partition_array(values.get(name), spec.partition_type(name), rows) for name in spec.partitions}
 
 
-def _key(file: SourceFileEntry) -> tuple[object, ...]:
-    return (*file.info, file.digest)
+def _key(file: SourceFileEntry, ctime_ns: int = 0) -> tuple[object, ...]:
+    """Of what is kept of a file: a local file of another ctime is read anew, for its size and time may be forged."""
+    return (*file.info, file.digest, ctime_ns)
 
 
 def _numbers(pointers: Sequence[Pointer]) -> Numbers:

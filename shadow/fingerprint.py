@@ -1,4 +1,4 @@
-"""Whether a file is still the one on record: the only place that compares fingerprints (size, time, etag)."""
+"""Whether a file is still the one on record: the only place that compares fingerprints (size, time, etag, ctime)."""
 
 from typing import Protocol
 
@@ -17,6 +17,9 @@ class Fingerprinted(Protocol):
     @property
     def etag(self) -> str: ...
 
+    @property
+    def ctime_ns(self) -> int: ...
+
 
 def difference(known: Fingerprinted, found: Fingerprinted) -> str:
     """How the file that was found differs from the one on record, in words; empty where it does not.
@@ -28,3 +31,9 @@ def difference(known: Fingerprinted, found: Fingerprinted) -> str:
     if known.etag and found.etag:
         return "" if known.etag == found.etag else "its etag differs"
     return "" if known.mtime_ns in (ANY_TIME, found.mtime_ns) else "its time differs"
+
+
+def is_in_doubt(known: Fingerprinted, found: Fingerprinted) -> bool:
+    """Whether a local file without a `difference` may have been rewritten, its size and time put back: its ctime is
+    another one. New rights, another hard link or a restored backup have that effect, too: its digest decides."""
+    return bool(known.ctime_ns and found.ctime_ns) and known.ctime_ns != found.ctime_ns

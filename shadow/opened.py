@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 from shadow.ahead import Ahead
 from shadow.answers import FetchStats, Found
 from shadow.caches import CacheCounts
-from shadow.coverage import Diff, SourceRoot, diff, source_of
+from shadow.coverage import Diff, Proofs, SourceRoot, diff, source_of
 from shadow.errors import IndexFileGone, SourceError, UnknownColumn
 from shadow.fetch import Fetcher
 from shadow.hits import ALL, Bound
@@ -34,6 +34,7 @@ class State:
     view: View
     source: SourceRoot | None
     fetcher: Fetcher | None
+    proofs: Proofs | None = None
     newest: FileInfo | None = None  # the file of the newest snapshot when that was last looked for
 
 
@@ -65,7 +66,8 @@ class OpenIndex:
         source = source_of(view.spec, view.snapshot.folders)
         quarter = self._cache_bytes // 4
         pages = quarter if self._keeps_pages else 0
-        return State(view, source, Fetcher(source.storage, view.spec, quarter, self._maps, pages))
+        proofs = Proofs(source.storage, view.spec.format, view.spec.read_options)
+        return State(view, source, Fetcher(source.storage, view.spec, quarter, self._maps, pages), proofs)
 
     @property
     def spec(self) -> IndexSpec:
@@ -143,7 +145,7 @@ class OpenIndex:
         if state.source is None:
             return Diff((), (), (), {})
         files, lake_table = state.source.listing()
-        return replace(diff(files, state.view.segments, state.source.table), lake_table=lake_table)
+        return replace(diff(files, state.view.segments, state.source.table, state.proofs), lake_table=lake_table)
 
     def cache_counts(self) -> dict[str, CacheCounts]:
         """What is held in memory: of each cache hits, misses and bytes."""

@@ -64,7 +64,7 @@ class PageMapsEntry:
 class SourceFileEntry:
     """A source file as it was when it was indexed: its fingerprint is size, modification time (nanoseconds) and the
     store's etag (empty where it has none); `digest` is of its own metadata, and survives a copy. `page_maps`, where
-    they were recorded, say where its pages lie."""
+    they were recorded, say where its pages lie. `ctime_ns` is that of a local file (`FileInfo`), else 0."""
 
     path: str
     partition: str
@@ -74,10 +74,11 @@ class SourceFileEntry:
     digest: str
     etag: str = ""
     page_maps: PageMapsEntry | None = None
+    ctime_ns: int = 0
 
     @property
     def info(self) -> FileInfo:
-        return FileInfo(self.path, self.size, self.mtime_ns, self.etag)
+        return FileInfo(self.path, self.size, self.mtime_ns, self.etag, self.ctime_ns)
 
 
 def _record(name: str, kind: type[Any], **nested: Any) -> dict[str, Any]:
@@ -231,8 +232,9 @@ def _index_file(record: dict[str, Any]) -> IndexFileEntry:
 
 
 def _source_file(record: dict[str, Any]) -> SourceFileEntry:
-    found = record.get("page_maps")  # a list written before there were any does not have the field
-    file: SourceFileEntry = _entry(SourceFileEntry, {**record, "page_maps": found and _entry(PageMapsEntry, found)})
+    found = record.get("page_maps")  # a list written before there were any does not have the field, or ctime_ns
+    record = {"ctime_ns": 0, **record, "page_maps": found and _entry(PageMapsEntry, found)}
+    file: SourceFileEntry = _entry(SourceFileEntry, record)
     return file
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from btree import BTreeReader, DamagedIndexFile, bucket_of
 from btree.hashing import xxhash64
 from btree.keys import Key
-from shadow.coverage import SourceRoot, diff, source_of
+from shadow.coverage import Proofs, SourceRoot, diff, source_of
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
 from shadow.fetch import Fetcher
 from shadow.filter_files import open_filter
@@ -184,7 +184,8 @@ def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
     """Compare the source's files with those covered. Those that changed or vanished are faults, and returned."""
     try:
         files, lake_table = root.listing()
-        difference = diff(files, view.segments, root.table)
+        proofs = Proofs(root.storage, view.spec.format, view.spec.read_options)
+        difference = diff(files, view.segments, root.table, proofs)
     except FAILURES as error:
         report.add(fault_of(error, root.location))
         return set(view.covered)

@@ -15,12 +15,15 @@ STAGED = "_staged-"  # begins the name of a file that is being written, or was l
 
 class FileInfo(NamedTuple):
     """A file as a listing shows it. `path` is relative to the root; the modification time is in nanoseconds; `etag` is
-    what the store calls this state of the file, empty where it has no such name (`shadow.fingerprint` compares)."""
+    what the store calls this state of the file, empty where it has no such name (`shadow.fingerprint` compares).
+    `ctime_ns`, of local disks, is when the system last saw the file or its attributes change, which no program sets; 0
+    elsewhere."""
 
     path: str
     size: int
     mtime_ns: int
     etag: str = ""
+    ctime_ns: int = 0
 
 
 @dataclass
@@ -45,6 +48,9 @@ class OpenFile(Protocol):
 
     @property
     def etag(self) -> str: ...
+
+    @property
+    def ctime_ns(self) -> int: ...
 
     def read_range(self, offset: int, length: int) -> bytes:
         """Exactly `length` bytes from `offset`, of the file that was opened; StorageError when it ends before,

@@ -33,7 +33,7 @@ _durable: set[tuple[str, int, int]] = set()  # folders whose names this process 
 
 class LocalFile:
     """An open local file; reads do not move a position, so threads may share it. A file that takes its name later is
-    not seen. One that is written to in place, or cut, is: after each read its size and time are looked at again."""
+    not seen. One that is written to in place, or cut, is: after each read its size and times are looked at again."""
 
     etag = ""
 
@@ -46,6 +46,8 @@ class LocalFile:
         self.name = str(path)
         self.size = status.st_size
         self.mtime_ns = status.st_mtime_ns
+        self.ctime_ns = status.st_ctime_ns
+        self._attributes = _attributes(status)
         self._stats = stats if stats is not None else ReadStats()
 
     def read_range(self, offset: int, length: int) -> bytes:
@@ -72,8 +74,11 @@ class LocalFile:
     def _check(self) -> None:
         """FileChanged where what was read may be of another state than what was read before."""
         status = os.fstat(self._fd)
-        now = FileInfo(self.name, status.st_size, status.st_mtime_ns)
-        if how := difference(self, now):
+        now = FileInfo(self.name, status.st_size, status.st_mtime_ns, "", status.st_ctime_ns)
+        how = difference(self, now)
+        if not how and now.ctime_ns != self.ctime_ns and _attributes(status) == self._attributes:
+            how = "it was written to, and its time put back"  # no new owner, right or link explains the change
+        if how:
             raise FileChanged(self.name, how, now.size)
 
     def close(self) -> None:
@@ -238,7 +243,14 @@ def _info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
         status = entry.stat()
     except FileNotFoundError:
         return None
-    return FileInfo(path, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return FileInfo(path, status.st_size, status.st_mtime_ns, "", status.st_ctime_ns)
+
+
+def _attributes(status: os.stat_result) -> tuple[int, ...]:
+    """What may change a file's ctime beside its content: rights, owner, group, number of names."""
+    return status.st_mode, status.st_uid, status.st_gid, status.st_nlink
 
 
 @contextmanager

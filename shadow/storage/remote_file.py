@@ -17,6 +17,7 @@ class RemoteFile:
     def __init__(self, name: str, info: FileInfo, stats: ReadStats | None) -> None:
         self.name = name
         self.size, self.mtime_ns, self.etag = info.size, info.mtime_ns, info.etag
+        self.ctime_ns = 0
         self._path = info.path
         self._stats = stats if stats is not None else ReadStats()
 

@@ -261,7 +261,11 @@ def test_a_file_without_the_key_column_has_null_keys(spark: SparkSession, source
     [
         (lambda root: [path.unlink() for path in root.rglob("*.parquet")], SourceNotFound, "no data files"),
         (lambda root: (root / "dt=2026-01-01/b.parquet").write_bytes(b"no"), shadow.SourceError, "b.parquet"),
-        (lambda root: (root / "dt=2026-01-01/b.parquet").write_bytes(b""), shadow.SourceError, "b.parquet"),
+        (
+            lambda root: (root / "dt=2026-01-01/b.parquet").write_bytes(b""),
+            SourceNotFound,
+            "a file of no bytes is none",
+        ),
         (
             lambda root: (root / "dt=2026-01-01/b.parquet").write_bytes(b"a,b\n1,2\n" * 9),
             UnsupportedFormat,

@@ -96,7 +96,9 @@ class Build:
             self.columns |= {field.name: str(field.type) for field in data.schema}
             partition = partition_of(info.path) if partitions else ""
             rows = _rows(root, info, data) if data.rows is None else data.rows
-            entry = SourceFileEntry(info.path, partition, rows, info.size, info.mtime_ns, data.digest, info.etag)
+            entry = SourceFileEntry(
+                info.path, partition, rows, info.size, info.mtime_ns, data.digest, info.etag, ctime_ns=info.ctime_ns
+            )
             self.covered.append(entry)
             tables.append(_entries(root, self.spec, entry, data))
         self.index_files = write_entries(self.storage, self.spec, self.segment, tables) if tables else []

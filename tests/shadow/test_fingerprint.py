@@ -2,7 +2,7 @@
 
 import pytest
 
-from shadow.fingerprint import ANY_TIME, difference
+from shadow.fingerprint import ANY_TIME, difference, is_in_doubt
 from shadow.storage import FileInfo
 
 KNOWN = FileInfo("f", 10, 1_000, "e")
@@ -25,3 +25,11 @@ KNOWN = FileInfo("f", 10, 1_000, "e")
 )
 def test_size_and_etag_decide_and_the_time_where_there_is_no_etag(known: FileInfo, found: FileInfo, how: str) -> None:
     assert difference(known, found) == how
+
+
+def test_a_new_ctime_puts_a_file_in_doubt_where_both_are_known() -> None:
+    known = KNOWN._replace(ctime_ns=5)
+    assert is_in_doubt(known, KNOWN._replace(ctime_ns=6))
+    assert not is_in_doubt(known, known)
+    assert not is_in_doubt(known, KNOWN)
+    assert not is_in_doubt(KNOWN, known)

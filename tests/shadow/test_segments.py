@@ -3,6 +3,7 @@
 import copy
 import io
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ INDEX_FILES = (
 SOURCE_FILES = (
     SourceFileEntry("p=1/ü.parquet", "p=1", 10, 2**40, 1_700_000_000_123_456_789, "ab" * 16),
     SourceFileEntry("p=2/b.parquet", "p=2", 3, 1, 2, ""),
-    SourceFileEntry("p=2/c.parquet", "p=2", 2, 1, 2, "", "tag", PageMapsEntry("m", 2**40, 2**39, 2**38, 2**32 - 1)),
+    SourceFileEntry("p=2/c.parquet", "p=2", 2, 1, 2, "", "tag", PageMapsEntry("m", 2**40, 2**39, 2**38, 2**32 - 1), 9),
 )
 SEGMENT = Segment("s", INDEX_FILES, SOURCE_FILES)
 
@@ -46,19 +47,21 @@ def test_a_list_comes_back_as_written(storage: Storage) -> None:
     assert read_segment(storage, ref) == SEGMENT
 
 
-def test_a_list_from_before_page_maps_is_read(storage: Storage) -> None:
+@pytest.mark.parametrize("missing", [("ctime_ns",), ("ctime_ns", "page_maps")])
+def test_a_list_from_before_a_field_is_read(storage: Storage, missing: Sequence[str]) -> None:
     ref = write_segment(storage, SEGMENT)
     reader = fastavro.reader(io.BytesIO(storage.read(segment_path("s"))))
     schema: Any = copy.deepcopy(reader.writer_schema)
     source_fields = schema["fields"][1]["type"][1]["fields"]
-    assert source_fields.pop()["name"] == "page_maps"
+    assert [source_fields.pop()["name"] for _ in missing] == list(missing)
     out = io.BytesIO()
     fastavro.writer(out, schema, list(reader), codec="deflate")
     data = out.getvalue()
     storage.delete(segment_path("s"))
     storage.put_new(segment_path("s"), [data])
     found = read_segment(storage, SegmentRef("s", len(data), zlib.crc32(data)))
-    assert found == replace(SEGMENT, source_files=tuple(replace(file, page_maps=None) for file in SOURCE_FILES))
+    empty: dict[str, Any] = {"ctime_ns": 0} | ({"page_maps": None} if "page_maps" in missing else {})
+    assert found == replace(SEGMENT, source_files=tuple(replace(file, **empty) for file in SOURCE_FILES))
     assert ref.id == found.id
 
 
