@@ -1,17 +1,45 @@
 """Rows as Parquet files on a local disk, for whoever asked for them."""
 
-from pyspark.sql import DataFrame, Observation
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from shadow.errors import StorageError
 
+# Files that every reader reads alike. Most readers take INT96, Spark's own default for timestamps, as nanoseconds,
+# which do not reach beyond the years 1678 to 2262: others come out as wrong ones.
+AS_WRITTEN = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+}
+
 
 def write_parquet(rows: DataFrame, path: str) -> int:
-    """Write rows to a new folder on local disks, whatever file system Spark takes a plain path to be of; how many rows
-    tasks wrote."""
+    """Write rows to a new folder on local disks, whatever file system Spark takes a plain path to be of, and whatever
+    its settings say of Parquet; how many rows tasks wrote."""
     written = Observation()
-    rows.observe(written, F.count(F.lit(1)).alias("rows")).write.parquet(f"file:{path}")
+    with _settings(rows.sparkSession, AS_WRITTEN):
+        rows.observe(written, F.count(F.lit(1)).alias("rows")).write.parquet(f"file:{path}")
     return int(written.get["rows"])
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Settings of the session, put back afterwards."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 def check_rows_here(path: str, written: int, here: int) -> None:
