@@ -1,6 +1,7 @@
 """`gnomon COMMAND ...` and `python -m gnomon COMMAND ...`."""
 
 import importlib
+import importlib.metadata
 import io
 import sys
 from pathlib import Path
@@ -10,8 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from gnomon.failures import FAILED, INTERRUPTED, WRONG_USAGE, exit_code, one_line
-from shadow import UsageError
+from gnomon.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
 
 # Command: the module that holds it as `app`, and its line in the help.
 COMMANDS = {
@@ -31,6 +31,22 @@ COMMANDS = {
 }
 
 
+# What a command needs beyond the package itself.
+EXTRAS = {"build": "spark", "load": "spark", "dedup": "spark", "demo": "spark", "serve": "service", "token": "service"}
+EXAMPLES = """
+Examples:
+
+    gnomon build /lake/crawl /indexes/crawl --key url
+    gnomon get /indexes/crawl 'https://example.org/a?b=c' --columns status,html
+    gnomon load /indexes/crawl keys.csv /tmp/rows
+    gnomon serve /indexes/crawl
+"""
+
+
+class MissingExtra(Exception):
+    """A command needs a package that is not installed."""
+
+
 class Commands(TyperGroup):
     """A group that imports a command's module when the command is called, and not to list it."""
 
@@ -45,7 +61,13 @@ class Commands(TyperGroup):
         module, summary = COMMANDS[cmd_name]
         if self._listing:
             return TyperCommand(cmd_name, help=summary, short_help=summary)
-        command = typer.main.get_command(importlib.import_module(module).app)
+        try:
+            command = typer.main.get_command(importlib.import_module(module).app)
+        except ModuleNotFoundError as error:
+            if cmd_name not in EXTRAS or (error.name or "").partition(".")[0] in sys.modules:
+                raise
+            extra = f"pip install 'gnomon-index[{EXTRAS[cmd_name]}]'"
+            raise MissingExtra(f"{cmd_name} needs the package {error.name}, which is not installed: {extra}") from None
         command.name = cmd_name
         return command
 
@@ -55,6 +77,13 @@ class Commands(TyperGroup):
             super().format_help(ctx, formatter)
         finally:
             self._listing = False
+        formatter.write(EXAMPLES)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"gnomon {importlib.metadata.version('gnomon-index')}")
+        raise typer.Exit
 
 
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -63,6 +92,9 @@ app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=F
 @app.callback(help="A shadow index for data-lake files: one row by its key, many rows by key, dedup by key.")
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; may stand anywhere.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
     """--debug is here for the help: it is taken out before parsing, so that it may stand anywhere."""
 
@@ -77,7 +109,11 @@ def main(arguments: list[str] | None = None) -> int:
     if debug:
         words.remove("--debug")
     try:
-        _check_folder()
+        Path.cwd()  # relative paths, and Java, need a current folder
+    except FileNotFoundError:
+        print("gnomon: the current folder was removed; change to one that exists", file=sys.stderr)
+        return _ended(WRONG_USAGE, arguments)
+    try:
         result = typer.main.get_command(app).main(words or ["--help"], prog_name="gnomon", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except typer.Exit as done:
@@ -93,22 +129,23 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output had enough
         sys.stderr.close()
         code = FAILED
+    except MissingExtra as error:
+        print(f"gnomon: {error}", file=sys.stderr)
+        code = FAILED
     except Exception as error:
         if debug:
             raise
-        print(f"gnomon: {one_line(error)}", file=sys.stderr)
-        code = exit_code(error)
+        failures = importlib.import_module("gnomon.failures")  # which imports all that may have failed
+        print(f"gnomon: {failures.one_line(error)}", file=sys.stderr)
+        code = failures.exit_code(error)
+    return _ended(code, arguments)
+
+
+def _ended(code: int, arguments: list[str] | None) -> int:
+    """End the process with a code, or hand it back where the arguments were handed in."""
     if arguments is None:
         sys.exit(code)
     return code
-
-
-def _check_folder() -> None:
-    """Relative paths, and Java, need a current folder."""
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        raise UsageError("the current folder was removed; change to one that exists") from None
 
 
 if __name__ == "__main__":

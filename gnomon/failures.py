@@ -3,9 +3,8 @@
 import re
 
 import shadow
+from gnomon.exit_codes import FAILED, WRONG_USAGE
 from shadow.errors import OptionError
-
-FOUND, NOT_FOUND, WRONG_USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
 # The last line of a traceback that a Spark worker sent: "sources.errors.StalePointer: /path: the file ..."
 WORKER_ERROR = re.compile(r"^(?:\[PYTHON_DATA_SOURCE_ERROR\].*?: )?(?P<kind>[\w.]+): (?P<text>.+)$")

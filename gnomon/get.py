@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from gnomon.failures import FOUND, NOT_FOUND, exit_code, one_line
+from gnomon.exit_codes import FOUND, NOT_FOUND
+from gnomon.failures import exit_code, one_line
 from gnomon.output import complain, say
 from shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
 from shadow.errors import BTreeError, SourceError

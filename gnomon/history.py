@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.failures import FAILED, FOUND
+from gnomon.exit_codes import FAILED, FOUND
 from gnomon.output import complain, print_json, say
 from shadow.history import Record
 from shadow.history import history as read_history

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.failures import FAILED, FOUND
+from gnomon.exit_codes import FAILED, FOUND
 from gnomon.output import counted, megabytes, print_json, say
 from shadow.plain_table import PlainTable
 from shadow.report import Report

@@ -1,0 +1,66 @@
+"""The command before any of its commands: help, version, and what is not installed."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# A Python in which packages are not installed, and what a run imported.
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from gnomon.__main__ import main
+code = main({arguments})
+print("imported", *sorted({{name.partition(".")[0] for name in sys.modules}}), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def run(*arguments: str, missing: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    program = WITHOUT.format(missing=repr(set(missing) or {""}), arguments=list(arguments))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_help_shows_examples_and_imports_no_reader_of_files() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert "gnomon build /lake/crawl /indexes/crawl --key url" in done.stdout
+    imported = done.stderr.split()
+    assert "typer" in imported
+    assert not {"pyarrow", "numpy", "shadow", "pyspark", "fastapi"} & set(imported)
+
+
+def test_the_version_is_told() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"gnomon {version('gnomon-index')}\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "missing", "extra"),
+    [("build", "pyspark", "spark"), ("load", "pyspark", "spark"), ("serve", "fastapi", "service")],
+)
+def test_a_missing_extra_is_one_line_with_its_cure(command: str, missing: str, extra: str) -> None:
+    done = run(command, "--help", missing=(missing,))
+    assert done.returncode == 3
+    line, _ = done.stderr.splitlines()
+    assert line == (
+        f"gnomon: {command} needs the package {missing}, which is not installed: pip install 'gnomon-index[{extra}]'"
+    )
+
+
+def test_commands_without_an_extra_need_none() -> None:
+    assert run("get", "--help", missing=("pyspark", "fastapi", "uvicorn", "pandas")).returncode == 0
