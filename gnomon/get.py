@@ -1,8 +1,13 @@
 """gnomon get: rows by key, without Spark."""
 
+import csv
 import json
-from typing import Annotated
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
 
+import pyarrow as pa
 import typer
 
 from gnomon.exit_codes import FOUND, NOT_FOUND
@@ -10,22 +15,35 @@ from gnomon.failures import exit_code, one_line
 from gnomon.output import complain, say
 from shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
 from shadow.errors import BTreeError, SourceError
+from shadow.storage import as_location
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+EXAMPLE = "Example: gnomon get /indexes/crawl 'https://example.org/a' --columns status,html --where dt=2026-01-01"
 
 
-@app.command()
+@app.command(epilog=EXAMPLE)
 def get(
     index: Annotated[str, typer.Argument(help="The index folder.")],
     key: Annotated[
-        list[str],
-        typer.Argument(help="Keys; one of several columns as a JSON object. Write -- before one that begins with -."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            help="Keys; one of several columns as a JSON object or list. - reads keys from standard input, one a line. "
+            "Write -- before a key that begins with -."
+        ),
+    ] = None,
+    keys_file: Annotated[
+        str | None, typer.Option("--keys", help="A file of keys, one a line, each as it would stand here.")
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(help="Only this partition: dt=2026-01-01. Repeatable; of several values of a column any counts."),
     ] = None,
     columns: Annotated[str | None, typer.Option(help="Columns to print, with commas between; default all.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The most rows to print of each key.")] = None,
+    format: Annotated[
+        Literal["jsonl", "csv", "arrow"],
+        typer.Option(help="JSON lines; CSV with a header; or an Arrow stream, with the number of each row's key."),
+    ] = "jsonl",
     snapshot: Annotated[int | None, typer.Option(help="Answer from this snapshot, not the newest.")] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="What each key cost, and each step, as JSON lines on stderr.")
@@ -35,32 +53,104 @@ def get(
     opened = open_index(index, snapshot)
     conditions = parse_where(where or [])
     names = columns.split(",") if columns else None
-    keys = [parse_key_argument(text, opened) for text in key]
+    texts = list(_texts(key or [], keys_file))
+    if not texts and keys_file is None and key != ["-"]:
+        raise UsageError("get: expected one key or more, - for those of standard input, or --keys FILE")
+    keys = [parse_key_argument(text, opened) for text in texts]
     opened.check(keys, names, conditions)
+    if format == "arrow":
+        return _print_arrow(opened, texts, keys, names, conditions, limit)
+    write = _csv_writer(names or opened.view.columns) if format == "csv" else _say_json
     code = FOUND
-    for text, parsed in zip(key, keys, strict=True):
+    for text, parsed in zip(texts, keys, strict=True):
         stats = FetchStats(trace=Trace() if explain else None)
         try:
-            rows = opened.fetch(parsed, names, conditions, stats)
+            rows = opened.fetch(parsed, names, conditions, stats, limit)
         except (ShadowError, BTreeError, SourceError, OSError) as error:
             complain(one_line(error))
             code = exit_code(error)
             continue
         for row in rows:
-            say(to_json(row))
+            write(row)
         if not rows:
-            view, what = opened.view, ""
-            if not view.spec.holds_values:
-                what = f" in {view.source_files:,} files of {view.spec.source}"
-            covers = f"snapshot {view.snapshot.number} covers {view.snapshot.rows:,} rows{what}"
-            if conditions:
-                asked = sum(view.snapshot.partitions[name] for name in opened.partitions_asked(parsed, conditions))
-                covers += f"; only the {asked:,} rows where {', '.join(where or [])} were asked"
-            complain(f"not found: {text} ({covers})")
+            _complain_absent(opened, text, parsed, conditions)
             code = max(code, NOT_FOUND)
         if explain:
             typer.echo(to_json({"key": text, **stats.to_json()}), err=True)
     return code
+
+
+def _texts(given: list[str], keys_file: str | None) -> Iterator[str]:
+    """The keys as they are typed: those given, then those of a file; empty lines are none."""
+    for text in given:
+        if text == "-" and len(given) == 1:
+            yield from (line for line in map(_line, sys.stdin) if line)
+        else:
+            yield text
+    if keys_file is not None:
+        path = Path(as_location(keys_file))
+        if not path.is_file():
+            raise UsageError(f"--keys: {keys_file}: no such file on this machine; expected one key a line")
+        with path.open(encoding="utf-8") as lines:
+            yield from (line for line in map(_line, lines) if line)
+
+
+def _line(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def _say_json(row: Mapping[str, object]) -> None:
+    say(to_json(row))
+
+
+def _csv_writer(columns: Sequence[str]) -> Callable[[Mapping[str, object]], None]:
+    """Prints rows as CSV (RFC 4180), the header first. Nulls are empty fields; lists and records are JSON."""
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    out.writerow(columns)
+
+    def write(row: Mapping[str, object]) -> None:
+        out.writerow([_csv_field(row[name]) for name in columns])
+
+    return write
+
+
+def _csv_field(value: object) -> str:
+    """A value as in JSON, text without its quotes."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    text = to_json(value)
+    return str(json.loads(text)) if text.startswith('"') else text
+
+
+def _print_arrow(
+    opened: Index,
+    texts: Sequence[str],
+    keys: Sequence[object],
+    names: Sequence[str] | None,
+    conditions: Mapping[str, Sequence[str]],
+    limit: int | None,
+) -> int:
+    """All rows as one Arrow stream on standard output (`Index.table_many`)."""
+    table = opened.table_many(keys, names, conditions, limit)
+    with pa.ipc.new_stream(sys.stdout.buffer, table.schema) as out:
+        out.write_table(table)
+    found = set(table.column(0).to_pylist())
+    absent = [number for number in range(len(texts)) if number not in found]
+    for number in absent:
+        _complain_absent(opened, texts[number], keys[number], conditions)
+    return NOT_FOUND if absent else FOUND
+
+
+def _complain_absent(opened: Index, text: str, key: object, conditions: Mapping[str, Sequence[str]]) -> None:
+    view, what = opened.view, ""
+    if not view.spec.holds_values:
+        what = f" in {view.source_files:,} files of {view.spec.source}"
+    covers = f"snapshot {view.snapshot.number} covers {view.snapshot.rows:,} rows{what}"
+    if conditions:
+        rows = sum(view.snapshot.partitions[name] for name in opened.partitions_asked(key, conditions))
+        where = ", ".join(f"{name}={value}" for name, values in conditions.items() for value in values)
+        covers += f"; only the {rows:,} rows where {where} were asked"
+    complain(f"not found: {text} ({covers})")
 
 
 def parse_where(conditions: list[str]) -> dict[str, list[str]]:
@@ -75,7 +165,7 @@ def parse_where(conditions: list[str]) -> dict[str, list[str]]:
 
 
 def parse_key_argument(text: str, index: Index) -> object:
-    """A key as it is typed: the value itself, or a JSON object where the key has several columns."""
+    """A key as it is typed: the value itself, or a JSON object or list where the key has several columns."""
     if len(index.spec.keys) == 1:
         return text
     names = ", ".join(column.name for column in index.spec.keys)
@@ -83,6 +173,6 @@ def parse_key_argument(text: str, index: Index) -> object:
         key = json.loads(text)
     except ValueError:
         key = None
-    if not isinstance(key, dict):
-        raise UsageError(f"the key has the columns {names}: expected a JSON object, found {text!r}")
+    if not isinstance(key, dict | list):
+        raise UsageError(f"the key has the columns {names}: expected a JSON object or list, found {text!r}")
     return key

@@ -49,7 +49,7 @@ from shadow.loads import (
 )
 from shadow.probe import probe
 from shadow.publish import wait
-from shadow.storage import Storage, storage_at
+from shadow.storage import Place, Storage, as_location, storage_at
 
 PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
 KEEP = "keep"
@@ -89,7 +89,7 @@ class DedupResult:
 
 def append_new(
     spark: SparkSession,
-    index: str,
+    index: Place,
     batch: DataFrame,
     batch_id: str,
     scope: str = "table",
@@ -97,7 +97,7 @@ def append_new(
     *,
     order_by: Sequence[str] = (),
     null_keys: str = "dedup",
-    report: str | None = None,
+    report: Place | None = None,
     origin: Origin | None = None,
     rebuild: bool = False,
     accept_vanished: bool = False,
@@ -118,8 +118,9 @@ def append_new(
     are not the source's, before anything is written, or when the source belongs to a lake table (Delta, Iceberg ...),
     which would not see what is appended; ConcurrentCommit where other loads come first time and again."""
     begin, stages = time.perf_counter(), Stages(progress)
+    index = as_location(index)
     check_arguments(scope, order_by, null_keys)
-    target = report_target(report, batch.columns) if report is not None else None
+    target = report_target(as_location(report), batch.columns) if report is not None else None
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
     asked = _Asked(batch, batch_id, scope, order_of(batch, order_by), null_keys, target is not None, vanished)
     run = _Run(spark, index, asked, origin, stages, progress)

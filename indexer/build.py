@@ -29,7 +29,7 @@ from shadow.segments import IndexFileEntry, PageMapsEntry
 from shadow.snapshots import Snapshot
 from shadow.spec import IndexSpec, schema_option
 from shadow.spec_file import put_back
-from shadow.storage import Storage
+from shadow.storage import Place, Storage, as_location
 from shadow.verify import verify_sample
 
 ATTEMPTS = 3  # of a build that others' commits undo
@@ -69,8 +69,8 @@ class BuildResult:
 
 def build(
     spark: SparkSession,
-    source: str,
-    index: str,
+    source: Place,
+    index: Place,
     keys: Sequence[str],
     include: Sequence[str] = (),
     format: str = "auto",
@@ -106,7 +106,7 @@ def build(
     `shadow.errors`."""
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
     request = Request(keys, include, buckets, flat, options or {}, page_maps, partitions, vanished, as_files)
-    return build_index(spark, source, index, request, format, batch, adopt, anew, progress)
+    return build_index(spark, as_location(source), as_location(index), request, format, batch, adopt, anew, progress)
 
 
 def build_index(

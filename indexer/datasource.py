@@ -30,6 +30,7 @@ from shadow.errors import BTreeError, ShadowError, SourceError
 from shadow.lookup import buckets_of_keys
 from shadow.match import Matches, MatchStats
 from shadow.spec import check_names
+from shadow.storage import Place, as_location
 from sources import POINTER_COLUMNS
 
 NAME = "gnomon"
@@ -55,7 +56,7 @@ def register(spark: SparkSession) -> None:
 
 def read_index(
     spark: SparkSession,
-    index: str,
+    index: Place,
     snapshot: int | None = None,
     columns: Sequence[str] | None = None,
     payload: Sequence[str] | bool = False,
@@ -74,7 +75,7 @@ def read_index(
     if payload:
         reader = reader.option("payload", "true" if payload is True else json.dumps(list(payload)))
     with as_raised():
-        return reader.load(index)
+        return reader.load(as_location(index))
 
 
 class IndexSource(DataSource):

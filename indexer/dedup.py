@@ -32,6 +32,7 @@ from indexer.tasks import AtSnapshot, open_in_worker
 from shadow import UsageError, open_index
 from shadow.match import MatchStats
 from shadow.spec import IndexSpec, check_names
+from shadow.storage import Place
 
 SCOPES = ("table", "partition")
 NULL_KEYS = ("dedup", "keep", "reject")
@@ -50,7 +51,7 @@ Bools = npt.NDArray[np.bool_]
 
 def filter_new(
     spark: SparkSession,
-    index: str,
+    index: Place,
     batch: DataFrame,
     scope: str = "table",
     order_by: Sequence[str] = (),

@@ -16,7 +16,7 @@ from btree.schema import Column, EntrySchema
 from shadow import UsageError
 from shadow.partitions import TEXT, as_partition_value, partition_values
 from shadow.spec import IndexSpec
-from shadow.storage import is_local, join, storage_at
+from shadow.storage import Place, is_local, join, storage_at
 from shadow.view import open_view
 
 BUCKETED, HIVE = FORMS = ("bucketed", "hive")
@@ -41,7 +41,7 @@ PARTITIONS_A_STATEMENT = 500
 
 def declare_table(
     spark: SparkSession,
-    index: str,
+    index: Place,
     table: str,
     form: str | None = None,
     properties: Mapping[str, str] | None = None,

@@ -31,6 +31,7 @@ from indexer.tasks import AtSnapshot, open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.match import MatchStats
 from shadow.spec import POINTER_TYPES, IndexSpec, check_names
+from shadow.storage import Place
 from sources import POINTER_COLUMNS
 
 OURS = "__gnomon_"  # what the columns begin with that a join adds on its way
@@ -73,7 +74,7 @@ def lookup_counters(spark: SparkSession) -> LookupCounters:
 
 def join_with_index(
     spark: SparkSession,
-    index: str,
+    index: Place,
     sample: DataFrame,
     how: str = "inner",
     null_safe: bool = False,

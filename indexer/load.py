@@ -7,6 +7,8 @@ go to their source files, each task reads its rows in file order (`fetch`).
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
 
@@ -16,6 +18,7 @@ from indexer.keys import KEY_PREFIX, column, key_names, with_keys
 from indexer.tables import source_types
 from shadow import Index, UsageError, open_index
 from shadow.spec import check_names
+from shadow.storage import Place
 from sources import POINTER_COLUMNS
 
 UNREADABLE = ("fail", "report")
@@ -35,16 +38,16 @@ def load_counters(spark: SparkSession) -> LoadCounters:
 
 def load(
     spark: SparkSession,
-    index: str,
-    keys: DataFrame,
+    index: Place,
+    keys: DataFrame | pd.DataFrame | pa.Table,
     columns: Sequence[str] | None = None,
     how: str = "inner",
     counters: LoadCounters | None = None,
     null_safe: bool = False,
     unreadable: str = "fail",
 ) -> DataFrame:
-    """The rows of the source whose key is in `keys`: all columns of `keys`, then those of the source asked for
-    (default: all that `keys` does not have).
+    """The rows of the source whose key is in `keys` (of Spark, pandas or Arrow): all columns of `keys`, then those of
+    the source asked for (default: all that `keys` does not have).
 
     A row of `keys` gives one row for each source row with its key; with how="left" one of nulls where there is
     none. As in SQL, a key with a null matches nothing; with `null_safe` nulls match nulls. Lazy.
@@ -53,6 +56,8 @@ def load(
     so; with unreadable="report" it comes with nulls in the source's columns, and a last column `data_error` says why,
     with path and pointer: null in all other rows, also in those without a match."""
     opened = open_index(index)
+    if not isinstance(keys, DataFrame):
+        keys = spark.createDataFrame(keys)
     payload = _payload_columns(opened, keys, columns)
     _check_unreadable(unreadable, [*keys.columns, *payload])
     counters = counters or load_counters(spark)
@@ -65,7 +70,7 @@ def load(
 
 def load_by_index(
     spark: SparkSession,
-    index: str,
+    index: Place,
     pointers: DataFrame,
     columns: Sequence[str] | None = None,
     unreadable: str = "fail",

@@ -8,12 +8,13 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from indexer.append import DedupResult, append_new
 from indexer.origin import Origin
 from shadow import UsageError
+from shadow.storage import Place, as_location
 
 QUERY_ID = "sql.streaming.queryId"  # of the thread that runs a query; stands in its checkpoint, unlike the run's id
 
 
 def append_batches(
-    index: str,
+    index: Place,
     scope: str = "table",
     order_by: Sequence[str] = (),
     null_keys: str = "dedup",
@@ -26,12 +27,13 @@ def append_batches(
     run again is known, one with other rows under a known id is a UsageError. So the query must give the same rows when
     it is run again: no rand(), no uuid(). `on_result` is told what became of each micro-batch; `origin` says what to
     index where there is no index yet."""
+    place = as_location(index)
 
     def append_batch(batch: DataFrame, number: int) -> None:
-        batch_id = f"{_query_id(index, batch)}-{number}"
+        batch_id = f"{_query_id(place, batch)}-{number}"
         spark = batch.sparkSession
         result = append_new(
-            *(spark, index, batch, batch_id, scope), order_by=order_by, null_keys=null_keys, origin=origin
+            *(spark, place, batch, batch_id, scope), order_by=order_by, null_keys=null_keys, origin=origin
         )
         if on_result is not None:
             on_result(result)

@@ -32,7 +32,7 @@ from shadow.spec import (
     check_same,
 )
 from shadow.spec_file import create_first_spec, put_back
-from shadow.storage import Storage, storage_at
+from shadow.storage import Place, Storage, storage_at
 from shadow.vacuum import check_no_other_files
 from shadow.verify import sampled
 
@@ -59,7 +59,7 @@ class WriteResult:
 
 
 def write_btree(
-    df: DataFrame, path: str, keys: Sequence[str], buckets: int | None = None, mode: str = ERROR
+    df: DataFrame, path: Place, keys: Sequence[str], buckets: int | None = None, mode: str = ERROR
 ) -> WriteResult:
     """Write the rows of `df` to the folder `path`, where `shadow.open_index(path).get(key)` and `gnomon get` find them
     by the columns `keys`: all rows of a key, each with all columns.

@@ -14,6 +14,7 @@ from shadow.segments import Segment, SourceFileEntry
 from shadow.spec import TABLE_PREFIX, IndexSpec
 from shadow.storage import (
     FileInfo,
+    Place,
     Readable,
     SourceStorage,
     Storage,
@@ -129,7 +130,7 @@ def _is_text(path: str) -> bool:
     return True
 
 
-def source_root(location: str) -> SourceRoot:
+def source_root(location: Place) -> SourceRoot:
     """The root of a source given as a folder or as one file."""
     storage = storage_at(location)
     above, name = split(storage.root)

@@ -1,7 +1,7 @@
 """An open index: what a program holds to answer keys."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from shadow.lookup import Wanted, parse_key
 from shadow.match import Matcher, Matches, MatchStats
 from shadow.opened import CACHE_BYTES, OpenIndex, State
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
-from shadow.storage import join, storage_at
+from shadow.storage import Place, join, storage_at
 from shadow.view import open_view
 from sources import Numbers, Pointer
 
@@ -29,6 +29,21 @@ class Index(OpenIndex):
 
     Errors: UsageError and KeyTypeError for what was asked; StalePointer when the source changed; the others of
     `shadow.errors` when index or source are damaged or gone."""
+
+    def __repr__(self) -> str:
+        view = self.view
+        keys = ", ".join(column.name for column in view.spec.keys)
+        return f"<Index {self.location}: snapshot {view.snapshot.number}, {view.snapshot.rows:,} rows by {keys}>"
+
+    def __contains__(self, key: object) -> bool:
+        """`contains`, of all partitions."""
+        return self.contains(key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing has to be closed: files are open only while they are read."""
 
     def check(self, keys: Sequence[object], columns: Sequence[str] | None, where: Mapping[str, object] | None) -> None:
         """Raise UsageError or KeyTypeError when a question cannot be asked; nothing is read.
@@ -83,9 +98,12 @@ class Index(OpenIndex):
         columns: Sequence[str] | None = None,
         where: Mapping[str, object] | None = None,
         stats: FetchStats | None = None,
+        limit: int | None = None,
     ) -> list[dict[str, Any]]:
-        """All rows with this key; an empty list when no covered file has one."""
-        return self.fetch_many([key], columns, where, stats)[0]
+        """All rows with this key, or the first `limit` of them; an empty list when no covered file has one.
+
+        `index.fetch("https://example.org/", columns=["status"], where={"dt": "2026-01-01"})`"""
+        return self.answer_many([key], columns, where, limit, stats)[0].rows
 
     def fetch_many(
         self,
@@ -124,9 +142,10 @@ class Index(OpenIndex):
         most_rows: int | None = None,
         most_bytes: int | None = None,
     ) -> list[Answer | Exception]:
-        """The same, but of a key that has no answer the error in its place: a file that it lies in is damaged, changed
-        or gone (`shadow.errors.OF_ONE_FILE`), or its rows are more than the answer takes. A key that is too large by
-        itself leaves its room to those behind it. All is from one snapshot; what fails for all of them is raised."""
+        """As `answer_many`, but of a key that has no answer the error in its place: a file that it lies in is damaged,
+        changed or gone (`shadow.errors.OF_ONE_FILE`), or its rows are more than the answer takes. A key that is too
+        large by itself leaves its room to those behind it. All is from one snapshot; what fails for all of them is
+        raised."""
         bounds = Bounds(most_rows, most_bytes)
         return self._answered(keys, columns, where, limit, stats, bounds, each=True)
 
@@ -299,7 +318,7 @@ def _covered(state: State, path: str) -> SourceFileEntry:
 
 
 def open_index(
-    location: str,
+    location: Place,
     snapshot: int | None = None,
     cache_bytes: int = CACHE_BYTES,
     filters: bool = True,

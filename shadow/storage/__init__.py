@@ -15,17 +15,19 @@
 
 from shadow.storage.contract import FileInfo, OpenFile, Readable, ReadStats, Storage, is_hidden
 from shadow.storage.local import LocalStorage
-from shadow.storage.locations import below, host, is_absolute, is_local, join, split, storage_at
+from shadow.storage.locations import Place, as_location, below, host, is_absolute, is_local, join, split, storage_at
 from shadow.storage.source import SourceStorage, source_storage
 
 __all__ = [
     "FileInfo",
     "LocalStorage",
     "OpenFile",
+    "Place",
     "ReadStats",
     "Readable",
     "SourceStorage",
     "Storage",
+    "as_location",
     "below",
     "host",
     "is_absolute",

@@ -1,5 +1,6 @@
 """From a path or URL to its store."""
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 
@@ -15,11 +16,20 @@ STORES = {
     "az": ("shadow.storage.objects", "ObjectStorage", "obstore"),
     "hdfs": ("shadow.storage.webhdfs", "WebHdfsStorage", ""),
 }
+Place = str | os.PathLike[str]
+"""A path, which may begin with `~` for the user's own folder, or a URL."""
 ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}
 
 
-def storage_at(location: str) -> Storage:
+def as_location(place: Place) -> str:
+    """A place as text, the user's own folder in the place of `~`; a folder of that name is `./~`."""
+    location = os.fspath(place)
+    return os.path.expanduser(location) if location.startswith("~") else location
+
+
+def storage_at(place: Place) -> Storage:
     """The storage of a path or URL. What follows the scheme is taken as it is: a % in it is a % (as in Spark)."""
+    location = as_location(place)
     if not location:
         raise UsageError("an empty path; expected a folder (. is the current one)")
     scheme, colon, rest = location.partition("://")
