@@ -25,12 +25,16 @@ from shadow import ShadowError
 
 PACKAGES = ("btree", "sources", "shadow", "indexer", "gnomon")
 ASKED_FOR = ("indexer.load", "indexer.dedup", "pandas")  # which import all that tasks of ours use
+NEEDED = ("pyarrow", "numpy", "pandas", "fastavro", "msgspec", "isal", "cramjam")
 MOST_TASKS = 32
 WAIT_SECONDS = 30
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of each file in the archive, so that equal code makes equal bytes
 NO_PROGRAM = re.compile(r"Cannot run program \"(?P<program>[^\"]*)\"")
 NO_MODULE = re.compile(r"(?:ModuleNotFoundError|ImportError): (?P<what>[^\n]+)")
 OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] (?P<what>[^\n]+)")
+OUR_MODULE = re.compile(
+    rf"ModuleNotFoundError: (?P<what>No module named '(?:{'|'.join((*PACKAGES, *NEEDED))})(?:\.[\w.]+)?')"
+)
 log = logging.getLogger(__name__)
 PAGE = "docs/cluster.md says what executors need"
 
@@ -90,6 +94,17 @@ def check_executors(spark: SparkSession) -> None:
         raise ExecutorsUnfit(_reason(str(error), context.pythonVer, context.pythonExec)) from error
     finally:
         waiting.cancel()
+
+
+def unfit(text: str) -> ExecutorsUnfit | None:
+    """What is wrong with the Python of Spark's workers, from the error of a job; None where it is something else."""
+    found = OTHER_PYTHON.search(text) or OUR_MODULE.search(text)
+    if found is None:
+        return None
+    return ExecutorsUnfit(
+        f"the Python of Spark's workers cannot run our tasks: {found['what']}; set PYSPARK_PYTHON to {sys.executable} "
+        f"before the session is made, on a cluster call indexer.ship(spark); {PAGE}"
+    )
 
 
 def _say_so(master: str) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from indexer.ship import unfit
 from shadow import errors
 
 # The last line of a worker's traceback, or all of it without one, and where in it a data or an index file is named.
@@ -27,11 +28,12 @@ WITH_MORE = (errors.KeyTypeError, errors.FileChanged)  # hold more than their te
 
 @contextmanager
 def as_raised() -> Iterator[None]:
-    """Raise an error of ours that a task ended with as what it was there; others pass."""
+    """Raise an error of ours that a task ended with as what it was there, and ExecutorsUnfit where the workers' Python
+    cannot run our tasks; others pass."""
     try:
         yield
     except SPARK_ERRORS as error:
-        raised = _raised(str(error))
+        raised = _raised(str(error)) or unfit(str(error))
         if raised is None:
             raise
         raise raised from error
