@@ -47,7 +47,7 @@ def demo(
     with spark_session(master, conf) as spark:
         _generate(spark, source, pages)
         _build(spark, source, index)
-        _fetch(index, source)
+        _fetch(index, source, pages)
         _load(spark, index, source, root, pages)
         _dedup(spark, index, source, root, pages)
         _rewrite(spark, index, source)
@@ -137,18 +137,18 @@ def _get(url: str) -> tuple[int, dict[str, Any], float]:
     return status, json.loads(body), (time.perf_counter() - begin) * 1000
 
 
-def _fetch(index: str, source: str) -> None:
+def _fetch(index: str, source: str, pages: int) -> None:
     _step(3, "gnomon serve, and rows over HTTP: no engine running, no copy of the data")
     with _server(index) as base:
-        for number in range(1, FETCHES + 1):  # other rows, so that the one shown is not the first ever asked for
-            _get(f"{base}/rows/{quote(page_url(number), safe='')}")
-        for title, url in (("present", page_url(0)), ("absent", page_url(ABSENT_PAGE))):
-            path = f"/rows/{quote(url, safe='')}"
+        for number in range(1, FETCHES + 1):  # rows of another file: the one shown is the first fetch from its own
+            _get(f"{base}/rows/{quote(page_url(pages - number), safe='')}")
+        for title, url, query in (("present", page_url(0), "?explain=true"), ("absent", page_url(ABSENT_PAGE), "")):
+            path = f"/rows/{quote(url, safe='')}{query}"
             status, body, took = _get(base + path)
             say(f"   GET {path}")
             say(f"   {title}: {status} in {took:.1f} ms; {_answer(body)}")
-        _, body, _ = _get(f"{base}/rows/{quote(page_url(0), safe='')}?explain=true")
-        say(f"   read for it: {_cost(body['explain'], _size(source))}")
+            if "explain" in body:
+                say(f"   read for it: {_cost(body['explain'], _size(source))}")
 
 
 def _answer(body: dict[str, Any]) -> str:
