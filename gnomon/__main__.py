@@ -4,8 +4,9 @@ import importlib
 import importlib.metadata
 import io
 import sys
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -13,34 +14,72 @@ from typer.exceptions import TyperException
 
 from gnomon.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
 
-# Command: the module that holds it as `app`, and its line in the help.
+
+class Command(NamedTuple):
+    """A command: the module that holds it as `app`, its line in the help, an example, and the extra of the package that
+    it needs, if any."""
+
+    module: str
+    summary: str
+    example: str
+    extra: str = ""
+
+
 COMMANDS = {
-    "build": ("gnomon.build", "Bring an index up to date with its source."),
-    "get": ("gnomon.get", "Print the rows of keys as JSON lines."),
-    "load": ("gnomon.load", "Write the rows of many keys to Parquet, with Spark."),
-    "dedup": ("gnomon.dedup", "Append the rows whose key was never loaded."),
-    "serve": ("gnomon.serve", "Answer GET /rows/<key> over HTTP."),
-    "token": ("gnomon.token", "Make a bearer token for the service."),
-    "inspect": ("gnomon.inspect", "Show keys, rows, buckets, partitions, coverage."),
-    "history": ("gnomon.history", "Show the snapshots that are kept."),
-    "verify": ("gnomon.verify", "Prove that an index is whole and its pointers are right."),
-    "compact": ("gnomon.compact", "Merge small segments, and drop entries that no longer count."),
-    "vacuum": ("gnomon.vacuum", "Remove what no kept snapshot needs."),
-    "rebuild": ("gnomon.rebuild", "Change the number of buckets."),
-    "demo": ("gnomon.demo", "Do all of it on a web crawl made here."),
+    "build": Command(
+        "gnomon.build",
+        "Bring an index up to date with its source.",
+        "gnomon build /lake/crawl /indexes/crawl --key url",
+        "spark",
+    ),
+    "get": Command(
+        "gnomon.get",
+        "Print the rows of keys as JSON lines.",
+        "gnomon get /indexes/crawl 'https://example.org/a?b=c' --columns status,html --where dt=2026-01-01",
+    ),
+    "load": Command(
+        "gnomon.load",
+        "Write the rows of many keys to Parquet, with Spark.",
+        "gnomon load /indexes/crawl keys.csv /tmp/rows",
+        "spark",
+    ),
+    "dedup": Command(
+        "gnomon.dedup",
+        "Append the rows whose key was never loaded.",
+        "gnomon dedup /indexes/crawl /landing/batch-17 --report rejected.parquet",
+        "spark",
+    ),
+    "serve": Command(
+        "gnomon.serve", "Answer GET /rows/<key> over HTTP.", "gnomon serve /indexes/crawl --workers 2", "service"
+    ),
+    "token": Command(
+        "gnomon.token", "Make a bearer token for the service.", "gnomon token support-desk >> tokens", "service"
+    ),
+    "inspect": Command(
+        "gnomon.inspect", "Show keys, rows, buckets, partitions, coverage.", "gnomon inspect /indexes/crawl"
+    ),
+    "history": Command("gnomon.history", "Show the snapshots that are kept.", "gnomon history /indexes/crawl"),
+    "verify": Command(
+        "gnomon.verify",
+        "Prove that an index is whole and its pointers are right.",
+        "gnomon verify /indexes/crawl --all",
+    ),
+    "compact": Command(
+        "gnomon.compact",
+        "Merge small segments, and drop entries that no longer count.",
+        "gnomon compact /indexes/crawl",
+    ),
+    "vacuum": Command(
+        "gnomon.vacuum", "Remove what no kept snapshot needs.", "gnomon vacuum /indexes/crawl --keep 7 --dry-run"
+    ),
+    "rebuild": Command(
+        "gnomon.rebuild",
+        "Change the number of buckets, or the layout.",
+        "gnomon rebuild /indexes/crawl --buckets 16 --flat",
+    ),
+    "demo": Command("gnomon.demo", "Do all of it on a web crawl made here.", "gnomon demo --pages 20000", "spark"),
 }
-
-
-# What a command needs beyond the package itself.
-EXTRAS = {"build": "spark", "load": "spark", "dedup": "spark", "demo": "spark", "serve": "service", "token": "service"}
-EXAMPLES = """
-Examples:
-
-    gnomon build /lake/crawl /indexes/crawl --key url
-    gnomon get /indexes/crawl 'https://example.org/a?b=c' --columns status,html
-    gnomon load /indexes/crawl keys.csv /tmp/rows
-    gnomon serve /indexes/crawl
-"""
+SHOWN_EXAMPLES = ("build", "get", "load", "serve")  # in the help of all commands
 
 
 class MissingExtra(Exception):
@@ -58,17 +97,18 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module, summary = COMMANDS[cmd_name]
+        known = COMMANDS[cmd_name]
         if self._listing:
-            return TyperCommand(cmd_name, help=summary, short_help=summary)
+            return TyperCommand(cmd_name, help=known.summary, short_help=known.summary)
         try:
-            command = typer.main.get_command(importlib.import_module(module).app)
+            command = typer.main.get_command(importlib.import_module(known.module).app)
         except ModuleNotFoundError as error:
-            if cmd_name not in EXTRAS or (error.name or "").partition(".")[0] in sys.modules:
+            if not known.extra or (error.name or "").partition(".")[0] in sys.modules:
                 raise
-            extra = f"pip install 'gnomon-index[{EXTRAS[cmd_name]}]'"
+            extra = f"pip install 'gnomon-index[{known.extra}]'"
             raise MissingExtra(f"{cmd_name} needs the package {error.name}, which is not installed: {extra}") from None
         command.name = cmd_name
+        command.epilog = f"Example: {known.example}"
         return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -77,7 +117,8 @@ class Commands(TyperGroup):
             super().format_help(ctx, formatter)
         finally:
             self._listing = False
-        formatter.write(EXAMPLES)
+        examples = "".join(f"\n    {COMMANDS[name].example}" for name in SHOWN_EXAMPLES)
+        formatter.write(f"\nExamples:\n{examples}\n")
 
 
 def _print_version(asked: bool) -> None:
@@ -121,7 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
     except TyperException as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "gnomon"
-        message = " ".join(error.format_message().split()).removesuffix(".")
+        message = " ".join(error.format_message().split()).removesuffix(".") + _alike(words)
         print(f"{where}: {message}; see {where} --help", file=sys.stderr)
         code = WRONG_USAGE
     except (KeyboardInterrupt, typer.Abort):
@@ -146,6 +187,12 @@ def _ended(code: int, arguments: list[str] | None) -> int:
     if arguments is None:
         sys.exit(code)
     return code
+
+
+def _alike(words: list[str]) -> str:
+    """A command that may have been meant, where the first word is none."""
+    found = get_close_matches(words[0], COMMANDS, 1) if words and words[0] not in COMMANDS else []
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 if __name__ == "__main__":

@@ -18,10 +18,9 @@ from shadow.errors import BTreeError, SourceError
 from shadow.storage import as_location
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
-EXAMPLE = "Example: gnomon get /indexes/crawl 'https://example.org/a' --columns status,html --where dt=2026-01-01"
 
 
-@app.command(epilog=EXAMPLE)
+@app.command()
 def get(
     index: Annotated[str, typer.Argument(help="The index folder.")],
     key: Annotated[

@@ -151,6 +151,7 @@ def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys:
         (("inspect", lake / "nowhere"), 3, "not an index"),
         (("serve", lake / "nowhere"), 3, "not an index"),
         (("fetch", "x"), 2, "No such command 'fetch'"),
+        (("bild", "x"), 2, "No such command 'bild'; did you mean build?"),
     ]
     for arguments, expected, says in cases:
         code, out, err = run(capsys, *arguments)

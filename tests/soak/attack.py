@@ -7,6 +7,7 @@ it is the rows of the oracle at that snapshot; where one of their files changed 
 
 import argparse
 import contextlib
+import datetime as dt
 import random
 import shutil
 import subprocess
@@ -36,6 +37,11 @@ from tests.soak.lake import Lake, Row, read_file, same
 
 STEPS = 14
 KEYS_ASKED = 30
+SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
 
 
 class Wrong(Exception):
@@ -275,6 +281,8 @@ class World:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return "nan" if value != value else value + 0.0
+    if isinstance(value, dt.datetime):  # Spark hands instants over without a zone, in that of the session
+        return (value.astimezone(dt.UTC) if value.tzinfo else value).replace(tzinfo=None)
     return bytes(value) if isinstance(value, bytearray) else value
 
 
@@ -306,7 +314,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first lake; the next one has the next number")
     parser.add_argument("--lakes", type=int, default=10**9)
     asked = parser.parse_args()
-    spark = local_session("local[1]", {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"})
+    spark = local_session("local[1]", SETTINGS)
     spark.sparkContext.setLogLevel("OFF")
     tally: Counter[str] = Counter()
     end = time.monotonic() + asked.minutes * 60
