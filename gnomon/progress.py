@@ -65,4 +65,4 @@ def _plain_lines() -> Progress:
 
 
 def _rows(step: Step) -> list[str]:
-    return [counted(step.rows, "row")] if step.rows else []
+    return [("about " if step.is_about else "") + counted(step.rows, "row")] if step.rows else []

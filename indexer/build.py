@@ -212,7 +212,8 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
     if spec.page_maps:  # before the scan, which takes longer: a damaged page header fails the build
         with stages.tasks(spark, "page maps"):
             described = _with_maps(spark, storage, root, spec, segment, described)
-    with stages.tasks(spark, "write", sum(one.likely_rows for one in described)):
+    is_about = not all(one.is_counted for one in described)
+    with stages.tasks(spark, "write", sum(one.likely_rows for one in described), is_about):
         written, described = _index(spark, storage, root, spec, segment, described)
     with stages.stage("verify"):
         check_unchanged(root, described, spec)

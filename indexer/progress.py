@@ -19,13 +19,14 @@ JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL = "spark.jobGroup.id", "spark.job.descrip
 
 class Step(NamedTuple):
     """A stage, and how much of it is done: so many of `total` `unit`s, 0 of 0 where that is not known; and the rows
-    that the job has to do with, where these are."""
+    that the job has to do with, where these are known; `is_about`, where their number is an estimate."""
 
     stage: str
     done: int = 0
     total: int = 0
     unit: str = ""
     rows: int = 0
+    is_about: bool = False
 
 
 # Called with each step. It may be called from a thread of its own, and should return at once.
@@ -40,35 +41,36 @@ class Stages:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def stage(self, name: str, total: int = 0, unit: str = "", rows: int = 0) -> Iterator[None]:
+    def stage(self, name: str, total: int = 0, unit: str = "", rows: int = 0, is_about: bool = False) -> Iterator[None]:
         """While a stage runs. One of a name that was there before adds to its seconds."""
         begin = time.perf_counter()
         if self._progress is not None:
-            self._progress(Step(name, 0, total, unit, rows))
+            self._progress(Step(name, 0, total, unit, rows, is_about))
         try:
             yield
         finally:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - begin, 3)
 
     @contextmanager
-    def tasks(self, spark: SparkSession, name: str, rows: int = 0) -> Iterator[None]:
+    def tasks(self, spark: SparkSession, name: str, rows: int = 0, is_about: bool = False) -> Iterator[None]:
         """While a stage runs that is Spark's: its tasks are counted."""
-        with self.stage(name, rows=rows), watched(spark, name, self._progress, rows):
+        stage = Step(name, rows=rows, is_about=is_about)
+        with self.stage(name, rows=rows, is_about=is_about), watched(spark, stage, self._progress):
             yield
 
 
 @contextmanager
-def watched(spark: SparkSession, name: str, progress: Progress | None, rows: int = 0) -> Iterator[None]:
+def watched(spark: SparkSession, stage: Step, progress: Progress | None) -> Iterator[None]:
     """While Spark works: `progress` is told of the tasks of each of its stages, of those behind the last shuffle as
-    `name`, of others as `scan`. The thread that asks for them ends with this, whatever happens."""
+    `stage`, of others as `scan`. The thread that asks for them ends with this, whatever happens."""
     if progress is None:
         yield
         return
     context, group = spark.sparkContext, f"gnomon-{secrets.token_hex(6)}"
     before = {key: context.getLocalProperty(key) for key in (JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL)}
-    context.setJobGroup(group, f"gnomon {name}")
+    context.setJobGroup(group, f"gnomon {stage.stage}")
     done = threading.Event()
-    thread = threading.Thread(target=_watch, args=(context, group, Step(name, rows=rows), progress, done), name=THREAD)
+    thread = threading.Thread(target=_watch, args=(context, group, stage, progress, done), name=THREAD)
     thread.daemon = True
     thread.start()
     try:
@@ -100,5 +102,6 @@ def tasks_of(context: SparkContext, group: str, stage: Step) -> Step | None:
             found = tracker.getStageInfo(number)
             if found is not None and found.numActiveTasks:
                 name = stage.stage if place == 0 and len(stages) > 1 else SCAN
-                return Step(name, found.numCompletedTasks, found.numTasks, TASKS, stage.rows)
+                done, total = found.numCompletedTasks, found.numTasks
+                return stage._replace(stage=name, done=done, total=total, unit=TASKS)
     return None

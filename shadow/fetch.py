@@ -30,6 +30,7 @@ from shadow.values import python_values
 from sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
 
 REINDEX = "run gnomon build again"
+NEWER = "this snapshot is of the file as it was; ask the newest snapshot"
 TOUCH = "its size and time are the same, so touch it and run gnomon build again"
 
 
@@ -60,7 +61,7 @@ class Part(NamedTuple):
 class Fetcher:
     """Reads rows of one source. Parsed file metadata is kept in a cache bounded by bytes, as are unpacked pages in one
     of `page_bytes`; files are opened for each fetch, so that a changed one is noticed. Recorded page maps are read from
-    `index`; without it they are not used."""
+    `index`; without it they are not used. `advice` says what to do where a file is not the one that was indexed."""
 
     def __init__(
         self,
@@ -69,8 +70,10 @@ class Fetcher:
         cache_bytes: int,
         index: Storage | None = None,
         page_bytes: int = 0,
+        advice: str = REINDEX,
     ) -> None:
         self._storage = storage
+        self._advice = advice
         self._spec = spec
         self._index = index
         self._sources: EarlyCache[SourceFile] = EarlyCache(cache_bytes)
@@ -265,9 +268,9 @@ class Fetcher:
             with self._storage.open(file.path, stats, file.info) as reader:
                 yield reader
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise StalePointer(f"the file is gone since it was indexed; {REINDEX}", where) from None
+            raise StalePointer(f"the file is gone since it was indexed; {self._advice}", where) from None
         except FileChanged as error:
-            raise StalePointer(f"the file changed since it was indexed ({error.how}); {REINDEX}", where) from None
+            raise StalePointer(f"the file changed since it was indexed ({error.how}); {self._advice}", where) from None
 
     def _look(self, file: SourceFileEntry) -> None:
         """Ask the store for a file. FileChanged, FileNotFoundError where it is not the one that was indexed."""

@@ -13,7 +13,7 @@ from shadow.answers import FetchStats, Found
 from shadow.caches import CacheCounts
 from shadow.coverage import Diff, Proofs, SourceRoot, diff, source_of
 from shadow.errors import IndexFileGone, SourceError, UnknownColumn
-from shadow.fetch import Fetcher
+from shadow.fetch import NEWER, REINDEX, Fetcher
 from shadow.hits import ALL, Bound
 from shadow.lookup import Lookup, parse_key
 from shadow.snapshots import read_snapshot, snapshot_files
@@ -67,7 +67,9 @@ class OpenIndex:
         quarter = self._cache_bytes // 4
         pages = quarter if self._keeps_pages else 0
         proofs = Proofs(source.storage, view.spec.format, view.spec.read_options)
-        return State(view, source, Fetcher(source.storage, view.spec, quarter, self._maps, pages), proofs)
+        advice = NEWER if self._pinned else REINDEX
+        fetcher = Fetcher(source.storage, view.spec, quarter, self._maps, pages, advice)
+        return State(view, source, fetcher, proofs)
 
     @property
     def spec(self) -> IndexSpec:

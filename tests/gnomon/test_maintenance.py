@@ -228,3 +228,13 @@ def test_durations_are_numbers_with_a_unit() -> None:
     for wrong in ("", "24", "h", "-1h", "1w", "1h30m", "nan"):
         with pytest.raises(UsageError):
             parse_duration(wrong)
+
+
+def test_a_file_that_changed_since_an_older_snapshot_is_told_what_helps(
+    lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "get", lake / "index", "7", "--snapshot", "1")
+    assert (code, "this snapshot is of the file as it was; ask the newest snapshot" in err) == (3, True)
+    write_source(lake / "source", {"dt=2026-01-01/a.parquet": pa.table({"k": range(9)})})
+    code, _, err = run(capsys, "get", lake / "index", "7")
+    assert (code, "run gnomon build again" in err) == (3, True)

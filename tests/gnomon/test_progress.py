@@ -111,3 +111,9 @@ def test_a_job_goes_on_when_nobody_reads_its_lines(monkeypatch: pytest.MonkeyPat
         monkeypatch.undo()
         with contextlib.suppress(BrokenPipeError):
             closed.close()
+
+
+def test_an_estimate_of_rows_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_progress() as progress:
+        progress(Step("write", rows=2161, is_about=True))
+    assert capsys.readouterr().err == "gnomon: write: about 2,161 rows\n"

@@ -73,7 +73,7 @@ def test_a_failed_build_leaves_no_thread_and_the_session_as_it_was(spark: SparkS
 def test_tasks_are_counted_while_they_run(spark: SparkSession) -> None:
     """The job goes on until its tasks were seen before and behind its shuffle."""
     seen: dict[str, Step] = {}
-    with watched(spark, "sort", lambda step: seen.__setitem__(step.stage, step), rows=7):
+    with watched(spark, Step("sort", rows=7), lambda step: seen.__setitem__(step.stage, step)):
         for _ in range(50):
             spark.range(0, 300_000, 1, 3).repartition(2).select(
                 F.max(F.sha2(F.col("id").cast("string"), 256))
@@ -86,7 +86,7 @@ def test_tasks_are_counted_while_they_run(spark: SparkSession) -> None:
 
 def test_an_interrupt_ends_the_thread(spark: SparkSession) -> None:
     def interrupted() -> None:
-        with watched(spark, "write", lambda step: None):
+        with watched(spark, Step("write"), lambda step: None):
             assert not no_thread_is_left()
             raise KeyboardInterrupt
 
