@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.output import counted, megabytes, print_json, say
-from shadow import Index, ShadowError, open_index
+from shadow import Index, IndexNotFound, ShadowError, UsageError, open_index
 from shadow.coverage import Diff, source_of
-from shadow.lake_tables import LakeTable
+from shadow.lake_tables import LakeTable, table_around
 from shadow.load_checks import loads_report
 from shadow.plain_table import plain_table
 from shadow.spec import IndexSpec, KeyColumn
@@ -26,12 +26,22 @@ def inspect(
 ) -> None:
     """Show keys, rows, bytes, buckets, partitions, what of the source is not covered yet, and whether a plain table on
     the folder shows the same."""
-    facts = describe(open_index(index))
+    facts = describe(_opened(index))
     if json:
         print_json(facts)
         return
     for line in as_text(facts):
         say(line)
+
+
+def _opened(index: str) -> Index:
+    """The index. UsageError, which names its format, for the folder of a lake table."""
+    try:
+        return open_index(index)
+    except IndexNotFound as error:
+        if found := table_around(storage_at(index).root):
+            raise UsageError(f"{index}: no index; the folder belongs to {found}") from error
+        raise
 
 
 def describe(index: Index) -> dict[str, Any]:

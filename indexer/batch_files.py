@@ -12,6 +12,7 @@ import pyarrow as pa
 from indexer.files import READERS, check_names, listed, of_one_format
 from shadow.coverage import SourceRoot, source_root
 from shadow.errors import SourceNotFound, UsageError
+from shadow.lake_tables import check_plain_files
 from shadow.partitions import partition_values
 from shadow.storage import FileInfo, OpenFile, Readable
 from sources import FORMATS, Options, Split, detect, open_source
@@ -56,7 +57,7 @@ def batch_digest(path: str, format: str = "auto") -> str:
 
 def batch_root(path: str, format: str) -> tuple[SourceRoot, str, list[FileInfo]]:
     """Where a batch lies, its format (of its first file if `auto`), and its files, ordered by path. SourceNotFound
-    where there are none."""
+    where there are none, UsageError where they belong to a lake table."""
     if format not in FORMAT_NAMES:
         raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {format!r}")
     if not path:
@@ -65,7 +66,8 @@ def batch_root(path: str, format: str) -> tuple[SourceRoot, str, list[FileInfo]]
         root = source_root(path)
     except SourceNotFound as error:
         raise SourceNotFound(f"{str(error).rpartition(';')[0]}; {EXPECTED}") from None
-    infos = root.list()
+    infos, lake_table = root.listing()
+    check_plain_files(lake_table, path, "write its live rows to plain files, and load these")
     if format == "auto":
         with open_file(root.storage, infos[0]) as reader:
             format = detect(reader)

@@ -238,3 +238,22 @@ def test_a_file_that_changed_since_an_older_snapshot_is_told_what_helps(
     write_source(lake / "source", {"dt=2026-01-01/a.parquet": pa.table({"k": range(9)})})
     code, _, err = run(capsys, "get", lake / "index", "7")
     assert (code, "run gnomon build again" in err) == (3, True)
+
+
+def test_inspect_and_verify_name_the_lake_table_that_a_source_belongs_to(
+    lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lake / "source/_delta_log").mkdir()
+    (lake / "source/_delta_log/00000000000000000000.json").write_text("{}")
+    code, _, err = run(capsys, "inspect", lake / "source")
+    assert (code, "no index; the folder belongs to a Delta Lake table at" in err) == (2, True)
+    _, out, _ = run(capsys, "inspect", lake / "index")
+    assert "warning    the source belongs to a Delta Lake table at" in out
+    assert json_of(capsys, "inspect", lake / "index")["coverage"]["lake_table"] == {  # type: ignore[index]
+        "format": "Delta Lake table",
+        "root": str(lake / "source"),
+        "file": "_delta_log/00000000000000000000.json",
+        "as_files": False,
+    }
+    code, out, _ = run(capsys, "verify", lake / "index")
+    assert (code, "the source belongs to a Delta Lake table at" in out) == (3, True)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from indexer import Origin, append_new, build, load
+from indexer import Origin, append_new, build, load, read_batch
 from indexer import append as append_module
 from shadow import UsageError, open_index
 from shadow.compact import rebuild
@@ -154,6 +154,8 @@ def test_a_lake_table_is_never_appended_to(spark: SparkSession, tmp_path: Path) 
         build(spark, str(source), index, ["id"])
     with pytest.raises(UsageError, match=r"a Delta Lake table at .*a dedup load cannot commit to it"):
         append_new(spark, index, batch(spark, 4), "b", origin=Origin(str(source), ["id"]))
+    with pytest.raises(UsageError, match=r"a Delta Lake table at .*write its live rows to plain files"):
+        read_batch(spark, str(source), None)
     build(spark, str(source), index, ["id"], as_files=True)
     assert open_index(index).spec.as_files
     files = sorted(path.name for path in source.iterdir())
