@@ -14,7 +14,7 @@ from shadow.coverage import SourceRoot, source_root
 from shadow.errors import SourceNotFound, UsageError
 from shadow.lake_tables import check_plain_files
 from shadow.partitions import partition_values
-from shadow.storage import FileInfo, OpenFile, Readable
+from shadow.storage import FileInfo, OpenFile, Place, Readable, as_location
 from sources import FORMATS, Options, Split, detect, open_source
 
 FORMAT_NAMES = ("auto", *FORMATS)
@@ -38,10 +38,10 @@ class BatchFile:
     splits: Sequence[Split]
 
 
-def batch_digest(path: str, format: str = "auto") -> str:
+def batch_digest(path: Place, format: str = "auto") -> str:
     """A name for a batch, 16 hex digits: of the paths of its files below `path`, their sizes, and what their bytes say
     of them (a footer, a header, both ends of a text). A copy has the same one, whenever it was made."""
-    root, format_name, infos = batch_root(path, format)
+    root, format_name, infos = batch_root(as_location(path), format)
     options = BARE_TEXT.get(format_name, {})
 
     def found(info: FileInfo) -> str:

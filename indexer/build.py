@@ -291,7 +291,9 @@ def _index(
         # which one is damaged, and where. What was written is replaced.
     entries = scan(spark, root.storage.root, spec, others, in_spark=False)
     written, rows = write_index_files(entries, storage.root, spec, segment, others)
-    return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: one.entry.path)
+    # In the order in which the files were numbered for the sort: that of the entries of one key is the segment's.
+    numbers = {one.entry.path: number for number, one in enumerate(described)}
+    return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: numbers[one.entry.path])
 
 
 def _with_maps(

@@ -44,7 +44,7 @@ def bring_up_to_date(
 
 def _check_plain(index: str, spec: IndexSpec | None, origin: Origin | None) -> None:
     """UsageError where the source belongs to a lake table."""
-    source = spec.source_name if spec is not None else check_origin(index, origin).source
+    source = spec.source_name if spec is not None else check_origin(index, origin).location
     advice = "a dedup load cannot commit to it; append to the table with its own engine"
     if spec is not None and spec.as_files:
         raise UsageError(f"{index}: an index of files of a lake table as they are, of {source}; {advice}")
@@ -64,12 +64,12 @@ def finish_loads(
         of = origin_of(opened.spec)
     else:  # as the first load was looked at, whatever this run was told
         of = Origin(**began[0]) if began else check_origin(index, origin)
-    source = storage_at(opened.spec.source if opened is not None else of.source)
+    source = storage_at(opened.spec.source if opened is not None else of.location)
     for load in loads.open:
         if append(storage, source, load):
             if opened is not None and opened.spec.table:
                 folders = {file.path.rpartition("/")[0] for file in load.files}
-                add_partitions(spark, of.source, source.root, {one for one in folders if not is_absolute(one)})
+                add_partitions(spark, of.location, source.root, {one for one in folders if not is_absolute(one)})
             mark_appended(storage, load)
         built = of.build(spark, index, progress, load.batch, vanished=Vanished.KEEP)
         _check_indexed(index, source, load)

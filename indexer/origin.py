@@ -19,7 +19,7 @@ from shadow.coverage import SourceRoot, source_root
 from shadow.errors import IndexNotFound, SourceNotFound, SpecMismatch, UsageError
 from shadow.segments import SourceFileEntry
 from shadow.spec import IndexSpec
-from shadow.storage import source_storage, storage_at
+from shadow.storage import Place, as_location, source_storage, storage_at
 
 FIRST_FORMAT = "parquet"  # of a source without files, unless another one is asked for
 
@@ -29,7 +29,7 @@ class Origin:
     """What `build` is asked for where there is no index. `partition_by`: the partition columns of a source that has no
     files yet; one with files has its own."""
 
-    source: str
+    source: Place
     keys: Sequence[str]
     include: Sequence[str] = ()
     format: str = "auto"
@@ -39,28 +39,34 @@ class Origin:
     partition_by: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "source", as_location(self.source))
         if self.format not in FORMAT_NAMES:
             raise UsageError(f"source_format: expected one of {', '.join(FORMAT_NAMES)}, found {self.format!r}")
 
+    @property
+    def location(self) -> str:
+        """The source as text."""
+        return as_location(self.source)
+
     def has_files(self) -> bool:
         """Whether the source has files, or is a table, which may be indexed without. UsageError for one file."""
-        if is_table(self.source):
+        if is_table(self.location):
             return True
         try:
-            root = source_root(self.source)
+            root = source_root(self.location)
             if root.single_file is not None:
-                raise UsageError(f"{self.source}: a source of one file cannot be appended to; dedup needs a folder")
+                raise UsageError(f"{self.location}: a source of one file cannot be appended to; dedup needs a folder")
         except SourceNotFound:
             return False
         return next(iter(root.storage.list()), None) is not None  # what is wrong with them the build says
 
     def check(self, index: str, spec: IndexSpec) -> None:
         """SpecMismatch where an index is of something else."""
-        is_other = not (spec.table or is_table(self.source)) and storage_at(self.source).root != spec.source
+        is_other = not (spec.table or is_table(self.location)) and storage_at(self.location).root != spec.source
         keys = [key.name for key in spec.keys]
-        if is_other or bool(spec.table) != is_table(self.source) or keys != list(self.keys):
+        if is_other or bool(spec.table) != is_table(self.location) or keys != list(self.keys):
             raise SpecMismatch(
-                f"{index}: it is of {spec.source_name} by {', '.join(keys)}, found source {self.source} by "
+                f"{index}: it is of {spec.source_name} by {', '.join(keys)}, found source {self.location} by "
                 f"{', '.join(self.keys)}; leave these out, or name another index"
             )
 
@@ -75,13 +81,13 @@ class Origin:
     ) -> BuildResult:
         """Index the source. `vanished` says what becomes of files that are gone from it."""
         asked = Request(self.keys, self.include, self.buckets, self.flat, self.options, vanished=vanished)
-        return build_index(spark, self.source, index, asked, self.format, batch, anew=anew, progress=progress)
+        return build_index(spark, self.location, index, asked, self.format, batch, anew=anew, progress=progress)
 
     def first_spec(self, batch: StructType) -> IndexSpec:
         """The spec by which the first rows of a source are looked at. UsageError where they cannot be."""
         if unknown := [name for name in self.partition_by if name not in batch.names]:
             raise UsageError(f"partition_by: the batch has no column {unknown[0]}; it has {', '.join(batch.names)}")
-        root = SourceRoot(source_storage(storage_at(self.source).root))
+        root = SourceRoot(source_storage(storage_at(self.location).root))
         format_name = FIRST_FORMAT if self.format == "auto" else self.format
         columns = columns_of_batch(batch, [name for name in batch.names if name not in self.partition_by])
         none = Described(SourceFileEntry("batch", "", 0, 0, 0, ""), columns, 1, 0, [])

@@ -15,7 +15,7 @@ from indexer.tables import arrow_schema, source_types
 from indexer.task_errors import as_raised
 from shadow import Index
 from shadow.coverage import SourceRoot
-from shadow.storage import FileInfo, Readable, source_storage
+from shadow.storage import FileInfo, Place, Readable, as_location, source_storage
 from sources import FORMATS, Options, Split, check_options, open_source
 from sources.ddl import to_ddl
 from sources.pointer_columns import POINTER_FIELDS
@@ -27,7 +27,7 @@ OUT_BYTES = 16 << 20  # of rows that a task hands to Spark at a time
 
 
 def read_batch(
-    spark: SparkSession, path: str, index: Index | None, format: str = "auto", options: Options | None = None
+    spark: SparkSession, path: Place, index: Index | None, format: str = "auto", options: Options | None = None
 ) -> DataFrame:
     """The rows of a file, or of the files of a folder, on any store, with all of their columns.
 
@@ -42,7 +42,7 @@ def read_batch(
     Files are listed and described now, and read when the DataFrame is used, in the same order each time: task after
     task in the order of (path, row), so that `monotonically_increasing_id()` right above it rises in that order. A
     damaged file, a value that the source's type does not hold, and a file that changed are errors that name it."""
-    root, format_name, infos = batch_root(path, format)
+    root, format_name, infos = batch_root(as_location(path), format)
     options = _options(index, format_name, options)
     tasks = spark.sparkContext.defaultParallelism * TASKS_PER_CORE
     if FORMATS[format_name].endings and "schema" not in options:

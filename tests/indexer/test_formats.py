@@ -234,3 +234,22 @@ def test_orc_files_of_which_some_reach_beyond_nanoseconds_make_one_table(spark: 
     assert open_index(by_time).fetch("9999-01-03") == [{"id": 11, "t": dt.datetime(9999, 1, 3)}]
     times = spark.createDataFrame([(moment,) for _, moment in expected], "t timestamp_ntz")
     assert sorted(row.id for row in load(spark, by_time, times).collect()) == list(range(18))
+
+
+def test_rows_of_a_key_keep_the_order_of_files_that_are_new_and_changed(spark: SparkSession, tmp_path: Path) -> None:
+    """New files are numbered before changed ones, whatever their names."""
+    schema = {"type": "record", "name": "r", "fields": [{"name": "k", "type": "long"}, {"name": "v", "type": "string"}]}
+    (tmp_path / "lake").mkdir()
+
+    def write(name: str, word: str) -> None:
+        with (tmp_path / "lake" / name).open("wb") as out:
+            fastavro.writer(out, schema, [{"k": i % 3, "v": f"{word} {i}"} for i in range(30)])
+
+    write("a.avro", "first")
+    build(spark, str(tmp_path / "lake"), str(tmp_path / "index"), ["k"], buckets=1)
+    write("a.avro", "changed")
+    write("b.avro", "new")
+    build(spark, str(tmp_path / "lake"), str(tmp_path / "index"), ["k"])
+    assert verify(storage_at(str(tmp_path / "index")), None).faults == []
+    found = [row["v"] for row in open_index(str(tmp_path / "index")).fetch(1)]
+    assert found == [f"{word} {i}" for word in ("new", "changed") for i in range(1, 30, 3)]
