@@ -30,6 +30,7 @@ from shadow.values import python_values
 from sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
 
 REINDEX = "run gnomon build again"
+OTHER_ROWS = f"{REINDEX}; where that finds nothing to do, touch the file first"
 NEWER = "this snapshot is of the file as it was; ask the newest snapshot"
 TOUCH = "its size and time are the same, so touch it and run gnomon build again"
 
@@ -347,7 +348,7 @@ class Fetcher:
             other = np.flatnonzero(~same_values(found, expected))
             if len(other):
                 row = int(pointers[other[0], 0])
-                raise StalePointer(f"row {row} does not hold the key it was indexed under; {REINDEX}", where)
+                raise StalePointer(f"row {row} does not hold the key it was indexed under; {OTHER_ROWS}", where)
 
     def schema(self, columns: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema:
         """The columns in the types of the first of the files' schemas that has one for them; partition columns in

@@ -90,6 +90,7 @@ class World:
             weights = [weight for weight, _ in doings]
             [(_, doing)] = self.chance.choices(doings, weights)
             self.step(doing)
+        self.lake.touch_forged()
         self.step(self.build)
         report = verify(storage_at(str(self.index)), None)
         self.tally["verified"] += 1
@@ -199,6 +200,7 @@ class World:
 
     def load(self) -> None:
         """Rows of many keys at once by Spark, where no file changed."""
+        self.lake.touch_forged()
         self.build()
         lake = self.lake
         fields = [StructField(name, key_spark_type(lake.columns.get(name, "string"))) for name in lake.keys]
@@ -275,7 +277,7 @@ class World:
 
     def is_other(self, path: str, state: int) -> bool:
         data = self.lake.files.get(path)
-        return data is None or data.state != state
+        return data is None or data.state != state or data.is_forged
 
 
 def _plain(value: Any) -> Any:

@@ -75,11 +75,12 @@ PARTITION_TEXTS = ["1", "01", "a b", "é", "a=b", "50%", "x,y", None]
 @dataclass
 class DataFile:
     """A file as it is now: its rows, with the values of its partition columns, and a number that no other state of any
-    file has."""
+    file has. `is_forged`: it was rewritten, and its size and time are as they were."""
 
     rows: list[Row]
     state: int
     texts: dict[str, str | None]
+    is_forged: bool = False
 
 
 @dataclass
@@ -186,6 +187,7 @@ class Lake:
                 target.write_bytes(staged.read_bytes())
                 os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
                 self.put(path, shuffled, data.texts)
+                self.files[path].is_forged = True
                 return
 
     def remove(self) -> None:
@@ -194,12 +196,17 @@ class Lake:
             (self.root / path).unlink()
             del self.files[path]
 
-    def touch(self) -> None:
+    def touch(self, path: str | None = None) -> None:
         """Give a file another time, and leave its bytes."""
-        path = self.chance.choice(sorted(self.files))
+        path = path or self.chance.choice(sorted(self.files))
         os.utime(self.root / path)
         data = self.files[path]
         self.put(path, [{name: row[name] for name in self.columns} for row in data.rows], data.texts)
+
+    def touch_forged(self) -> None:
+        """What a user is told to do where a build does not see that a file was rewritten."""
+        for path in [path for path, data in self.files.items() if data.is_forged]:
+            self.touch(path)
 
     def copy_elsewhere(self) -> Path:
         """The lake under another root, with other times; this one is gone."""
