@@ -23,7 +23,7 @@ from indexer.plan import plan
 from indexer.specs import Request
 from shadow import Index, UsageError, open_index
 from shadow.compact import compact
-from shadow.errors import ConcurrentCommit
+from shadow.errors import ConcurrentCommit, PartitionNotFound
 from shadow.partitions import partition_values
 from shadow.plain_table import plain_table
 from shadow.spec import TABLE_PREFIX, check_names
@@ -206,7 +206,10 @@ class IndexManager:
         if fields is None:
             fields = [name for name in index.view.columns if name not in index.spec.partitions]
         columns = list(dict.fromkeys([*self.keys, *fields]))
-        rows: list[dict[str, Any]] = index.answer_many([list(key)], columns, where, limit)[0].rows
+        try:
+            rows: list[dict[str, Any]] = index.answer_many([list(key)], columns, where, limit)[0].rows
+        except PartitionNotFound:  # one that was not appended yet has no rows, as in Dione
+            return []
         return rows
 
 

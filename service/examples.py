@@ -381,6 +381,6 @@ EXAMPLES = {
         "/rows/https://example.com/?snapshot=9",
         404,
         "Snapshot not found",
-        "the index: snapshot 9 is not there (there are 1 to 1)",
+        "the index: snapshot 9 is not there (there is 1 alone)",
     ),
 }

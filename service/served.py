@@ -28,6 +28,7 @@ PINNED_SHARE = 4  # one part in four of the cache is for snapshots asked for by 
 LONGEST_PAUSE = 30.0  # seconds between two looks that fail, unless the settings ask for fewer looks
 LOOK_SECONDS = 60.0  # for one look for a newer snapshot
 LIST_SECONDS = 600.0  # for one listing of the source
+_CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
 FIRST_PAUSE = 1.0  # seconds after which an index that could not be opened is tried again
 
 logger = logging.getLogger("gnomon.service")
@@ -259,7 +260,7 @@ class ServedIndex:
         """Seconds until the next look, a little more or less, so that workers do not all come at once."""
         every = self._settings.refresh_seconds
         first = every if self.is_open else min(every, FIRST_PAUSE)
-        return _backed_off(first, failed, every) * random.uniform(0.8, 1.2)
+        return _backed_off(first, failed, every) * _CHANCE.uniform(0.8, 1.2)
 
     def _cover_on(self, stopped: threading.Event, moved: threading.Event) -> None:
         """The source is listed again sooner where the snapshot moved."""

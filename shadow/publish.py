@@ -69,6 +69,7 @@ __all__ = [
 ]
 
 ATTEMPTS = 20
+_CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
 LISTED = 64  # files that are looked at one by one before a commit; of more the index is listed
 LONGEST_SLEEP = 23 * 3600.0  # seconds; a vacuum waits for a day
 LONGEST_PUT = 60.0  # seconds; after a longer put the files are looked at again
@@ -129,7 +130,7 @@ def publish(
 def wait(attempt: int) -> None:
     """Let others go first before another attempt (0 is the first, and does not wait)."""
     if attempt:
-        time.sleep(random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)))
+        time.sleep(_CHANCE.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)))
 
 
 def _base_segments(storage: Storage, parent: Snapshot | None) -> tuple[Segment, ...]:

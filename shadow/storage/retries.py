@@ -11,6 +11,7 @@ from shadow.storage.deadlines import awaited, check, left, out_of_time
 from shadow.storage.locations import host
 from shadow.storage.threads import threads
 
+_CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
 WAITING = 64  # calls at a time to one store that have a deadline
 Result = TypeVar("Result")
 
@@ -47,7 +48,7 @@ def retried(call: Callable[[], Result], patience: Patience, where: str) -> Resul
             if tries == patience.tries or took > patience.overall:
                 raise Unreachable(f"{error}; gave up after {tries} tries in {took:.1f} s") from None
             failure = error
-        pause = min(patience.longest_wait, patience.first_wait * 2 ** (tries - 1)) * random.uniform(0.5, 1)
+        pause = min(patience.longest_wait, patience.first_wait * 2 ** (tries - 1)) * _CHANCE.uniform(0.5, 1)
         remaining = left()
         if remaining is not None and pause >= remaining:
             raise out_of_time(f"another try after this: {failure}")

@@ -1,7 +1,7 @@
 """The service under a path prefix: mounted in another app, behind a server's root path, behind a proxy."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,8 +48,20 @@ def encoded(key: str) -> str:
 WRAPS = [mounted, behind_root_path, by_setting]
 
 
+APPS: list[FastAPI] = []  # of the test that runs
+
+
+@pytest.fixture(autouse=True)
+def _threads_end() -> Iterator[None]:
+    """A mounted app starts the threads that follow its indexes, and nobody tells it when the host ends."""
+    yield
+    while APPS:
+        APPS.pop().state.following.stop()
+
+
 def client(wrap: Wrap, settings: Settings) -> Client:
     outer, inner = wrap(settings)
+    APPS.append(inner)
     made = Client(settings, inner)
     made.app = outer  # type: ignore[assignment]
     return made

@@ -224,7 +224,7 @@ def test_the_name_of_a_folder_given_by_a_relative_path_stays_in_words(
     (tmp_path / "shadow").rename(tmp_path / "e")
     there = Client(Settings(indexes=["e"]))
     assert (
-        there.get("/rows/second?snapshot=9").json()["detail"] == "the index: snapshot 9 is not there (there are 1 to 1)"
+        there.get("/rows/second?snapshot=9").json()["detail"] == "the index: snapshot 9 is not there (there is 1 alone)"
     )
 
 
