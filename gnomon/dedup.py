@@ -12,6 +12,7 @@ from indexer import DedupResult, Origin, append_new, batch_digest, read_batch
 from indexer.catalog import is_table
 from indexer.origin import existing, ready
 from indexer.plan import FORMAT_NAMES
+from indexer.specs import Vanished
 from shadow import Index, UsageError
 from shadow.errors import DamagedMetadata
 
@@ -78,7 +79,8 @@ def dedup(
     with shown_progress() as progress, spark_session(master, conf, hive=hive) as spark:
         is_new = opened is None
         if is_new or rebuild:
-            opened = ready(spark, index, origin, rebuild, progress)
+            vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
+            opened = ready(spark, index, origin, rebuild, progress, vanished)
         rows = read_batch(spark, batch, opened, format, options)
         result = append_new(
             *(spark, index, rows, name, scope, progress),

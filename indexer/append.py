@@ -127,7 +127,7 @@ def append_new(
     with as_raised():
         if rebuild:
             with stages.stage("rebuild"):
-                ready(spark, index, origin, rebuild, progress)
+                ready(spark, index, origin, rebuild, progress, vanished)
         known, is_known = run.append()
         reported = run.report(target, known.load) if target is not None and not is_known else None
     counts = {name: 0 if is_known else known.load.counts[name] for name in (*COUNTS, FILES)}

@@ -176,7 +176,8 @@ def nothing_to_do(planned: Plan, request: Request) -> BuildResult | None:
     view = planned.view
     if view is None or not planned.is_done or planned.adopted or planned.unmapped:
         return None
-    if view.spec.source != planned.root.location or (request.page_maps and not view.spec.page_maps):
+    is_moved = (view.spec.source, view.spec.source_name) != (planned.root.location, planned.root.name)
+    if is_moved or (request.page_maps and not view.spec.page_maps):
         return None
     put_back(planned.storage, view.spec)
     return _result(planned, view.snapshot, [], [], view.spec, False)

@@ -58,7 +58,7 @@ class Origin:
                 raise UsageError(f"{self.location}: a source of one file cannot be appended to; dedup needs a folder")
         except SourceNotFound:
             return False
-        return next(iter(root.storage.list()), None) is not None  # what is wrong with them the build says
+        return any(info.size for info in root.storage.list())  # what is wrong with them the build says
 
     def check(self, index: str, spec: IndexSpec) -> None:
         """SpecMismatch where an index is of something else."""
@@ -115,14 +115,19 @@ def existing(index: str, origin: Origin | None) -> Index | None:
 
 
 def ready(
-    spark: SparkSession, index: str, origin: Origin | None, rebuild: bool, progress: Progress | None = None
+    spark: SparkSession,
+    index: str,
+    origin: Origin | None,
+    rebuild: bool,
+    progress: Progress | None = None,
+    vanished: Vanished = Vanished.REFUSE,
 ) -> Index | None:
     """The index, that of `origin` built where there is none, or with `rebuild` all of its source indexed anew; None
     where the source has no files to build one of. IndexNotFound where there is neither an index nor an origin."""
     if rebuild:
         spec = spec_on_record(storage_at(index))
         of = origin_of(spec) if spec is not None else check_origin(index, origin)
-        of.build(spark, index, progress, anew=True)
+        of.build(spark, index, progress, anew=True, vanished=vanished)
     opened = existing(index, origin)
     if opened is None and origin is not None and origin.has_files():
         origin.build(spark, index, progress)

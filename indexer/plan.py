@@ -17,6 +17,7 @@ from shadow.errors import (
     FilesVanished,
     IndexNotFound,
     PartitionNotFound,
+    ShadowError,
     SourceNotFound,
     StorageError,
     UnknownColumn,
@@ -30,7 +31,7 @@ from shadow.spec import IndexSpec
 from shadow.spec_file import SPEC_PATH, read_spec
 from shadow.storage import FileInfo, Storage, storage_at
 from shadow.vacuum import check_no_other_files
-from shadow.view import View, newest_view
+from shadow.view import View, newest_good_view, newest_view
 from sources import FORMATS, check_options
 
 FORMAT_NAMES = ("auto", *FORMATS)
@@ -139,6 +140,8 @@ def plan(
         difference = _within(request.partitions, root, partitions, files, view, difference)
     if view is not None and difference.vanished:
         difference = _vanished(request.vanished, root, view, difference)
+    if newest:
+        _check_anew(request.vanished, root, storage, files)
     unmapped = _unmapped(storage, view, difference) if request.page_maps and view else []
     return Plan(
         storage=storage,
@@ -159,7 +162,9 @@ def plan(
 
 def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> Diff:
     """The difference, with the files that vanished as `how` says. FilesVanished where they must not be dropped."""
-    gone = [view.covered[path] for path in difference.vanished]
+    gone = [file for path in difference.vanished if (file := view.covered[path]).rows]
+    if not gone:  # files without rows, as those of no bytes that earlier versions covered
+        return difference
     shown = ", ".join(file.path for file in gone[:SHOWN_FILES]) + (", ..." if len(gone) > SHOWN_FILES else "")
     what = (
         f"{root.name}: {len(gone):,} of the {len(view.covered):,} files that snapshot {view.snapshot.number} covers "
@@ -181,6 +186,27 @@ def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> 
             "deleted on purpose, build with --accept-vanished"
         )
     return difference
+
+
+def _check_anew(how: Vanished, root: SourceRoot, storage: Storage, files: Sequence[FileInfo]) -> None:
+    """FilesVanished where a build anew would drop files that are gone, as of `_vanished`: what was covered before, the
+    newest snapshot tells that can be read."""
+    if how is Vanished.DROP_ALL:
+        return
+    try:
+        before, _ = newest_good_view(storage)
+    except ShadowError:
+        if how is Vanished.REFUSE:
+            raise FilesVanished(
+                f"{storage.root}: no snapshot can be read, so that it cannot be told whether files of {root.name} are "
+                "gone, whose keys would count as never loaded; if all of them are there, say --accept-vanished"
+            ) from None
+        return
+    now = {info.path for info in files}
+    gone = tuple(path for path in before.covered if path not in now)
+    new = tuple(info for info in files if info.path not in before.covered)
+    if gone:
+        _vanished(how, root, before, Diff(new, (), gone, {}))
 
 
 def _within(
@@ -217,7 +243,8 @@ def _files(root: SourceRoot, view: View | None) -> Listing:
     if not found.files and root.table is not None and root.table.folders and view is not None and view.covered:
         raise SourceNotFound(
             f"{root.name}: no data files in any folder that the catalog names, below {root.location} or elsewhere; "
-            f"expected some of the {len(view.covered):,} that the index covers (to empty it, build with --anew)"
+            f"expected some of the {len(view.covered):,} that the index covers (to empty it, build with --anew and "
+            "--accept-vanished)"
         )
     return found
 

@@ -7,6 +7,7 @@ files of other rows may have the same metadata. The commit writes the lists of t
 of now; no index file changes.
 """
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -129,8 +130,9 @@ def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
         if not found.adopted and (view.spec.source_name, view.spec.source) == (root.name, root.location):
             return view.snapshot, 0
         probe(storage)
+        begin = time.time()
         snapshot = _next(storage, view, root, found)
-        if put_snapshot(storage, snapshot, new_lists(view.snapshot, snapshot)):
+        if put_snapshot(storage, snapshot, new_lists(view.snapshot, snapshot), begin):
             return snapshot, len(found.adopted)
     raise ConcurrentCommit(f"{storage.root}: others committed {ATTEMPTS} times meanwhile; run it again")
 

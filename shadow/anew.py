@@ -5,6 +5,8 @@ Nothing of the newest snapshot is needed but its number. Its readers go on with 
 stay until they are vacuumed.
 """
 
+import time
+
 from shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError, SnapshotNotFound
 from shadow.probe import probe
 from shadow.publish import Changes, check_counts, paths_of, put_snapshot, write_list
@@ -39,6 +41,7 @@ def publish_anew(storage: Storage, spec: IndexSpec, newest: int, changes: Change
     check_counts(spec, changes)
     probe(storage)
     ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
+    begin = time.time()
     ref = write_list(storage, ours)
     snapshot = Snapshot(
         number=newest + 1,
@@ -54,7 +57,7 @@ def publish_anew(storage: Storage, spec: IndexSpec, newest: int, changes: Change
         counts=dict(changes.counts or {}),
         folders=None if changes.folders is None else dict(changes.folders),
     )
-    if not put_snapshot(storage, snapshot, paths_of(ours)):
+    if not put_snapshot(storage, snapshot, paths_of(ours), begin):
         raise ConcurrentCommit(
             f"{storage.root}: others committed snapshot {snapshot.number} meanwhile; nothing was changed, run it again"
         )

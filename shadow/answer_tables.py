@@ -79,9 +79,23 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
         names = dict.fromkeys(name for table in tables for name in table.column_names)
         raise _no_common_type(tables, next(name for name in names if not _fits_together(tables, name))) from None
     for field in together.schema:
-        if pa.types.is_floating(field.type) and any(map(pa.types.is_decimal, _types_of(tables, field.name))):
+        if any(_rounds(kind, field.type) for kind in _types_of(tables, field.name)):
             raise _no_common_type(tables, field.name)  # Arrow rounds decimals to put them among floating numbers
     return together
+
+
+def _rounds(kind: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a decimal of a type, or within it, becomes a floating number in another type."""
+    if pa.types.is_decimal(kind):
+        return bool(pa.types.is_floating(target))
+    if pa.types.is_struct(kind) and pa.types.is_struct(target):
+        names = {field.name for field in kind} & {field.name for field in target}
+        return any(_rounds(kind.field(name).type, target.field(name).type) for name in names)
+    if pa.types.is_map(kind) and pa.types.is_map(target):
+        return _rounds(kind.key_type, target.key_type) or _rounds(kind.item_type, target.item_type)
+    is_list = pa.types.is_nested(kind) and pa.types.is_nested(target)
+    is_list = is_list and hasattr(kind, "value_type") and hasattr(target, "value_type")
+    return is_list and _rounds(kind.value_type, target.value_type)
 
 
 def _types_of(tables: Sequence[pa.Table], name: str) -> list[pa.DataType]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from shadow.at_once import in_order
@@ -42,6 +43,7 @@ _FORMATS: Mapping[str, Mapping[str, re.Pattern[str]]] = {
     "Paimon table": {"snapshot": re.compile(r"snapshot-\d+"), "manifest": re.compile(r"manifest[^/]*")},
     "Spark streaming sink": {"_spark_metadata": re.compile(r"\d+(\.compact)?")},
 }
+MOST_LISTED = 10_000  # files of a folder above a source that has the name of a format's metadata
 # The folders of metadata that engines skip.
 HIDDEN_FOLDERS = frozenset({"_delta_log", ".hoodie", "_versions", "_spark_metadata"})
 _FOLDERS = {name: (format_name, file) for format_name, folders in _FORMATS.items() for name, file in folders.items()}
@@ -84,7 +86,7 @@ def _first_file(storage: Readable, name: str) -> str | None:
     """The first file of a format's metadata in a folder of that name."""
     _, file = _FOLDERS[name]
     with suppress(StorageError, OSError):
-        paths = (info.path for info in storage.list(name, hidden=True))
+        paths = (info.path for info in islice(storage.list(name, hidden=True), MOST_LISTED))
         return next((path for path in paths if file.fullmatch(path.removeprefix(f"{name}/"))), None)
     return None
 

@@ -27,6 +27,7 @@ from shadow.storage import Storage
 from sources.pointer import FILENAME, OFFSET, SUB_OFFSET
 
 BYTES_AT_ONCE = 16 * 1024 * 1024  # of index files whose entries are sorted together; of URLs 15 times that in memory
+RELAID_AT_ONCE = 64 * 1024 * 1024  # the same where the layout changes: each pass reads the whole index
 BATCH_ROWS, BATCH_BYTES = 65_536, 64 * 1024 * 1024  # of what a writer is handed at once
 GROUP = ""  # a name that no column of an index file has
 NOT_LIVE = -1
@@ -86,14 +87,19 @@ class _Merge:
                 yield from self._merge(parts, range(residue, self.target.buckets, step))
 
     def _merge(self, parts: Sequence[Part], targets: range) -> Iterator[Merged]:
-        """Merge parts into their buckets; some at a time where they are large, each time reading all parts."""
-        passes = min(len(targets), -(-sum(part.file.size for part in parts) // BYTES_AT_ONCE)) or 1
-        at_once = -(-len(targets) // passes)
-        for begin in range(0, len(targets), at_once):
-            wanted = targets[begin : begin + at_once]
-            pieces = [piece for part in parts for piece in self._live(part, wanted)]
-            if pieces:
-                yield from self._sorted(pa.concat_tables(pieces).combine_chunks())
+        """Merge parts into their buckets; some at a time where they are large, each time reading all parts. An index
+        that gets folders is also cut by these."""
+        relaid = self.spec.flat != self.target.flat
+        limit = RELAID_AT_ONCE if relaid else BYTES_AT_ONCE
+        passes = -(-sum(part.file.size for part in parts) // limit) or 1
+        buckets = list(_cut(targets, min(len(targets), passes)))
+        folders = range(len(self._folders)) if relaid else range(1)
+        for wanted in buckets:
+            for places in _cut(folders, max(1, min(len(folders), passes // len(buckets)))):
+                chosen = places if relaid else None
+                pieces = [piece for part in parts for piece in self._live(part, wanted, chosen)]
+                if pieces:
+                    yield from self._sorted(pa.concat_tables(pieces).combine_chunks())
 
     def _sorted(self, entries: pa.Table) -> Iterator[Merged]:
         if self.spec.flat != self.target.flat:  # then the parts' order is not that of source files and rows
@@ -121,10 +127,10 @@ class _Merge:
                 table = table.add_column(place, name, pa.DictionaryArray.from_arrays(numbers, texts))
             yield table
 
-    def _live(self, part: Part, wanted: range) -> Iterator[pa.Table]:
-        """The entries of a part that count and go to the buckets wanted, under the target's names, with their group
-        (folder and bucket) as the last column; source files by number, and long offsets, so that no column outgrows
-        Arrow's arrays."""
+    def _live(self, part: Part, wanted: range, folders: range | None) -> Iterator[pa.Table]:
+        """The entries of a part that count and go to the buckets and folders wanted, under the target's names, with
+        their group (folder and bucket) as the last column; source files by number, and long offsets, so that no column
+        outgrows Arrow's arrays."""
         where = f"{self.storage.root}/{part.file.path}"
         tree = BTreeReader(MemoryFile(read_index_file(self.storage, part.file), where))
         for batch in tree.scan_batches([column.name for column in self.spec.entry_schema.columns]):
@@ -139,7 +145,10 @@ class _Merge:
                 files = self._numbers(part, batch.column(FILENAME), where)
                 columns[FILENAME] = pa.array(files)
                 chosen &= files != NOT_LIVE
-                targets = targets + self._folder_of_file[files] * self.target.buckets
+                places = self._folder_of_file[files]
+                targets = targets + places * self.target.buckets
+                if folders is not None:
+                    chosen &= (places >= folders.start) & (places < folders.stop)
             if chosen.any():
                 table = pa.table({**columns, GROUP: pa.array(targets)})
                 yield table.filter(pa.array(chosen))
@@ -219,6 +228,13 @@ class _Merge:
     @cached_property
     def _paths(self) -> pa.Array:
         return pa.array([file.path for file in self._live_files], pa.string())
+
+
+def _cut(numbers: range, pieces: int) -> Iterator[range]:
+    """A range in so many pieces of about one length, or fewer."""
+    length = -(-len(numbers) // pieces) or 1
+    for begin in range(0, len(numbers), length):
+        yield numbers[begin : begin + length]
 
 
 def _long(array: pa.Array) -> pa.Array:

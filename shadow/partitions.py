@@ -208,6 +208,8 @@ def _reading_of(value: object) -> Callable[[str], bool]:
         value = value.astype("datetime64[us]")  # of which Python has values: finer ones become integers
     if isinstance(value, np.generic):
         value = value.item()
+    if value is None:  # NaT, which no folder reads as
+        return lambda _: False
     if isinstance(value, bool):
         return lambda text: text.lower() == str(value).lower()
     if isinstance(value, (int, float, Decimal)):

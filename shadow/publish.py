@@ -105,6 +105,7 @@ def publish(
     probe(storage)
     if parent is None:
         create_first_spec(storage, spec)
+    written, begin = paths_of(ours, base.segments), time.time()
     ref = write_list(storage, ours)
     for attempt in range(ATTEMPTS):
         wait(attempt)
@@ -117,7 +118,7 @@ def publish(
         snapshot = _next(base, now, after, changes, widened, ref)
         if now.snapshot is not None and nothing_left(now, after, changes) and is_told(now.snapshot, snapshot):
             return now.snapshot
-        if put_snapshot(storage, snapshot, paths_of(ours)):
+        if put_snapshot(storage, snapshot, written, begin):
             if parent is None:
                 put_back(storage, spec)
             return snapshot
@@ -193,14 +194,19 @@ def _next(
     )
 
 
-def paths_of(ours: Segment) -> list[str]:
-    """The files that a build wrote for its segment: index files, Bloom filters, page maps and the segment's list. Index
-    files that it took over from another segment are not among them."""
-    files = [file for file in ours.index_files if ours.id in file.path]
-    filters = [file.filter.path for file in files if file.filter is not None]
-    maps = {file.page_maps.path for file in ours.source_files if file.page_maps is not None}
+def paths_of(ours: Segment, base: Sequence[Segment] = ()) -> list[str]:
+    """The files that a commit of a segment is the first to name: index files, Bloom filters, page maps and the
+    segment's list. What the segments that it is made for name, of which some may be taken over, is not among them."""
+    named = {path for segment in base for path in _files_of(segment)}
     lists = [segment_path(ours.id)] if ours.source_files else []
-    return [*(file.path for file in files), *filters, *(path for path in maps if ours.id in path), *lists]
+    return [*(path for path in _files_of(ours) if path not in named), *lists]
+
+
+def _files_of(segment: Segment) -> list[str]:
+    """The index files of a segment, their Bloom filters, and the page maps of its source files."""
+    filters = [file.filter.path for file in segment.index_files if file.filter is not None]
+    maps = {file.page_maps.path for file in segment.source_files if file.page_maps is not None}
+    return [*(file.path for file in segment.index_files), *filters, *sorted(maps)]
 
 
 def check_there(storage: Storage, written: Sequence[str]) -> None:
@@ -231,14 +237,17 @@ def _time_of(storage: Storage, path: str) -> int | None:
         return None
 
 
-def put_snapshot(storage: Storage, snapshot: Snapshot, written: Sequence[str]) -> bool:
+def put_snapshot(storage: Storage, snapshot: Snapshot, written: Sequence[str], begin: float) -> bool:
     """Put the next number; whether it is ours then. `written` are the paths of the files that it names and no snapshot
-    named before. A reply that was lost is settled by reading back.
+    named before; the last of them were written after `begin`, a time of `time.time`. A reply that was lost is settled
+    by reading back.
 
     FilesGone where one of these is not there: nothing was put, or, where the program slept between its look and the
     put, the snapshot was removed again. CommitLost where the snapshot was put and does not count."""
     check_there(storage, written)
     looked = time.time()
+    if looked - begin > LONGEST_SLEEP:
+        raise FilesGone(f"{storage.root}: {(looked - begin) / 3600:.0f} hours passed before the commit; {SLEPT}")
     if not _put(storage, snapshot):
         return False
     if time.time() - looked > LONGEST_PUT:

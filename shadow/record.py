@@ -1,6 +1,7 @@
 """Page maps for files that are indexed already: a commit in which they are recorded, and the setting that later builds
 record them, too. No index file changes."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -30,9 +31,10 @@ def record(storage: Storage, made: Made) -> Snapshot:
         if not recorded and view.spec.page_maps:
             return view.snapshot
         probe(storage)
+        begin = time.time()
         snapshot = _next(storage, view, made, recorded)
         maps = sorted({entry.path for entry in made.values()})
-        if put_snapshot(storage, snapshot, [*maps, *new_lists(view.snapshot, snapshot)]):
+        if put_snapshot(storage, snapshot, [*maps, *new_lists(view.snapshot, snapshot)], begin):
             return snapshot
     raise ConcurrentCommit(f"{storage.root}: others committed {ATTEMPTS} times meanwhile; run it again")
 

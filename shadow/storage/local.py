@@ -77,7 +77,8 @@ class LocalFile:
         now = FileInfo(self.name, status.st_size, status.st_mtime_ns, "", status.st_ctime_ns)
         how = difference(self, now)
         if not how and now.ctime_ns != self.ctime_ns and _attributes(status) == self._attributes:
-            how = "it was written to, and its time put back"  # no new owner, right or link explains the change
+            # No new owner, right or link explains the change.
+            how = "its ctime differs: it may have been written to, and its time put back"
         if how:
             raise FileChanged(self.name, how, now.size)
 

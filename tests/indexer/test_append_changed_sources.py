@@ -194,3 +194,30 @@ def test_places_are_paths_or_text(spark: SparkSession, tmp_path: Path, monkeypat
     assert open_index("~/index").spec.source == str(tmp_path / "lake")
     again = append_new(spark, "~/index", read_batch(spark, "~/landing", None), "c", origin=Origin("~/lake", ["id"]))
     assert again.already_loaded == 2
+
+
+def test_a_load_that_indexes_everything_again_forgets_no_file_that_is_away(spark: SparkSession, lake: Path) -> None:
+    (lake / "lake/b.parquet").rename(lake / "away")
+    with pytest.raises(FilesVanished, match=r"1 of the 2 files .*b\.parquet"):
+        append_new(spark, str(lake / "index"), batch(spark, 12), "b", rebuild=True)
+    (lake / "away").rename(lake / "lake/b.parquet")
+    assert append_new(spark, str(lake / "index"), batch(spark, 12), "b", rebuild=True).already_loaded == 1
+    (lake / "lake/b.parquet").unlink()
+    result = append_new(spark, str(lake / "index"), batch(spark, 13), "c", rebuild=True, accept_vanished=True)
+    assert result.appended == 1
+
+
+def test_a_covered_file_without_rows_that_is_gone_stops_no_load(spark: SparkSession, tmp_path: Path) -> None:
+    write_source(tmp_path / "lake", {"a.parquet": rows(1, 2), "empty.parquet": rows()})
+    index_source(tmp_path / "lake", tmp_path / "index", ["id"], 2)
+    (tmp_path / "lake/empty.parquet").unlink()
+    assert append_new(spark, str(tmp_path / "index"), batch(spark, 1, 3), "b").appended == 1
+
+
+def test_a_first_load_takes_a_folder_of_files_without_bytes_for_an_empty_source(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake/README").touch()
+    origin = Origin(tmp_path / "lake", ["id"])
+    assert append_new(spark, tmp_path / "index", batch(spark, 1, 2), "b", origin=origin).appended == 2

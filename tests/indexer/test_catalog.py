@@ -108,7 +108,7 @@ def test_the_folders_of_the_last_build_are_what_coverage_lists_those_without_fil
     with pytest.raises(SourceNotFound, match=r"no data files in any folder .* expected some of the 4"):
         build(spark, source, index, ["url"])
     assert len(opened.coverage().vanished) == 4
-    assert build(spark, source, index, ["url"], anew=True).rows == 0
+    assert build(spark, source, index, ["url"], anew=True, accept_vanished=True).rows == 0
     assert open_index(index).fetch("u3") == []
 
 

@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -112,6 +113,26 @@ def test_no_digit_is_lost_to_a_common_type(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"column v has the types .* no Arrow type holds all of its values"):
             index.table_many([key])
     assert [row["v"] for row in index.fetch(2)] == [2**53 + 1, 0.5]
+
+
+AROUND = [lambda kind: pa.struct([("a", kind)]), pa.list_, lambda kind: pa.map_(pa.string(), kind)]
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_no_digit_within_a_value_is_lost_to_a_common_type(
+    tmp_path: Path, around: Callable[[pa.DataType], pa.DataType]
+) -> None:
+    exact, rough = around(pa.decimal128(38, 2)), around(pa.float64())
+    one: object = decimal.Decimal("12345678901234567.91")
+    wrapped = {"struct": {"a": one}, "list": [one], "map": [("a", one)]}[str(exact).partition("<")[0]]
+    tables = {"a.parquet": pa.table({"k": [1], "v": pa.array([wrapped], exact)})}
+    tables["b.parquet"] = pa.table({"k": [2], "v": pa.nulls(1, rough)})
+    write_source(tmp_path / "lake", tables)
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    index = open_index(str(tmp_path / "index"))
+    assert index.table_many([1])["v"].to_pylist() == [wrapped]
+    with pytest.raises(UsageError, match="column v has the types"):
+        index.table_many([1, 2])
 
 
 def test_a_folder_of_values_gives_its_entries(tmp_path: Path) -> None:

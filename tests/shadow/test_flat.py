@@ -171,6 +171,18 @@ def test_an_index_becomes_flat_and_partitioned_again_and_answers_the_same(lake: 
         assert [hits(open_index(storage.root, 1), key) for key in keys] == before, "older snapshots keep their layout"
 
 
+def test_a_large_index_changes_its_layout_in_pieces(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shadow.merge.RELAID_AT_ONCE", 3000)
+    keys = [{"k": key} for key in (7, 10, 311, 359, -1)]
+    for name in ("parted_by_k", "flat_by_k"):
+        storage = storage_at(str(lake / name))
+        before = [hits(open_index(storage.root), key) for key in keys]
+        for flat in (name.startswith("parted"), name.startswith("flat")):
+            assert rebuild(storage, flat=flat).committed
+            assert [hits(open_index(storage.root), key) for key in keys] == before
+            assert verify(storage, None).is_sound
+
+
 def test_a_build_follows_the_layout_that_the_index_has_by_now(lake: Path) -> None:
     write_source(lake / "source", {"dt=77/country=x/a.parquet": pa.table({"k": [7, 777], "n": [1, 2]})})
     build = Build(lake / "source", lake / "parted_by_k", ["k"])

@@ -195,9 +195,7 @@ def test_a_segment_added_while_buckets_are_changed_is_not_left_in_the_old_ones()
     changes = Changes("rebuild", (), ours.source_files, {}, {}, replaced=frozenset("st"), buckets=8)
     check_changes(BASE, changes, ours)
     assert not nothing_left(BASE, rebase(BASE, BASE, changes, ours), changes)
-    with pytest.raises(
-        ConcurrentCommit, match="segment u was added by another commit while buckets or"
-    ):
+    with pytest.raises(ConcurrentCommit, match="segment u was added by another commit while buckets or"):
         rebase(BASE, state(*BASE.segments, segment("u", {"d": 1})), changes, ours)
 
 

@@ -115,21 +115,27 @@ def asleep_at_each_call(
             return
 
 
+@pytest.mark.parametrize("layout", ["partitioned", "flat", "flat with page maps"])
 def test_a_build_that_sleeps_commits_files_that_are_there_or_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
+    """A flat build commits a segment into which smaller ones are merged: it may take over index files and page maps of
+    the new one, which no snapshot names yet."""
+    flat, maps = layout != "partitioned", layout.endswith("maps")
+
     def prepare(root: Path) -> None:
-        made(root)
-        write_source(root / "lake", {"b.parquet": table(11, 12)})
+        write_source(root / "lake", {"a.parquet": table(1, 2, 3)})
+        index_source(root / "lake", root / "index", ["id"], buckets=8, flat=flat, page_maps=maps)
+        write_source(root / "lake", {"b.parquet": table(11, 12, 13, 14)})  # some in buckets that the first file lacks
 
     def work(storage: Storage) -> None:
-        Build(Path(storage.root).parent / "lake", storage, ["id"], buckets=2).commit()
+        Build(Path(storage.root).parent / "lake", storage, ["id"], buckets=8).commit()
 
     slept = 0
     for root, raised in asleep_at_each_call(tmp_path, monkeypatch, prepare, work):
         slept += 1
         check(root, 1, *([] if raised else [11]))
-        index_source(root / "lake", root / "index", ["id"], buckets=2)
+        index_source(root / "lake", root / "index", ["id"])
         check(root, 1, 11)
     assert slept > 20
 
@@ -164,6 +170,20 @@ def test_a_compaction_that_sleeps_commits_files_that_are_there_or_nothing(
         refused += isinstance(raised, ConcurrentCommit)
         check(root, 1, 11)
     assert refused > 3, "the vacuum took files of some"
+
+
+def test_a_commit_that_slept_behind_its_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All its files are there, and as young as its list: a vacuum may have planned to remove them."""
+    root = made(tmp_path)
+    write_source(root / "lake", {"b.parquet": table(11, 12)})
+    build = Build(root / "lake", root / "index", ["id"], buckets=2)
+    moments = iter([0.0])
+    clock = SimpleNamespace(time=lambda: next(moments, float(SLEEP_SECONDS)), sleep=lambda _: None)
+    with monkeypatch.context() as patched:
+        patched.setattr("shadow.publish.time", clock)
+        with pytest.raises(FilesGone, match=r"25 hours passed before the commit"):
+            build._commit()
+    check(root, 1)
 
 
 def test_many_files_are_looked_at_in_one_listing(tmp_path: Path) -> None:
