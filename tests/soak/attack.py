@@ -28,7 +28,7 @@ from indexer.session import local_session
 from indexer.spark_types import key_spark_type
 from shadow import Index, open_index
 from shadow.compact import compact, rebuild
-from shadow.errors import FilesVanished, SnapshotNotFound, SourceError
+from shadow.errors import FilesVanished, SnapshotNotFound, SourceError, SourceNotFound
 from shadow.snapshots import snapshot_numbers
 from shadow.storage import storage_at
 from shadow.vacuum import vacuum
@@ -297,6 +297,10 @@ def attack(spark: SparkSession, root: Path, seed: int, tally: Counter[str]) -> s
     tally["lakes"] += 1
     try:
         world.run()
+    except SourceNotFound:  # text without rows has no bytes, and a source of no bytes is none
+        if any((world.lake.root / path).stat().st_size for path in world.lake.files):
+            raise
+        tally["lakes without bytes"] += 1
     except Exception as error:  # noqa: BLE001 whatever it is, it is told with its lake, and the next lake is tried
         kind = "wrong" if isinstance(error, Wrong) else "failed"
         tally[kind] += 1
