@@ -58,7 +58,7 @@ def memory_of(settings: Settings) -> int:
 def parse_command(words: Sequence[str]) -> None:
     """Parse the words behind `gnomon` as the command itself does; an error where it would refuse them."""
     name, *arguments = words
-    module, _ = COMMANDS[name]
+    module = COMMANDS[name].module
     command = typer.main.get_command(importlib.import_module(module).app)
     command.make_context(name, list(arguments)).close()
 
@@ -91,7 +91,7 @@ def containers(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 def check_options(words: Sequence[str]) -> None:
     """Assert that the command has the options among the words; arguments may be left out or shortened."""
     name, *arguments = words
-    module, _ = COMMANDS[name]
+    module = COMMANDS[name].module
     known = {
         option for one in typer.main.get_command(importlib.import_module(module).app).params for option in one.opts
     }
