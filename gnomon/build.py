@@ -8,7 +8,7 @@ import typer
 from gnomon.output import counted, megabytes, print_json, say
 from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
-from indexer.build import build_index, nothing_to_do
+from indexer.build import BuildResult, build_index, nothing_to_do
 from indexer.catalog import is_table, read_table
 from indexer.plan import FORMAT_NAMES, Plan, check_rows, plan
 from indexer.specs import Request, Vanished
@@ -85,6 +85,16 @@ def build(
             progress = session.enter_context(shown_progress())
             spark = spark or session.enter_context(spark_session(master, conf))
             result = build_index(spark, source, index, request, format, adopt=adopt, anew=anew, progress=progress)
+    _show_result(result, source, json)
+    if planned.spec is None and flat is None and result.flat and not json:
+        say(
+            f"laid out flat, since the source has more than {MOST_FOLDERS} partitions (gnomon rebuild {index} "
+            "--partitioned gives each its own folder)"
+        )
+
+
+def _show_result(result: BuildResult, source: str, json: bool) -> None:
+    """Print what a build did."""
     if json:
         print_json(result.to_json())
         return
@@ -102,11 +112,6 @@ def build(
             f"{counted(result.rows_indexed, 'row')} indexed in {result.seconds:.1f} s, {result.rows:,} in all; "
             f"read {megabytes(result.source_bytes_read)} of {megabytes(result.source_bytes)}, "
             f"wrote {megabytes(result.index_bytes)} in {counted(result.index_files, 'index file')}"
-        )
-    if planned.spec is None and flat is None and result.flat:
-        say(
-            f"laid out flat, since the source has more than {MOST_FOLDERS} partitions (gnomon rebuild {index} "
-            "--partitioned gives each its own folder)"
         )
 
 

@@ -80,7 +80,7 @@ def get(
 
 
 def _texts(given: list[str], keys_file: str | None) -> Iterator[str]:
-    """The keys as they are typed: those given, then those of a file; empty lines are none."""
+    """Yield the keys as text: first the arguments, then the lines of the file. Empty lines are skipped."""
     for text in given:
         if text == "-" and len(given) == 1:
             yield from (line for line in map(_line, sys.stdin) if line)

@@ -45,6 +45,6 @@ def as_text(record: Record) -> str:
 
 
 def _words(name: str, count: int) -> str:
-    """What was counted, in words: "1 segment replaced", "2 segments replaced"."""
+    """Return the words for a count: "1 segment replaced", "2 segments replaced"."""
     words = name.split("_")
     return " ".join(word[:-1] if count == 1 and word in PLURALS else word for word in words)

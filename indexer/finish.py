@@ -1,7 +1,7 @@
-"""What a dedup load begins and ends with: loads that were committed are finished, and the index is brought up to date.
+"""Finish the dedup loads that were committed, and bring the index up to date. A load begins and ends with it.
 
-Whatever is in the source counts as loaded then. The log of loads says what is left to do (`shadow.loads`); whoever runs
-first after a crash does it.
+Afterwards every row of the source counts as loaded. The log of loads (`shadow.loads`) says what is left to do; the
+first run after a crash does it.
 """
 
 from contextlib import suppress
@@ -47,7 +47,9 @@ def _check_plain(index: str, spec: IndexSpec | None, origin: Origin | None) -> N
     source = spec.source_name if spec is not None else check_origin(index, origin).location
     advice = "a dedup load cannot commit to it; append to the table with its own engine"
     if spec is not None and spec.as_files:
-        raise UsageError(f"{index}: an index of files of a lake table as they are, of {source}; {advice}")
+        raise UsageError(
+            f"{index}: its source {source} is a lake table whose files were indexed with --as-files; {advice}"
+        )
     if not is_table(source):
         check_plain_files(table_around(storage_at(source).root), source, advice)
 

@@ -37,7 +37,9 @@ from sources import FORMATS, check_options
 FORMAT_NAMES = ("auto", *FORMATS)
 MOST_LOST = 0.5  # of the bytes that the index covers: a build that would drop more asks for consent
 SHOWN_FILES = 3  # of those that vanished, in a message
-AS_FILES = "index a plain copy of its live rows, or say --as-files (as_files=True) to index its files as they are"
+AS_FILES = (
+    "index a plain copy of its live rows, or say --as-files (as_files=True) to index every file of it, live or not"
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Plan:
     `unmapped` are the files covered as they are of which page maps were asked for, and are missing or damaged. Of a
     build `anew` there is no view and all files are new; `newest` is the number of the snapshot that it follows.
     `files` are all of the source, also where some partitions only are to be indexed. `as_files`: they belong to a lake
-    table, and are to be indexed as they are."""
+    table, and the build indexes every one of them, live or not."""
 
     storage: Storage
     root: SourceRoot
@@ -95,17 +97,12 @@ def plan(
     """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index. With `adopt`
     the source may be a copy elsewhere, and files of it count as covered that hold what was indexed. With `anew` none
     counts as covered, and nothing of the index need be readable."""
-    if format not in FORMAT_NAMES:
-        raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {format!r}")
+    _check_asked(request, format, adopt, anew)
     storage = storage_at(index)
     root = source_root(source) if isinstance(source, str) else source.root_at(source.location)
     check_apart(root, storage)
     _check_folder(storage)
     _check_source(root)
-    if request.partitions is not None and (adopt or anew):
-        raise UsageError("partitions: --adopt and --anew are of the whole source")
-    if adopt and anew:
-        raise UsageError("--adopt takes over what is indexed, --anew indexes all files: expected one of them")
     newest = newest_number(storage) if anew else 0
     view = None if newest else _open(storage)
     spec = view.spec if view else spec_on_record(storage) if newest else None
@@ -126,8 +123,7 @@ def plan(
     if spec is None and not _is_inferred(format_name, options):
         _check_new(root, request, format_name, partitions, files, lambda _: options)
     elif spec is not None:
-        table = root.table.name if root.table else ""
-        there = replace(spec, source=root.location, table=table) if adopt else spec
+        there = replace(spec, source=root.location, table=root.table.name if root.table else "") if adopt else spec
         check_request(there, request, root, format_name, partitions, storage.root)
         check_declared(spec, root)
     found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
@@ -158,6 +154,16 @@ def plan(
         files=files,
         as_files=request.as_files and lake_table is not None,
     )
+
+
+def _check_asked(request: Request, format: str, adopt: bool, anew: bool) -> None:
+    """Refuse options that are unknown, or that exclude each other."""
+    if format not in FORMAT_NAMES:
+        raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {format!r}")
+    if request.partitions is not None and (adopt or anew):
+        raise UsageError("partitions: --adopt and --anew are of the whole source")
+    if adopt and anew:
+        raise UsageError("--adopt takes over what is indexed, --anew indexes all files: expected one of them")
 
 
 def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> Diff:

@@ -97,7 +97,7 @@ def check_executors(spark: SparkSession) -> None:
 
 
 def unfit(text: str) -> ExecutorsUnfit | None:
-    """What is wrong with the Python of Spark's workers, from the error of a job; None where it is something else."""
+    """Return advice where Spark's workers run another Python, from the error of a job; None for any other error."""
     found = OTHER_PYTHON.search(text) or OUR_MODULE.search(text)
     if found is None:
         return None

@@ -159,7 +159,7 @@ def test_a_lake_table_is_never_appended_to(spark: SparkSession, tmp_path: Path) 
     build(spark, str(source), index, ["id"], as_files=True)
     assert open_index(index).spec.as_files
     files = sorted(path.name for path in source.iterdir())
-    with pytest.raises(UsageError, match=r"files of a lake table as they are.*append to the table with its own engine"):
+    with pytest.raises(UsageError, match=r"a lake table whose files were indexed with --as-files; .*its own engine"):
         append_new(spark, index, batch(spark, 4), "b")
     assert sorted(path.name for path in source.iterdir()) == files
     assert build(spark, str(source), index, ["id"]).committed is False, "the consent is on record"
@@ -179,7 +179,7 @@ def test_an_index_of_a_folder_that_became_a_lake_table_is_refused_until_consent(
     assert result.committed, "the consent alone is a commit"
     assert open_index(str(lake / "index")).spec.as_files
     shutil.rmtree(lake / "lake/_delta_log")
-    with pytest.raises(UsageError, match="files of a lake table"):
+    with pytest.raises(UsageError, match="a lake table whose files were indexed"):
         append_new(spark, str(lake / "index"), batch(spark, 4), "b")
 
 
