@@ -118,8 +118,6 @@ def plan(
     partitions = root.partitions(files)
     format_name = _format(root, files, format, spec)
     options = _options(root, format_name, request, spec)
-    if request.page_maps:
-        check_format(format_name)
     if spec is None and not _is_inferred(format_name, options):
         _check_new(root, request, format_name, partitions, files, lambda _: options)
     elif spec is not None:
@@ -134,10 +132,10 @@ def plan(
         check_places(spec, root, (info for info in files if info.path in view.covered and info.path not in gone))
     if request.partitions is not None:
         difference = _within(request.partitions, root, partitions, files, view, difference)
-    if view is not None and difference.vanished:
-        difference = _vanished(request.vanished, root, view, difference)
     if newest:
         _check_anew(request.vanished, root, storage, files)
+    elif view is not None:
+        difference = _vanished(request.vanished, root, view, difference)
     unmapped = _unmapped(storage, view, difference) if request.page_maps and view else []
     return Plan(
         storage=storage,
@@ -270,6 +268,8 @@ def _format(root: SourceRoot, files: Sequence[FileInfo], format: str, spec: Inde
 
 def _options(root: SourceRoot, format_name: str, request: Request, spec: IndexSpec | None) -> dict[str, str]:
     """How the files are read: as asked for, on record, or told by the catalog."""
+    if request.page_maps:
+        check_format(format_name)
     if root.table is not None:
         if request.options:
             raise UsageError(f"option {min(request.options)}: how the files of {root.name} are read the catalog says")
