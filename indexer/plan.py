@@ -94,9 +94,8 @@ class Plan:
 def plan(
     source: str | CatalogTable, index: str, request: Request, format: str, adopt: bool = False, anew: bool = False
 ) -> Plan:
-    """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index. With `adopt`
-    the source may be a copy elsewhere, and files of it count as covered that hold what was indexed. With `anew` none
-    counts as covered, and nothing of the index need be readable."""
+    """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index. `adopt` covers
+    files of a copy that hold what was indexed; `anew` covers none, and reads nothing that may be damaged."""
     _check_asked(request, format, adopt, anew)
     storage = storage_at(index)
     root = source_root(source) if isinstance(source, str) else source.root_at(source.location)
