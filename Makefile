@@ -13,7 +13,10 @@ pytest := $(venv)/python -m pytest --numprocesses 2 --dist loadfile
 # Whatever may start Spark runs with the Java that deploy/setup.sh found fit for it.
 with_java := JAVA_HOME="$$(deploy/setup.sh --java-home)"
 
-.PHONY: help system setup demo test check bench serve clean
+# The tests that start no Spark, store, browser or other process, with a tenth of the random tries.
+quick := GNOMON_TEST_PROFILE=quick $(pytest) --quiet -m "not (spark or store or browser or process or soak)"
+
+.PHONY: help system setup demo quick test check bench serve clean
 
 help: ## Show these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,14 +35,19 @@ setup: system .venv/.installed ## Check Java and Python, make .venv and install 
 demo: setup ## Index a made-up web crawl, fetch, load and dedup it, in .demo
 	@$(with_java) $(venv)/gnomon demo
 
-test: setup ## Run the tests, except those that run for minutes
-	@$(with_java) $(pytest)
-
-check: setup ## Run what a change must pass: ruff, mypy, the layer test, all tests (warnings are errors)
+quick: setup ## Run ruff, mypy and the tests that start no other process: before each commit
 	@$(venv)/ruff check .
 	@$(venv)/ruff format --check .
 	@$(venv)/mypy
-	@$(venv)/python -m pytest --quiet tests/test_layers.py
+	@$(quick)
+
+test: setup ## Run all tests, except those that run for minutes
+	@$(with_java) $(pytest)
+
+check: setup ## Run what a change must pass: ruff, mypy, all tests (warnings are errors)
+	@$(venv)/ruff check .
+	@$(venv)/ruff format --check .
+	@$(venv)/mypy
 	@$(with_java) $(pytest)
 
 bench: setup ## Measure fetches beside DuckDB, Polars and Lance

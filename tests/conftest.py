@@ -1,91 +1,51 @@
-"""Fixtures shared by all tests."""
+"""What all tests share: the profile of random tests, the fixtures of Spark and of stores, and the markers that say what
+a test starts. `make quick` leaves out the tests that start anything."""
 
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
+import multiprocessing.util
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from indexer.session import local_session
-from tests.java import start_quickly
-from tests.stores.azure import azure_server
-from tests.stores.hdfs import hdfs_cluster
-from tests.stores.process import Store
-from tests.stores.s3 import s3_server
+from tests import profiles
 
-start_quickly()
+pytest_plugins = ["tests.spark_fixtures", "tests.stores.fixtures"]
 
+# A test that asks for one of these fixtures bears the marker.
+MARKERS = {
+    "spark": {"spark"},
+    "store": {"s3", "azure", "hdfs", "remote_store"},
+    "browser": {"browser"},
+}
+STARTERS = {*MARKERS, "process", "soak"}  # their tests may start processes
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One local Spark session of two cores for the whole run, with Hive support: its metastore lies in memory, and
-    starts (3 s) when a catalog table is first named."""
-    home = tmp_path_factory.mktemp("spark")
-    conf = {
-        "spark.sql.shuffle.partitions": "4",
-        "spark.sql.catalogImplementation": "hive",
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
-        "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
-    }
-    session = local_session("local[2]", conf)
-    session.sparkContext._jvm.System.setProperty("derby.stream.error.file", str(home / "derby.log"))
-    yield session
-    session.stop()
+profiles.load()
 
 
-@pytest.fixture
-def database(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
-    """A database of the catalog for one test, its managed tables below `tmp_path / "database"`."""
-    name = f"d_{uuid.uuid4().hex[:12]}"
-    spark.sql(f"CREATE DATABASE {name} LOCATION '{tmp_path / 'database'}'")
-    yield name
-    spark.sql(f"DROP DATABASE {name} CASCADE")
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for marker, of_them in MARKERS.items():
+            if fixtures & of_them:
+                item.add_marker(marker)
 
 
-@pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """An S3 server for the whole run."""
-    with s3_server(tmp_path_factory.mktemp("s3")) as store:
-        yield store
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test without a marker of `STARTERS` fails where it starts a process, so that `make quick` stays quick."""
+    if any(mark.name in STARTERS for mark in item.iter_markers()):
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((subprocess, "Popen"), (os, "fork"), (multiprocessing.util, "spawnv_passfds")):
+            patch.setattr(module, name, _refusing(item.nodeid, name))
+        return (yield)
 
 
-@pytest.fixture(scope="session")
-def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A server of Azure's Blob storage for the whole run."""
-    with azure_server(tmp_path_factory.mktemp("azure")) as store:
-        yield store
+def _refusing(test: str, name: str) -> Callable[..., Any]:
+    def refuse(*_args: object, **_options: object) -> None:
+        raise AssertionError(f"{test} calls {name} and has none of the markers {', '.join(sorted(STARTERS))}")
 
-
-@pytest.fixture(scope="session")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A namenode and a datanode for the whole run."""
-    with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as store:
-        yield store
-
-
-@pytest.fixture
-def s3_root(s3: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    return s3.place(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def azure_root(azure: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    return azure.place(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def hdfs_root(hdfs: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    return hdfs.place(tmp_path, monkeypatch)
-
-
-@pytest.fixture(params=["s3", "azure", "hdfs"])
-def remote_store(request: pytest.FixtureRequest) -> Store:
-    """Each kind of server in turn."""
-    store: Store = request.getfixturevalue(request.param)
-    return store
-
-
-@pytest.fixture
-def remote_root(remote_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    return remote_store.place(tmp_path, monkeypatch)
+    return refuse

@@ -37,16 +37,27 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield str(node.module), node
 
 
-@pytest.mark.parametrize("file", FILES, ids=str)
-def test_imports_point_down_and_stand_at_the_top(file: Path) -> None:
-    room = file.parts[0]
-    tree = ast.parse((ROOT / file).read_text())
-    for name, node in imported(tree):
-        package = name.split(".")[0]
-        if package in ROOMS:
-            assert package in ROOMS[room], f"{file}: {room} may not import {name}"
-            assert node in tree.body, f"{file}: the import of {name} does not stand at the top"
-        assert package not in NOT_IN.get(room, set()), f"{file}: {room} may not import {name}"
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_point_down_and_stand_at_the_top(room: str) -> None:
+    for file in (file for file in FILES if file.parts[0] == room):
+        tree = ast.parse((ROOT / file).read_text())
+        for name, node in imported(tree):
+            package = name.split(".")[0]
+            if package in ROOMS:
+                assert package in ROOMS[room], f"{file}: {room} may not import {name}"
+                assert node in tree.body, f"{file}: the import of {name} does not stand at the top"
+            assert package not in NOT_IN.get(room, set()), f"{file}: {room} may not import {name}"
+
+
+@pytest.mark.parametrize("room", ["btree", "sources", "shadow", "service"])
+def test_the_tests_of_a_room_run_without_spark(room: str) -> None:
+    shared = [ROOT / "tests" / name for name in ("conftest.py", "spark_fixtures.py", "profiles.py")]
+    for file in [*shared, *(ROOT / "tests" / "stores").rglob("*.py"), *(ROOT / "tests" / room).rglob("*.py")]:
+        at_the_top = [
+            node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        for name, _ in (found for node in at_the_top for found in imported(node)):
+            assert name.split(".")[0] not in {"pyspark", "py4j", "indexer"}, f"{file} imports {name}"
 
 
 def test_modules_make_no_cycle() -> None:
@@ -76,12 +87,14 @@ def test_modules_make_no_cycle() -> None:
 WITHOUT_SPARK = ("get", "serve", "token", "inspect", "history", "verify", "compact", "vacuum", "rebuild", "__main__")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["service.app", "shadow", *(f"gnomon.{name}" for name in WITHOUT_SPARK)])
 def test_runs_where_no_spark_is_installed(module: str) -> None:
     program = f"import sys; sys.modules['pyspark'] = None; import {module}; assert 'pandas' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
+@pytest.mark.process
 def test_the_command_imports_a_commands_module_only_when_it_is_called() -> None:
     program = (
         "import sys; from gnomon.__main__ import main; assert main(['--help']) == 0; "

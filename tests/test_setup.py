@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
+
 SCRIPT = Path(__file__).parents[1] / "deploy" / "setup.sh"
 BASH = shutil.which("bash") or "/bin/bash"
 CHMOD = shutil.which("chmod") or "/bin/chmod"

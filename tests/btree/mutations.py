@@ -12,7 +12,7 @@ from btree.codecs import compressor, decompress
 from btree.keys import Key
 from tests.btree.files import NAME, header_of, opened, write
 from tests.btree.small_files import CODECS, SHAPES
-from tests.btree.vectors import ROOT, SOUND
+from tests.btree.vectors import SOUND, read_vector
 
 MOST_SEED_BYTES = 6000
 BOMB_BYTES = [1 << 16, 1 << 20, 60 << 20, 70 << 20]
@@ -44,7 +44,7 @@ def _seeds() -> list[Seed]:
         packed = [(count, pack(records)) for count, records in blocks]
         seeds.append(Seed(f"one-{codec}", _file(metadata, header.sync, packed), seeds[0].entries, False))
     for name in SOUND:
-        data = (ROOT / name).read_bytes()
+        data = read_vector(name)
         if len(data) <= MOST_SEED_BYTES:
             entries = list(opened(data).scan())
             seeds.append(Seed(f"dione-{name.split('/')[-1].split('.')[0]}", data, entries, False))

@@ -24,7 +24,8 @@ from tests.btree.files import SYNC, URL_SCHEMA, Bytes, Entry, arrow_column, batc
 from tests.btree.small_files import SHAPES
 from tests.btree.test_damage import BROKEN, _chain, _lattice
 from tests.btree.test_reader import PARTS, files
-from tests.btree.vectors import SOUND, needs_vectors, open_vector
+from tests.btree.vectors import SOUND, open_vector
+from tests.profiles import examples, positions
 
 
 def sought(keys: Sequence[Key], types: Sequence[str]) -> Sought:
@@ -84,7 +85,7 @@ def chunks_of(leaves: int, size: int, long: int = 1 << 14) -> Iterator[None]:
         yield
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @given(files(), st.data(), st.integers(1, 5), st.sampled_from([1, 400, 1 << 26]), st.sampled_from([1, 3, 1 << 14]))
 def test_a_batch_finds_what_each_key_finds(
     file: tuple[EntrySchema, list[Entry], bytes], data: st.DataObject, leaves: int, size: int, long: int
@@ -193,7 +194,6 @@ def test_trees_in_javas_order_and_with_nulls_last_give_the_same_answers() -> Non
         assert [len(found) for found in tree.get_many(asked)] == [1, 1, 1, 1]
 
 
-@needs_vectors
 @pytest.mark.parametrize("name", SOUND)
 def test_files_that_dione_wrote_give_the_same_answers(name: str) -> None:
     tree = open_vector(name)
@@ -214,7 +214,7 @@ def test_a_flip_of_any_byte_is_refused_or_changes_no_answer(shape: str, codec: s
     keys = list(dict.fromkeys(key for key, _ in entries))
     expected = [[value for other, value in entries if other == key] for key in keys]
     assert matched(opened(data), keys) == expected
-    for at in range(len(data)):
+    for at in positions(range(len(data))):
         damaged = bytearray(data)
         damaged[at] ^= 1 << at % 8
         with suppress(DamagedIndexFile):
@@ -229,7 +229,7 @@ def test_a_cut_after_the_file_was_opened_is_refused(shape: str, monkeypatch: pyt
     data = write(schema, entries, **options)
     keys = list(dict.fromkeys(key for key, _ in entries))
     tree = BTreeReader(Bytes(data), head_bytes=1)
-    for length in range(tree.header_bytes + tree.upper_bytes, len(data), 3):
+    for length in positions(range(tree.header_bytes + tree.upper_bytes, len(data), 3)):
         file = Bytes(data)
         tree = BTreeReader(file, head_bytes=1)
         file.data = data[:length]

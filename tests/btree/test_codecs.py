@@ -9,6 +9,7 @@ import pytest
 from btree import BTreeError
 from btree import format as fmt
 from btree.codecs import CHECKSUMS, COMPRESSORS, DECOMPRESSORS, DecompressionError, compressor, decompress, zstd
+from tests.profiles import positions
 
 DATA = b"0123456789" * 500
 LIMIT = len(DATA)
@@ -27,7 +28,7 @@ def test_a_codec_reads_back_up_to_its_limit(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", [codec for codec in DECOMPRESSORS if codec != "null"])
 def test_a_cut_payload_is_refused(codec: str) -> None:
-    for length in range(1, len(PACKED[codec]), 7):
+    for length in positions(range(1, len(PACKED[codec]), 7)):
         with pytest.raises(DecompressionError):
             decompress(codec, PACKED[codec][:length], LIMIT, checked=codec in CHECKSUMS)
 
@@ -44,7 +45,7 @@ def test_snappy_ends_in_a_crc() -> None:
 
 @pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard"])
 def test_a_flip_of_any_bit_is_refused_or_changes_nothing(codec: str) -> None:
-    for at in range(len(PACKED[codec])):
+    for at in positions(range(len(PACKED[codec]))):
         for bit in range(8):
             damaged = bytearray(PACKED[codec])
             damaged[at] ^= 1 << bit

@@ -13,6 +13,7 @@ from btree import format as fmt
 from btree.columns import JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
 from btree.node import NodeDecoder
 from btree.schema import FileSchema, file_schema
+from tests.profiles import positions
 
 LINK = {"name": fmt.LINK_FIELD, "type": ["null", "long"]}
 OWN = [
@@ -97,7 +98,8 @@ def test_any_changed_byte_gives_what_fastavro_gives_or_is_unclear(fields: list[d
     records = [encoded(node, schema) for node in (NODES[0][:4], NODES[1], NODES[3][:3])]
     counts = np.array([4, 1, 3])
     clear = 0
-    for at in range(len(records[0])):
+    tried = positions(range(len(records[0])))
+    for at in tried:
         for mask in (1, 2, 0x80, 0xFF):
             damaged = bytearray(records[0])
             damaged[at] ^= mask
@@ -111,7 +113,7 @@ def test_any_changed_byte_gives_what_fastavro_gives_or_is_unclear(fields: list[d
             rows = RowColumns(schema, [one for node in nodes for one in node])
             for column in schema.entry.columns:
                 assert _taken(vector, column) == _taken(rows, column), (at, mask, column)
-    assert clear > 100
+    assert clear > len(tried) / 4
 
 
 def _taken(columns: VectorColumns | RowColumns, column: Column) -> object:

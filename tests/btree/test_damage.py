@@ -19,6 +19,7 @@ from btree.codecs import CHECKSUMS
 from btree.keys import order_key
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, header_of, opened, url_entries, write
 from tests.btree.small_files import CODECS, SHAPES
+from tests.profiles import positions
 
 ENTRIES = SHAPES["two levels, duplicates"][1]
 FILES = {codec: write(URL_SCHEMA, ENTRIES, codec=codec, node_bytes=120) for codec in CODECS}
@@ -78,7 +79,7 @@ def test_a_flip_of_any_byte_is_refused_or_changes_no_answer(shape: str, codec: s
     schema, entries, options = SHAPES[shape]
     data = write(schema, entries, codec=codec, **options)
     assert list(opened(data).scan()) == entries
-    for at in range(len(data)):
+    for at in positions(range(len(data))):
         for damaged in _flipped(data, at):
             assert _is_right_or_refused(damaged, schema, entries), (at, data[at], damaged[at])
 
@@ -88,7 +89,7 @@ def test_without_codec_a_flip_outside_of_payloads_is_refused_or_changes_no_answe
     schema, entries, options = SHAPES[shape]
     data = write(schema, entries, codec="null", **options)
     inside = {at for payload in _payloads(data) for at in payload}
-    for at in sorted(set(range(len(data))) - inside):
+    for at in positions(sorted(set(range(len(data))) - inside)):
         for damaged in _flipped(data, at):
             assert _is_right_or_refused(damaged, schema, entries), (at, data[at], damaged[at])
 
@@ -97,7 +98,7 @@ def test_without_codec_a_flip_outside_of_payloads_is_refused_or_changes_no_answe
 def test_without_codec_a_flip_inside_a_payload_keeps_order_and_count_and_get_agrees_with_scan(shape: str) -> None:
     schema, entries, options = SHAPES[shape]
     data = write(schema, entries, codec="null", **options)
-    for at in (at for payload in _payloads(data) for at in payload):
+    for at in positions([at for payload in _payloads(data) for at in payload]):
         for damaged in _flipped(data, at):
             found = _try(len(data), lambda damaged=damaged: (opened(damaged).check(), list(opened(damaged).scan())))  # type: ignore[misc]
             if found is None:
@@ -117,7 +118,7 @@ def test_without_codec_a_flip_inside_a_payload_keeps_order_and_count_and_get_agr
 def test_a_cut_at_every_length_is_refused(shape: str, codec: str) -> None:
     schema, entries, options = SHAPES[shape]
     data = write(schema, entries, codec=codec, **options)
-    for length in range(len(data)):
+    for length in positions(range(len(data))):
         assert _try(len(data), lambda length=length: opened(data[:length])) is None  # type: ignore[misc]
     assert _try(len(data) + 1, lambda: opened(data + b"\0")) is None
 
@@ -125,7 +126,7 @@ def test_a_cut_at_every_length_is_refused(shape: str, codec: str) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_cut_after_the_file_was_opened_is_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("btree.blocks.FIRST_READ_BYTES", 64)
-    for length in range(header_of(FILES[codec]).end, len(FILES[codec])):
+    for length in positions(range(header_of(FILES[codec]).end, len(FILES[codec]))):
         file = Bytes(FILES[codec])
         tree = BTreeReader(file)
         file.data = FILES[codec][:length]

@@ -6,9 +6,7 @@ from btree import BTreeReader, DamagedIndexFile
 from btree.display import to_json_object
 from btree.keys import Key
 from tests.btree.files import header_of
-from tests.btree.vectors import OVER, ROOT, SOUND, needs_vectors, open_vector, rows_of, stored_entries
-
-pytestmark = needs_vectors
+from tests.btree.vectors import OVER, SOUND, open_vector, read_vector, rows_of, stored_entries
 
 
 def _absent(tree: BTreeReader, keys: list[Key]) -> list[Key]:
@@ -53,10 +51,10 @@ def test_nulls_are_greatest_where_the_union_says_so() -> None:
 
 @pytest.mark.parametrize("name", OVER)
 def test_a_file_cut_by_the_1_mib_trap_is_refused_with_path_and_offset(name: str) -> None:
-    data = (ROOT / "defects" / name).read_bytes()
+    data = read_vector(name)
     with pytest.raises(DamagedIndexFile) as error:
-        open_vector(f"defects/{name}")
-    assert error.value.path == f"defects/{name}"
+        open_vector(name)
+    assert error.value.path == name
     assert error.value.offset == len(data)
     assert str(header_of(data).end + int(header_of(data).metadata["data_bytes"])) in str(error.value)
 

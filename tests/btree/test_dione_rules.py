@@ -12,6 +12,7 @@ from btree.dione import DioneWriter
 from btree.keys import Key
 from tests.btree.dione_rules import PACKERS, Field, Row, dione_file, rank
 from tests.btree.files import batch, opened
+from tests.profiles import examples
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
 VALUES: list[Field] = [("row", "long")]
@@ -55,7 +56,7 @@ def _key(row: Row) -> Key:
     return tuple(row[name] for name in row if name != "row")
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 @given(_files())
 def test_each_row_is_found_under_its_key_and_in_its_place(made: tuple[list[Row], bytes]) -> None:
     rows, data = made

@@ -12,9 +12,9 @@ from btree import format as fmt
 from btree.codecs import decompress
 from btree.dione import DioneWriter
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Entry, batch, dione_get, header_of, opened, url_entries
-from tests.btree.vectors import ROOT, needs_vectors, open_vector, stored_entries
+from tests.btree.vectors import SETTINGS, open_vector, read_vector, stored_entries
+from tests.profiles import examples
 
-SETTINGS = sorted(path.name.removesuffix(".meta.json") for path in ROOT.glob("*.meta.json"))
 WITH_DUPLICATES = {"dups_example_i3_h2_null", "dups_i3_h3_deflate", "nullkeys_i4_h3_deflate"}
 OTHER_LIBRARY = {"str_n200_i10_h3_snappy", "str_n200_i10_h3_bzip2"}  # Java's encoders choose other matches than C's
 SAFE = {"py_dups_safe_i1_h4": (1, 4), "py_dups_safe_i3_h3": (3, 3), "py_big_nodes_h1": (1000, 1)}
@@ -33,17 +33,16 @@ def _write(
 
 def _again(name: str, interval: int, height: int) -> tuple[bytes, bytes]:
     """A vector, and the file our writer makes of its entries."""
-    tree, data = open_vector(f"{name}.btree.avro"), (ROOT / f"{name}.btree.avro").read_bytes()
+    tree, data = open_vector(f"{name}.btree.avro"), read_vector(f"{name}.btree.avro")
     entries = stored_entries(tree, f"{name}.btree.avro")
     return data, _write(tree.schema, entries, interval, height, tree.codec, header_of(data).sync)
 
 
 def _settings(name: str) -> tuple[int, int]:
-    meta = json.loads((ROOT / f"{name}.meta.json").read_text())
+    meta = json.loads(read_vector(f"{name}.meta.json"))
     return meta["interval"], meta["height"]
 
 
-@needs_vectors
 @pytest.mark.parametrize("name", sorted(set(SETTINGS) - WITH_DUPLICATES - OTHER_LIBRARY))
 def test_a_vector_is_made_again_byte_for_byte_with_its_header(name: str) -> None:
     vector, made = _again(name, *_settings(name))
@@ -62,17 +61,15 @@ def _payloads(data: bytes) -> dict[bytes, bytes]:
     return found
 
 
-@needs_vectors
 @pytest.mark.parametrize("name", sorted(OTHER_LIBRARY))
 def test_where_javas_compression_differs_all_else_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = (ROOT / f"{name}.btree.avro").read_bytes()
+    data = read_vector(f"{name}.btree.avro")
     codec = header_of(data).metadata[fmt.CODEC_KEY].decode()
     monkeypatch.setitem(dione.COMPRESSORS, codec, _payloads(data).__getitem__)
     vector, made = _again(name, *_settings(name))
     assert made == vector
 
 
-@needs_vectors
 @pytest.mark.parametrize("name", sorted(WITH_DUPLICATES))
 def test_only_runs_of_equal_keys_are_placed_otherwise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     vector, ours = _again(name, *_settings(name))
@@ -83,14 +80,13 @@ def test_only_runs_of_equal_keys_are_placed_otherwise(name: str, monkeypatch: py
     assert made[header_of(made).end :] == vector[header_of(vector).end :]
 
 
-@needs_vectors
 @pytest.mark.parametrize("name", SAFE)
 def test_files_that_diones_reader_was_seen_to_answer_are_made_again(name: str) -> None:
     vector, made = _again(f"python-written/{name}", *SAFE[name])
     assert made[header_of(made).end :] == vector[header_of(vector).end :]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=40), st.integers(1, 9), st.integers(1, 4))
 def test_diones_reader_finds_every_row_of_every_key(copies: list[int], interval: int, height: int) -> None:
     keys = [f"{key:03d}" for key, count in enumerate(copies) for _ in range(count)]

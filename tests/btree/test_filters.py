@@ -18,6 +18,7 @@ from btree.errors import DamagedIndexFile
 from btree.filters import PAGE_BYTES, Filter, FilterReader, blocks_for, false_positive_rate
 from btree.reader import LookupStats
 from tests.btree.files import NAME, Bytes
+from tests.profiles import examples, positions
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 
@@ -40,7 +41,7 @@ def by_page(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(LONGS), st.lists(LONGS), st.sampled_from([0.3, 0.01, 1e-6]))
 def test_it_never_denies_a_key_it_holds_and_answers_one_as_many(held: list[int], asked: list[int], rate: float) -> None:
     made = Filter.build(np.array(held, np.int64), rate)
@@ -109,7 +110,7 @@ def test_a_check_of_a_large_file_reads_its_head_once_and_then_one_page() -> None
 
 @pytest.mark.usefixtures("by_page")
 @given(st.integers(0, 2**32), st.integers(1, 300))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 def test_pages_answer_as_the_whole(seed: int, count: int) -> None:
     held, asked = random_hashes(30_000), random_hashes(count, seed)
     asked[::3] = held[: len(asked[::3])]
@@ -153,7 +154,7 @@ def refused(data: bytes, crc32: int | None = None, keep: bool = True) -> Damaged
 
 def test_every_flipped_byte_is_noticed() -> None:
     data = Filter.build(random_hashes(200)).data
-    for at in range(len(data)):
+    for at in positions(range(len(data))):
         for bit in (0x01, 0x80):
             refused(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
 
@@ -163,7 +164,7 @@ def test_every_flipped_byte_is_noticed_in_the_page_it_lies_in() -> None:
     hashes = random_hashes(1000)
     data = Filter.build(hashes, 1e-6).data
     head = len(data) - blocks_for(1000, 1e-6) * 32
-    for at in range(0, len(data), 61):
+    for at in positions(range(0, len(data), 61)):
         offset = refused(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :], keep=False).offset
         assert offset <= at < offset + (head if at < head else PAGE_BYTES)
 
@@ -171,7 +172,7 @@ def test_every_flipped_byte_is_noticed_in_the_page_it_lies_in() -> None:
 @pytest.mark.parametrize("keep", [True, False])
 def test_every_cut_and_every_byte_too_many_is_noticed(keep: bool) -> None:
     data = Filter.build(random_hashes(500)).data
-    for length in range(len(data)):
+    for length in positions(range(len(data))):
         refused(data[:length], keep=keep)
     refused(data + b"\0", keep=keep)
 

@@ -26,6 +26,7 @@ def test_a_case_is_the_same_each_time_it_is_made() -> None:
     assert [make_case(5, number) for number in range(50)] == [make_case(5, number) for number in range(50)]
 
 
+@pytest.mark.process
 def test_a_run_counts_its_cases() -> None:
     report = run(seed=7, seconds=2, keep=False)
     assert report.finds == []

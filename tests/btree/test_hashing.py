@@ -3,14 +3,12 @@
 import json
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from btree.hash_columns import buckets_of, plain_column, plain_keys, spark_hash_columns, xxhash64_columns
 from btree.hashing import bucket_of, spark_hash, unscaled_bytes, xxhash64
@@ -102,7 +100,7 @@ MAKERS: dict[str, Callable[[random.Random], Any]] = {
 }
 
 
-def _columns(rows: int) -> dict[str, pa.Array]:
+def random_columns(rows: int) -> dict[str, pa.Array]:
     """Random values of each type, some of them null."""
     columns = {}
     for kind, make in MAKERS.items():
@@ -145,38 +143,3 @@ def test_a_few_very_long_values_are_hashed_beside_many_short_ones() -> None:
     columns = plain_keys([(text,) for text in texts], ["string"])
     hashed = spark_hash_columns(columns)
     assert [hashed[0], hashed[7], hashed[-1]] == [spark_hash((texts[i],), ["string"]) for i in (0, 7, -1)]
-
-
-# -- Spark -------------------------------------------------------------------------------------------------------------
-
-
-Hashes = dict[tuple[str, ...], tuple[list[int], list[int]]]
-
-
-def _spark_hashes(spark: SparkSession, columns: dict[str, pa.Array], keys: Sequence[tuple[str, ...]]) -> Hashes:
-    """Spark's `hash` and `xxhash64` of each row, for each list of columns."""
-    names = {kind: f"c{i}" for i, kind in enumerate(columns)}
-    ddl = ", ".join(f"{name} {kind}" for kind, name in names.items())
-    frame = spark.createDataFrame(pa.table(list(columns.values()), names=list(names.values())), schema=ddl)
-    asked = [", ".join(names[kind] for kind in key) for key in keys]
-    answer = frame.selectExpr(*[f"{name}({args})" for args in asked for name in ("hash", "xxhash64")]).toArrow()
-    found = [column.to_pylist() for column in answer.columns]
-    return {key: (found[2 * i], found[2 * i + 1]) for i, key in enumerate(keys)}
-
-
-@pytest.mark.spark
-def test_both_hashes_equal_sparks_for_random_values_of_every_type_and_composites_with_nulls(
-    spark: SparkSession,
-) -> None:
-    rnd = random.Random(1)
-    columns = _columns(ROWS)
-    composites = {tuple(rnd.sample(list(MAKERS), k=rnd.randint(2, 5))) for _ in range(20)}
-    plain = {kind: plain_column(array, kind) for kind, array in columns.items()}
-    answers = _spark_hashes(spark, columns, [*((kind,) for kind in MAKERS), *sorted(composites)])
-    assert len(answers) == len(MAKERS) + len(composites)
-    for key, (murmur, xxh) in answers.items():
-        parts = [plain[kind] for kind in key]
-        for ours, theirs in ((spark_hash_columns(parts), murmur), (xxhash64_columns(parts), xxh)):
-            different = np.flatnonzero(ours != np.array(theirs))
-            values = [[columns[kind][row.item()] for kind in key] for row in different[:3]]
-            assert not len(different), (key, values)

@@ -1,13 +1,11 @@
 """Other readers see one of our files as a plain Avro file with equal rows: none of them minds our checksums."""
 
 import io
-import json
 from typing import Any
 
 import fastavro
 import polars as pl
 import pytest
-from pyspark.sql import SparkSession
 
 from btree import format as fmt
 from btree.display import to_json
@@ -22,7 +20,7 @@ def _in_file_order(data: bytes) -> list[dict[str, Any]]:
 NAMES = [column.name for column in URL_SCHEMA.columns]
 
 
-def _file(codec: str, count: int) -> tuple[bytes, list[tuple[Any, ...]]]:
+def typical_file(codec: str, count: int) -> tuple[bytes, list[tuple[Any, ...]]]:
     """A file with a null, text beyond ASCII and duplicates, and its rows."""
     entries = [((None,), (None, -1)), *url_entries(count, copies=2), (("é😀",), ("ü", 2**62))]
     return write(URL_SCHEMA, entries, codec=codec, node_bytes=2000), [(*key, *value) for key, value in entries]
@@ -30,7 +28,7 @@ def _file(codec: str, count: int) -> tuple[bytes, list[tuple[Any, ...]]]:
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
 def test_fastavro_reads_the_same_rows(codec: str) -> None:
-    data, rows = _file(codec, 1000)
+    data, rows = typical_file(codec, 1000)
     found = [tuple(row[name] for name in NAMES) for row in _in_file_order(data)]
     assert sorted(found, key=lambda row: row[2]) == rows
     assert list(opened(data).scan()) == [((url,), (file, row)) for url, file, row in rows]
@@ -38,22 +36,8 @@ def test_fastavro_reads_the_same_rows(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy"])
 def test_polars_reads_the_same_rows(codec: str) -> None:
-    data, rows = _file(codec, 1000)
+    data, rows = typical_file(codec, 1000)
     assert pl.read_avro(io.BytesIO(data)).select(NAMES).sort("row").rows() == rows
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
-def test_the_avro_java_library_reads_the_same_rows(spark: SparkSession, codec: str) -> None:
-    data, rows = _file(codec, 100)
-    avro = spark._jvm.org.apache.avro
-    reader = avro.file.DataFileReader(avro.file.SeekableByteArrayInput(data), avro.generic.GenericDatumReader())
-    found = []
-    while reader.hasNext():
-        record = json.loads(reader.next().toString())
-        found.append(tuple(record[name] for name in NAMES))
-    assert sorted(found, key=lambda row: row[2]) == rows
-    assert reader.getMetaString(fmt.CODEC_KEY) == codec
 
 
 def test_fastavro_reads_every_logical_type() -> None:

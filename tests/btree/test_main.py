@@ -164,6 +164,7 @@ def test_wrong_usage_is_2(argv: list[str]) -> None:
     assert error.value.code == 2
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_that_is_not_utf_gets_json_and_escapes(foreign: str, encoding: str) -> None:
     wanted = [{"key": {"k": "é😀"}, "value": {"x": 1.5}}]
@@ -175,6 +176,7 @@ def test_a_terminal_that_is_not_utf_gets_json_and_escapes(foreign: str, encoding
     assert r"by ü\x1b[2J\r\n\x9b".encode(encoding, "backslashreplace") in done.stdout.splitlines()
 
 
+@pytest.mark.process
 def test_a_pipe_closed_before_small_output_is_no_error(urls: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -184,6 +186,7 @@ def test_a_pipe_closed_before_small_output_is_no_error(urls: str) -> None:
     os.close(writing)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("count", [50, 5000])
 def test_output_that_cannot_be_written_is_one_line_and_3(tmp_path: Path, count: int) -> None:
@@ -218,6 +221,7 @@ def test_a_file_that_cannot_be_read_is_told_from_output_that_cannot_be_written(
     assert capsys.readouterr().err == f"python -m btree: {urls}: Input/output error\n"
 
 
+@pytest.mark.process
 def test_it_runs_as_a_module_and_bears_a_closed_pipe(tmp_path: Path) -> None:
     path = tmp_path / "large.btree.avro"
     path.write_bytes(write(URL_SCHEMA, url_entries(5000)))

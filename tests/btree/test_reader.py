@@ -12,6 +12,7 @@ from btree.blocks import FIRST_READ_BYTES, Block
 from btree.keys import Key, order_key
 from btree.reader import LookupStats
 from tests.btree.files import URL_SCHEMA, Bytes, Entry, opened, url_entries, write
+from tests.profiles import examples
 
 PARTS: dict[str, list[Any]] = {
     "string": [None, "", "a", "aa", "b", "é", "\uffff", "😀"],
@@ -50,7 +51,7 @@ def files(draw: st.DrawFn) -> tuple[EntrySchema, list[Entry], bytes]:
     return schema, entries, data
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=examples(120))
 @given(files(), st.data())
 def test_every_look_up_equals_a_plain_list(file: tuple[EntrySchema, list[Entry], bytes], data: st.DataObject) -> None:
     schema, entries, written = file
@@ -69,7 +70,7 @@ def test_every_look_up_equals_a_plain_list(file: tuple[EntrySchema, list[Entry],
     assert [tree.contains(key) for key in asked] == tree.contains_many(asked)
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=examples(120))
 @given(files(), st.data())
 def test_a_range_holds_both_its_ends_and_what_is_between(
     file: tuple[EntrySchema, list[Entry], bytes], data: st.DataObject

@@ -11,6 +11,7 @@ from btree.node import NodeDecoder
 from btree.records import Located, locator
 from btree.schema import FileSchema, file_schema
 from tests.btree.test_columns import DIONES, OWN, encoded, row
+from tests.profiles import positions
 
 ROWS = [row(number) for number in range(40)]
 KEYS = [["k"], ["n"], ["b", "d"], ["x", "f", "i"], ["r", "k"], ["d"]]
@@ -51,7 +52,7 @@ def test_a_changed_byte_is_refused_or_located_as_it_decodes(fields: list[dict[st
     decoder, locate = NodeDecoder(schema), locator(schema)
     data = encoded(ROWS[:6], schema)
     read = 0
-    for at in range(len(data)):
+    for at in positions(range(len(data))):
         for mask in (1, 2, 0x80, 0xFF):
             damaged = data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
             try:
@@ -76,7 +77,7 @@ def test_another_number_of_records_is_refused(count: int) -> None:
 def test_bytes_missing_or_left_over_are_refused() -> None:
     schema = _schema(OWN, ["k"])
     data = encoded(ROWS[:6], schema)
-    for changed in (*(data[:cut] for cut in range(len(data))), data + b"\x00"):
+    for changed in (*(data[:cut] for cut in positions(range(len(data)))), data + b"\x00"):
         with pytest.raises(DAMAGE):
             locator(schema)(changed, 6)
 

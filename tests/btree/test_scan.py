@@ -18,7 +18,8 @@ from btree.dione import DioneWriter
 from btree.keys import arrow_type, stored_values
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, batch, header_of, opened, url_entries, write
 from tests.btree.test_reader import files
-from tests.btree.vectors import SOUND, needs_vectors, open_vector
+from tests.btree.vectors import SOUND, open_vector
+from tests.profiles import examples, positions
 
 AT_ONCE, ONE_BY_ONE, AS_MEASURED = 0.0, 1e9, parts_module.STEP_US
 
@@ -43,7 +44,7 @@ def entries_of(tree: BTreeReader) -> list[Entry]:
     return out
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     files(),
     st.sampled_from([AT_ONCE, ONE_BY_ONE, AS_MEASURED, 0.5]),
@@ -59,7 +60,6 @@ def test_batches_hold_what_the_walk_gives(
         assert tree.check() == len(file[1])
 
 
-@needs_vectors
 @pytest.mark.parametrize("step_us", [AT_ONCE, ONE_BY_ONE])
 @pytest.mark.parametrize("name", SOUND)
 def test_files_of_diones_scan_alike(name: str, step_us: float) -> None:
@@ -248,7 +248,7 @@ def test_a_changed_payload_without_checksum_is_refused_or_scans_as_it_walks() ->
     data = _three(_block(("b", None), ("bb", None)), _block(("d", None), ("e", None), ("f", None)))
     data = data.replace(b"gnomon.entries\x02" + b"4", b"gnomon.entries\x02" + b"7")
     assert opened(data).check() == 7
-    for at in range(header_of(data).end, len(data)):
+    for at in positions(range(header_of(data).end, len(data))):
         for mask in (1, 2, 4, 0x80):
             damaged = bytearray(data)
             damaged[at] ^= mask

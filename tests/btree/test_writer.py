@@ -25,6 +25,7 @@ from tests.btree.files import (
     url_entries,
     write,
 )
+from tests.profiles import examples
 
 COPIES = st.lists(st.integers(1, 30), min_size=1, max_size=60)
 
@@ -35,7 +36,7 @@ def _runs(copies: Sequence[int]) -> list[Entry]:
     return [((key,), ("f", row)) for row, key in enumerate(keys)]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(COPIES, st.integers(1, 300), st.sampled_from([40, 120, fmt.NODE_LIMIT]), st.data())
 def test_the_same_entries_make_the_same_bytes_however_they_are_cut(
     copies: list[int], node_bytes: int, limit: int, data: st.DataObject
@@ -61,7 +62,7 @@ def test_without_a_sync_marker_each_file_has_its_own() -> None:
         BTreeWriter(URL_SCHEMA, sync=b"short")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(COPIES, st.integers(1, 200), st.sampled_from(["null", "deflate", "zstandard"]))
 def test_a_run_of_equal_keys_never_crosses_a_node_below_the_limit(
     copies: list[int], node_bytes: int, codec: str
@@ -75,7 +76,7 @@ def test_a_run_of_equal_keys_never_crosses_a_node_below_the_limit(
     assert dione_get(data, ("absent",)) == dione_get(data, ("",)) == []
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(COPIES, st.integers(1, 200), st.integers(1, 400))
 def test_a_run_beyond_the_limit_spills_and_is_still_found(copies: list[int], node_bytes: int, limit: int) -> None:
     entries = _runs(copies)
@@ -88,7 +89,7 @@ def test_a_run_beyond_the_limit_spills_and_is_still_found(copies: list[int], nod
         ]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(COPIES, st.integers(1, 200), st.sampled_from([60, 200, fmt.NODE_LIMIT]))
 def test_the_header_says_whether_a_run_is_split(copies: list[int], node_bytes: int, limit: int) -> None:
     """Where none is, a key that lies above the leaves is looked for on one path only."""
@@ -113,7 +114,7 @@ def test_leaves_of_a_run_end_at_the_limit() -> None:
         assert length <= 300 + 4 * len(records) + fmt.BLOCK_HEAD_BYTES + fmt.SYNC_BYTES
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 400), st.integers(1, 400))
 def test_each_node_is_one_block_in_level_order(rows: int, node_bytes: int) -> None:
     data = write(URL_SCHEMA, url_entries(rows), node_bytes=node_bytes)
@@ -134,7 +135,7 @@ def test_each_node_is_one_block_in_level_order(rows: int, node_bytes: int) -> No
     assert reached == [offset for offset, _, _ in blocks]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 300), st.integers(1, 200), st.sampled_from(["null", "deflate", "snappy"]))
 def test_the_header_tells_the_truth(rows: int, node_bytes: int, codec: str) -> None:
     writer = BTreeWriter(URL_SCHEMA, codec=codec, node_bytes=node_bytes)

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 import yaml
 
 from tests.deploy.deployed import DEPLOY, GIB, compose, memory_of, settings_of
@@ -11,6 +12,7 @@ from tests.deploy.deployed import DEPLOY, GIB, compose, memory_of, settings_of
 FILE = DEPLOY / "compose.yaml"
 
 
+@pytest.mark.process
 def test_it_is_a_compose_file() -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(FILE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

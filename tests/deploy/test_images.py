@@ -40,6 +40,7 @@ def stage(name: str) -> list[str]:
     return lines if "/" in parent else stage(parent) + lines
 
 
+@pytest.mark.process
 def test_hadolint_finds_nothing() -> None:
     hadolint = shutil.which("hadolint", path=Path(sys.executable).parent)
     assert hadolint, "expected hadolint of the extra dev beside the interpreter"
@@ -90,6 +91,7 @@ def test_every_package_is_copied() -> None:
     assert {f"COPY {one} {one}" for one in named} <= set(instructions())
 
 
+@pytest.mark.process
 def test_the_wheel_takes_every_file_of_a_package_that_is_not_python() -> None:
     taken = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -17,6 +17,9 @@ import trustme
 
 from tests.deploy.deployed import DEPLOY
 
+pytestmark = pytest.mark.process
+
+
 BASH = shutil.which("bash") or "/bin/bash"
 SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 SCRIPT = DEPLOY / "spark-submit.sh"

@@ -34,12 +34,14 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.process
 @needs_systemd
 def test_systemd_takes_the_units(installed: Path) -> None:
     said = analyze("verify", "--man=no", *(f"./{unit.name}" for unit in units()), cwd=installed)
     assert not [line for line in said.splitlines() if "gnomon" in line]
 
 
+@pytest.mark.process
 @needs_systemd
 @pytest.mark.parametrize("name", EXPOSED)
 def test_a_unit_is_confined(installed: Path, name: str) -> None:

@@ -8,8 +8,13 @@ import time
 from http.client import HTTPConnection
 from pathlib import Path
 
+import pytest
+
 from tests.service.lake import make_crawl
 from tests.service.test_metrics import requests, samples
+
+pytestmark = pytest.mark.process
+
 
 ROOT = Path(__file__).parents[2]
 ASKED = 40

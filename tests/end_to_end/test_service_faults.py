@@ -86,6 +86,7 @@ def well_again(place: Place) -> None:
     until(lambda: {place.service.get(path).status_code for path in PATHS for _ in range(4)} == WELL)
 
 
+@pytest.mark.process
 @lengths
 def test_a_service_outlasts_what_it_stands_on(place: Place, times: int) -> None:
     """All on one service, one after the other: it is as well after each as it was before."""

@@ -204,6 +204,7 @@ def test_a_file_that_cannot_be_read_costs_its_own_keys_only(
     assert err == f"gnomon: {lake}/source/dt=2026-01-02/a.parquet: Permission denied\n"
 
 
+@pytest.mark.process
 def test_a_current_folder_that_is_gone_is_said(lake: Path, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     script = "import os, sys; os.rmdir(os.getcwd()); from gnomon.__main__ import main; main(sys.argv[1:])"
@@ -227,6 +228,7 @@ def test_inspect_shows_what_an_index_holds_and_misses(lake: Path, capsys: pytest
     assert "partition  dt=2026-01-02 50 rows" in out
 
 
+@pytest.mark.process
 def test_a_build_with_nothing_to_do_starts_no_spark_session(lake: Path) -> None:
     def build(*arguments: object) -> tuple[int, str, str]:
         command = [sys.executable, "-m", "gnomon", "build", *map(str, arguments)]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 
 # A Python in which packages are not installed, and what a run imported.
@@ -21,6 +23,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 from gnomon.__main__ import main
+
 code = main({arguments})
 print("imported", *sorted({{name.partition(".")[0] for name in sys.modules}}), file=sys.stderr)
 sys.exit(code)

@@ -33,6 +33,7 @@ def test_others_are_read_and_a_slot_does_not_read_itself(tmp_path: Path) -> None
         assert second.of_others() == [COUNT, GAUGE]
 
 
+@pytest.mark.process
 def test_counts_of_a_killed_worker_stay_and_its_gauges_do_not(tmp_path: Path) -> None:
     with Exchange(tmp_path) as exchange:
         dying, living = exchange.slot(), exchange.slot()
@@ -92,6 +93,7 @@ def test_the_folder_is_private_and_goes_with_its_service(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_what_a_killed_service_left_is_removed_by_the_next_and_a_living_one_is_spared(tmp_path: Path) -> None:
     killed("Exchange(Path(sys.argv[1])).slot().write([], [])", str(tmp_path))
     [left] = tmp_path.iterdir()

@@ -22,6 +22,9 @@ from service.app import create_app
 from service.settings import Settings
 from tests.shadow.make_index import index_source, write_source
 
+pytestmark = pytest.mark.process
+
+
 KEYS = [
     "",
     "/",

@@ -7,6 +7,7 @@ from service.keys import key_given, key_shown, read_key
 from service.places import Place
 from shadow import KeyTypeError, to_json
 from shadow.spec import IndexSpec, KeyColumn
+from tests.profiles import examples
 
 PLACE, OPEN = Place("index", "/index", hidden=("secret",)), Place("index", "/index")
 
@@ -117,7 +118,7 @@ def test_a_key_column_that_is_hidden_is_not_named(key: object) -> None:
 
 def test_a_key_that_is_repeated_with_its_error_is_cut() -> None:
     deep: object = 1
-    for _ in range(5000):
+    for _ in range(examples(5000)):
         deep = [deep]
     assert key_given(deep, TWO, OPEN) == ["a list"]
     assert key_given([deep, 5], TWO, OPEN) == {"country": "a list", "limit": 5}

@@ -9,6 +9,7 @@ import pytest
 from service.accept import JSON
 from service.routes import ROWS_OF
 from service.settings import Settings
+from tests.profiles import examples
 from tests.service.lake import TWICE
 from tests.service.live import Live, answer, answers, is_closed, live, request
 
@@ -319,7 +320,7 @@ def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_sent(crawl_set
 def _until(condition: object) -> None:
     assert callable(condition)
     pause = threading.Event()
-    for _ in range(6000):
+    for _ in range(examples(6000)):
         if condition():
             return
         pause.wait(0.01)

@@ -19,6 +19,9 @@ from service.settings import Settings
 from shadow import IndexNotFound
 from tests.service.lake import ODD_KEYS, TWICE
 
+pytestmark = pytest.mark.process
+
+
 PROGRAM = "from service.server import run; from service.settings import load_settings; run(load_settings())"
 ROOT = Path(__file__).parents[2]
 

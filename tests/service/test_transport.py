@@ -76,6 +76,7 @@ def port(files: Files, crawl_settings: Settings) -> Iterator[int]:
         process.communicate(timeout=60)
 
 
+@pytest.mark.process
 def test_rows_are_answered_over_tls(files: Files, port: int) -> None:
     with httpx.Client(verify=files.client(), base_url=f"https://localhost:{port}") as client:
         answer = client.get("/rows/second")
@@ -84,6 +85,7 @@ def test_rows_are_answered_over_tls(files: Files, port: int) -> None:
         assert client.get("/no/such/route").headers["strict-transport-security"] == "max-age=31536000"
 
 
+@pytest.mark.process
 def test_the_certificate_is_the_one_of_the_settings_and_others_are_not_trusted(files: Files, port: int) -> None:
     stranger = ssl.create_default_context()
     trustme.CA().configure_trust(stranger)
@@ -94,6 +96,7 @@ def test_the_certificate_is_the_one_of_the_settings_and_others_are_not_trusted(f
         stranger.wrap_socket(connection, server_hostname="localhost")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("version", "taken"),
     [(ssl.TLSVersion.TLSv1_1, False), (ssl.TLSVersion.TLSv1_2, True), (ssl.TLSVersion.TLSv1_3, True)],
@@ -114,6 +117,7 @@ def test_tls_1_2_and_later_are_spoken(files: Files, port: int, version: ssl.TLSV
                 context.wrap_socket(connection, server_hostname="localhost")
 
 
+@pytest.mark.process
 def test_plain_http_gets_no_answer_at_the_port_of_tls(port: int) -> None:
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60)

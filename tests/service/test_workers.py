@@ -17,6 +17,9 @@ from tests.service.lake import make_crawl
 from tests.service.load import Load
 from tests.service.processes import SECONDS, Service, started, state, until
 
+pytestmark = pytest.mark.process
+
+
 REPLACED = "SIGHUP: 2 of 2 workers were replaced"
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from shadow.caches import ByteCache, EarlyCache
 from shadow.errors import OutOfTime, StorageError
+from tests.profiles import examples
 
 
 class Thing:
@@ -101,7 +102,7 @@ def test_threads_keep_the_limit_and_never_meet_an_error() -> None:
     def work(seed: int) -> None:
         rng = random.Random(seed)
         try:
-            for _ in range(2000):
+            for _ in range(examples(2000)):
                 with cache.use(rng.randrange(50), lambda: Thing(10)) as thing:
                     thing.cache_bytes = min(thing.cache_bytes + rng.randrange(10), 200)
         except BaseException as error:

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from shadow.calendar import date_text, time_text, timestamp_text
+from tests.profiles import examples
 
 EPOCH = dt.date(1970, 1, 1)
 FIRST, LAST = (dt.date.min - EPOCH).days, (dt.date.max - EPOCH).days
@@ -44,7 +45,7 @@ def test_days_python_does_not_have(day: int, text: str) -> None:
 def test_neighbouring_days_differ_by_one_far_outside_of_python() -> None:
     shift = 400 * 10_000  # the calendar repeats every 400 years of 146,097 days
     rng = random.Random(1)
-    for _ in range(2000):
+    for _ in range(examples(2000)):
         day = rng.randrange(FIRST, LAST + 1)
         inside = EPOCH + dt.timedelta(days=day)
         assert date_text(day + 146_097 * 10_000) == f"+{inside.year + shift}-{inside:%m-%d}"
@@ -69,7 +70,7 @@ def test_times_have_the_fraction_they_need(ticks: int, unit: str, text: str) -> 
 
 def test_timestamps_are_pythons_at_random_instants() -> None:
     rng = random.Random(2)
-    for _ in range(5000):
+    for _ in range(examples(5000)):
         micros = rng.randrange(FIRST * 86_400_000_000, (LAST + 1) * 86_400_000_000)
         python = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=micros)
         text = timestamp_text(micros, "us", utc=False)

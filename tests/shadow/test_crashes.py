@@ -13,6 +13,7 @@ import pytest
 from shadow.coverage import SourceRoot, source_root
 from shadow.errors import ShadowError
 from shadow.storage import LocalStorage, Storage
+from tests.profiles import stride
 from tests.shadow.faults import Call, Fault, FaultyStorage
 from tests.shadow.memory_store import MemoryStorage
 from tests.shadow.operations import OPERATIONS, check_clean, check_rows, check_state, prepare
@@ -41,7 +42,7 @@ class World:
     def points(self, fault: Fault, step: int = 1) -> Iterator[int]:
         """The calls at which a fault is another one, every `step`-th."""
         found = [number for number, call in enumerate(self.calls()) if fault.hits(call)]
-        yield from found[::step]
+        yield from found[:: stride(step)]
 
     def attempt(self, what: str, faults: Sequence[tuple[Fault, int]]) -> None:
         """Run with each of the faults in turn, then without any."""
@@ -153,6 +154,7 @@ def kill_and_kill_again(world: World, index: Path, points: Sequence[int], second
             shutil.rmtree(index)
 
 
+@pytest.mark.process
 def test_a_killed_process_leaves_one_whole_snapshot_and_so_does_one_killed_while_it_recovers(
     world: World, tmp_path: Path
 ) -> None:

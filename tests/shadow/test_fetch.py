@@ -387,6 +387,7 @@ def test_types_are_told_by_the_files_that_can_be_read(tmp_path: Path) -> None:
         list(index.schemas(["v", "w"]))
 
 
+@pytest.mark.process
 def test_a_first_fetch_is_not_slowed_by_imports_it_does_not_need(index: Index) -> None:
     """pandas, which pyarrow imports at the first chance, takes a third of a second."""
     code = "import sys; from shadow import open_index; open_index(sys.argv[1]).fetch(5); print('pandas' in sys.modules)"

@@ -135,6 +135,7 @@ def test_a_load_whose_store_fails_at_any_call_is_finished_by_the_next_run(where:
         assert try_at_every_call(MemoryStorage, fault, where, 1, fails) > 6
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("where", ["index", "source"])
 def test_so_is_one_whose_process_is_killed_at_any_call(tmp_path: Path, where: str) -> None:
     context = multiprocessing.get_context("forkserver")

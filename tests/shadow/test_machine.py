@@ -14,6 +14,7 @@ from shadow.errors import ShadowError
 from shadow.index import Index
 from shadow.snapshots import newest_snapshot
 from shadow.view import open_view
+from tests.profiles import examples
 from tests.shadow.faults import NEVER, Fault, FaultyStorage
 from tests.shadow.make_index import Build, write_source
 from tests.shadow.memory_store import MemoryStorage
@@ -194,10 +195,10 @@ class ShadowMachine(RuleBasedStateMachine):
 
 
 def test_any_history_answers_as_a_dict() -> None:
-    small = settings(max_examples=60, stateful_step_count=30, deadline=None)
+    small = settings(max_examples=examples(60), stateful_step_count=30)
     run_state_machine_as_test(ShadowMachine, settings=small)
 
 
 @pytest.mark.soak
 def test_a_thousand_long_histories_answer_as_a_dict() -> None:
-    run_state_machine_as_test(ShadowMachine, settings=settings(max_examples=600, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(ShadowMachine, settings=settings(max_examples=examples(600), stateful_step_count=40))

@@ -18,6 +18,7 @@ from shadow.errors import IndexFileGone
 from shadow.merge import Part, merged, sort_order
 from shadow.segments import Segment, SourceFileEntry
 from shadow.storage import storage_at
+from tests.profiles import examples
 from tests.shadow.make_index import Build, write_source
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -36,7 +37,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(data=st.data())
 def test_rows_are_sorted_as_the_format_orders_keys_and_equal_ones_stay_in_order(data: st.DataObject) -> None:
     types = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3))

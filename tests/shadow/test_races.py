@@ -177,12 +177,14 @@ def run_moves(folder: Path, racers: int, turns: int) -> str:
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("own", [True, False], ids=["own files", "the same files"])
 @pytest.mark.parametrize("racers", [2, 4])
 def test_processes_that_commit_at_once_lose_nothing(tmp_path: Path, racers: int, own: bool) -> None:
     run_race(tmp_path, racers, 5, own)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("racers", [2, 4])
 def test_a_lake_that_moves_while_it_is_compacted_is_adopted_whole(tmp_path: Path, racers: int) -> None:
     run_moves(tmp_path, racers, 5)

@@ -429,6 +429,7 @@ def test_avro_is_told_by_its_first_bytes() -> None:
     assert detect(BytesReader(written(FLAT, []), "lake/no-ending")) == "avro"
 
 
+@pytest.mark.process
 def test_a_fetch_imports_no_pandas() -> None:
     """It takes a third of a second where it is installed."""
     program = """

@@ -7,6 +7,7 @@ import pytest
 
 from sources import DamagedSource, StalePointer
 from sources.avro import AvroFile, container, open_avro
+from tests.profiles import positions
 from tests.sources.avro_files import FLAT, SYNC, block, flat_rows, header, number, records, sized, written
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import pointers_of
@@ -37,7 +38,7 @@ def raw_file(payloads: list[bytes], more: dict[str, bytes] | None = None) -> byt
 def test_every_cut_of_a_file_in_two_gives_each_row_once() -> None:
     payloads = [bytes([i]) * (i % 5) for i in range(12)]
     data = raw_file(payloads)
-    for cut in range(1, len(data)):
+    for cut in positions(range(1, len(data))):
         assert rows_of_splits(data, [cut]) == payloads
 
 
@@ -54,13 +55,13 @@ LOOKALIKES = {
 def test_sync_markers_within_rows_begin_no_blocks(payload: bytes) -> None:
     payloads = [b"first", payload, b"between", payload * 3, payload, b"last"]
     data = raw_file(payloads)
-    for cut in range(1, len(data)):
+    for cut in positions(range(1, len(data))):
         assert rows_of_splits(data, [cut]) == payloads
 
 
 def test_sync_markers_within_the_metadata_begin_no_blocks() -> None:
     data = raw_file([b"a", b"b"], {"mark": b"x" + SYNC + block(1, sized(b"made up")) + SYNC})
-    for cut in range(1, len(data)):
+    for cut in positions(range(1, len(data))):
         assert rows_of_splits(data, [cut]) == [b"a", b"b"]
 
 
@@ -69,7 +70,7 @@ def test_blocks_longer_than_what_is_looked_back_are_found(monkeypatch: pytest.Mo
     monkeypatch.setattr(container, "LONG_READ", 40)
     payloads = [bytes([i]) * 100 for i in range(5)]
     data = raw_file(payloads)
-    for cut in range(1, len(data)):
+    for cut in positions(range(1, len(data))):
         assert rows_of_splits(data, [cut]) == payloads
 
 

@@ -18,6 +18,7 @@ from sources.pointer import OFFSET, SIZE
 from sources.text import infer_csv, merge_csv
 from sources.text.csv_block import CsvBlock, Dialect
 from sources.text.file import PIECE_BYTES
+from tests.profiles import examples
 from tests.sources.readers import BytesReader, PlainReader
 from tests.sources.source_contract import Sample, SourceContract, pointers_of
 
@@ -359,7 +360,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600))
 @given(st.lists(PIECES, max_size=24).map("".join), st.booleans())
 @example('"a""b",\n""\n', True)
 @example('a\r\n\r\n"\r"\r', True)

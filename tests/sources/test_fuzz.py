@@ -19,6 +19,9 @@ from sources.text.file import TextFile
 from tests.sources.fuzz import FINDS, SEEDS, Case, Judge, Limits, Report, attempt, kept, kept_case, make_case, run
 from tests.sources.readers import BytesReader
 
+pytestmark = pytest.mark.process
+
+
 CASES = 150  # of each format
 TIGHT = Limits(cpu_seconds=1)
 IMPATIENT = Limits(wall_seconds=2)

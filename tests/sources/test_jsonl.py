@@ -14,6 +14,7 @@ from sources.ddl import to_ddl
 from sources.pointer import OFFSET, SIZE
 from sources.text import infer_jsonl
 from sources.text.file import PIECE_BYTES
+from tests.profiles import positions
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import Sample, pointers_of
 from tests.sources.test_csv import TextContract
@@ -169,7 +170,7 @@ def test_a_compressed_file_is_read_from_its_beginning_or_refused(packing: str) -
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_damaged_compressed_files_are_errors(packing: str) -> None:
     packed = PACKINGS[packing](written(rows_written(20)))
-    for kept in range(11, len(packed)):
+    for kept in positions(range(11, len(packed))):
         with pytest.raises(DamagedSource, match=r"cut short|cannot be unpacked") as caught:
             scanned(*opened(packed[:kept], whole_file="true", schema=SCHEMA))
         assert caught.value.path == "lake/x.jsonl"

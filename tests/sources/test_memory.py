@@ -68,6 +68,7 @@ for read in (scan, fetch):
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("name", "codec"),
     [("parquet", "zstd"), ("parquet", "snappy"), ("parquet", "none"), ("avro", "deflate"), ("orc", "uncompressed")],

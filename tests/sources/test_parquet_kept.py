@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sources import DamagedSource, open_mapped
 from sources.contract import Sized
+from tests.profiles import examples
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader
 from tests.sources.test_parquet_pick import CODECS, ROWS, random_options, random_table
@@ -32,7 +33,7 @@ def opened(reader: BytesReader, pages: Pages) -> Any:
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["flat", "nested"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1 << 32))
 def test_rows_of_kept_pages_are_what_pyarrow_reads(deep: bool, seed: int) -> None:
     dice = Random(seed)

@@ -8,6 +8,7 @@ from isal import isal_zlib
 
 from sources.contract import Maps
 from sources.parquet import DamagedMaps, check_maps, open_parquet, plan
+from tests.profiles import positions
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader
 
@@ -62,13 +63,13 @@ def test_any_changed_byte_of_recorded_maps_is_noticed() -> None:
     source = open_parquet(reader)
     maps = source.export_maps(reader)
     check_maps(maps, source.digest)
-    for at in range(len(maps)):
+    for at in positions(range(len(maps))):
         changed = maps[:at] + bytes([maps[at] ^ 1]) + maps[at + 1 :]
         with pytest.raises(DamagedMaps):
             open_parquet(reader, maps=given(changed))
         with pytest.raises(DamagedMaps):
             check_maps(changed, source.digest)
-    for kept in range(0, len(maps), 5):
+    for kept in positions(range(0, len(maps), 5)):
         with pytest.raises(DamagedMaps):
             open_parquet(reader, maps=given(maps[:kept]))
 

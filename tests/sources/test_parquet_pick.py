@@ -20,6 +20,7 @@ from sources.parquet.hybrid import RUNS, flags_at, values_at
 from sources.parquet.page_header import read_header
 from sources.parquet.pick import PickRead
 from sources.parquet.thrift import ThriftError, varint
+from tests.profiles import examples
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader
 
@@ -124,7 +125,7 @@ def assert_rows_are_pyarrows(table: pa.Table, options: dict[str, Any], dice: Ran
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["flat", "nested"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 1 << 32))
 def test_rows_of_random_tables_are_what_pyarrow_reads(deep: bool, seed: int) -> None:
     dice = Random(seed)
@@ -246,7 +247,7 @@ def hybrid(dice: Random, numbers: list[int], width: int) -> bytes:
     return out
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(seed=st.integers(0, 1 << 32), width=st.integers(1, 20), count=st.integers(1, 40 * RUNS))
 def test_numbers_of_the_hybrid_are_found_wherever_they_stand(seed: int, width: int, count: int) -> None:
     dice = Random(seed)

@@ -5,6 +5,7 @@ import gzip
 
 import pytest
 
+from tests.profiles import positions
 from tests.sources.fuzz import Case, attempt
 
 CSV = b'id,name,x\r\n1,"a ""b""\r\nc",1.5\r\n\r\n2,,\r\n3,\xc3\xa9,-2e3\r\n'
@@ -24,7 +25,7 @@ SAMPLES = [
 def test_a_changed_byte_gives_rows_or_an_error(format: str, data: bytes, options: dict[str, str]) -> None:
     assert attempt(Case(format, data, options)) == "rows"
     outcomes = set()
-    for at in range(len(data)):
+    for at in positions(range(len(data))):
         for change in (1, 2, 4, 8, 16, 32, 64, 128, 255):
             changed = bytearray(data)
             changed[at] ^= change
@@ -34,7 +35,7 @@ def test_a_changed_byte_gives_rows_or_an_error(format: str, data: bytes, options
 
 @pytest.mark.parametrize(("format", "data", "options"), SAMPLES)
 def test_a_cut_gives_rows_or_an_error(format: str, data: bytes, options: dict[str, str]) -> None:
-    for begin in range(len(data)):
+    for begin in positions(range(len(data))):
         assert attempt(Case(format, data[:begin], options)) in ("rows", "error")
         assert attempt(Case(format, data[begin:], options)) in ("rows", "error")
         assert attempt(Case(format, data[:begin] + data[begin + 1 :], options)) in ("rows", "error")
@@ -43,7 +44,7 @@ def test_a_cut_gives_rows_or_an_error(format: str, data: bytes, options: dict[st
 def test_a_changed_byte_of_compressed_text_is_seen() -> None:
     """gzip has a checksum: what is read of the changed text ends in an error."""
     data = gzip.compress(JSON, mtime=0)
-    for at in range(10, len(data)):
+    for at in positions(range(10, len(data))):
         changed = bytearray(data)
         changed[at] ^= 1
         assert attempt(Case("jsonl", bytes(changed), {"whole_file": "true"})) == "error"

@@ -5,6 +5,7 @@ kept.
 """
 
 import getpass
+import importlib.util
 import json
 import os
 import shutil
@@ -14,8 +15,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pyspark
 
 from tests.java import OPTIONS
 from tests.stores.process import Store, free_port, locked, server, unavailable
@@ -35,7 +34,10 @@ def hdfs_cluster(folder: Path) -> Iterator[Store]:
     java = shutil.which("java")
     if java is None:
         unavailable("HDFS: there is no java; it runs the mini cluster")
-    spark_jars = Path(pyspark.__file__).parent / "jars"
+    pyspark = importlib.util.find_spec("pyspark")
+    if pyspark is None or pyspark.origin is None:
+        unavailable("HDFS: there is no pyspark; it has the jars of Hadoop's client")
+    spark_jars = Path(pyspark.origin).parent / "jars"
     try:
         jars = _jars(spark_jars)
     except OSError as error:

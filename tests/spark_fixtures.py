@@ -1,0 +1,43 @@
+"""A Spark session for the tests that ask for one. Nothing of Spark is imported before."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.java import start_quickly
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+start_quickly()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """One local Spark session of two cores for the whole run, with Hive support: its metastore lies in memory, and
+    starts (3 s) when a catalog table is first named."""
+    from indexer.session import local_session
+
+    home = tmp_path_factory.mktemp("spark")
+    conf = {
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
+    }
+    session = local_session("local[2]", conf)
+    session.sparkContext._jvm.System.setProperty("derby.stream.error.file", str(home / "derby.log"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def database(spark: "SparkSession", tmp_path: Path) -> Iterator[str]:
+    """A database of the catalog for one test, its managed tables below `tmp_path / "database"`."""
+    name = f"d_{uuid.uuid4().hex[:12]}"
+    spark.sql(f"CREATE DATABASE {name} LOCATION '{tmp_path / 'database'}'")
+    yield name
+    spark.sql(f"DROP DATABASE {name} CASCADE")

@@ -1,0 +1,59 @@
+"""The stores, each started when a test first asks for it, and a folder in one for a test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stores.azure import azure_server
+from tests.stores.hdfs import hdfs_cluster
+from tests.stores.process import Store
+from tests.stores.s3 import s3_server
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """An S3 server for the whole run."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A server of Azure's Blob storage for the whole run."""
+    with azure_server(tmp_path_factory.mktemp("azure")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A namenode and a datanode for the whole run."""
+    with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as store:
+        yield store
+
+
+@pytest.fixture
+def s3_root(s3: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    return s3.place(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def azure_root(azure: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    return azure.place(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def hdfs_root(hdfs: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    return hdfs.place(tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=["s3", "azure", "hdfs"])
+def remote_store(request: pytest.FixtureRequest) -> Store:
+    """Each kind of server in turn."""
+    store: Store = request.getfixturevalue(request.param)
+    return store
+
+
+@pytest.fixture
+def remote_root(remote_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    return remote_store.place(tmp_path, monkeypatch)
