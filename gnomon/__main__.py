@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from gnomon.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
+from gnomon.output import complain
 
 
 class Command(NamedTuple):
@@ -72,13 +73,15 @@ COMMANDS = {
     "vacuum": Command(
         "gnomon.vacuum", "Remove what no kept snapshot needs.", "gnomon vacuum /indexes/crawl --keep 7 --dry-run"
     ),
-    "rebuild": Command(
-        "gnomon.rebuild",
+    "rebucket": Command(
+        "gnomon.rebucket",
         "Change the number of buckets, or the layout.",
-        "gnomon rebuild /indexes/crawl --buckets 16 --flat",
+        "gnomon rebucket /indexes/crawl --buckets 16 --flat",
     ),
     "demo": Command("gnomon.demo", "Do all of it on a web crawl made here.", "gnomon demo --pages 20000", "spark"),
 }
+OLD_COMMANDS = {"rebuild": "rebucket"}  # accepted through version 0.2, with a notice, as are old options
+OLD_OPTIONS = {"build": {"--anew": "--full"}, "dedup": {"--rebuild": "--full"}}
 SHOWN_EXAMPLES = ("build", "get", "load", "serve")  # in the help of all commands
 
 
@@ -93,6 +96,9 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, _under_new_names(args))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
@@ -119,6 +125,18 @@ class Commands(TyperGroup):
             self._listing = False
         examples = "".join(f"\n    {COMMANDS[name].example}" for name in SHOWN_EXAMPLES)
         formatter.write(f"\nExamples:\n{examples}\n")
+
+
+def _under_new_names(words: list[str]) -> list[str]:
+    """The words of a command line, with a notice on stderr for each command or option that has a new name."""
+    command = OLD_COMMANDS.get(words[0], words[0])
+    options = OLD_OPTIONS.get(command, {})
+    options_end = words.index("--") if "--" in words else len(words)
+    renamed = [command, *(options.get(word, word) for word in words[1:options_end]), *words[options_end:]]
+    for old, new in dict.fromkeys(zip(words, renamed, strict=True)):
+        if old != new:
+            complain(f"{old} is now {new}; the old name is accepted through version 0.2")
+    return renamed
 
 
 def _print_version(asked: bool) -> None:
@@ -191,7 +209,8 @@ def _ended(code: int, arguments: list[str] | None) -> int:
 
 def _alike(words: list[str]) -> str:
     """A command that may have been meant, where the first word is none."""
-    found = get_close_matches(words[0], COMMANDS, 1) if words and words[0] not in COMMANDS else []
+    known = {*COMMANDS, *OLD_COMMANDS}
+    found = get_close_matches(words[0], COMMANDS, 1) if words and words[0] not in known else []
     return f"; did you mean {found[0]}?" if found else ""
 
 

@@ -55,7 +55,7 @@ def build(
     master: Master = None,
     conf: Conf = None,
     adopt: Annotated[bool, typer.Option("--adopt", help="SOURCE is a copy: take over files of equal content.")] = False,
-    anew: Annotated[bool, typer.Option("--anew", help="Index all files again: the cure of a damaged index.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Index every file again.")] = False,
     accept_vanished: Annotated[
         bool,
         typer.Option("--accept-vanished", help="Files that are gone were deleted: drop them, however many they are."),
@@ -75,7 +75,7 @@ def build(
     with ExitStack() as session:
         spark = session.enter_context(spark_session(master, conf, hive=True)) if is_table(source) else None
         place = read_table(spark, source) if spark is not None else source
-        planned = plan(place, index, request, format, adopt, anew)  # of a path before Spark starts
+        planned = plan(place, index, request, format, adopt, full)  # of a path before Spark starts
         if dry_run:
             check_rows(planned, request)
             _show(planned, json)
@@ -84,11 +84,11 @@ def build(
         if result is None:
             progress = session.enter_context(shown_progress())
             spark = spark or session.enter_context(spark_session(master, conf))
-            result = build_index(spark, source, index, request, format, adopt=adopt, anew=anew, progress=progress)
+            result = build_index(spark, source, index, request, format, adopt=adopt, full=full, progress=progress)
     _show_result(result, source, json)
     if planned.spec is None and flat is None and result.flat and not json:
         say(
-            f"laid out flat, since the source has more than {MOST_FOLDERS} partitions (gnomon rebuild {index} "
+            f"laid out flat, since the source has more than {MOST_FOLDERS} partitions (gnomon rebucket {index} "
             "--partitioned gives each its own folder)"
         )
 
@@ -129,7 +129,7 @@ def _asked(
     except IndexNotFound:
         raise UsageError(f"{index}: no index is there; a first build needs SOURCE, INDEX and --key") from None
     if spec is None:
-        raise UsageError(f"{index}: its metadata cannot be read; name SOURCE and --key, with --anew")
+        raise UsageError(f"{index}: its metadata cannot be read; name SOURCE and --key, with --full")
     if spec.holds_values:
         raise UsageError(f"{index}: a folder of values, which has no source; expected the index of a source")
     source = places[0] if len(places) == 2 else spec.source_name

@@ -42,7 +42,7 @@ def dedup(
     ] = None,
     format: Annotated[str, typer.Option(help=f"Format of the batch's files: {', '.join(FORMAT_NAMES)}.")] = "auto",
     option: Annotated[list[str] | None, typer.Option(help="How they are read: name=value, as in build.")] = None,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Index all files anew first: of a damaged index.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Index every file again.")] = False,
     source: Annotated[str | None, typer.Option(help=f"{NEW_INDEX}: the source to index first; may be empty.")] = None,
     key: Annotated[list[str] | None, typer.Option(help=f"{NEW_INDEX}: a key column; repeatable.")] = None,
     include: Annotated[list[str] | None, typer.Option(help=f"{NEW_INDEX}: a column to keep in it; repeatable.")] = None,
@@ -73,14 +73,14 @@ def dedup(
     if source is not None:
         asked = (source_format, buckets, flat, parse_options(source_option or [], None), partition_by or [])
         origin = Origin(source, key or [], include or [], *asked)
-    opened = _opened(index, origin, rebuild)
+    opened = _opened(index, origin, full)
     name = _name(batch_id, batch, format)
     hive = bool(opened.spec.table) if opened is not None else source is not None and is_table(source)
     with shown_progress() as progress, spark_session(master, conf, hive=hive) as spark:
         is_new = opened is None
-        if is_new or rebuild:
+        if is_new or full:
             vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
-            opened = ready(spark, index, origin, rebuild, progress, vanished)
+            opened = ready(spark, index, origin, full, progress, vanished)
         rows = read_batch(spark, batch, opened, format, options)
         result = append_new(
             *(spark, index, rows, name, scope, progress),
@@ -100,14 +100,14 @@ def _name(given: str | None, batch: str, format: str) -> str:
     return batch_digest(batch, format) if given is None else given
 
 
-def _opened(index: str, origin: Origin | None, rebuild: bool) -> Index | None:
-    """The index; None where there is none, or one to rebuild. What cannot be is known before Spark starts."""
+def _opened(index: str, origin: Origin | None, full: bool) -> Index | None:
+    """Open the index before Spark starts. None if it does not exist, or if it is damaged and `full` replaces it."""
     if origin is not None and not origin.keys:
         raise UsageError("--key: expected a key column of the source")
     try:
         return existing(index, origin)
     except DamagedMetadata:
-        if not rebuild:
+        if not full:
             raise
         return None
 

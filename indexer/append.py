@@ -47,6 +47,7 @@ from shadow.loads import (
     put_load,
     staging_folder,
 )
+from shadow.old_names import under_old_name
 from shadow.probe import probe
 from shadow.publish import wait
 from shadow.storage import Place, Storage, as_location, storage_at
@@ -99,8 +100,9 @@ def append_new(
     null_keys: str = "dedup",
     report: Place | None = None,
     origin: Origin | None = None,
-    rebuild: bool = False,
+    full: bool = False,
     accept_vanished: bool = False,
+    rebuild: bool | None = None,
 ) -> DedupResult:
     """Append the rows of `batch` whose key was never loaded to the source, and index them.
 
@@ -110,13 +112,14 @@ def append_new(
     appended, each with the reason and the pointer to the row that was there first.
 
     Where there is no index, that of `origin` is built first, or, if its source has no files, by this load; where there
-    is one of something else, SpecMismatch. With `rebuild` all files are indexed anew before, which is the cure of a
-    damaged index. `progress` is told what is being done.
+    is one of something else, SpecMismatch. With `full` every file is indexed again first, which mends a damaged
+    index (`rebuild` is its old name). `progress` is told what is being done.
 
     FilesVanished, before anything is written, where files that the index covers are gone from the source: their keys
     would count as never loaded. With `accept_vanished` the index drops them first. UsageError when the batch's columns
     are not the source's, before anything is written, or when the source belongs to a lake table (Delta, Iceberg ...),
     which would not see what is appended; ConcurrentCommit where other loads come first time and again."""
+    full = under_old_name("rebuild", rebuild, "full", full)
     begin, stages = time.perf_counter(), Stages(progress)
     index = as_location(index)
     check_arguments(scope, order_by, null_keys)
@@ -125,9 +128,9 @@ def append_new(
     asked = _Asked(batch, batch_id, scope, order_of(batch, order_by), null_keys, target is not None, vanished)
     run = _Run(spark, index, asked, origin, stages, progress)
     with as_raised():
-        if rebuild:
-            with stages.stage("rebuild"):
-                ready(spark, index, origin, rebuild, progress, vanished)
+        if full:
+            with stages.stage("full build"):
+                ready(spark, index, origin, full, progress, vanished)
         known, is_known = run.append()
         reported = run.report(target, known.load) if target is not None and not is_known else None
     counts = {name: 0 if is_known else known.load.counts[name] for name in (*COUNTS, FILES)}

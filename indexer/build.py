@@ -18,10 +18,11 @@ from indexer.specs import Request, Vanished, check_types, new_spec
 from indexer.task_errors import SPARK_ERRORS, as_raised, is_of_a_file
 from indexer.write import write_index_files
 from shadow.adopt import adopt as adopt_source
-from shadow.anew import publish_anew
+from shadow.anew import publish_full
 from shadow.coverage import SourceRoot
 from shadow.errors import ConcurrentCommit
 from shadow.fold import publish_build
+from shadow.old_names import under_old_name
 from shadow.probe import probe
 from shadow.publish import Changes, new_segment_id
 from shadow.record import record
@@ -78,13 +79,15 @@ def build(
     batch: str | None = None,
     flat: bool | None = None,
     adopt: bool = False,
-    anew: bool = False,
+    full: bool = False,
     options: Mapping[str, str] | None = None,
     page_maps: bool = False,
     partitions: Sequence[Mapping[str, object]] | None = None,
     progress: Progress | None = None,
     accept_vanished: bool = False,
     as_files: bool = False,
+    *,
+    anew: bool | None = None,
 ) -> BuildResult:
     """Index the files of `source` (a path, a URL, `table:db.name`) that the newest snapshot of `index` does not cover,
     and drop those that are gone.
@@ -92,9 +95,9 @@ def build(
     The snapshot is committed only when each partition has exactly as many entries as its files have rows, the
     files written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the
     dedup load that appended the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a
-    commit of its own (`shadow.adopt`); `anew` indexes all files, whatever the index holds, which is the cure of a
-    damaged one (`shadow.anew`); `page_maps` records those of all files, and makes later builds do so (Parquet only):
-    of files that are indexed already in a commit of its own (`shadow.record`). With `partitions`
+    commit of its own (`shadow.adopt`); `full` indexes every file again, whatever the index holds, which mends a
+    damaged one (`shadow.anew`; `anew` is its old name); `page_maps` records those of all files, and makes later builds
+    do so (Parquet only): of files that are indexed already in a commit of its own (`shadow.record`). With `partitions`
     (`[{"dt": "2026-01-01"}]`, each named by some or all of its columns) the files of those alone are compared and
     indexed, of others nothing changes; with none at all a first build makes an index without rows. `progress` is told
     what is being done.
@@ -104,9 +107,10 @@ def build(
     where the source belongs to a Delta, Iceberg, Hudi, Lance or Paimon table, or is the output of a streaming query:
     its files hold rows that are not live; `as_files` indexes them nevertheless. Other errors: those of
     `shadow.errors`."""
+    full = under_old_name("anew", anew, "full", full)
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
     request = Request(keys, include, buckets, flat, options or {}, page_maps, partitions, vanished, as_files)
-    return build_index(spark, as_location(source), as_location(index), request, format, batch, adopt, anew, progress)
+    return build_index(spark, as_location(source), as_location(index), request, format, batch, adopt, full, progress)
 
 
 def build_index(
@@ -117,7 +121,7 @@ def build_index(
     format: str = "auto",
     batch: str | None = None,
     adopt: bool = False,
-    anew: bool = False,
+    full: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Bring an index up to date, as `build` does. Where what others commit meanwhile cannot be brought together with
@@ -125,7 +129,7 @@ def build_index(
     begin, stages = time.perf_counter(), Stages(progress)
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            result = _build(spark, source, index, request, format, batch, adopt, anew, stages)
+            result = _build(spark, source, index, request, format, batch, adopt, full, stages)
         except ConcurrentCommit:
             if attempt == ATTEMPTS:
                 raise
@@ -142,12 +146,12 @@ def _build(
     format: str,
     batch: str | None,
     adopt: bool,
-    anew: bool,
+    full: bool,
     stages: Stages,
 ) -> BuildResult:
     with stages.stage("list"):
         place = read_table(spark, source) if is_table(source) else source
-        planned = plan(place, index, request, format, adopt, anew)
+        planned = plan(place, index, request, format, adopt, full)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
     adopted = 0
@@ -236,7 +240,7 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
     )
     with stages.stage("commit"):
         if planned.newest is not None:
-            snapshot, is_ours = publish_anew(storage, spec, planned.newest, changes, segment), True
+            snapshot, is_ours = publish_full(storage, spec, planned.newest, changes, segment), True
         else:
             snapshot, is_ours = publish_build(storage, spec, view, changes, segment, root.list)
     return _result(planned, snapshot, described, written, spec, is_ours)

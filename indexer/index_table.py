@@ -49,7 +49,7 @@ def declare_table(
     """Declare the index as `table`, or bring a table of it up to date: columns, buckets, partitions.
 
     `bucketed` is Spark's own Avro table, whose buckets Spark prunes (by a key of one column) and joins without a
-    shuffle; it must be declared again after `gnomon rebuild`, which changes their number. `hive` is a Hive Avro table,
+    shuffle; it must be declared again after `gnomon rebucket`, which changes their number. `hive` is a Hive Avro table,
     where timestamps are numbers of microseconds. Without a form it is as the table is, or bucketed. UsageError for a
     table of that name that is not of this index."""
     if form is not None:

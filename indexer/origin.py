@@ -76,12 +76,12 @@ class Origin:
         index: str,
         progress: Progress | None,
         batch: str | None = None,
-        anew: bool = False,
+        full: bool = False,
         vanished: Vanished = Vanished.REFUSE,
     ) -> BuildResult:
         """Index the source. `vanished` says what becomes of files that are gone from it."""
         asked = Request(self.keys, self.include, self.buckets, self.flat, self.options, vanished=vanished)
-        return build_index(spark, self.location, index, asked, self.format, batch, anew=anew, progress=progress)
+        return build_index(spark, self.location, index, asked, self.format, batch, full=full, progress=progress)
 
     def first_spec(self, batch: StructType) -> IndexSpec:
         """The spec by which the first rows of a source are looked at. UsageError where they cannot be."""
@@ -118,16 +118,16 @@ def ready(
     spark: SparkSession,
     index: str,
     origin: Origin | None,
-    rebuild: bool,
+    full: bool,
     progress: Progress | None = None,
     vanished: Vanished = Vanished.REFUSE,
 ) -> Index | None:
-    """The index, that of `origin` built where there is none, or with `rebuild` all of its source indexed anew; None
-    where the source has no files to build one of. IndexNotFound where there is neither an index nor an origin."""
-    if rebuild:
+    """Return the index. Build it from `origin` if it does not exist; with `full`, index every source file again. None
+    if the source has no files yet. IndexNotFound if there is neither an index nor an origin."""
+    if full:
         spec = spec_on_record(storage_at(index))
         of = origin_of(spec) if spec is not None else check_origin(index, origin)
-        of.build(spark, index, progress, anew=True, vanished=vanished)
+        of.build(spark, index, progress, full=True, vanished=vanished)
     opened = existing(index, origin)
     if opened is None and origin is not None and origin.has_files():
         origin.build(spark, index, progress)

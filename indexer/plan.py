@@ -49,7 +49,7 @@ class Plan:
     the index is of, where that is known.
 
     `unmapped` are the files covered as they are of which page maps were asked for, and are missing or damaged. Of a
-    build `anew` there is no view and all files are new; `newest` is the number of the snapshot that it follows.
+    `full` build there is no view and all files are new; `newest` is the number of the snapshot that it follows.
     `files` are all of the source, also where some partitions only are to be indexed. `as_files`: they belong to a lake
     table, and the build indexes every one of them, live or not."""
 
@@ -92,17 +92,17 @@ class Plan:
 
 
 def plan(
-    source: str | CatalogTable, index: str, request: Request, format: str, adopt: bool = False, anew: bool = False
+    source: str | CatalogTable, index: str, request: Request, format: str, adopt: bool = False, full: bool = False
 ) -> Plan:
     """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index. `adopt` covers
-    files of a copy that hold what was indexed; `anew` covers none, and reads nothing that may be damaged."""
-    _check_asked(request, format, adopt, anew)
+    files of a copy that hold what was indexed; `full` covers none, and reads nothing that may be damaged."""
+    _check_asked(request, format, adopt, full)
     storage = storage_at(index)
     root = source_root(source) if isinstance(source, str) else source.root_at(source.location)
     check_apart(root, storage)
     _check_folder(storage)
     _check_source(root)
-    newest = newest_number(storage) if anew else 0
+    newest = newest_number(storage) if full else 0
     view = None if newest else _open(storage)
     spec = view.spec if view else spec_on_record(storage) if newest else None
     if spec is not None and spec.holds_values:
@@ -132,7 +132,7 @@ def plan(
     if request.partitions is not None:
         difference = _within(request.partitions, root, partitions, files, view, difference)
     if newest:
-        _check_anew(request.vanished, root, storage, files)
+        _check_full(request.vanished, root, storage, files)
     elif view is not None:
         difference = _vanished(request.vanished, root, view, difference)
     unmapped = _unmapped(storage, view, difference) if request.page_maps and view else []
@@ -153,14 +153,14 @@ def plan(
     )
 
 
-def _check_asked(request: Request, format: str, adopt: bool, anew: bool) -> None:
+def _check_asked(request: Request, format: str, adopt: bool, full: bool) -> None:
     """Refuse options that are unknown, or that exclude each other."""
     if format not in FORMAT_NAMES:
         raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {format!r}")
-    if request.partitions is not None and (adopt or anew):
-        raise UsageError("partitions: --adopt and --anew are of the whole source")
-    if adopt and anew:
-        raise UsageError("--adopt takes over what is indexed, --anew indexes all files: expected one of them")
+    if request.partitions is not None and (adopt or full):
+        raise UsageError("partitions: --adopt and --full are of the whole source")
+    if adopt and full:
+        raise UsageError("--adopt takes over what is indexed, --full indexes all files: expected one of them")
 
 
 def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> Diff:
@@ -191,8 +191,8 @@ def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> 
     return difference
 
 
-def _check_anew(how: Vanished, root: SourceRoot, storage: Storage, files: Sequence[FileInfo]) -> None:
-    """FilesVanished where a build anew would drop files that are gone, as of `_vanished`: what was covered before, the
+def _check_full(how: Vanished, root: SourceRoot, storage: Storage, files: Sequence[FileInfo]) -> None:
+    """FilesVanished where a full build would drop files that are gone, as of `_vanished`: what was covered before, the
     newest snapshot tells that can be read."""
     if how is Vanished.DROP_ALL:
         return
@@ -246,7 +246,7 @@ def _files(root: SourceRoot, view: View | None) -> Listing:
     if not found.files and root.table is not None and root.table.folders and view is not None and view.covered:
         raise SourceNotFound(
             f"{root.name}: no data files in any folder that the catalog names, below {root.location} or elsewhere; "
-            f"expected some of the {len(view.covered):,} that the index covers (to empty it, build with --anew and "
+            f"expected some of the {len(view.covered):,} that the index covers (to empty it, build with --full and "
             "--accept-vanished)"
         )
     return found

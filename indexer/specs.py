@@ -174,7 +174,7 @@ def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -
                     raise SpecMismatch(
                         f"{root.name}: column {name} is number {now.index(name) + 1} by now, it was number "
                         f"{before.index(name) + 1} when {reader.name} was indexed, whose columns have no names; build "
-                        "with --anew, or to another folder"
+                        "with --full, or to another folder"
                     )
 
 

@@ -14,7 +14,7 @@ from indexer.scan import GROUP
 from indexer.specs import RESERVED
 from indexer.task_errors import as_raised
 from indexer.write import write_values
-from shadow.anew import publish_anew
+from shadow.anew import publish_full
 from shadow.errors import UnknownColumn, UsageError
 from shadow.probe import probe
 from shadow.publish import Changes, new_segment_id, publish
@@ -106,7 +106,7 @@ def write_btree(
     else:
         if newest is None:
             create_first_spec(storage, spec)
-        snapshot = publish_anew(storage, spec, newest.number if newest else 0, changes, segment)
+        snapshot = publish_full(storage, spec, newest.number if newest else 0, changes, segment)
     return WriteResult(
         snapshot=snapshot.number,
         rows=rows,

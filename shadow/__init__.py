@@ -34,6 +34,7 @@
 - `rebase`       what of a build is left when others committed meanwhile; `columns` of the source
 - `merge`        the entries that count of several index files, sorted, by bucket
 - `compact`      many segments into one; another number of buckets
+- `old_names`    old names of functions and arguments, accepted with a warning
 - `vacuum`       what no kept snapshot needs is removed
 - `verify`       pointers of a build followed before its commit; a whole snapshot proved: `list_checks` what it and its
                  lists say, `proof` its index files (`equal_keys` their order), `readback` the rows they point to,

@@ -35,7 +35,7 @@ def spec_on_record(storage: Storage) -> IndexSpec | None:
         return None
 
 
-def publish_anew(storage: Storage, spec: IndexSpec, newest: int, changes: Changes, segment_id: str) -> Snapshot:
+def publish_full(storage: Storage, spec: IndexSpec, newest: int, changes: Changes, segment_id: str) -> Snapshot:
     """Commit index files of the whole source as the only segment of snapshot `newest` + 1. ConcurrentCommit where
     others have committed that meanwhile; BuildFailed, UnsafeStore as of `publish`."""
     check_counts(spec, changes)

@@ -1,4 +1,4 @@
-"""Compact: many small segments into one, without the entries that no longer count. Rebuild: the same with another
+"""Compact: many small segments into one, without the entries that no longer count. Rebucket: the same with another
 number of buckets or another layout. No source file is read: pointers stay what they are.
 
 A segment is replaced whole or stays. A folder of index files (a partition; the whole of a flat index) is untidy when
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from shadow.errors import UsageError
+from shadow.old_names import warn_old_name
 from shadow.probe import probe
 from shadow.publish import Changes, made_for, new_segment_id, publish
 from shadow.rewrite import Rewritten, dead_folders, folders_of, rewrite
@@ -65,7 +66,7 @@ def compact(storage: Storage, partition: str | None = None) -> CompactResult:
     return _replace(storage, view, replaced, view.spec, "compact", begin)
 
 
-def rebuild(storage: Storage, buckets: int | None = None, flat: bool | None = None) -> CompactResult:
+def rebucket(storage: Storage, buckets: int | None = None, flat: bool | None = None) -> CompactResult:
     """Distribute all entries that count to another number of buckets, and lay them out `flat` or in the partitions'
     folders, as the next snapshot; None leaves the layout as it is, and the buckets too, unless the layout changes: then
     as many as a first build would choose. Answers are the same before and after, but the rows of one key may come in
@@ -87,7 +88,13 @@ def rebuild(storage: Storage, buckets: int | None = None, flat: bool | None = No
     )
     if target == view.spec:
         return _result(view, view.snapshot, Rewritten([], []), 0, begin)
-    return _replace(storage, view, view.segments, target, "rebuild", begin)
+    return _replace(storage, view, view.segments, target, "rebucket", begin)
+
+
+def rebuild(storage: Storage, buckets: int | None = None, flat: bool | None = None) -> CompactResult:
+    """The old name of `rebucket`."""
+    warn_old_name("rebuild", "rebucket")
+    return rebucket(storage, buckets, flat)
 
 
 def _to_replace(view: View, partition: str | None) -> list[Segment]:

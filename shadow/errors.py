@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-CURE = "restore it or run gnomon build --anew"  # of a file of the index
+CURE = "restore it or run gnomon build --full"  # of a file of the index
 
 
 class ShadowError(Exception):

@@ -21,7 +21,7 @@ from shadow.stored_files import StoredFile, put_again, read_back
 
 FILTER_FOLDER = "_shadow/filters"
 FILTER_SUFFIX = ".filter"
-CURE = "run gnomon build --anew, or open it with filters=False"
+CURE = "run gnomon build --full, or open it with filters=False"
 RATE = 0.001  # of absent keys that pass: 2.1 bytes a key. At 1 % (1.3 bytes) what passes costs most of a dedup check
 MANY_KEYS = 8  # of one index file: the leaves they would visit cost more than its filter
 MOST_ASKED_IN_VAIN = 100_000  # index files

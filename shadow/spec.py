@@ -285,9 +285,9 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
         told = "; ".join(f"{name}: {shown(old)} in the index, {shown(new)} asked for" for name, old, new in differences)
         names = {name for name, _, _ in differences}
         cure = ", or say --adopt where SOURCE is a copy" if "source location" in names else ""
-        cure += f", or run gnomon rebuild {where} --buckets {wanted.buckets}" if "buckets" in names else ""
+        cure += f", or run gnomon rebucket {where} --buckets {wanted.buckets}" if "buckets" in names else ""
         layout = "--flat" if wanted.flat else "--partitioned"
-        cure += f", or run gnomon rebuild {where} {layout}" if "layout" in names else ""
+        cure += f", or run gnomon rebucket {where} {layout}" if "layout" in names else ""
         cure += ", or leave --option and --schema out: the index has its own" if "source options" in names else ""
         raise SpecMismatch(f"{where}: another spec; {told}; build to another folder{cure}")
 

@@ -84,7 +84,7 @@ def test_modules_make_no_cycle() -> None:
         visit(module, ())
 
 
-WITHOUT_SPARK = ("get", "serve", "token", "inspect", "history", "verify", "compact", "vacuum", "rebuild", "__main__")
+WITHOUT_SPARK = ("get", "serve", "token", "inspect", "history", "verify", "compact", "vacuum", "rebucket", "__main__")
 
 
 @pytest.mark.process

@@ -50,10 +50,10 @@ POINTS = {
         [Point(MAPS), Point(LIST), Point(LIST, 2), Point(SNAPSHOT)],
     ),
     "flat build that folds": ([*BUILD, "--flat"], [Point(INDEX_FILE, 3), Point(LIST)]),
-    "build anew": ([*BUILD, "--anew"], [Point(INDEX_FILE), Point(LIST), Point(SNAPSHOT)]),
+    "full build": ([*BUILD, "--full"], [Point(INDEX_FILE), Point(LIST), Point(SNAPSHOT)]),
     "adopt": ([*BUILD, "--adopt"], [Point(PROBE), Point(LIST), Point(LIST, 2), Point(SNAPSHOT)]),
     "compact": (["compact", "INDEX"], WRITTEN),
-    "re-shard": (["rebuild", "INDEX", "--buckets", "3"], [*WRITTEN, Point(INDEX_FILE, 6), Point(FILTER, 5)]),
+    "re-shard": (["rebucket", "INDEX", "--buckets", "3"], [*WRITTEN, Point(INDEX_FILE, 6), Point(FILTER, 5)]),
     "vacuum": (["vacuum", "INDEX", "--grace", "0s"], [Point("", count, gone=True) for count in (1, 2, 3, 5)]),
 }
 

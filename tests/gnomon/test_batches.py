@@ -86,7 +86,7 @@ def test_the_command_makes_source_and_index_and_says_what_became_of_each_row(
         ("", "null in key", True),
         ("2", "already loaded", False),
     ]
-    code, out, _ = dedup(capsys, index, tmp_path / "b.csv", *asked[:4], "--report", tmp_path / "other", "--rebuild")
+    code, out, _ = dedup(capsys, index, tmp_path / "b.csv", *asked[:4], "--report", tmp_path / "other", "--full")
     assert (code, out) == (0, "batch 'b' was loaded before, by snapshot 2: nothing to do; there is no report of it\n")
     code, _, err = dedup(capsys, index, tmp_path / "a.csv", "--batch-id", "b")
     assert (code, "batch 'b' was loaded by snapshot 2 with other rows: expected 3 of digest" in err) == (2, True), err

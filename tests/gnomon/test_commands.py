@@ -243,6 +243,26 @@ def test_a_build_with_nothing_to_do_starts_no_spark_session(lake: Path) -> None:
     assert (code, "Spark did not start" in err) == (3, True)
 
 
+@pytest.mark.parametrize("name", ["--full", "--anew"])
+def test_a_full_build_lists_every_file_under_the_new_name_and_the_old(
+    lake: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    code, out, err = run(capsys, "build", lake / "source", lake / "index", "--key", "url", name, "--dry-run")
+    assert (code, out.count("new  "), out.splitlines()[-1][:8]) == (0, 2, "2 files ")
+    old = "gnomon: --anew is now --full; the old name is accepted through version 0.2\n"
+    assert err == (old if name == "--anew" else "")
+
+
+@pytest.mark.parametrize("name", ["--full", "--rebuild"])
+def test_dedup_takes_a_full_build_under_the_new_name_and_the_old(
+    lake: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    code, _, err = run(capsys, "dedup", lake / "index", lake / "batch", name, "--batch-id", "")
+    old = "gnomon: --rebuild is now --full; the old name is accepted through version 0.2\n"
+    wrong = "gnomon: --batch-id: found an empty name; expected one, or leave the option out\n"
+    assert (code, err) == (2, (old if name == "--rebuild" else "") + wrong)
+
+
 @pytest.mark.spark
 def test_a_first_build_of_many_partitions_is_flat_and_says_so(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -253,7 +273,7 @@ def test_a_first_build_of_many_partitions_is_flat_and_says_so(
         assert (code, "laid out flat, since the source has more than 32 partitions" in out) == (0, flat)
         assert open_index(str(tmp_path / index)).spec.flat is flat
     code, _, err = run(capsys, "build", tmp_path / "a", "--partitioned")
-    assert (code, f"run gnomon rebuild {tmp_path / 'a'} --partitioned" in err) == (2, True)
+    assert (code, f"run gnomon rebucket {tmp_path / 'a'} --partitioned" in err) == (2, True)
 
 
 @pytest.mark.spark
@@ -275,7 +295,7 @@ def test_build_load_and_dedup_from_the_command(
     code, out, _ = run(capsys, *build, "--json")
     assert json.loads(out)["committed"] is False
     code, _, err = run(capsys, *build, "--buckets", "9")
-    assert (code, f"run gnomon rebuild {tmp_path / 'index'} --buckets 9" in err) == (2, True)
+    assert (code, f"run gnomon rebucket {tmp_path / 'index'} --buckets 9" in err) == (2, True)
 
     (tmp_path / "keys.csv").write_text("url\nhttp://é/3?a=b\nnope\n", "utf-8")
     code, out, _ = run(capsys, "load", tmp_path / "index", tmp_path / "keys.csv", tmp_path / "out", "--json")

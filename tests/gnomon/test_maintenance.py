@@ -120,27 +120,33 @@ def test_vacuum_spares_by_age_and_number_and_lists_first(lake: Path, capsys: pyt
     assert run(capsys, "get", lake / "index", "7", "--snapshot", "1")[0] == 3
 
 
-def test_rebuild_changes_the_number_of_buckets(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rebucket_changes_the_number_of_buckets(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = run(capsys, "get", lake / "index", "7", "99")
-    code, out, _ = run(capsys, "rebuild", lake / "index", "--buckets", "8")
+    code, out, _ = run(capsys, "rebucket", lake / "index", "--buckets", "8")
     assert (code, out.split(":")[0]) == (0, "snapshot 3")
     assert run(capsys, "get", lake / "index", "7", "99") == before
-    assert json_of(capsys, "rebuild", lake / "index", "--buckets", "8")["committed"] is False
-    assert run(capsys, "rebuild", lake / "index", "--buckets", "8")[1] == (
+    assert json_of(capsys, "rebucket", lake / "index", "--buckets", "8")["committed"] is False
+    assert run(capsys, "rebucket", lake / "index", "--buckets", "8")[1] == (
         "nothing to do: snapshot 3 has 8 buckets and this layout\n"
     )
 
 
-def test_rebuild_lays_an_index_out_flat_and_in_folders_again(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_old_name_of_rebucket_does_the_same_with_a_notice(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "rebuild", lake / "index", "--buckets", "8")
+    assert (code, out.split(":")[0]) == (0, "snapshot 3")
+    assert err == "gnomon: rebuild is now rebucket; the old name is accepted through version 0.2\n"
+
+
+def test_rebucket_lays_an_index_out_flat_and_in_folders_again(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = run(capsys, "get", lake / "index", "7", "99")
     for layout in ("flat", "partitioned"):
-        code, out, _ = run(capsys, "rebuild", lake / "index", f"--{layout}")
+        code, out, _ = run(capsys, "rebucket", lake / "index", f"--{layout}")
         assert (code, out.split()[0]) == (0, "snapshot")
         assert json_of(capsys, "inspect", lake / "index")["layout"] == layout
         assert f"layout     {layout}\n" in run(capsys, "inspect", lake / "index")[1]
         assert run(capsys, "get", lake / "index", "7", "99") == before
         assert run(capsys, "verify", lake / "index", "--all")[0] == 0
-    code, _, err = run(capsys, "rebuild", lake / "index")
+    code, _, err = run(capsys, "rebucket", lake / "index")
     assert (code, err) == (2, "gnomon: expected --buckets, --flat or --partitioned: what is to be changed\n")
 
 
@@ -163,7 +169,7 @@ def test_inspect_sums_many_partitions_up_and_lists_those_that_are_behind(
 def test_counts_of_one_are_told_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [1, 2, 3]})})
     index_source(tmp_path / "source", tmp_path / "index", ["k"], buckets=1)
-    run(capsys, "rebuild", tmp_path / "index", "--buckets", "2")
+    run(capsys, "rebucket", tmp_path / "index", "--buckets", "2")
     assert "1 segment replaced" in run(capsys, "history", tmp_path / "index")[1]
     run(capsys, "vacuum", tmp_path / "index", "--grace", "0s")
     assert "(there is 2 alone)" in run(capsys, "get", tmp_path / "index", "1", "--snapshot", "1")[2]
@@ -210,9 +216,9 @@ def test_inspect_and_verify_speak_of_loads_where_there_are_any(lake: Path, capsy
 def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = [
         *(((name, lake / "nowhere"), 3, "not an index") for name in ("history", "verify", "compact", "vacuum")),
-        (("rebuild", lake / "nowhere", "--buckets", "3"), 3, "not an index"),
-        (("rebuild", lake / "index"), 2, "expected --buckets, --flat or --partitioned"),
-        (("rebuild", lake / "index", "--buckets", "0"), 2, "buckets: expected 1 to 65536, found 0"),
+        (("rebucket", lake / "nowhere", "--buckets", "3"), 3, "not an index"),
+        (("rebucket", lake / "index"), 2, "expected --buckets, --flat or --partitioned"),
+        (("rebucket", lake / "index", "--buckets", "0"), 2, "buckets: expected 1 to 65536, found 0"),
         (("vacuum", lake / "index", "--grace", "soon"), 2, "--grace: expected a number with its unit"),
         (("vacuum", lake / "index", "--keep", "0"), 2, "1 snapshot or more, found"),
         (("verify", lake / "index", "--snapshot", "9"), 3, "snapshot 9 is not there (there are 1 to 2)"),

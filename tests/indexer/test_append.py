@@ -18,7 +18,7 @@ from indexer import finish as finish_module
 from indexer import layout as layout_module
 from indexer.dedup import STATUS, TASK_BITS
 from shadow import open_index
-from shadow.compact import rebuild
+from shadow.compact import rebucket
 from shadow.errors import ConcurrentCommit
 from shadow.loads import Load
 from shadow.storage import Storage, storage_at
@@ -249,7 +249,7 @@ def test_the_first_load_into_an_empty_source_makes_it_and_its_index(
     assert len(set(keys_of(tmp_path))) == len(keys_of(tmp_path)) == 30
 
 
-def test_a_damaged_index_is_refused_and_rebuilt_when_asked(spark: SparkSession, lake: Path) -> None:
+def test_a_damaged_index_is_refused_and_indexed_again_when_asked(spark: SparkSession, lake: Path) -> None:
     damaged = next((lake / "index").rglob("id=0/*.avro"))
     data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 0xFF
@@ -258,8 +258,10 @@ def test_a_damaged_index_is_refused_and_rebuilt_when_asked(spark: SparkSession, 
     with pytest.raises((shadow.DamagedIndexFile, shadow.DamagedMetadata)):
         append_new(spark, str(lake / "index"), batch(spark, 0, 110), "nightly")
     assert source(lake) == rows
-    result = append_new(spark, str(lake / "index"), batch(spark, 0, 110), "nightly", rebuild=True)
+    result = append_new(spark, str(lake / "index"), batch(spark, 0, 110), "nightly", full=True)
     assert (result.already_loaded, result.appended) == (100, 10)
+    with pytest.warns(DeprecationWarning, match="rebuild= is now full="):
+        append_new(spark, str(lake / "index"), batch(spark, 0, 110), "nightly", rebuild=True)
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(spark: SparkSession, lake: Path) -> None:
@@ -348,7 +350,7 @@ def test_an_index_of_another_shape_is_loaded_into_alike(spark: SparkSession, lak
         location = str(lake / "flat")
         build(spark, str(lake / "source"), location, ["a", "b"], flat=True)
     else:
-        rebuild(storage_at(location), 7)
+        rebucket(storage_at(location), 7)
     result = append_new(spark, location, batch(spark, 80, 120), "nightly")
     assert (result.already_loaded, result.appended) == (20, 20)
     index = open_index(location)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from indexer import Origin, append_new, batch_digest, build, load, read_batch
 from indexer import append as append_module
 from shadow import UsageError, open_index
-from shadow.compact import rebuild
+from shadow.compact import rebucket
 from shadow.errors import FilesVanished
 from shadow.loads import Load
 from shadow.storage import Storage, storage_at
@@ -109,7 +109,7 @@ def test_a_rebucket_between_commit_and_indexing_is_followed(
 
     def meanwhile(*arguments: object) -> int:
         monkeypatch.undo()
-        rebuild(storage_at(str(lake / "index")), 3)
+        rebucket(storage_at(str(lake / "index")), 3)
         return int(verify_sample(*arguments))
 
     monkeypatch.setattr(building, "verify_sample", meanwhile)
@@ -199,11 +199,11 @@ def test_places_are_paths_or_text(spark: SparkSession, tmp_path: Path, monkeypat
 def test_a_load_that_indexes_everything_again_forgets_no_file_that_is_away(spark: SparkSession, lake: Path) -> None:
     (lake / "lake/b.parquet").rename(lake / "away")
     with pytest.raises(FilesVanished, match=r"1 of the 2 files .*b\.parquet"):
-        append_new(spark, str(lake / "index"), batch(spark, 12), "b", rebuild=True)
+        append_new(spark, str(lake / "index"), batch(spark, 12), "b", full=True)
     (lake / "away").rename(lake / "lake/b.parquet")
-    assert append_new(spark, str(lake / "index"), batch(spark, 12), "b", rebuild=True).already_loaded == 1
+    assert append_new(spark, str(lake / "index"), batch(spark, 12), "b", full=True).already_loaded == 1
     (lake / "lake/b.parquet").unlink()
-    result = append_new(spark, str(lake / "index"), batch(spark, 13), "c", rebuild=True, accept_vanished=True)
+    result = append_new(spark, str(lake / "index"), batch(spark, 13), "c", full=True, accept_vanished=True)
     assert result.appended == 1
 
 

@@ -92,7 +92,17 @@ def test_a_lost_spec_is_an_error_until_the_next_build_puts_it_back(
         assert open_index(index).view.snapshot.number == 1
 
 
-def test_a_damaged_index_is_built_anew_and_nothing_else_mends_it(
+def test_the_old_name_of_a_full_build_does_the_same_with_a_warning(
+    spark: SparkSession, source: Path, tmp_path: Path
+) -> None:
+    index = str(tmp_path / "index")
+    first = build(spark, str(source), index, ["url"])
+    with pytest.warns(DeprecationWarning, match="anew= is now full=; the old name is accepted through version 0.2"):
+        again = build(spark, str(source), index, ["url"], anew=True)
+    assert (again.snapshot, again.new_files) == (2, first.new_files)
+
+
+def test_a_damaged_index_is_mended_by_a_full_build_and_by_nothing_else(
     spark: SparkSession, source: Path, tmp_path: Path
 ) -> None:
     index = str(tmp_path / "index")
@@ -103,8 +113,8 @@ def test_a_damaged_index_is_built_anew_and_nothing_else_mends_it(
     with pytest.raises(shadow.DamagedIndexFile):
         open_index(index).lookup("https://example.org/99/é?q=%20")
     with pytest.raises(shadow.SpecMismatch):
-        build(spark, str(source), index, ["n"], anew=True)
-    result = build(spark, str(source), index, ["url"], include=["n"], anew=True)
+        build(spark, str(source), index, ["n"], full=True)
+    result = build(spark, str(source), index, ["url"], include=["n"], full=True)
     assert (result.snapshot, result.rows, result.new_files) == (2, first.rows, first.new_files)
     assert open_index(index).fetch("https://example.org/99/é?q=%20", ["n"]) == [{"n": 99}]
 

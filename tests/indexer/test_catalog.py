@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from gnomon.__main__ import main
 from indexer import build, filter_new, join_with_index, load
 from shadow import KeyTypeError, PartitionNotFound, UsageError, open_index
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.errors import SourceNotFound
 from shadow.storage import storage_at
 from shadow.vacuum import vacuum
@@ -108,7 +108,7 @@ def test_the_folders_of_the_last_build_are_what_coverage_lists_those_without_fil
     with pytest.raises(SourceNotFound, match=r"no data files in any folder .* expected some of the 4"):
         build(spark, source, index, ["url"])
     assert len(opened.coverage().vanished) == 4
-    assert build(spark, source, index, ["url"], anew=True, accept_vanished=True).rows == 0
+    assert build(spark, source, index, ["url"], full=True, accept_vanished=True).rows == 0
     assert open_index(index).fetch("u3") == []
 
 
@@ -175,7 +175,7 @@ def test_an_index_of_a_table_is_kept_as_any_other(spark: SparkSession, crawl: st
     write(tmp_path / "crawl/the rest", rows(500, 520))
     build(spark, source, index, ["url"])
     storage = storage_at(index)
-    rebuild(storage, 3)
+    rebucket(storage, 3)
     compact(storage)
     vacuum(storage, grace_seconds=0)
     assert same_rows(spark, crawl, index) == 110
@@ -191,7 +191,7 @@ def test_an_index_of_a_table_is_kept_as_any_other(spark: SparkSession, crawl: st
     assert (adopted.rows_indexed, adopted.rows) == (0, 110)
     assert open_index(index).spec.source == str(tmp_path / "copy")
     next((tmp_path / "index").rglob("*.btree.avro")).unlink()
-    anew = build(spark, source, index, ["url"], anew=True)
+    anew = build(spark, source, index, ["url"], full=True)
     assert anew.rows == 110
     assert same_rows(spark, crawl, index) == 110
 

@@ -168,9 +168,9 @@ def test_a_key_that_moves_among_columns_by_place_is_refused(
         if columns.startswith("a"):
             build(spark, f"table:{table}", index, ["a"])
             assert open_index(index).fetch(1) == [{"a": 1, "b": 10}]
-    with pytest.raises(SpecMismatch, match=r"column a is number 2 by now, it was number 1 when .*; build with --anew"):
+    with pytest.raises(SpecMismatch, match=r"column a is number 2 by now, it was number 1 when .*; build with --full"):
         build(spark, f"table:{table}", index, ["a"])
-    build(spark, f"table:{table}", index, ["a"], anew=True)
+    build(spark, f"table:{table}", index, ["a"], full=True)
     assert same_rows(spark, table, index, "a") == 2
     assert open_index(index).fetch(10) == [{"b": 1, "a": 10}]
 

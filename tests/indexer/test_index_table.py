@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import shadow
 from indexer.index_table import declare_table
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.storage import storage_at
 from shadow.vacuum import vacuum
 from tests.shadow.make_index import index_source, write_source
@@ -260,7 +260,7 @@ def test_declaring_again_follows_the_index(spark: SparkSession, tmp_path: Path, 
     shutil.rmtree(source / "p=1")
     write_source(source, {"p=3/a.parquet": rows_of(5)})
     index_source(source, tmp_path / "index", ["text"], BUCKETS)
-    rebuild(storage_at(index), 3)
+    rebucket(storage_at(index), 3)
     vacuum(storage_at(index), grace_seconds=0)
     declare_table(spark, index, table)
     declare_table(spark, index, table)

@@ -98,9 +98,9 @@ def test_asked_again_a_build_makes_anew_what_is_damaged(spark: SparkSession, lak
 
 def test_a_build_anew_records_them_where_the_index_does_or_where_it_is_asked(spark: SparkSession, lake: Path) -> None:
     build(spark, *places(lake), ["k"])
-    assert build(spark, *places(lake), ["k"], anew=True, page_maps=True).mapped_files == 3
+    assert build(spark, *places(lake), ["k"], full=True, page_maps=True).mapped_files == 3
     assert mapped(lake) == DAYS
-    assert build(spark, *places(lake), ["k"], anew=True).mapped_files == 3
+    assert build(spark, *places(lake), ["k"], full=True).mapped_files == 3
     assert mapped(lake) == DAYS
 
 

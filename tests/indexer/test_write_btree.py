@@ -19,7 +19,7 @@ from gnomon.__main__ import main
 from indexer import build, filter_new, join_with_index, load, read_index, write_btree
 from indexer.append import append_new
 from shadow import NewerFormat, SpecMismatch, UsageError, open_index
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.errors import ConcurrentCommit
 from shadow.history import history
 from shadow.spec import parse_spec
@@ -205,11 +205,11 @@ def test_rows_are_added_and_merged(spark: SparkSession, location: str) -> None:
     assert answers() == expected
     assert compact(storage_at(location)).segments == 1
     assert answers() == expected
-    assert rebuild(storage_at(location), 7).buckets == 7
+    assert rebucket(storage_at(location), 7).buckets == 7
     assert answers() == expected
     report = verify(storage_at(location))
     assert (report.is_sound, report.entries) == (True, 200)
-    assert [one.operation for one in history(storage_at(location))] == ["write", "write", "compact", "rebuild"]
+    assert [one.operation for one in history(storage_at(location))] == ["write", "write", "compact", "rebucket"]
 
 
 @pytest.mark.parametrize("mode", ["error", "overwrite", "append"])
@@ -255,7 +255,7 @@ def test_rows_without_source_columns_are_refused_where_a_source_is_needed(
     write_btree(frame, location, ["k"])
     for refused in (
         lambda: build(spark, str(tmp_path / "source"), location, ["k"]),
-        lambda: build(spark, str(tmp_path / "source"), location, ["k"], anew=True),
+        lambda: build(spark, str(tmp_path / "source"), location, ["k"], full=True),
         lambda: build(spark, location, str(tmp_path / "of values"), ["k"]),
         lambda: load(spark, location, frame.select("k")),
         lambda: append_new(spark, location, frame, "batch"),
@@ -329,7 +329,7 @@ def test_a_number_of_buckets_that_is_none_is_refused(spark: SparkSession, tmp_pa
     assert not Path(location).exists()
     write_btree(frame, location, ["k"])
     with refused:
-        rebuild(storage_at(location), buckets)
+        rebucket(storage_at(location), buckets)
     with refused:
         build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"], buckets=buckets)
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from btree.hashing import bucket_of
 from btree.keys import arrow_type, key_array, order_key, stored_values, type_of_arrow
 from btree.mapping import source_type
-from shadow.anew import newest_number, publish_anew, spec_on_record
+from shadow.anew import newest_number, publish_full, spec_on_record
 from shadow.coverage import SourceRoot, diff, source_root
 from shadow.errors import FilesGone
 from shadow.fold import publish_build
@@ -50,12 +50,12 @@ def index_source(
     buckets: int = 4,
     include: Sequence[str] = (),
     flat: bool = False,
-    anew: bool = False,
+    full: bool = False,
     page_maps: bool = False,
     format: str = "parquet",
 ) -> Snapshot:
     """Build, or bring up to date, the index of a source; the newest snapshot."""
-    return Build(source, index, keys, buckets, include, flat, anew, page_maps, format).commit()
+    return Build(source, index, keys, buckets, include, flat, full, page_maps, format).commit()
 
 
 class Build:
@@ -69,14 +69,14 @@ class Build:
         buckets: int = 4,
         include: Sequence[str] = (),
         flat: bool = False,
-        anew: bool = False,
+        full: bool = False,
         page_maps: bool = False,
         format: str = "parquet",
     ) -> None:
-        self.asked = (source, index, keys, buckets, include, flat, anew, page_maps, format)
+        self.asked = (source, index, keys, buckets, include, flat, full, page_maps, format)
         root = self.root = source_root(str(source)) if isinstance(source, Path) else source
         self.storage = storage_at(str(index)) if isinstance(index, Path) else index
-        self.newest = newest_number(self.storage) if anew else None
+        self.newest = newest_number(self.storage) if full else None
         self.view = newest_view(self.storage) if self.newest is None else None
         probe(self.storage)
         if self.view is not None:
@@ -115,7 +115,7 @@ class Build:
 
     def _commit(self) -> Snapshot:
         if self.newest is not None:
-            return publish_anew(self.storage, self.spec, self.newest, self.changes, self.segment)
+            return publish_full(self.storage, self.spec, self.newest, self.changes, self.segment)
         return publish_build(self.storage, self.spec, self.view, self.changes, self.segment, self.root.list).snapshot
 
     @property

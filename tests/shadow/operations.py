@@ -17,7 +17,7 @@ from btree import BTreeReader
 from btree.blocks import MemoryFile
 from btree.reader import LookupStats
 from shadow.adopt import adopt
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.coverage import SourceRoot, source_root
 from shadow.filter_files import open_filter
 from shadow.index import Index
@@ -92,9 +92,9 @@ OPERATIONS = {
     "build that finds files gone": Operation((FIRST, SECOND), {"p=a/1.parquet": SECOND["p=a/1.parquet"]}, build),
     "page maps of what is indexed": Operation((FIRST, SECOND), SECOND, map_pages),
     "flat build that folds": Operation((FIRST,), SECOND, build_flat, prepared=build_flat_mapped),
-    "build anew": Operation((FIRST,), SECOND, lambda source, index: index_source(source, index, ["k"], anew=True)),
+    "full build": Operation((FIRST,), SECOND, lambda source, index: index_source(source, index, ["k"], full=True)),
     "compact": Operation((FIRST, SECOND), SECOND, lambda _source, index: compact(index), prepared=build_mapped),
-    "re-shard": Operation((FIRST, SECOND), SECOND, lambda _source, index: rebuild(index, 3), prepared=build_mapped),
+    "re-shard": Operation((FIRST, SECOND), SECOND, lambda _source, index: rebucket(index, 3), prepared=build_mapped),
     "adopt": Operation(
         (FIRST, SECOND), SECOND, lambda source, index: adopt(index, source), prepared=build_mapped, copy=True
     ),

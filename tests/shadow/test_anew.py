@@ -62,7 +62,7 @@ def test_a_damaged_index_is_whole_again(lake: Path, damage: str) -> None:
     DAMAGE[damage](lake / "index")
     storage = storage_at(str(lake / "index"))
     assert not is_sound(lake)
-    assert index_source(lake / "lake", lake / "index", ["k"], buckets=2, anew=True).number == 3
+    assert index_source(lake / "lake", lake / "index", ["k"], buckets=2, full=True).number == 3
     index = open_index(str(lake / "index"))
     assert [len(index.fetch(key)) for key in range(10)] == [4] * 9 + [0]
     assert index.coverage().is_empty
@@ -79,7 +79,7 @@ def is_sound(lake: Path) -> bool:
 
 
 def test_nothing_changes_for_readers_before_its_commit_and_old_snapshots_stay(lake: Path) -> None:
-    build = Build(lake / "lake", lake / "index", ["k"], buckets=2, anew=True)
+    build = Build(lake / "lake", lake / "index", ["k"], buckets=2, full=True)
     index = open_index(str(lake / "index"))
     assert (index.view.snapshot.number, len(index.lookup(3))) == (2, 4)
     build.commit()
@@ -89,7 +89,7 @@ def test_nothing_changes_for_readers_before_its_commit_and_old_snapshots_stay(la
 
 
 def test_what_others_committed_meanwhile_is_not_undone(lake: Path) -> None:
-    build = Build(lake / "lake", lake / "index", ["k"], anew=True)
+    build = Build(lake / "lake", lake / "index", ["k"], full=True)
     write_source(lake / "lake", {"p=c/1.parquet": pa.table({"k": [100]})})
     index_source(lake / "lake", lake / "index", ["k"])
     with pytest.raises(ConcurrentCommit, match="others committed snapshot 3 meanwhile"):
@@ -107,5 +107,5 @@ def test_the_spec_is_that_of_the_newest_snapshot_that_can_be_read(lake: Path) ->
     assert spec_on_record(storage) == spec
     spoil(lake / "index" / SPEC_PATH)
     assert spec_on_record(storage) is None
-    with pytest.raises(DamagedMetadata, match="gnomon build --anew"):
+    with pytest.raises(DamagedMetadata, match="gnomon build --full"):
         open_index(str(lake / "index"))

@@ -1,4 +1,4 @@
-"""Compact and rebuild change how an index lies, and never what it answers."""
+"""Compact and rebucket change how an index lies, and never what it answers."""
 
 import math
 import random
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from btree.errors import DamagedIndexFile
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.errors import BuildFailed, ConcurrentCommit, SpecMismatch, UsageError
 from shadow.index import open_index
 from shadow.publish import Changes, new_segment_id, publish
@@ -40,13 +40,13 @@ def test_answers_are_the_same_before_and_after_in_the_same_order(tmp_path: Path,
         storage = storage_at(str(lake.index))
         if number == 2:
             flat = not open_index(str(lake.index)).spec.flat
-            assert rebuild(storage, flat=flat).committed
+            assert rebucket(storage, flat=flat).committed
             assert open_index(str(lake.index)).spec.flat is flat
             assert_tidy(view_of(lake.index))
             assert verify(storage).faults == []
         elif number % 2:
             count = lake.random.choice([1, 2, 3, 4, 8, 13])
-            assert rebuild(storage, count).buckets == count
+            assert rebucket(storage, count).buckets == count
             assert open_index(str(lake.index)).spec.buckets == count
         else:
             compact(storage)
@@ -107,7 +107,7 @@ def test_composite_keys_of_any_type_with_a_partition_column_are_answered_the_sam
     wanted = sorted(seen, key=repr)
     before = open_index(str(tmp_path / "index")).fetch_many(wanted)
     assert sum(map(len, before)) >= 320
-    for change in (compact, lambda storage: rebuild(storage, 5), lambda storage: rebuild(storage, 1)):
+    for change in (compact, lambda storage: rebucket(storage, 5), lambda storage: rebucket(storage, 1)):
         change(storage_at(str(tmp_path / "index")))
         assert repr(open_index(str(tmp_path / "index")).fetch_many(wanted)) == repr(before)
         assert verify(storage_at(str(tmp_path / "index")), None).faults == []
@@ -171,9 +171,9 @@ def test_entries_of_files_that_changed_or_vanished_are_dropped_with_their_partit
     assert answers(tmp_path / "index") == before
 
 
-def test_a_build_after_a_compact_or_a_rebuild_works_on_what_is_new_only(lake: Path) -> None:
+def test_a_build_after_a_compact_or_a_rebucket_works_on_what_is_new_only(lake: Path) -> None:
     storage = storage_at(str(lake / "index"))
-    for number, change in enumerate((compact, lambda storage: rebuild(storage, 7))):
+    for number, change in enumerate((compact, lambda storage: rebucket(storage, 7))):
         change(storage)
         write_source(lake / "lake", {f"p=c/{number}.parquet": pa.table({"k": [7]})})
         snapshot = index_source(lake / "lake", lake / "index", ["k"])
@@ -188,31 +188,31 @@ def test_what_is_asked_for_and_cannot_be_is_said(lake: Path) -> None:
         compact(storage, "p=z")
     for buckets in (0, -1, 65_537):
         with pytest.raises(UsageError, match=f"buckets: expected 1 to 65536, found {buckets}"):
-            rebuild(storage, buckets)
-    assert rebuild(storage, 4).committed is False
+            rebucket(storage, buckets)
+    assert rebucket(storage, 4).committed is False
 
 
 def test_older_snapshots_answer_as_before(lake: Path) -> None:
     before = {number: answers(lake / "index", number) for number in (1, 2)}
     storage = storage_at(str(lake / "index"))
     compact(storage)
-    rebuild(storage, 3)
+    rebucket(storage, 3)
     assert {number: answers(lake / "index", number) for number in (1, 2)} == before
     assert [open_index(str(lake / "index"), number).spec.buckets for number in (1, 3, 4)] == [4, 4, 3]
 
 
-def test_an_index_without_rows_or_without_files_is_compacted_and_rebuilt(tmp_path: Path) -> None:
+def test_an_index_without_rows_or_without_files_is_compacted_and_rebucketed(tmp_path: Path) -> None:
     empty = pa.table({"k": pa.array([], pa.int64())})
     for name in ("a", "b"):
         write_source(tmp_path / "lake", {f"{name}.parquet": empty})
         index_source(tmp_path / "lake", tmp_path / "index", ["k"])
     storage = storage_at(str(tmp_path / "index"))
-    assert (compact(storage).segments, rebuild(storage, 2).buckets) == (1, 2)
+    assert (compact(storage).segments, rebucket(storage, 2).buckets) == (1, 2)
     view = open_view(storage)
     publish(
         storage, view.spec, view.snapshot, Changes("build", [], [], {view.segments[0].id: frozenset([0, 1])}, {}), "x"
     )
-    assert (compact(storage).committed, rebuild(storage, 3).buckets) == (False, 3)
+    assert (compact(storage).committed, rebucket(storage, 3).buckets) == (False, 3)
     assert open_index(str(tmp_path / "index")).lookup(1) == []
 
 
@@ -241,15 +241,15 @@ class Interrupted(LocalStorage):
 
 def test_of_two_at_once_one_wins_and_answers_stay_the_same(lake: Path) -> None:
     before = answers(lake / "index")
-    for loses in (compact, lambda storage: rebuild(storage, 2)):
+    for loses in (compact, lambda storage: rebucket(storage, 2)):
         storage = Interrupted(str(lake / "index"))
-        storage.happens = lambda: rebuild(storage_at(str(lake / "index")), 9)
+        storage.happens = lambda: rebucket(storage_at(str(lake / "index")), 9)
         with pytest.raises((ConcurrentCommit, SpecMismatch, BuildFailed)):
             loses(storage)
         assert answers(lake / "index") == before
         write_source(lake / "lake", {"p=b/3.parquet": pa.table({"k": [5]})})
         index_source(lake / "lake", lake / "index", ["k"])
-        rebuild(storage_at(str(lake / "index")), 4)
+        rebucket(storage_at(str(lake / "index")), 4)
         before = answers(lake / "index")
 
 
@@ -274,7 +274,7 @@ def test_a_flat_index_is_compacted_whole_and_answers_the_same(tmp_path: Path) ->
     before = found()
     with pytest.raises(UsageError, match="the index is flat; it is compacted whole"):
         compact(storage, "p=a")
-    for change in (compact, lambda storage: rebuild(storage, 3)):
+    for change in (compact, lambda storage: rebucket(storage, 3)):
         assert change(storage).segments == 1
         assert found() == before
         assert verify(storage, None).faults == []

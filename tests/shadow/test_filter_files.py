@@ -135,7 +135,7 @@ def test_a_missing_filter_is_named_with_the_cure_and_never_means_no(place: str) 
     for path in paths:
         path.unlink()
     with pytest.raises(
-        IndexFileGone, match=r"missing, though .* run gnomon build --anew, or open it with filters=False"
+        IndexFileGone, match=r"missing, though .* run gnomon build --full, or open it with filters=False"
     ) as e:
         open_index(place).lookup(2)
     assert any(str(e.value).startswith(f"{path}: ") for path in paths)

@@ -9,7 +9,7 @@ import pytest
 
 from shadow import Index, open_index
 from shadow.answers import FetchStats
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.errors import ConcurrentCommit, SpecMismatch, UsageError
 from shadow.spec import MOST_FOLDERS, KeyColumn, check_same, is_better_flat
 from shadow.spec_file import read_spec
@@ -140,7 +140,7 @@ def test_a_segment_that_others_replaced_meanwhile_is_not_folded_in(lake: Path, m
     assert verify(storage_at(str(lake / "flat_by_k"))).faults == []
 
 
-def test_compact_and_rebuild_keep_what_a_flat_index_answers(lake: Path) -> None:
+def test_compact_and_rebucket_keep_what_a_flat_index_answers(lake: Path) -> None:
     place = storage_at(str(lake / "flat_by_k"))
     write_source(lake / "source", {"dt=03/country=d%2Fe/a.parquet": pa.table({"k": [5000], "n": [1]})})
     index_source(lake / "source", lake / "flat_by_k", ["k"], flat=True)
@@ -150,7 +150,7 @@ def test_compact_and_rebuild_keep_what_a_flat_index_answers(lake: Path) -> None:
         compact(place, "dt=03/country=d%2Fe")
     assert compact(place).segments == 1
     assert [hits(open_index(place.root), {"k": key}) for key in keys] == before
-    assert rebuild(place, 3).buckets == 3
+    assert rebucket(place, 3).buckets == 3
     assert [hits(open_index(place.root), {"k": key}) for key in keys] == before
     assert verify(place, sample=None).faults == []
 
@@ -161,13 +161,13 @@ def test_an_index_becomes_flat_and_partitioned_again_and_answers_the_same(lake: 
         storage = storage_at(str(lake / name))
         before = [hits(open_index(storage.root), key) for key in keys]
         for flat in (name.startswith("parted"), name.startswith("flat")):
-            result = rebuild(storage, flat=flat)
+            result = rebucket(storage, flat=flat)
             assert result.committed
             index = open_index(storage.root)
             assert index.spec.flat is flat
             assert [hits(index, key) for key in keys] == before
             assert verify(storage, None).is_sound
-            assert not rebuild(storage, flat=flat).committed
+            assert not rebucket(storage, flat=flat).committed
         assert [hits(open_index(storage.root, 1), key) for key in keys] == before, "older snapshots keep their layout"
 
 
@@ -178,7 +178,7 @@ def test_a_large_index_changes_its_layout_in_pieces(lake: Path, monkeypatch: pyt
         storage = storage_at(str(lake / name))
         before = [hits(open_index(storage.root), key) for key in keys]
         for flat in (name.startswith("parted"), name.startswith("flat")):
-            assert rebuild(storage, flat=flat).committed
+            assert rebucket(storage, flat=flat).committed
             assert [hits(open_index(storage.root), key) for key in keys] == before
             assert verify(storage, None).is_sound
 
@@ -186,7 +186,7 @@ def test_a_large_index_changes_its_layout_in_pieces(lake: Path, monkeypatch: pyt
 def test_a_build_follows_the_layout_that_the_index_has_by_now(lake: Path) -> None:
     write_source(lake / "source", {"dt=77/country=x/a.parquet": pa.table({"k": [7, 777], "n": [1, 2]})})
     build = Build(lake / "source", lake / "parted_by_k", ["k"])
-    rebuild(storage_at(str(lake / "parted_by_k")), 2, flat=True)
+    rebucket(storage_at(str(lake / "parted_by_k")), 2, flat=True)
     with pytest.raises(ConcurrentCommit, match=r"layout: partitioned before, flat now"):
         build.commit()
     index_source(lake / "source", lake / "parted_by_k", ["k"])
@@ -199,15 +199,15 @@ def test_a_build_follows_the_layout_that_the_index_has_by_now(lake: Path) -> Non
 
 def test_the_buckets_of_another_layout_come_from_the_rows(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shadow.spec.ENTRIES_PER_BUCKET", 100)
-    assert rebuild(storage_at(str(lake / "parted_by_k")), flat=True).buckets == 7  # 613 rows
-    assert rebuild(storage_at(str(lake / "parted_by_k")), flat=False).buckets == 1  # 52 in the largest partition
+    assert rebucket(storage_at(str(lake / "parted_by_k")), flat=True).buckets == 7  # 613 rows
+    assert rebucket(storage_at(str(lake / "parted_by_k")), flat=False).buckets == 1  # 52 in the largest partition
 
 
 def test_an_index_without_partitions_has_no_other_layout(tmp_path: Path) -> None:
     write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [1]})})
     index_source(tmp_path / "source", tmp_path / "index", ["k"])
     with pytest.raises(UsageError, match="its source has no partitions"):
-        rebuild(storage_at(str(tmp_path / "index")), flat=True)
+        rebucket(storage_at(str(tmp_path / "index")), flat=True)
 
 
 def test_many_partitions_ask_for_a_flat_index_unless_the_key_names_one() -> None:

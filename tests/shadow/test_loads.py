@@ -463,7 +463,7 @@ def test_a_damaged_record_is_an_error_and_never_an_unknown_batch(
         file.write_bytes(damaged)
         with pytest.raises(DamagedMetadata, match=rf"{path}.*; restore the file from a copy") as caught:
             find_batch(index, "batch 0") if "batches" in path else loads_of(index)
-        assert "--anew" not in str(caught.value)
+        assert "--full" not in str(caught.value)
     settled = find_batch(index, "another")
     assert settled is None
 

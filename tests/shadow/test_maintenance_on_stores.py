@@ -10,7 +10,7 @@ import pytest
 
 from gnomon.__main__ import main
 from shadow.adopt import adopt
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.coverage import source_root
 from shadow.errors import SnapshotNotFound, StalePointer
 from shadow.history import history
@@ -78,11 +78,11 @@ def test_an_index_is_kept_on_a_store(root: str, flat: bool) -> None:
     index = built_twice(root, flat, crashed=True)
     check_answers(index)
     assert compact(index).committed is not flat  # a flat one was merged by its second build
-    assert rebuild(index, 3).buckets == 3
+    assert rebucket(index, 3).buckets == 3
     check_answers(index)
     newest = 3 if flat else 4
     assert [record.snapshot for record in history(index)] == [*range(1, newest + 1)]
-    assert [record.operation for record in history(index)][-1] == "rebuild"
+    assert [record.operation for record in history(index)][-1] == "rebucket"
     for number, lake in enumerate([FIRST, *[SECOND] * (newest - 1)], 1):  # time travel
         assert look_up(index, number) == answers(lake)
     check_clean(index)
@@ -166,10 +166,10 @@ def test_the_commands_keep_an_index_on_a_store(root: str, capsys: pytest.Capture
     found = [json.loads(line)["row"] for line in run("get", "3", "--columns", "row")]
     assert sorted(found) == sorted(f"{path} {row}" for path, row in answers(SECOND)[3])
     assert run("compact")[0].startswith("snapshot 3: 2 segments became 1")
-    assert run("rebuild", "--buckets", "3")[0].startswith("snapshot 4: ")
+    assert run("rebucket", "--buckets", "3")[0].startswith("snapshot 4: ")
     assert run("verify", "--all")[-1].startswith("snapshot 4: sound; ")
     records = [json.loads(line) for line in run("history", "--json")]
-    assert [record["operation"] for record in records] == ["build", "build", "compact", "rebuild"]
+    assert [record["operation"] for record in records] == ["build", "build", "compact", "rebucket"]
     assert "would remove 3 snapshots" in run("vacuum", "--grace", "0s", "--dry-run")[-1]
     assert run("vacuum", "--grace", "0s")[-1].startswith("removed 3 snapshots")
     facts = json.loads(run("inspect", "--json")[0])

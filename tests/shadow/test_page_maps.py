@@ -16,7 +16,7 @@ from isal import isal_zlib
 from shadow import open_index
 from shadow.adopt import adopt
 from shadow.answers import FetchStats
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.coverage import source_root
 from shadow.errors import DamagedIndexFile, IndexFileGone, StalePointer
 from shadow.fetch import Fetcher, FetchReads
@@ -233,7 +233,7 @@ def test_page_maps_that_were_vacuumed_lead_to_the_newest_snapshot(mapped: Path) 
     index = open_index(str(mapped / "index"))
     index.lookup(7)  # what it needs of the index files is in memory now
     (old,) = maps_files(mapped)
-    index_source(mapped / "lake", mapped / "index", ["k"], anew=True)
+    index_source(mapped / "lake", mapped / "index", ["k"], full=True)
     old.unlink()
     assert index.fetch(7, ["c0"]) == [{"c0": "0, of key 7"}]
     assert index.view.snapshot.number == 2
@@ -255,7 +255,7 @@ def test_later_builds_go_on_recording(mapped: Path) -> None:
     assert open_index(str(mapped / "index")).spec.page_maps
 
 
-@pytest.mark.parametrize("what", [compact, lambda index: rebuild(index, 5)], ids=["compact", "rebuild"])
+@pytest.mark.parametrize("what", [compact, lambda index: rebucket(index, 5)], ids=["compact", "rebucket"])
 def test_merged_segments_name_them_on(mapped: Path, what: Callable[[Any], object]) -> None:
     write_source(mapped / "lake", {"dt=0/b.parquet": table(2 * ROWS)}, **PAGES)
     index_source(mapped / "lake", mapped / "index", ["k"])
@@ -310,7 +310,7 @@ def test_vacuum_removes_those_of_dead_files_and_no_others(mapped: Path) -> None:
 
 def test_an_older_snapshot_that_is_kept_keeps_its_page_maps(mapped: Path) -> None:
     index = storage_at(str(mapped / "index"))
-    index_source(mapped / "lake", mapped / "index", ["k"], anew=True)
+    index_source(mapped / "lake", mapped / "index", ["k"], full=True)
     vacuum(index, grace_seconds=0, unnamed_seconds=0, keep=2)
     check_rows(open_index(str(mapped / "index"), snapshot=1))
     vacuum(index, grace_seconds=0, unnamed_seconds=0)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from shadow.adopt import adopt
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.coverage import source_root
 from shadow.errors import StorageError, UnsafeStore
 from shadow.probe import probe
@@ -81,9 +81,9 @@ def test_a_commit_to_an_unsafe_store_writes_no_metadata(tmp_path: Path) -> None:
     [
         lambda index, lake: adopt(index, source_root(str(lake))),
         lambda index, _lake: compact(index),
-        lambda index, _lake: rebuild(index, 7),
+        lambda index, _lake: rebucket(index, 7),
     ],
-    ids=["adopt", "compact", "rebuild"],
+    ids=["adopt", "compact", "rebucket"],
 )
 def test_what_changes_an_index_asks_before_its_first_write(
     tmp_path: Path, change: Callable[[Storage, Path], object]

@@ -192,7 +192,7 @@ def test_a_segment_that_others_replaced_is_not_replaced_again() -> None:
 
 def test_a_segment_added_while_buckets_are_changed_is_not_left_in_the_old_ones() -> None:
     ours = segment("new", {"a": 1, "b": 1, "c": 1})
-    changes = Changes("rebuild", (), ours.source_files, {}, {}, replaced=frozenset("st"), buckets=8)
+    changes = Changes("rebucket", (), ours.source_files, {}, {}, replaced=frozenset("st"), buckets=8)
     check_changes(BASE, changes, ours)
     assert not nothing_left(BASE, rebase(BASE, BASE, changes, ours), changes)
     with pytest.raises(ConcurrentCommit, match="segment u was added by another commit while buckets or"):
@@ -243,7 +243,7 @@ def test_the_source_is_listed_once_and_only_where_it_decides() -> None:
             "replaced are not those of the snapshot",
         ),
         (
-            Changes("rebuild", (), (), {}, {}, replaced=frozenset("t"), buckets=8),
+            Changes("rebucket", (), (), {}, {}, replaced=frozenset("t"), buckets=8),
             segment("new", {"c": 1}),
             "replaced are not those of the snapshot",
         ),
@@ -270,7 +270,7 @@ def test_another_spec_or_number_of_buckets_is_not_written_to() -> None:
     elsewhere = State(Snapshot(2, "adopt", (), {}, {}, replace(SPEC, source="/copy")))
     with pytest.raises(ConcurrentCommit, match=r"source location: /lake before, /copy now"):
         spec_after(BASE, elsewhere, SPEC, "/index")
-    eight = State(Snapshot(2, "rebuild", (), {}, {}, replace(SPEC, buckets=8)))
+    eight = State(Snapshot(2, "rebucket", (), {}, {}, replace(SPEC, buckets=8)))
     with pytest.raises(ConcurrentCommit, match="buckets: 4 before, 8 now"):
         spec_after(BASE, eight, SPEC, "/index")
     with pytest.raises(ConcurrentCommit, match="all snapshots were removed"):
@@ -286,7 +286,7 @@ def test_columns_that_others_found_in_rows_meanwhile_are_widened_with_ours() -> 
     assert spec_after(states[0], states[0], ours, "/index") == ours
     assert spec_after(State(None), states[1], base, "/index").schema == f"{found[0]}, b string"
     with pytest.raises(ConcurrentCommit, match=r"with another spec \(buckets: 4 before, 8 now\)"):
-        spec_after(states[0], State(Snapshot(2, "rebuild", (), {}, {}, replace(theirs, buckets=8))), ours, "/index")
+        spec_after(states[0], State(Snapshot(2, "rebucket", (), {}, {}, replace(theirs, buckets=8))), ours, "/index")
 
 
 def test_a_commit_is_known_again_by_its_id_or_its_segment() -> None:

@@ -162,7 +162,7 @@ def test_a_newer_format_is_refused_before_a_key_is_looked_up(
 )
 def test_sound_json_that_is_no_spec_is_damage(storage: Storage, change: Callable[[dict[str, Any]], object]) -> None:
     rewritten(storage, change)
-    with pytest.raises(DamagedMetadata, match=r"_shadow/spec.json at byte 0: .*run gnomon build --anew"):
+    with pytest.raises(DamagedMetadata, match=r"_shadow/spec.json at byte 0: .*run gnomon build --full"):
         read_spec(storage)
 
 

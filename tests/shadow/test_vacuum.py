@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, StorageError, UsageError
 from shadow.index import open_index
 from shadow.loads import Load, loads_of, mark_appended, put_load, settle
@@ -75,7 +75,7 @@ def test_files_that_several_segments_named_in_turn_go_with_the_last_of_them(lake
     compact(storage)  # names files of the segments before as they are
     vacuum(storage, grace_seconds=0)
     assert files(lake / "index") == needed(lake / "index")
-    rebuild(storage, 7)
+    rebucket(storage, 7)
     vacuum(storage, grace_seconds=0)
     assert files(lake / "index") == needed(lake / "index")
 
@@ -122,7 +122,7 @@ def test_random_histories_answer_as_before(tmp_path: Path, seed: int) -> None:
         if lake.random.random() < 0.4:
             compact(storage)
         if lake.random.random() < 0.2:
-            rebuild(storage, lake.random.randrange(1, 6))
+            rebucket(storage, lake.random.randrange(1, 6))
         before, keep = rows(lake.index), lake.random.randrange(1, 4)
         old = {number: answers(lake.index, number) for number in snapshot_numbers(storage)[-keep:]}
         vacuum(storage, grace_seconds=0, keep=keep, unnamed_seconds=0)

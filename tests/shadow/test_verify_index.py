@@ -17,7 +17,7 @@ from btree import BTreeReader
 from btree.blocks import MemoryFile
 from shadow import metadata, open_index
 from shadow.adopt import adopt
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.coverage import source_root
 from shadow.equal_keys import EqualKeys
 from shadow.errors import IndexNotFound, SnapshotNotFound
@@ -169,7 +169,7 @@ def test_an_odd_lake_has_no_fault_whatever_is_done_with_its_index(
     assert verify(storage, sample).faults == []
     compact(storage)
     assert verify(storage, sample).faults == []
-    rebuild(storage, 3)
+    rebucket(storage, 3)
     assert verify(storage, sample).faults == []
     (tmp_path / "lake").rename(tmp_path / "elsewhere")
     adopt(storage, source_root(str(tmp_path / "elsewhere")))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from btree.keys import type_of_arrow
-from shadow.anew import newest_number, publish_anew
+from shadow.anew import newest_number, publish_full
 from shadow.publish import Changes, new_segment_id
 from shadow.segments import SourceFileEntry
 from shadow.snapshots import Snapshot
@@ -31,4 +31,4 @@ def write_folder(folder: Path, table: pa.Table, keys: Sequence[str], buckets: in
         create_first_spec(storage, spec)
     listed = [SourceFileEntry(segment, "", len(table), 0, 0, "")]
     types = {field.name: str(field.type) for field in table.schema}
-    return publish_anew(storage, spec, newest, Changes("write", files, listed, {}, types), segment)
+    return publish_full(storage, spec, newest, Changes("write", files, listed, {}, types), segment)

@@ -1,6 +1,6 @@
 """Random histories of random lakes, against an oracle: `python -m tests.soak.attack --minutes 60 --seed 1`.
 
-Each lake lives through builds, dedup loads, compactions, rebuilds, vacuums, copies and rewritten, removed and touched
+Each lake lives through builds, dedup loads, compactions, rebuckets, vacuums, copies and rewritten, removed and touched
 files. After each step keys that are there, keys that are not, and older snapshots are asked. An answer is right where
 it is the rows of the oracle at that snapshot; where one of their files changed since, it must be refused.
 """
@@ -27,7 +27,7 @@ from indexer import append_new, build, load
 from indexer.session import local_session
 from indexer.spark_types import key_spark_type
 from shadow import Index, open_index
-from shadow.compact import compact, rebuild
+from shadow.compact import compact, rebucket
 from shadow.errors import FilesVanished, SnapshotNotFound, SourceError, SourceNotFound
 from shadow.snapshots import snapshot_numbers
 from shadow.storage import storage_at
@@ -79,7 +79,7 @@ class World:
             (2, self.change),
             (2, self.build),
             (2, self.compact),
-            (2, self.rebuild),
+            (2, self.rebucket),
             (2, self.vacuum),
             (1, self.adopt),
             (3, self.dedup),
@@ -135,10 +135,10 @@ class World:
     def compact(self) -> None:
         self.note_same(compact(storage_at(str(self.index))).snapshot)
 
-    def rebuild(self) -> None:
+    def rebucket(self) -> None:
         flat = self.chance.choice([None, True, False]) if self.lake.partitions else None
         buckets = self.chance.choice([1, 2, 5]) if flat is None or self.chance.random() < 0.5 else None
-        self.note_same(rebuild(storage_at(str(self.index)), buckets, flat).snapshot)
+        self.note_same(rebucket(storage_at(str(self.index)), buckets, flat).snapshot)
 
     def vacuum(self) -> None:
         vacuum(storage_at(str(self.index)), grace_seconds=0, keep=self.chance.choice([1, 1, 3]))
@@ -188,7 +188,7 @@ class World:
 
     def killed(self) -> None:
         """A command is killed at a random moment, and then run to its end."""
-        name, *options = self.chance.choice([("compact",), ("vacuum", "--grace", "0s"), ("rebuild", "--buckets", "4")])
+        name, *options = self.chance.choice([("compact",), ("vacuum", "--grace", "0s"), ("rebucket", "--buckets", "4")])
         command = [sys.executable, "-m", "gnomon", name, str(self.index), *options]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             with contextlib.suppress(subprocess.TimeoutExpired):

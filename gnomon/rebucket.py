@@ -1,4 +1,4 @@
-"""gnomon rebuild: another number of buckets, or another layout."""
+"""gnomon rebucket: another number of buckets, or another layout."""
 
 from typing import Annotated
 
@@ -7,14 +7,14 @@ import typer
 from gnomon.compact import as_text
 from gnomon.output import counted, print_json, say
 from shadow import UsageError
-from shadow.compact import rebuild as rebuild_index
+from shadow.compact import rebucket as rebucket_index
 from shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-def rebuild(
+def rebucket(
     index: Annotated[str, typer.Argument(help="The index folder.")],
     buckets: Annotated[int | None, typer.Option(help="The number of hash buckets to have.")] = None,
     flat: Annotated[
@@ -27,7 +27,7 @@ def rebuild(
     stay the same."""
     if buckets is None and flat is None:
         raise UsageError("expected --buckets, --flat or --partitioned: what is to be changed")
-    result = rebuild_index(storage_at(index), buckets, flat)
+    result = rebucket_index(storage_at(index), buckets, flat)
     if json:
         print_json(result.to_json())
     elif not result.committed:
