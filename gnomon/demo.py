@@ -142,7 +142,7 @@ def _fetch(index: str, source: str, pages: int) -> None:
     with _server(index) as base:
         for number in range(1, FETCHES + 1):  # rows of another file: the one shown is the first fetch from its own
             _get(f"{base}/rows/{quote(page_url(pages - number), safe='')}")
-        for title, url, query in (("present", page_url(0), "?explain=true"), ("absent", page_url(ABSENT_PAGE), "")):
+        for title, url, query in (("present", page_url(0), "?_explain=true"), ("absent", page_url(ABSENT_PAGE), "")):
             path = f"/rows/{quote(url, safe='')}{query}"
             status, body, took = _get(base + path)
             say(f"   GET {path}")

@@ -4,7 +4,8 @@
 - `server`     `run(settings)`: the app on a socket, until a signal
 - `settings`   the one table of settings
 - `routes`     what is answered where
-- `requests`   paths, queries and bodies to keys and options
+- `options`    the one table of the options of a query
+- `requests`   the key in a path, the keys in a body
 - `answers`    keys and options to the bytes of an answer; runs in the index's threads
 - `threads`    the threads of an index: so many, so many requests that wait, so long
 - `accept`     which media type an answer has; `arrow` answers as Arrow streams

@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from service.costs import Cost
 from service.logs import Lines
-from service.requests import PARAMETERS
+from service.options import NAMES
 
 TARGET_CHARACTERS = 1000
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds: logged where they fail
@@ -95,5 +95,5 @@ def _without_keys(scope: Scope, route: str) -> str:
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100)
     except ValueError:
         return f"{route}?{HIDDEN}"
-    told = urlencode([pair if pair[0] in PARAMETERS else (HIDDEN, HIDDEN) for pair in pairs], safe="=,-{}")
+    told = urlencode([pair if pair[0] in NAMES else (HIDDEN, HIDDEN) for pair in pairs], safe="=,-{}")
     return (f"{route}?{told}" if told else route)[:TARGET_CHARACTERS]

@@ -7,8 +7,8 @@ from service import costs
 from service.errors import BadRequest, encode, problem
 from service.explained import explanation
 from service.keys import key_given
+from service.options import Options
 from service.questions import MENDABLE, Question, answered, bounded, too_large
-from service.requests import Options
 from service.served import ServedIndex
 from shadow import Answer, KeyTypeError
 from shadow.errors import BeyondBound

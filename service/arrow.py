@@ -11,8 +11,8 @@ import pyarrow as pa
 from service import costs
 from service.errors import BadRequest, encode
 from service.explained import explanation
+from service.options import Options
 from service.questions import Question, answered, bounded
-from service.requests import Options
 from service.served import ServedIndex
 from shadow import KeyTypeError
 from shadow.lookup import Wanted

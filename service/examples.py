@@ -54,7 +54,7 @@ EXAMPLES = {
     "a row with what it cost": Example(
         "/rows/{key}",
         "GET",
-        "/rows/https://example.com/?where=dt=2026-01-02&columns=title,dt&explain=true",
+        "/rows/https://example.com/?_where=dt=2026-01-02&_columns=title,dt&_explain=true",
         200,
         {
             "key": {"url": "https://example.com/"},
@@ -107,7 +107,7 @@ EXAMPLES = {
     "a key by column name": Example(
         "/rows",
         "GET",
-        "/rows?url=https%3A%2F%2Fexample.com%2F&where=dt%3D2026-01-02",
+        "/rows?url=https%3A%2F%2Fexample.com%2F&_where=dt%3D2026-01-02",
         200,
         {
             "key": {"url": "https://example.com/"},
@@ -179,7 +179,7 @@ EXAMPLES = {
     "a row of an index by its name": Example(
         "/indexes/{name}/rows/{key}",
         "GET",
-        "/indexes/pages/rows/https://example.com/a%3Fb=1?columns=size",
+        "/indexes/pages/rows/https://example.com/a%3Fb=1?_columns=size",
         200,
         {"key": {"url": "https://example.com/a?b=1"}, "count": 1, "rows": [{"size": 100}], "snapshot": 1},
     ),
@@ -336,7 +336,7 @@ EXAMPLES = {
     ),
     "an unknown column": _failure(
         "/rows/{key}",
-        "/rows/https://example.com/?columns=name",
+        "/rows/https://example.com/?_columns=name",
         400,
         "Unknown column",
         "the source has no column name; it has url, title, fetched, size, dt",
@@ -353,7 +353,7 @@ EXAMPLES = {
     ),
     "a key that is not in a partition": _failure(
         "/rows/{key}",
-        "/rows/https://example.com/a%3Fb=1?where=dt=2026-01-02",
+        "/rows/https://example.com/a%3Fb=1?_where=dt=2026-01-02",
         404,
         "Key not found",
         "where dt=2026-01-02 no row has this key; only that part of snapshot 1, 1 of 3 rows, was asked",
@@ -364,7 +364,7 @@ EXAMPLES = {
     ),
     "a partition that is not there": _failure(
         "/rows/{key}",
-        "/rows/https://example.com/?where=dt=2026-01-09",
+        "/rows/https://example.com/?_where=dt=2026-01-09",
         400,
         "Partition not found",
         "where: no partition has dt=2026-01-09; dt has the values 2026-01-01, 2026-01-02",
@@ -378,7 +378,7 @@ EXAMPLES = {
     ),
     "a snapshot that is not there": _failure(
         "/rows/{key}",
-        "/rows/https://example.com/?snapshot=9",
+        "/rows/https://example.com/?_snapshot=9",
         404,
         "Snapshot not found",
         "the index: snapshot 9 is not there (there is 1 alone)",

@@ -1,4 +1,4 @@
-"""What an answer cost, as it says with `explain=true`."""
+"""What an answer cost, as it says with `_explain=true`."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -5,8 +5,8 @@ from typing import Any, NoReturn
 
 from service.columns import visible
 from service.errors import BadRequest
+from service.options import NAMES, cut
 from service.places import Place
-from service.requests import PARAMETERS, cut
 from shadow import KeyTypeError
 from shadow.key_forms import shown_key
 from shadow.lookup import Wanted, parse_key
@@ -42,8 +42,8 @@ def _values(key: object, spec: IndexSpec, place: Place) -> list[tuple[KeyColumn,
         if key.keys() != set(names):
             found, shown = cut(", ".join(key)) or "none", visible(place, names)
             hint = f"; ask like /rows?{shown[0]}=VALUE" if shown and not key else ""
-            if taken := [name for name in shown if name in PARAMETERS]:
-                hint = f"; {', '.join(taken)} is a parameter of every query: ask by POST"
+            if taken := [name for name in shown if name in NAMES]:
+                hint = f"; {', '.join(taken)} is an option of every query: ask by POST"
             named = _named(spec, place)
             raise BadRequest(f"the key needs the columns {named}; found {found}{hint}")
         return [(column, key[column.name]) for column in spec.keys]

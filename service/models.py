@@ -60,7 +60,7 @@ class Explain(BaseModel):
 
 
 class RowsAnswer(BaseModel):
-    """All rows of one key. `count` is of all matches, also under `limit`."""
+    """All rows of one key. `count` is of all matches, also under `_limit`."""
 
     key: dict[str, Any]
     count: int
@@ -77,7 +77,7 @@ class Covered(BaseModel):
 
 
 class Asked(BaseModel):
-    """The part of it that was asked under `where=`."""
+    """The part of it that was asked under `_where=`."""
 
     where: dict[str, list[str]] = Field(description="the values of each partition column")
     partitions: int
@@ -99,7 +99,7 @@ class Problem(BaseModel):
     key: dict[str, Any] = Field(default={}, description="the key that was not found")
     snapshot: int = Field(default=0, description="the snapshot that was asked")
     covered: Covered = Field(default=Covered(rows=0, source_files=0), description="what that snapshot covers")
-    asked: Asked | None = Field(default=None, description="which part of it was asked, where `where=` narrowed it")
+    asked: Asked | None = Field(default=None, description="which part of it was asked, where `_where=` narrowed it")
     key_number: int = Field(default=0, description="of a batch in Arrow: the place of the key that fails, from 0")
     request_id: str = Field(default="", description="under which the log says more")
 

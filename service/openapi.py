@@ -13,6 +13,7 @@ from service import models
 from service.accept import ARROW, JSON
 from service.errors import MEDIA_TYPE
 from service.examples import EXAMPLES
+from service.options import OPTIONS
 from service.settings import Settings
 
 TAGS = [
@@ -28,7 +29,6 @@ SECURITY_SCHEMES = {
         "description": "A token that `gnomon token` printed. A service without tokens lets everybody ask.",
     }
 }
-LARGEST_NUMBER = 10**18 - 1  # of 18 digits
 
 MEANING = {
     400: "The request, a column, or the type of a key, is wrong",
@@ -89,43 +89,17 @@ NAME = _parameter(
 KEY_COLUMNS = _parameter(
     "key",
     "query",
-    "The key: each of its columns with its value, like `country=de&id=5`. A column that is called like another "
-    "parameter, and a null, are asked for by POST.",
+    "The key: each of its columns with its value, like `country=de&id=5`. Ask by POST if a key column has the name of "
+    "an option (`_limit`), or if a value is null.",
     {"type": "object", "additionalProperties": {"type": "string"}},
     style="form",
     explode=True,
 )
-OPTIONS = [
-    _parameter(
-        "columns",
-        "query",
-        "The columns of the rows, with commas between them; all when left out.",
-        {"type": "array", "items": {"type": "string", "minLength": 1, "pattern": "^[^,]+$"}, "minItems": 1},
-        style="form",
-        explode=False,
-    ),
-    _parameter(
-        "where",
-        "query",
-        "A partition column and its value, like `where=dt=2026-01-01`. Repeatable; of several values of a column any "
-        "counts. A value that no partition has is 400.",
-        {"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}},
-        style="form",
-        explode=True,
-    ),
-    _parameter(
-        "limit",
-        "query",
-        "The most rows of a key; `count` is of all.",
-        {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER},
-    ),
-    _parameter(
-        "snapshot",
-        "query",
-        "The snapshot to ask, instead of the newest.",
-        {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER},
-    ),
-    _parameter("explain", "query", "Whether to say what the answer cost.", {"type": "boolean"}),
+OPTION_PARAMETERS = [
+    _parameter(one.name, "query", one.description, dict(one.schema), **one.style) for one in OPTIONS
+] + [
+    _parameter(one.old_name, "query", f"The old name of `{one.name}`.", dict(one.schema), **one.style, deprecated=True)
+    for one in OPTIONS
 ]
 
 

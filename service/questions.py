@@ -6,7 +6,7 @@ from typing import Any, TypedDict, TypeVar
 from service.columns import visible
 from service.errors import AnswerTooLarge, BadRequest, KeyNotFound
 from service.keys import key_shown, read_key
-from service.requests import Options, cut
+from service.options import Options, cut
 from service.served import ServedIndex
 from shadow import FetchStats, IndexNotFound, SnapshotNotFound, StalePointer, UnknownColumn
 from shadow.errors import BeyondBound, IndexFileGone
@@ -141,6 +141,6 @@ def bounded(body: bytes, served: ServedIndex) -> bytes:
     if len(body) > served.max_answer_bytes:
         raise AnswerTooLarge(
             f"the answer has {len(body):,} bytes, at most {served.max_answer_bytes:,} (setting max_answer_bytes); "
-            "ask for fewer rows with limit=, or fewer columns with columns="
+            "ask for fewer rows with _limit=, or fewer columns with _columns="
         )
     return body

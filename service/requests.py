@@ -1,35 +1,19 @@
-"""Requests to keys and options. What cannot be understood is a BadRequest that names the parameter."""
+"""The path and the body of a request. BadRequest says what in it cannot be read."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect, Request
 
 from service import batch_json
 from service.errors import BadRequest, Overloaded, TooLarge
+from service.options import cut
 
-PARAMETERS = ("columns", "where", "limit", "snapshot", "explain")
-MOST_PARAMETERS = 1000
 HELD_BYTES = 256 * 1024 * 1024  # of bodies that are coming in, of all requests
-SHOWN_CHARACTERS = 100  # of what was found in a request, in the text of an error
 _MERGED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
-_NUMBER = re.compile(r"[0-9]{1,18}")
-MOST_NUMBER = 10**18 - 1
-_FLAGS = {"true": True, "false": False}
-
-
-@dataclass(frozen=True)
-class Options:
-    """How rows are fetched, beside their key."""
-
-    columns: list[str] | None = None
-    where: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    limit: int | None = None
-    snapshot: int | None = None
-    explain: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,70 +55,6 @@ def path_key(scope: Mapping[str, Any]) -> str:
 def merged_slashes(key: str) -> bool:
     """Whether a key of a path looks like a URL that a proxy decoded, and whose slashes it merged: `https:/host`."""
     return _MERGED.match(key) is not None
-
-
-def query_options(scope: Mapping[str, Any]) -> tuple[Options, dict[str, str]]:
-    """The options of a query, and the parameters that are not options: column to value."""
-    if not scope["query_string"]:
-        return Options(), {}
-    options: dict[str, list[str]] = {}
-    others: dict[str, str] = {}
-    for name, value in _pairs(scope["query_string"]):
-        if name in PARAMETERS:
-            options.setdefault(name, []).append(value)
-        elif name in others:
-            raise BadRequest(f"{cut(name)} is given twice; a key column has one value")
-        else:
-            others[name] = value
-    return _options(options), others
-
-
-def no_others(others: Mapping[str, str]) -> None:
-    """Refuse parameters that are not options."""
-    if others:
-        raise BadRequest(f"unknown parameter {cut(', '.join(others))}; there are {', '.join(PARAMETERS)}")
-
-
-def cut(text: str, most: int = SHOWN_CHARACTERS) -> str:
-    """What was found in a request, as the text of an error shows it."""
-    return text if len(text) <= most else f"{text[:most]}..."
-
-
-def _pairs(query: bytes) -> list[tuple[str, str]]:
-    try:
-        return parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_PARAMETERS)
-    except UnicodeDecodeError:
-        raise BadRequest("the query is not UTF-8 when percent-decoded") from None
-    except ValueError:
-        raise BadRequest(f"more than {MOST_PARAMETERS} parameters") from None
-
-
-def _options(given: Mapping[str, list[str]]) -> Options:
-    for name in ("limit", "snapshot", "explain"):
-        if len(given.get(name, ())) > 1:
-            raise BadRequest(f"{name} is given twice")
-    columns = [name for text in given["columns"] for name in text.split(",")] if "columns" in given else None
-    if columns is not None and "" in columns:
-        raise BadRequest("columns: expected column names with commas between them, like columns=a,b")
-    where: dict[str, list[str]] = {}
-    for text in given.get("where", ()):
-        column, equals, value = text.partition("=")
-        if not equals:
-            raise BadRequest(f"where: expected a partition column with a value, like dt=2026-01-01; found {cut(text)}")
-        where.setdefault(column, []).append(value)
-    explain = given.get("explain", ["false"])[0]
-    if explain not in _FLAGS:
-        raise BadRequest(f"explain: expected true or false, found {cut(explain)}")
-    return Options(columns, where, _number(given, "limit"), _number(given, "snapshot"), _FLAGS[explain])
-
-
-def _number(given: Mapping[str, list[str]], name: str) -> int | None:
-    if name not in given:
-        return None
-    text = given[name][0]
-    if not _NUMBER.fullmatch(text):
-        raise BadRequest(f"{name}: expected a whole number from 0 to {MOST_NUMBER}, found {cut(text)}")
-    return int(text)
 
 
 class Bodies:

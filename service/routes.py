@@ -28,21 +28,18 @@ from service.openapi import (
     OF_INDEX,
     OF_KEYS,
     OF_ROWS,
-    OPTIONS,
+    OPTION_PARAMETERS,
     answer,
     batch,
     operation,
 )
+from service.options import Options, cut, no_others, query_options
 from service.readiness import readiness
 from service.requests import (
     Bodies,
-    Options,
-    cut,
     merged_slashes,
-    no_others,
     parse_batch,
     path_key,
-    query_options,
     read_body,
 )
 from service.served import ServedIndex
@@ -139,6 +136,13 @@ def _key_of_path(request: Request) -> tuple[str, Options]:
     return key, options
 
 
+def _key_of_query(request: Request) -> tuple[Options, dict[str, str]]:
+    def key_columns() -> list[str]:
+        return [column.name for column in _served(request).index.spec.keys]
+
+    return query_options(request.scope, key_columns)
+
+
 @contextmanager
 def _advice_on_slashes(request: Request, key: str) -> Iterator[None]:
     """KeyNotFound of a key in the path that looks as if a proxy had merged its slashes says so."""
@@ -182,13 +186,13 @@ async def head_row(request: Request) -> Response:
 
 async def get_rows(request: Request) -> Response:
     """The rows of any key, by column name: `/rows?country=de&id=5`. `+` is a space; percent-encode a plus."""
-    options, key = query_options(request.scope)
+    options, key = _key_of_query(request)
     return await _rows_of(request, key, options)
 
 
 async def head_rows(request: Request) -> Response:
     """Whether any key is there, by column name, from the index alone: the source is not read."""
-    options, key = query_options(request.scope)
+    options, key = _key_of_query(request)
     return await _has_rows(request, key, options)
 
 
@@ -274,7 +278,7 @@ def add_routes(app: FastAPI) -> None:
 
     for prefix, of, names in (("", "", []), ("/indexes/{name}", "Index", [NAME])):
         rows, row = f"{prefix}/rows", f"{prefix}/rows/{{key}}"
-        by_name, by_path = [*names, KEY_COLUMNS, *OPTIONS], [*names, KEY, *OPTIONS]
+        by_name, by_path = [*names, KEY_COLUMNS, *OPTION_PARAMETERS], [*names, KEY, *OPTION_PARAMETERS]
         of_rows, of_row = (answer(models.RowsAnswer, path, arrow.ROWS) for path in (rows, row))
         of_batch = answer(models.BatchAnswer, rows, arrow.BATCH)
         keyed = f"{prefix}/rows/{{key:key}}"
@@ -286,7 +290,7 @@ def add_routes(app: FastAPI) -> None:
             rows,
             "POST",
             post_rows,
-            operation(f"post{of}Rows", "rows", of_batch, OF_ROWS, [*names, *OPTIONS], batch(rows)),
+            operation(f"post{of}Rows", "rows", of_batch, OF_ROWS, [*names, *OPTION_PARAMETERS], batch(rows)),
         )
     add_both("/indexes", get_indexes, "Indexes", "indexes", models.IndexList, GUARDED)
     add_both("/indexes/{name}", get_index, "Index", "indexes", models.IndexDescription, OF_INDEX, [NAME])

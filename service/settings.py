@@ -77,7 +77,7 @@ class Settings(BaseModel):
         "Memory of a worker for index nodes, key filters, file metadata, pages; a quarter is kept for old snapshots.",
         ge=0,
     )
-    pinned_snapshots: int = _setting(4, "snapshots", "How many old snapshots stay open for `snapshot=`.", ge=1)
+    pinned_snapshots: int = _setting(4, "snapshots", "How many old snapshots stay open for `_snapshot=`.", ge=1)
     refresh_seconds: float = _setting(5.0, "seconds", "How often a newer snapshot is looked for.", ge=0.01, le=86400)
     coverage_seconds: float = _setting(
         60.0, "seconds", "How often the source is listed, for the coverage in `/readyz`.", ge=0.01, le=86400

@@ -87,7 +87,7 @@ async function answered(asked, known, signal) {
   const { index, keys, values: key } = asked;
   const options = { ...asked.options, limit: asked.options.limit || String(LIMIT) };
   const { url, method, body } = request(index, keys, key, options);
-  const explained = `${url}${url.includes("?") ? "&" : "?"}explain=true`;
+  const explained = `${url}${url.includes("?") ? "&" : "?"}_explain=true`;
   const title = `${key.map((one) => one ?? "null").join(", ")} · ${index}`;
   try {
     const reply = await ask(explained, { method, body, signal });

@@ -4,7 +4,7 @@
 // `#/pages` asks for nothing, `#/pages/` for the empty text. A fragment, unlike a path, is left alone by browsers: in a
 // path they would drop the keys `.` and `..`.
 
-export const PARAMETERS = ["columns", "where", "limit", "snapshot", "explain"];
+const OPTION_PREFIX = "_"; // of options in a query of the service, which holds key columns, too
 const SAFE = /%(?:2F|3A|40|2C|24|26|3D|2B|3B)/g; // / : @ , $ & = + ; need no escape in a fragment's path
 
 /** An address that cannot be understood. */
@@ -80,7 +80,7 @@ export function encode(text) {
   }
 }
 
-/** Options as pairs of name and text, as the service takes them. */
+/** Options as pairs of name and text, as they stand in a link to the page. The service takes them with a prefix. */
 export function optionPairs({ columns = [], where = {}, limit = "", snapshot = "" }) {
   const pairs = columns.length ? [["columns", columns.join(",")]] : [];
   for (const [name, value] of Object.entries(where)) pairs.push(["where", `${name}=${value}`]);
@@ -90,11 +90,11 @@ export function optionPairs({ columns = [], where = {}, limit = "", snapshot = "
 }
 
 /** The request for a key. In the path, browsers would take `.` for a folder; so it goes by column name in the query, and
- *  in a body where it holds nulls or a column is called like an option. */
+ *  in a body if it holds nulls, or if the name of a column may be that of an option. */
 export function request(index, keys, key, options) {
   const place = `indexes/${encodeURIComponent(index)}/rows`;
-  const pairs = optionPairs(options);
-  if (key.includes(null) || keys.some((name) => PARAMETERS.includes(name))) {
+  const pairs = optionPairs(options).map(([name, value]) => [OPTION_PREFIX + name, value]);
+  if (key.includes(null) || keys.some((name) => name.startsWith(OPTION_PREFIX))) {
     const body = JSON.stringify({ keys: [Object.fromEntries(keys.map((name, at) => [name, key[at]]))] });
     return { method: "POST", url: withQuery(place, pairs), body };
   }

@@ -40,10 +40,10 @@ def test_the_command_indexes_a_table_and_http_answers_in_its_types(
 
     client = Client(Settings(indexes=[index]))
     wanted = {"url": "u3", "n": 3, "html": "<p>3</p>", "dt": "2020-10-04", "n1": 7}
-    assert client.get("/rows/u3?where=n1=007&where=dt=2020-10-04").json()["rows"] == [wanted]
-    absent = client.get("/rows/u3?where=n1=8")
+    assert client.get("/rows/u3?_where=n1=007&_where=dt=2020-10-04").json()["rows"] == [wanted]
+    absent = client.get("/rows/u3?_where=n1=8")
     assert (absent.status_code, "no partition has n1=8" in absent.json()["detail"]) == (400, True)
-    wrong = client.get("/rows/u3?where=n1=seven")
+    wrong = client.get("/rows/u3?_where=n1=seven")
     assert (wrong.status_code, "column n1: expected bigint" in wrong.json()["detail"]) == (400, True)
     write(far, rows(3, 9))
     stale = client.get("/rows/u3")

@@ -55,7 +55,7 @@ def test_rows_are_answered_by_key_alone_and_in_a_batch(client: Client, case: Cas
     assert client.ask("HEAD", "/rows/350").status_code == 404
 
     texts = [{case.text: row[case.text]} for row in expected(case, 149)]
-    assert rows(client.get(f"/rows/149?columns={case.text}")) == texts
+    assert rows(client.get(f"/rows/149?_columns={case.text}")) == texts
     batch = client.post({"keys": ["349", "350", "149"], "columns": [case.text, "dt"]}).json()["results"]
     assert [one["key"] for one in batch] == [{case.number: case.kind(n)} for n in (349, 350, 149)]
     wanted = [[{k: row[k] for k in (case.text, "dt")} for row in expected(case, n)] for n in (349, 350, 149)]

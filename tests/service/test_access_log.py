@@ -58,7 +58,7 @@ def test_a_line_says_who_asked_what_and_what_it_took(crawl_settings: Settings, t
     first, second, third, page = logged(
         crawl_settings,
         tmp_path / "log",
-        ("GET", "/rows/second?columns=n", None),
+        ("GET", "/rows/second?_columns=n", None),
         ("POST", "/indexes/shadow/rows", {"keys": ["twice", "no"]}),
         ("HEAD", "/rows/no", None),
         ("HEAD", "/", None),
@@ -73,7 +73,7 @@ def test_a_line_says_who_asked_what_and_what_it_took(crawl_settings: Settings, t
         "client": "192.0.2.7",
         "method": "GET",
         "route": "/rows/{key}",
-        "target": "/rows/{key}?columns=n",
+        "target": "/rows/{key}?_columns=n",
         "status": 200,
         "index": "shadow",
         "snapshot": 1,
@@ -89,10 +89,11 @@ def test_a_line_says_who_asked_what_and_what_it_took(crawl_settings: Settings, t
     ("target", "shown"),
     [
         ("/rows/alice%40example.org", "/rows/{key}"),
-        ("/rows?url=alice%40example.org&columns=n,url", "/rows?-=-&columns=n,url"),
-        ("/rows?where=dt=2026-01-01&url=alice", "/rows?where=dt=2026-01-01&-=-"),
+        ("/rows?url=alice%40example.org&_columns=n,url", "/rows?-=-&_columns=n,url"),
+        ("/rows?_where=dt=2026-01-01&url=alice", "/rows?_where=dt=2026-01-01&-=-"),
         ("/row/alice", "other"),
         ("/rows?" + "a=alice&" * 2000, "/rows?-"),
+        ("/rows?limit=alice&_limit=2", "/rows?-=-&_limit=2"),
     ],
 )
 def test_no_key_is_logged_unless_asked_for(crawl_settings: Settings, tmp_path: Path, target: str, shown: str) -> None:

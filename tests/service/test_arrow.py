@@ -88,7 +88,7 @@ def told(answer: pa.Table) -> dict[str, Any]:
 def test_a_value_of_each_type_comes_as_it_stands_in_the_source(typed: Client, name: str) -> None:
     source = every_type()
     for row, key in enumerate(("value", "null")):
-        answer = table(typed.get(f"/rows/{key}?columns={name}", ACCEPT))
+        answer = table(typed.get(f"/rows/{key}?_columns={name}", ACCEPT))
         kind = COLUMNS[name][0]
         assert answer.schema.field(name).type == kind
         expected = source.column(name).slice(row, 1)
@@ -105,17 +105,17 @@ def test_json_has_the_same_values(typed: Client) -> None:
 
 
 def test_key_count_and_snapshot_stand_in_the_metadata(crawl: Client) -> None:
-    answer = table(crawl.get(f"/rows/{TWICE}?limit=2&columns=n,dt", ACCEPT))
+    answer = table(crawl.get(f"/rows/{TWICE}?_limit=2&_columns=n,dt", ACCEPT))
     assert told(answer) == {"key": {"url": TWICE}, "count": 3, "snapshot": 1}
     assert answer.schema.names == ["n", "dt"]
     assert answer.num_rows == 2
     assert answer.to_pylist() == [
-        {name: row[name] for name in ("n", "dt")} for row in rows(crawl.get(f"/rows/{TWICE}?limit=2"))
+        {name: row[name] for name in ("n", "dt")} for row in rows(crawl.get(f"/rows/{TWICE}?_limit=2"))
     ]
 
 
 def test_no_row_is_asked_for_and_the_columns_are_there(crawl: Client) -> None:
-    answer = table(crawl.get(f"/rows/{TWICE}?limit=0", ACCEPT))
+    answer = table(crawl.get(f"/rows/{TWICE}?_limit=0", ACCEPT))
     assert (answer.num_rows, told(answer)["count"]) == (0, 3)
     assert answer.schema.field("n").type == pa.int64()
     assert answer.schema.field("at").type == pa.timestamp("us", "UTC")
@@ -141,15 +141,15 @@ def test_the_rows_of_a_batch_say_which_key_they_are_of(crawl: Client) -> None:
 
 
 def test_the_cost_stands_in_the_metadata_too(crawl: Client) -> None:
-    of_one = told(table(crawl.get("/rows/second?explain=true", ACCEPT)))["explain"]
+    of_one = told(table(crawl.get("/rows/second?_explain=true", ACCEPT)))["explain"]
     assert of_one["steps"][0]["step"] == "key"
-    of_batch = told(table(crawl.ask("POST", "/rows?explain=true", {"keys": ["second"]}, ACCEPT)))["explain"]
+    of_batch = told(table(crawl.ask("POST", "/rows?_explain=true", {"keys": ["second"]}, ACCEPT)))["explain"]
     assert set(of_batch) == {"index", "source"}
 
 
 @pytest.mark.parametrize(
     ("target", "status"),
-    [("/rows/nobody", 404), ("/rows/%ff", 400), ("/rows/second?columns=no", 400), ("/rows/second?snapshot=9", 404)],
+    [("/rows/nobody", 404), ("/rows/%ff", 400), ("/rows/second?_columns=no", 400), ("/rows/second?_snapshot=9", 404)],
 )
 def test_a_failure_is_a_problem_also_where_arrow_is_asked_for(crawl: Client, target: str, status: int) -> None:
     response = crawl.get(target, ACCEPT)
@@ -185,7 +185,7 @@ def test_an_answer_beyond_a_limit_is_refused(crawl_settings: Settings) -> None:
     response = client.get(f"/rows/{TWICE}", ACCEPT)
     assert (response.status_code, response.json()["title"]) == (413, "Answer too large")
     assert "the key has 3 rows" in response.json()["detail"]
-    assert client.get(f"/rows/{TWICE}?limit=2", ACCEPT).status_code == 200
+    assert client.get(f"/rows/{TWICE}?_limit=2", ACCEPT).status_code == 200
 
 
 def test_a_folder_of_values_gives_arrow_too(tmp_path: Path) -> None:

@@ -42,9 +42,9 @@ def orders(folder: Path) -> Client:
 
 TARGETS = [
     "/rows/second",
-    "/rows/second?explain=true",
+    "/rows/second?_explain=true",
     "/rows/absent",
-    "/rows/second?columns=nothing",
+    "/rows/second?_columns=nothing",
     "/rows?nothing=1",
     "/indexes",
     "/indexes/crawl",
@@ -72,7 +72,7 @@ def test_rows_have_the_shown_columns_alone_in_json_a_batch_and_arrow(crawl: Clie
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_hidden_column_asked_for_is_answered_as_one_that_there_is_not(crawl: Client, name: str) -> None:
     def refused(asked: str) -> list[str]:
-        queries = f"?columns={asked}", f"?where={asked}=2026-01-02"
+        queries = f"?_columns={asked}", f"?_where={asked}=2026-01-02"
         answers = [crawl.get(f"/rows/{TWICE}{query}") for query in queries]
         answers.append(crawl.post({"keys": [TWICE], "columns": [asked]}))
         assert [answer.status_code for answer in answers] == [400, 400, 400]

@@ -61,13 +61,13 @@ def assert_silent(response: httpx.Response, folder: Path) -> None:
         ("/rows?uri=a", "the key needs the columns url"),
         ("/rows?url=a&url=b", "url is given twice"),
         ("/rows/a?colums=n", "unknown parameter colums"),
-        ("/rows/a?columns=", "columns: expected column names"),
-        ("/rows/a?where=2026-01-01", "where: expected"),
-        ("/rows/a?where=n=1", "n is not a partition column"),
-        ("/rows/a?limit=-1", "limit: expected a whole number"),
-        ("/rows/a?limit=1&limit=2", "limit is given twice"),
-        ("/rows/a?snapshot=new", "snapshot: expected a whole number"),
-        ("/rows/a?explain=maybe", "explain: expected true or false"),
+        ("/rows/a?_columns=", "_columns: expected column names"),
+        ("/rows/a?_where=2026-01-01", "_where: expected"),
+        ("/rows/a?_where=n=1", "n is not a partition column"),
+        ("/rows/a?_limit=-1", "_limit: expected a whole number"),
+        ("/rows/a?_limit=1&_limit=2", "_limit is given twice"),
+        ("/rows/a?_snapshot=new", "_snapshot: expected a whole number"),
+        ("/rows/a?_explain=maybe", "_explain: expected true or false"),
         ("/rows/" + "a" * 20_000, "at most 16384"),
         ("/rows?" + "&".join(f"a{i}=1" for i in range(1001)), "more than 1000 parameters"),
     ],
@@ -96,8 +96,8 @@ def test_400_names_what_is_wrong_with_a_body(crawl: Client, content: object, say
 
 
 def test_400_columns_in_query_and_body(crawl: Client) -> None:
-    response = crawl.post({"keys": [], "columns": ["n"]}, "?columns=n")
-    assert_shape(response, 400, "Bad request", "/rows?columns=n")
+    response = crawl.post({"keys": [], "columns": ["n"]}, "?_columns=n")
+    assert_shape(response, 400, "Bad request", "/rows?_columns=n")
 
 
 def test_400_names_the_column_and_the_type_expected(orders: Client) -> None:
@@ -111,7 +111,7 @@ def test_400_a_composite_key_does_not_fit_in_a_path(orders: Client) -> None:
 
 
 def test_400_unknown_column(crawl: Client) -> None:
-    body = assert_shape(crawl.get("/rows/no?columns=nn"), 400, "Unknown column", "/rows/no?columns=nn")
+    body = assert_shape(crawl.get("/rows/no?_columns=nn"), 400, "Unknown column", "/rows/no?_columns=nn")
     assert "no column nn; it has url, n," in body["detail"]
     assert_shape(crawl.post({"keys": ["a/b"], "columns": ["nn"]}), 400, "Unknown column", "/rows")
 
@@ -125,8 +125,8 @@ def test_404_says_the_key_the_snapshot_and_what_is_covered(crawl: Client) -> Non
 
 
 def test_404_a_snapshot_that_is_gone(own: Client, tmp_path: Path) -> None:
-    response = own.get("/rows/a?snapshot=9")
-    body = assert_shape(response, 404, "Snapshot not found", "/rows/a?snapshot=9")
+    response = own.get("/rows/a?_snapshot=9")
+    body = assert_shape(response, 404, "Snapshot not found", "/rows/a?_snapshot=9")
     assert "snapshot 9 is not there" in body["detail"]
     assert_silent(response, tmp_path)
 

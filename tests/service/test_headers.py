@@ -33,7 +33,7 @@ def client(crawl_settings: Settings) -> Client:
         ("GET", "/openapi.json", 200),
         ("GET", "/rows/a", 500),
         ("GET", "/rows/%ff", 400),
-        ("POST", "/rows?limit=x", 400),
+        ("POST", "/rows?_limit=x", 400),
         ("GET", "/no/such/route", 404),
         ("DELETE", "/rows", 405),
     ],

@@ -21,7 +21,7 @@ def shown(key: object, spec: IndexSpec) -> dict[str, object]:
     return key_shown(read_key(key, spec, OPEN, 100), spec, OPEN)
 
 
-TWO = spec_of(KeyColumn("country", "string"), KeyColumn("limit", "int"))
+TWO = spec_of(KeyColumn("country", "string"), KeyColumn("_limit", "int"))
 WITH_SECRET = spec_of(KeyColumn("user", "string"), KeyColumn("secret", "int"))
 
 
@@ -86,13 +86,13 @@ def test_a_value_is_measured_in_bytes(key: object) -> None:
 @pytest.mark.parametrize(
     ("key", "says"),
     [
-        ("de", "the key has the columns country, limit; found 1 values"),
-        (["de", 1, 2], "the key has the columns country, limit; found 3 values"),
-        ({}, "the key needs the columns country, limit; found none; limit is a parameter of every query: ask by POST"),
-        ({"country": "de"}, "the key needs the columns country, limit; found country; limit is a parameter"),
+        ("de", "the key has the columns country, _limit; found 1 values"),
+        (["de", 1, 2], "the key has the columns country, _limit; found 3 values"),
+        ({}, "the key needs the columns country, _limit; found none; _limit is an option of every query: ask by POST"),
+        ({"country": "de"}, "the key needs the columns country, _limit; found country; _limit is an option"),
         ({"x" * 999: 1}, "found " + "x" * 100 + r"\.\.\.;"),
         ([["de"], 1], "key column country: expected string, found a list"),
-        ({"country": "de", "limit": {"a": 1}}, "key column limit: expected int, found an object"),
+        ({"country": "de", "_limit": {"a": 1}}, "key column _limit: expected int, found an object"),
     ],
 )
 def test_a_key_of_another_form_is_refused_with_what_is_expected(key: object, says: str) -> None:
@@ -101,9 +101,9 @@ def test_a_key_of_another_form_is_refused_with_what_is_expected(key: object, say
 
 
 def test_a_value_of_another_type_names_column_type_and_what_was_found() -> None:
-    with pytest.raises(KeyTypeError, match="key column limit: expected int, found '" + "9" * 70) as caught:
-        read_key({"country": "de", "limit": "9" * 90}, TWO, OPEN, 100)
-    assert (caught.value.column, caught.value.expected) == ("limit", "int")
+    with pytest.raises(KeyTypeError, match="key column _limit: expected int, found '" + "9" * 70) as caught:
+        read_key({"country": "de", "_limit": "9" * 90}, TWO, OPEN, 100)
+    assert (caught.value.column, caught.value.expected) == ("_limit", "int")
     assert len(str(caught.value)) < 150
 
 
@@ -121,7 +121,7 @@ def test_a_key_that_is_repeated_with_its_error_is_cut() -> None:
     for _ in range(examples(5000)):
         deep = [deep]
     assert key_given(deep, TWO, OPEN) == ["a list"]
-    assert key_given([deep, 5], TWO, OPEN) == {"country": "a list", "limit": 5}
+    assert key_given([deep, 5], TWO, OPEN) == {"country": "a list", "_limit": 5}
     assert key_given({"a" * 999: deep}, TWO, OPEN) == {"a" * 100 + "...": "a list"}
     assert key_given("x" * 999, TWO, OPEN) == "x" * 100 + "..."
     assert key_given([1] * 999, TWO, OPEN) == [1, 1, 1]

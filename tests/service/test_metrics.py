@@ -51,7 +51,7 @@ def test_requests_are_counted_by_templates_and_known_names_alone(crawl_settings:
     for target in (
         "/rows/second",
         "/rows/no",
-        "/rows/x/y/z?limit=a",
+        "/rows/x/y/z?_limit=a",
         "/indexes/shadow/rows/second",
         "/rows?url=second",
     ):
@@ -82,9 +82,9 @@ def test_requests_are_counted_by_templates_and_known_names_alone(crawl_settings:
 
 def test_what_look_ups_cost_is_counted(crawl_settings: Settings) -> None:
     client = Client(crawl_settings)
-    told = client.get("/rows/second?explain=true").json()["explain"]
+    told = client.get("/rows/second?_explain=true").json()["explain"]
     client.get("/rows/no")
-    batch = client.post({"keys": [TWICE, "second", "no"]}, "?explain=true").json()["explain"]
+    batch = client.post({"keys": [TWICE, "second", "no"]}, "?_explain=true").json()["explain"]
     found, index = scraped(client), (("index", "shadow"),)
     assert found["gnomon_lookups_total", index] == 5
     assert found["gnomon_source_read_bytes_total", index] == told["source"]["bytes"] + batch["source"]["bytes"]

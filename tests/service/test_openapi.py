@@ -8,11 +8,11 @@ from fastapi.routing import APIRoute
 from service.accept import ARROW, JSON
 from service.errors import MEDIA_TYPE, TABLE
 from service.openapi import MEANING
+from service.options import MOST_NUMBER, NAMES, OPTIONS
 from service.settings import Settings
 from tests.service.lake import Client
 
 ROWS = ("/rows", "/rows/{key}", "/indexes/{name}/rows", "/indexes/{name}/rows/{key}")
-OPTIONS = ["columns", "where", "limit", "snapshot", "explain"]
 # Before the routes: by the parser of requests, for its rate, by a fault.
 OF_ALL = {"400", "408", "414", "429", "431", "500", "503"}
 
@@ -51,13 +51,19 @@ def test_parameters_are_told_with_their_bounds(document: dict[str, Any]) -> None
             names = [one["name"] for one in told["parameters"]]
             before = ["name"] if path.startswith("/indexes") else []
             before += [] if method == "post" else ["key"]
-            assert names == [*before, *OPTIONS], (path, method)
+            assert names == [*before, *NAMES, *(one.old_name for one in OPTIONS)], (path, method)
     by_name = {one["name"]: one for one in document["paths"]["/indexes/{name}/rows"]["get"]["parameters"]}
     assert by_name["name"]["schema"]["maxLength"] == 64
-    assert (by_name["limit"]["schema"]["minimum"], by_name["limit"]["schema"]["maximum"]) == (0, 10**18 - 1)
-    assert by_name["where"]["schema"]["items"]["pattern"] == "^[^=]+="
+    assert (by_name["_limit"]["schema"]["minimum"], by_name["_limit"]["schema"]["maximum"]) == (0, MOST_NUMBER)
+    assert by_name["_where"]["schema"]["items"]["pattern"] == "^[^=]+="
     assert (by_name["key"]["style"], by_name["key"]["explode"]) == ("form", True)
     assert document["components"]["schemas"]["BatchRequest"]["properties"]["keys"]["maxItems"] == 10_000
+
+
+def test_old_names_of_options_are_told_as_deprecated(document: dict[str, Any]) -> None:
+    told = {one["name"]: one for one in document["paths"]["/rows"]["get"]["parameters"]}
+    assert {name for name, one in told.items() if one.get("deprecated")} == {one.old_name for one in OPTIONS}
+    assert all(told[one.old_name]["schema"] == told[one.name]["schema"] for one in OPTIONS)
 
 
 def test_rows_are_told_in_both_media_types(document: dict[str, Any]) -> None:

@@ -81,7 +81,7 @@ def test_a_target_beyond_the_longest_is_414_and_shown_in_part(running: Live) -> 
 def test_a_target_of_more_bytes_than_the_parser_can_split_is_the_key_that_was_sent(crawl_settings: Settings) -> None:
     key = "k" * 70_000 + "?" * 40
     with live(crawl_settings.model_copy(update={"max_key_bytes": 80_000})) as running, running.connect() as connection:
-        connection.sendall(request("/rows/" + key.replace("?", "%3F") + "?limit=1"))
+        connection.sendall(request("/rows/" + key.replace("?", "%3F") + "?_limit=1"))
         found = answer(connection)
     assert (found.status, found.json()["key"]) == (404, {"url": key})
 

@@ -99,33 +99,33 @@ def test_keys_of_types_that_are_mapped_are_given_and_shown_as_in_the_rows(tmp_pa
 
 def test_count_is_of_all_matches_also_under_limit(crawl: Client) -> None:
     for limit, expected in ((0, 0), (2, 2), (9, 3)):
-        answer = crawl.get(f"/rows/{TWICE}?limit={limit}").json()
+        answer = crawl.get(f"/rows/{TWICE}?_limit={limit}").json()
         assert (answer["count"], len(answer["rows"])) == (3, expected)
 
 
 def test_columns_come_in_the_order_asked(crawl: Client) -> None:
-    assert list(rows(crawl.get("/rows/second?columns=dt,n"))[0]) == ["dt", "n"]
-    assert list(rows(crawl.get("/rows/second?columns=dt&columns=n"))[0]) == ["dt", "n"]
+    assert list(rows(crawl.get("/rows/second?_columns=dt,n"))[0]) == ["dt", "n"]
+    assert list(rows(crawl.get("/rows/second?_columns=dt&_columns=n"))[0]) == ["dt", "n"]
 
 
 def test_where_narrows_to_a_partition(crawl: Client) -> None:
-    assert crawl.get(f"/rows/{TWICE}?where=dt=2026-01-02").json()["count"] == 1
-    assert crawl.get(f"/rows/{TWICE}?where=dt=2026-01-02&where=dt=2026-01-01").json()["count"] == 3
-    assert crawl.ask("HEAD", "/rows/second?where=dt=2026-01-01").status_code == 404
+    assert crawl.get(f"/rows/{TWICE}?_where=dt=2026-01-02").json()["count"] == 1
+    assert crawl.get(f"/rows/{TWICE}?_where=dt=2026-01-02&_where=dt=2026-01-01").json()["count"] == 3
+    assert crawl.ask("HEAD", "/rows/second?_where=dt=2026-01-01").status_code == 404
 
 
 def test_explain_says_what_the_answer_cost(own: Client) -> None:
-    explain = own.get("/rows/second?explain=true").json()["explain"]
+    explain = own.get("/rows/second?_explain=true").json()["explain"]
     assert explain["bucket"] in range(4)
     assert set(explain["index"]) == {"nodes", "reads", "bytes", "filter_checks", "filter_bytes", "microseconds"}
     assert set(explain["source"]) == {"files", "reads", "bytes", "page_map_reads", "page_map_bytes", "microseconds"}
     assert explain["source"]["files"] == 1
     assert explain["source"]["bytes"] > 0
-    again = own.get("/rows/second?explain=true").json()["explain"]
+    again = own.get("/rows/second?_explain=true").json()["explain"]
     assert again["source"]["bytes"] == 0
     assert any(step["step"] == "pages" and step["cached"] for step in again["steps"])
-    assert "explain" not in own.get("/rows/second?explain=false").json()
-    assert own.post({"keys": ["second", TWICE]}, "?explain=true").json()["explain"]["source"]["files"] == 2
+    assert "explain" not in own.get("/rows/second?_explain=false").json()
+    assert own.post({"keys": ["second", TWICE]}, "?_explain=true").json()["explain"]["source"]["files"] == 2
 
 
 def test_head_has_no_body_and_claims_no_length(crawl: Client) -> None:
@@ -177,7 +177,7 @@ def test_null_keys_are_asked_in_a_batch(orders: Client) -> None:
 
 
 def test_limit_and_where_count_in_a_batch_too(crawl: Client) -> None:
-    [result] = crawl.post({"keys": [TWICE]}, "?limit=1&where=dt=2026-01-01").json()["results"]
+    [result] = crawl.post({"keys": [TWICE]}, "?_limit=1&_where=dt=2026-01-01").json()["results"]
     assert (result["count"], len(result["rows"])) == (2, 1)
 
 
@@ -237,10 +237,10 @@ def test_a_method_without_an_answer_says_which_there_are(crawl: Client) -> None:
 
 
 def test_a_key_that_was_not_found_in_a_partition_says_that_only_it_was_asked(crawl: Client) -> None:
-    problem = crawl.get("/rows/second?where=dt=2026-01-01").json()
+    problem = crawl.get("/rows/second?_where=dt=2026-01-01").json()
     assert problem["asked"] == {"where": {"dt": ["2026-01-01"]}, "partitions": 1, "rows": len(ODD_KEYS) + 2}
     assert problem["covered"] == {"rows": len(ODD_KEYS) + 4, "source_files": 2}
-    both = crawl.get("/rows/none?where=dt=2026-01-01&where=dt=2026-01-02").json()
+    both = crawl.get("/rows/none?_where=dt=2026-01-01&_where=dt=2026-01-02").json()
     assert both["detail"].startswith(
         "where dt=2026-01-01 or 2026-01-02 no row has this key; only that part of snapshot"
     )
@@ -248,7 +248,7 @@ def test_a_key_that_was_not_found_in_a_partition_says_that_only_it_was_asked(cra
 
 
 def test_a_partition_that_is_not_there_is_no_missing_key(crawl: Client) -> None:
-    for query in ("where=dt=2026-01-03", "where=dt=2026-01-01&where=dt=2026-01-03"):
+    for query in ("where=dt=2026-01-03", "where=dt=2026-01-01&_where=dt=2026-01-03"):
         problem = crawl.get(f"/rows/{TWICE}?{query}").json()
         assert (problem["status"], problem["title"]) == (400, "Partition not found")
         assert problem["detail"] == ("where: no partition has dt=2026-01-03; dt has the values 2026-01-01, 2026-01-02")
@@ -257,7 +257,7 @@ def test_a_partition_that_is_not_there_is_no_missing_key(crawl: Client) -> None:
 
 
 def test_steps_are_told_of_a_single_key_in_the_order_of_their_begin(crawl: Client) -> None:
-    steps = crawl.get(f"/rows/{TWICE}?explain=true").json()["explain"]["steps"]
+    steps = crawl.get(f"/rows/{TWICE}?_explain=true").json()["explain"]["steps"]
     assert [step["begin_us"] for step in steps] == sorted(step["begin_us"] for step in steps)
     assert {"key", "index_file", "node", "source_file", "decode", "key_check"} <= {step["step"] for step in steps}
     assert not [step for step in steps if step.get("file", "").startswith("/")]
@@ -265,9 +265,9 @@ def test_steps_are_told_of_a_single_key_in_the_order_of_their_begin(crawl: Clien
 
 def test_steps_do_not_tell_the_values_of_hidden_partitions(crawl_settings: Settings) -> None:
     hiding = Client(crawl_settings.model_copy(update={"hidden_columns": {"shadow": ("dt",)}}))
-    answer = hiding.get(f"/rows/{TWICE}?explain=true")
+    answer = hiding.get(f"/rows/{TWICE}?_explain=true")
     assert (answer.status_code, "2026-01-0" in answer.text.partition('"explain"')[2]) == (200, False)
-    refused = hiding.get(f"/rows/{TWICE}?where=dt=2026-01-01")
+    refused = hiding.get(f"/rows/{TWICE}?_where=dt=2026-01-01")
     assert (refused.status_code, refused.json()["detail"]) == (
         400,
         "where: dt is not a partition column (there are: none)",
@@ -290,7 +290,7 @@ def test_rows_beyond_a_limit_are_refused_with_how_many_there_are(crawl_settings:
     assert (problem["status"], problem["title"]) == (413, "Answer too large")
     assert "the key has 3 rows" in problem["detail"]
     assert problem["detail"].endswith("(setting max_rows)")
-    assert few.get(f"/rows/{TWICE}?limit=2").json()["count"] == 3
+    assert few.get(f"/rows/{TWICE}?_limit=2").json()["count"] == 3
     [large, small] = few.post({"keys": [TWICE, "second"]}).json()["results"]
     assert (large["error"]["status"], small["count"]) == (413, 1)
     small_answers = Client(crawl_settings.model_copy(update={"max_answer_bytes": 1024}))
@@ -315,4 +315,4 @@ def test_rows_that_come_to_more_bytes_than_an_answer_takes_are_refused_before_al
     assert int(found[1]) < 800
     many, one = client.post({"keys": ["many", "one"]}).json()["results"]
     assert (many["error"]["status"], one["count"]) == (413, 1)
-    assert client.get("/rows/many?limit=2").json()["count"] == 800
+    assert client.get("/rows/many?_limit=2").json()["count"] == 800

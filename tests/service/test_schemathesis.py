@@ -40,10 +40,10 @@ KEYS: dict[str, list[dict[str, str]]] = {
 }
 OPTIONS: list[list[tuple[str, Any]]] = [
     [],
-    [("limit", 1), ("snapshot", 1)],
-    [("explain", True)],
-    [("columns", ["url", "dt"])],
-    [("snapshot", 9)],
+    [("_limit", 1), ("_snapshot", 1)],
+    [("_explain", True)],
+    [("_columns", ["url", "dt"])],
+    [("_snapshot", 9)],
 ]
 # What the document cannot say: which columns, partitions, snapshots and indexes there are. Requests that name others
 # are answered 400 and 404.
@@ -76,7 +76,7 @@ def real(case: Case, draw: Callable[[SearchStrategy[Any]], Any]) -> None:
         case.query = {}
     elif "key" not in case.path_parameters and one_of(True, False):
         case.query = dict(one_of(*KEYS[name]))
-    case.query |= dict(one_of(*OPTIONS, *([("where", ["dt=2026-01-02"])] for _ in range(name == "crawl"))))
+    case.query |= dict(one_of(*OPTIONS, *([("_where", ["dt=2026-01-02"])] for _ in range(name == "crawl"))))
     case.headers["Accept"] = one_of(JSON, ARROW, f"{ARROW};q=0.5, */*;q=0.1", "text/html")
 
 

@@ -224,18 +224,19 @@ def test_the_name_of_a_folder_given_by_a_relative_path_stays_in_words(
     (tmp_path / "shadow").rename(tmp_path / "e")
     there = Client(Settings(indexes=["e"]))
     assert (
-        there.get("/rows/second?snapshot=9").json()["detail"] == "the index: snapshot 9 is not there (there is 1 alone)"
+        there.get("/rows/second?_snapshot=9").json()["detail"]
+        == "the index: snapshot 9 is not there (there is 1 alone)"
     )
 
 
 def test_a_snapshot_asked_for_by_number_is_answered_as_it_was(own: Client, tmp_path: Path) -> None:
     add_day(tmp_path, "2026-01-03", ["second"])
     own.served.refresh()
-    now, then = (own.get(f"/rows/second{query}").json() for query in ("", "?snapshot=1"))
+    now, then = (own.get(f"/rows/second{query}").json() for query in ("", "?_snapshot=1"))
     assert (now["snapshot"], now["count"]) == (2, 2)
     assert (then["snapshot"], then["count"]) == (1, 1)
-    assert own.ask("HEAD", "/rows/second?snapshot=1").status_code == 200
-    assert own.post({"keys": ["second"]}, "?snapshot=1").json()["snapshot"] == 1
+    assert own.ask("HEAD", "/rows/second?_snapshot=1").status_code == 200
+    assert own.post({"keys": ["second"]}, "?_snapshot=1").json()["snapshot"] == 1
 
 
 def test_only_a_few_old_snapshots_stay_open(tmp_path: Path, own: Client) -> None:

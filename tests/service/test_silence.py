@@ -27,9 +27,9 @@ def _made_a_folder(path: Path) -> None:
 BREAKS = [Path.unlink, _halved, _turned, _made_a_folder]
 TARGETS = [
     "/rows/second",
-    f"/rows/{TWICE}?explain=true",
-    "/rows/second?snapshot=1",
-    "/rows/no?snapshot=9",
+    f"/rows/{TWICE}?_explain=true",
+    "/rows/second?_snapshot=1",
+    "/rows/no?_snapshot=9",
     "/readyz",
     "/metrics",
 ]

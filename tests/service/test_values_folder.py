@@ -34,4 +34,4 @@ def test_more_values_than_an_answer_takes_are_refused(tmp_path: Path) -> None:
     many, one = client.post({"keys": ["many", "one"]}).json()["results"]
     assert (many["error"]["detail"], one["rows"]) == (says, [{"k": "one", "v": 5}])
     assert client.ask("GET", "/rows/many", headers={"accept": ARROW}).status_code == 413
-    assert client.get("/rows/many?limit=4").json()["count"] == 5
+    assert client.get("/rows/many?_limit=4").json()["count"] == 5

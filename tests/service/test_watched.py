@@ -27,7 +27,7 @@ def ask(client: Client, target: str, method: str = "GET", **headers: str) -> htt
 
 
 def test_every_answer_carries_an_id_of_its_own(crawl: Client) -> None:
-    targets = ["/rows/second", "/rows/no", "/rows?limit=x", "/nowhere", "/healthz", "/metrics", "/openapi.json"]
+    targets = ["/rows/second", "/rows/no", "/rows?_limit=x", "/nowhere", "/healthz", "/metrics", "/openapi.json"]
     ids = [crawl.get(target).headers["x-request-id"] for target in targets]
     assert all(re.fullmatch("[0-9a-f]{32}", found) for found in ids)
     assert len(set(ids)) == len(ids)
