@@ -34,10 +34,10 @@ WORKLOADS = (
 )
 QUICK = 100  # a quick run has so many times fewer rows
 SHARES = (0.01, 0.1, 0.5, 0.9)
-LOADED_SHARES = (0.1, 0.9)  # of which whole loads are measured, too
+APPENDED_SHARES = (0.1, 0.9)  # of which whole appends are measured, too
 MOST_ROWS_OF_TURNS = 20_000_000  # a table has fewer turns where it has more than its part of so many rows
 NUMBERS = itertools.count(1)  # for batches, no two alike
-CHECK, LOAD = "The check alone", "The whole load"
+CHECK, APPEND = "The check alone", "The whole append"
 COLUMNS = (
     "rows of the batch that are old", "contender", "runs", "s", "anti join's s / its own", "CPU s: JVM",
     "CPU s: Python", "shuffled", "read by Gnomon",
@@ -93,7 +93,7 @@ def run_check(table: Table, batch: DataFrame, new: Truth, one: Contender) -> Too
     return took
 
 
-def run_load(table: Table, batch: DataFrame, new: Truth, one: Contender) -> Took:
+def run_append(table: Table, batch: DataFrame, new: Truth, one: Contender) -> Took:
     """Append the new rows, look at the table, and take them away again."""
     with undone(table.source, one.beside):
         took = measured(table.spark, one, lambda: one.append(batch, next(NUMBERS)))
@@ -108,7 +108,7 @@ def _check(one: Contender, found: Truth, expected: Truth) -> None:
         )
 
 
-RUNS: dict[str, Callable[[Table, DataFrame, Truth, Contender], Took]] = {CHECK: run_check, LOAD: run_load}
+RUNS: dict[str, Callable[[Table, DataFrame, Truth, Contender], Took]] = {CHECK: run_check, APPEND: run_append}
 
 
 def measure(
@@ -148,7 +148,7 @@ def measure_batch(
     batch = table.spark.read.parquet(str(table.batch))
     turns = max(1, min(rounds, MOST_ROWS_OF_TURNS // existing))
     lines = []
-    for what in (CHECK, LOAD) if share in LOADED_SHARES else (CHECK,):
+    for what in (CHECK, APPEND) if share in APPENDED_SHARES else (CHECK,):
         run = partial(RUNS[what], table, batch, new)
         expected = [_expected(before, existing, share, what, type(one)) for one in table.contenders]
         runs: list[list[Took]] = [[] for _ in table.contenders]
@@ -179,7 +179,7 @@ def _expected(before: Sequence[Line], existing: int, share: float, what: str, co
 
 
 def figures(lines: Sequence[Line]) -> str:
-    """The runs of a workload as Markdown: a table for the check, one for the load."""
+    """The runs of a workload as Markdown: a table for the check, one for the append."""
     parts = []
     for what in RUNS:
         made, last = head(COLUMNS), 0

@@ -1,4 +1,4 @@
-"""The data of the bench of dedup loads: tables, batches for them, and what the answer is."""
+"""The data of the bench of appends: tables, batches for them, and what the answer is."""
 
 from pathlib import Path
 from typing import NamedTuple

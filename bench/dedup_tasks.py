@@ -1,4 +1,4 @@
-"""What tasks of the bench of dedup loads run. A module of its own, so that a worker imports no more than it needs."""
+"""What tasks of the bench of appends run. A module of its own, so that a worker imports no more than it needs."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Many keys against the entries of one index file, as a task of a join or a dedup load asks: `python -m bench.match`.
+"""Many keys against the entries of one index file, as a task of a join or an append asks: `python -m bench.match`.
 
 An index of made-up entries (no source is read) under text and under bigint keys; CPU time of one process. The table
 goes to standard output and into docs/benchmarks.md.

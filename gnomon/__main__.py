@@ -46,7 +46,7 @@ COMMANDS = {
     ),
     "dedup": Command(
         "gnomon.dedup",
-        "Append the rows whose key was never loaded.",
+        "Append the rows whose key the source does not have.",
         "gnomon dedup /indexes/crawl /landing/batch-17 --report rejected.parquet",
         "spark",
     ),

@@ -1,4 +1,4 @@
-"""The demo's source: a made-up web crawl, and a batch to load on top of it, written by Spark.
+"""The demo's source: a made-up web crawl, and a batch to append to it, written by Spark.
 
 Everything follows from page numbers and a seed. A page's URL is a function of its number alone, so the demo
 can name a present URL and an absent one without reading data. Rows are made a batch at a time: text is a
@@ -45,11 +45,11 @@ class File(NamedTuple):
 
 
 class Increment(NamedTuple):
-    """What a batch to load holds, in rows."""
+    """What a batch to append holds, in rows."""
 
     rows: int
     known: int  # rows whose URL the crawl already has
-    new: int  # distinct URLs the crawl does not have: what a dedup load appends
+    new: int  # distinct URLs the crawl does not have: the rows that an append adds
 
 
 def day_name(day: int) -> str:
@@ -82,7 +82,7 @@ def write_increment(
     day: int = 6,
     seed: int = 2027,
 ) -> Increment:
-    """Write a batch for a dedup load on a crawl of `crawl_pages` pages: Parquet in the one folder `path`.
+    """Write a batch for an append on a crawl of `crawl_pages` pages: Parquet in the one folder `path`.
 
     Half of its rows are pages of the crawl, crawled again on `day`; half are new; a tenth repeats a URL of
     the batch. Columns are the crawl's, `dt` among them as text. `path` must not exist.

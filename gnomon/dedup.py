@@ -1,4 +1,4 @@
-"""gnomon dedup: append what was never loaded."""
+"""gnomon dedup: append the rows with new keys."""
 
 from typing import Annotated, Any, Literal
 
@@ -67,7 +67,7 @@ def dedup(
     conf: Conf = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
-    """Append the rows of BATCH whose key the source does not have, and index them. A batch is loaded once."""
+    """Append the rows of BATCH whose key the source does not have, and index them. A batch is appended once."""
     options = parse_options(option or [], None)
     origin = None
     if source is not None:
@@ -120,7 +120,7 @@ def _show(result: DedupResult, json: bool, report: str | None, made_of: str | No
         say(f"made the index of {made_of}")
     if result.known_batch:
         more = "; there is no report of it" if report is not None else ""
-        say(f"batch {result.batch_id!r} was loaded before, by snapshot {result.snapshot}: nothing to do{more}")
+        say(f"batch {result.batch_id!r} was appended before, by snapshot {result.snapshot}: nothing to do{more}")
         return
     say(
         f"snapshot {result.snapshot}: {result.appended:,} of {counted(result.rows_read, 'row')} appended in "
@@ -132,14 +132,14 @@ def _show(result: DedupResult, json: bool, report: str | None, made_of: str | No
     if len(partitions) > SHOWN_PARTITIONS:
         say(f"  and {len(partitions) - SHOWN_PARTITIONS:,} more partitions (--json has all)")
     if report is not None and result.reported is None:
-        say("there is no report: another run began this load, without one")
+        say("there is no report: another run began this append, without one")
     elif report is not None:
         say(f"{counted(result.reported or 0, 'row')} not appended, in {report}")
 
 
 def _told(counts: dict[str, Any]) -> str:
     """What became of the other rows."""
-    told = f"loaded before {counts['already_loaded']:,}, copies in the batch {counts['duplicates_in_batch']:,}"
+    told = f"already in the source {counts['already_loaded']:,}, copies in the batch {counts['duplicates_in_batch']:,}"
     if counts["rejected"]:
         return f"{told}, rejected for a null in their key {counts['rejected']:,}"
     return f"{told}, null in their key {counts['null_keys']:,}" if counts["null_keys"] else told

@@ -7,9 +7,9 @@ import typer
 
 from gnomon.output import counted, megabytes, print_json, say
 from shadow import Index, IndexNotFound, ShadowError, UsageError, open_index
+from shadow.append_checks import appends_report
 from shadow.coverage import Diff, source_of
 from shadow.lake_tables import LakeTable, table_around
-from shadow.load_checks import loads_report
 from shadow.plain_table import plain_table
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import storage_at
@@ -79,14 +79,14 @@ def describe(index: Index) -> dict[str, Any]:
             "extra_files": len(plain.extra_files),
             "dead_entries": plain.dead_entries,
         },
-        "loads": loads(index),
+        "appends": appends(index),
     }
 
 
-def loads(index: Index) -> dict[str, Any]:
-    """How many dedup loads there were and which are not finished, or why that cannot be said."""
+def appends(index: Index) -> dict[str, Any]:
+    """How many appends there were and which are not finished, or why that cannot be said."""
     try:
-        return loads_report(storage_at(index.location)).to_json()
+        return appends_report(storage_at(index.location)).to_json()
     except (ShadowError, OSError) as error:
         return {"error": str(error)}
 
@@ -189,8 +189,8 @@ def as_text(facts: dict[str, Any]) -> list[str]:
     if facts["include"]:
         what = "included " if source["location"] else "values   "
         lines.insert(4, f"{what}  {', '.join(map(_column_text, facts['include']))}")
-    if text := loads_text(facts["loads"]):
-        lines.append(f"loads      {text}")
+    if text := appends_text(facts["appends"]):
+        lines.append(f"appends    {text}")
     return lines + partitions_text({name: counts for name, counts in facts["coverage_by_partition"].items() if name})
 
 
@@ -220,14 +220,14 @@ def least_to_most(counts: list[int]) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def loads_text(found: dict[str, Any]) -> str:
-    """The dedup loads; empty where there were none."""
+def appends_text(found: dict[str, Any]) -> str:
+    """The appends; empty where there were none."""
     if "error" in found:
         return f"unknown: {found['error']}"
     void = f", {found['void']:,} void (the index was made anew meanwhile)" if found["void"] else ""
-    left = [f"batch {load['batch']} of {counted(load['rows'], 'row')}" for load in found["open"]]
+    left = [f"batch {one['batch']} of {counted(one['rows'], 'row')}" for one in found["open"]]
     is_open = f", {len(left):,} open: {', '.join(left)} (run gnomon dedup to finish it)" if left else ""
-    return f"{found['loads']:,}{void}{is_open}" if found["loads"] else ""
+    return f"{found['appends']:,}{void}{is_open}" if found["appends"] else ""
 
 
 def plain_text(plain: dict[str, Any]) -> str:

@@ -46,7 +46,7 @@ def as_text(report: Report) -> list[str]:
         f"{report.entries:,} entries, compared {counted(report.rows_compared, 'row')} of "
         f"{counted(report.source_files, 'source file')}"
         + (f", read the page maps of {report.page_maps:,}" if report.page_maps else "")
-        + (f", read the records of {counted(report.loads, 'load')}" if report.loads else "")
+        + (f", read the records of {counted(report.appends, 'append')}" if report.appends else "")
     )
     return lines
 

@@ -1,9 +1,9 @@
-"""The Spark jobs: build an index, load rows by key, load only what is new.
+"""The Spark jobs: build an index, load rows by key, append rows with new keys.
 
 - `build`    source to index: list, diff, scan, write, commit (`files`, `specs`, `scan`, `write` are its steps)
 - `join`     keys to entries: the sample is shuffled to the index's buckets
 - `load`     rows by key, or by pointers: a join that shuffles the sample and never the index or the payload
-- `dedup`    rows whose key was never loaded; `append` is the load of them, `stage` writes their files, as `layout`
+- `dedup`    rows whose key the source does not have; `append` adds them, `stage` writes their files, as `layout`
              says; `origin` builds an index that is missing, `rejected` reports what was not appended
 - `read_batch`  the files of a batch, of any format, as rows in the source's types: `batch_files`, `batch_columns`
 - `write_btree`  any rows as a key-value folder
@@ -12,7 +12,7 @@
 - `index_table`  the index folder as a table of the Spark catalog
 - `datasource`  an index as a table of Spark SQL (`register`, `read_index`); `pushdown` says what its filters ask for
 - `progress` what a job is doing, told while it runs
-- `streaming`  dedup loads of the micro-batches of a query
+- `streaming`  appends of the micro-batches of a query
 - `session`  a Spark session for programs that are not handed one
 """
 

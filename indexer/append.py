@@ -1,9 +1,9 @@
-"""The load that appends the rows of a batch whose key was never loaded to the source, and indexes them: each key once,
-whatever dies or races.
+"""Append the rows of a batch whose key the source does not have, and index them: each key once, through crashes and
+races.
 
-A load begins with what others left: those that committed (`shadow.loads`) and died are finished, and the index is
-brought up to date, so that whatever is in the source counts as loaded. It then looks its rows up, stages the new ones,
-and commits. Where another load committed meanwhile, what was staged is thrown away, and all of it is done anew.
+An append first finishes the appends of programs that committed (`shadow.append_log`) and died, and brings the index up
+to date, so that it has the key of every row of the source. It then looks its rows up, stages the new ones, and commits.
+If another append committed meanwhile, it removes what it staged, and begins again.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from indexer.catalog import read_table
-from indexer.dedup import ALL_LOADED, check_arguments, columns_within, order_of, with_status
-from indexer.finish import ORIGIN, bring_up_to_date, finish_loads
+from indexer.dedup import ALL_PRESENT, check_arguments, columns_within, order_of, with_status
+from indexer.finish import ORIGIN, bring_up_to_date, finish_appends
 from indexer.join import LookupCounters, lookup_counters
 from indexer.keys import KEY_PREFIX, column, key_names
 from indexer.layout import check_appendable, first_layout, layout_of
@@ -37,16 +37,16 @@ from indexer.tables import arrow_schema
 from indexer.task_errors import as_raised
 from indexer.tasks import AtSnapshot
 from shadow import Index, UsageError, open_index
-from shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
-from shadow.loads import (
+from shadow.append_log import (
+    Append,
+    AppendLog,
     Batch,
-    Load,
-    Loads,
+    commit_append,
     find_batch,
-    loads_of,
-    put_load,
+    open_log,
     staging_folder,
 )
+from shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
 from shadow.old_names import under_old_name
 from shadow.probe import probe
 from shadow.publish import wait
@@ -54,19 +54,19 @@ from shadow.storage import Place, Storage, as_location, storage_at
 
 PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
 KEEP = "keep"
-# Members of a load's counts: of each partition; the files of rejected rows, where there is to be a report.
+# Members of an append's counts: of each partition; the files of rejected rows, where there is to be a report.
 PARTITIONS, REPORTED = "partitions", "rejected_files"
 ORDER_PREFIX = f"{KEY_PREFIX}order_"
-ATTEMPTS = 10  # of a load that others come before
+ATTEMPTS = 10  # of an append that others come before
 
 
 @dataclass(frozen=True)
 class DedupResult:
-    """What a dedup load did; rows, unless a name says otherwise. `rows_read` are `duplicates_in_batch`,
+    """What an append did; rows, unless a name says otherwise. `rows_read` are `duplicates_in_batch`,
     `already_loaded`, `rejected` (for a null in their key) and `appended`; `null_keys` had a null in their key, whatever
     became of them. `partitions` has the same numbers for each partition of the source that the batch has rows of;
-    `reported`, so many rows went into the report: None where there is none, as of a batch that was known, or whose load
-    another run began without one; `index_bytes_read` are those of index files and key filters."""
+    `reported` rows went into the report: None if there is none, because the batch was known, or because another run
+    began its append without one; `index_bytes_read` are those of index files and key filters."""
 
     batch_id: str
     known_batch: bool
@@ -104,21 +104,21 @@ def append_new(
     accept_vanished: bool = False,
     rebuild: bool | None = None,
 ) -> DedupResult:
-    """Append the rows of `batch` whose key was never loaded to the source, and index them.
+    """Append the rows of `batch` whose key the source does not have, and index them.
 
-    `batch_id` names the batch: once it is loaded, running it again does nothing; where that run died, it finishes what
-    is left. UsageError where a known batch has other rows than before. `scope`, `order_by`, `null_keys`: as in
+    `batch_id` names the batch: once it is appended, running it again does nothing; where that run died, it finishes
+    what is left. UsageError where a known batch has other rows than before. `scope`, `order_by`, `null_keys`: as in
     `filter_new`. `report` names a Parquet file, on a local disk and not there yet, to write the rows to that were not
     appended, each with the reason and the pointer to the row that was there first.
 
-    Where there is no index, that of `origin` is built first, or, if its source has no files, by this load; where there
-    is one of something else, SpecMismatch. With `full` every file is indexed again first, which mends a damaged
+    If there is no index, that of `origin` is built first, or, if its source has no files, by this append; SpecMismatch
+    if the index is of another source or key. With `full` every file is indexed again first, which mends a damaged
     index (`rebuild` is its old name). `progress` is told what is being done.
 
-    FilesVanished, before anything is written, where files that the index covers are gone from the source: their keys
-    would count as never loaded. With `accept_vanished` the index drops them first. UsageError when the batch's columns
-    are not the source's, before anything is written, or when the source belongs to a lake table (Delta, Iceberg ...),
-    which would not see what is appended; ConcurrentCommit where other loads come first time and again."""
+    FilesVanished, before anything is written, where files that the index covers are gone from the source: their rows
+    would be appended a second time. With `accept_vanished` the index drops them first. UsageError when the batch's
+    columns are not the source's, before anything is written, or when the source belongs to a lake table (Delta,
+    Iceberg ...), which would not see the new files; ConcurrentCommit where other appends come first again and again."""
     full = under_old_name("rebuild", rebuild, "full", full)
     begin, stages = time.perf_counter(), Stages(progress)
     index = as_location(index)
@@ -132,12 +132,12 @@ def append_new(
             with stages.stage("full build"):
                 ready(spark, index, origin, full, progress, vanished)
         known, is_known = run.append()
-        reported = run.report(target, known.load) if target is not None and not is_known else None
-    counts = {name: 0 if is_known else known.load.counts[name] for name in (*COUNTS, FILES)}
+        reported = run.report(target, known.append) if target is not None and not is_known else None
+    counts = {name: 0 if is_known else known.append.counts[name] for name in (*COUNTS, FILES)}
     return DedupResult(
-        batch_id=known.load.batch,
+        batch_id=known.append.batch,
         known_batch=is_known,
-        partitions={} if is_known else known.load.counts[PARTITIONS],
+        partitions={} if is_known else known.append.counts[PARTITIONS],
         snapshot=known.snapshot,
         seconds=round(time.perf_counter() - begin, 3),
         reported=reported,
@@ -161,7 +161,7 @@ class _Asked(NamedTuple):
 
 @dataclass
 class _Run:
-    """A run of `append_new`. `number` and `token` are of the load that it tries last."""
+    """A run of `append_new`. `number` and `token` are of the append that it tries last."""
 
     spark: SparkSession
     index: str
@@ -192,18 +192,18 @@ class _Run:
                     source_columns(self.spark, self.asked.batch.schema, opened)  # before hours of indexing
             wait(attempt)
             with self.stages.stage("bring up to date"):
-                loads = bring_up_to_date(self.spark, self.index, self.progress, self.origin, self.asked.vanished)
+                log = bring_up_to_date(self.spark, self.index, self.progress, self.origin, self.asked.vanished)
             known = find_batch(self.storage, batch_id)
             if known is not None:  # what a run began that died, or another run at the same time
-                is_known = batch_id not in [load.batch for load in loads.open]
+                is_known = batch_id not in [append.batch for append in log.open]
                 break
-            if self._commit(loads):
+            if self._commit(log):
                 with self.stages.stage("append and index"):
-                    finish_loads(self.spark, self.index, self.progress, self.origin)
+                    finish_appends(self.spark, self.index, self.progress, self.origin)
                 known, is_ours, is_known = find_batch(self.storage, batch_id), True, False
                 break
         if known is None:
-            what = "it was deleted while a load ran" if is_ours else f"{ATTEMPTS} other loads came first"
+            what = "it was deleted while an append ran" if is_ours else f"{ATTEMPTS} other appends came first"
             raise ConcurrentCommit(f"{self.index}: {what}; run it again")
         if not is_ours:
             self._check_content(known)
@@ -213,18 +213,20 @@ class _Run:
         opened = existing(self.index, self.origin)
         with self.stages.tasks(self.spark, "compare with the known batch"):
             found = rows_digest(self.asked.batch, opened.spec.partitions if opened is not None else ())
-        if found != known.load.content:
+        if found != known.append.content:
+            content = known.append.content
+            content = known.append.content
             raise UsageError(
-                f"{self.index}: batch {self.asked.batch_id!r} was loaded by snapshot {known.snapshot} with other rows: "
-                f"expected {rows_of(known.load.content):,} of digest {known.load.content}, found {found}; give this "
+                f"{self.index}: batch {self.asked.batch_id!r} was appended by snapshot {known.snapshot} with other "
+                f"rows: expected {rows_of(content):,} of digest {content}, found {found}; give this "
                 "one another name; nothing of it was appended"
             )
 
-    def _commit(self, loads: Loads) -> bool:
-        """Stage the rows that are new at the index's newest snapshot, and commit them as the next load; false where
+    def _commit(self, log: AppendLog) -> bool:
+        """Stage the rows that are new at the index's newest snapshot, and commit them as the next append; false where
         another one has that number."""
         asked, batch = self.asked, self.asked.batch
-        self.number, self.token = loads.last + 1, secrets.token_hex(8)
+        self.number, self.token = log.last + 1, secrets.token_hex(8)
         opened = existing(self.index, self.origin)
         if opened is None:
             spec, at, null_keys = check_origin(self.index, self.origin).first_spec(batch.schema), None, asked.null_keys
@@ -256,23 +258,23 @@ class _Run:
             if opened is None and not staged.files:
                 raise UsageError(
                     f"{spec.source}: it has no files, and the batch has no row to append; its index is made by the "
-                    "first load that has one; nothing was written"
+                    "first append that has one; nothing was written"
                 )
         except Exception as error:
             self._throw_away(source, folder)
             # Who has the number removes what others staged for it.
-            if isinstance(error, StageRunAgain) or loads_of(self.storage).last >= self.number:
+            if isinstance(error, StageRunAgain) or open_log(self.storage).last >= self.number:
                 return False
             raise
-        with self.stages.stage("commit load"):
+        with self.stages.stage("commit append"):
             first = asdict(self.origin) if opened is None and self.origin is not None else None
-            is_committed = put_load(self.storage, self._load(loads, staged, first))
+            is_committed = commit_append(self.storage, self._record(log, staged, first))
         if not is_committed:
             self._throw_away(source, folder)
         return is_committed
 
     def _throw_away(self, source: Storage, folder: str) -> None:
-        """Remove what was staged. What is left of it, the next load sweeps."""
+        """Remove what was staged. What is left of it, the next append sweeps."""
         with suppress(StorageError):
             source.delete_folder(folder)
             self.storage.delete_folder(self._rejected_folder)
@@ -283,18 +285,18 @@ class _Run:
 
     @property
     def _file_name(self) -> str:
-        """What the load's files are called after: the batch, so that they are known for its own, this attempt, and
+        """What the append's files are called after: the batch, so that they are known for its own, this attempt, and
         that all of its null keys are in them, where they are."""
         words = re.sub(r"[^A-Za-z0-9]+", "-", self.asked.batch_id)[:40].strip("-")
         keep = [KEEP] if self.asked.null_keys == KEEP else []
         return "-".join(filter(None, [words, batch_word(self.asked.batch_id), self.token, *keep]))
 
-    def _load(self, loads: Loads, staged: Staged, first: Mapping[str, Any] | None) -> Load:
+    def _record(self, log: AppendLog, staged: Staged, first: Mapping[str, Any] | None) -> Append:
         reported = list(staged.rejected) if self.asked.has_report else None
-        return Load(
+        return Append(
             number=self.number,
-            load_id=self.token,
-            parent=loads.parent,
+            append_id=self.token,
+            parent=log.parent,
             batch=self.asked.batch_id,
             content=staged.content,
             folder=staged.folder,
@@ -302,20 +304,20 @@ class _Run:
             counts={**staged.counts, PARTITIONS: staged.partitions, REPORTED: reported, ORIGIN: first},
         )
 
-    def report(self, target: Path, load: Load) -> int | None:
-        """Write the rows that were not appended, now that their keys are indexed; None where a run began the load that
+    def report(self, target: Path, append: Append) -> int | None:
+        """Write the rows that were not appended, now that their keys are indexed. None if the run that began the append
         was not asked for a report."""
-        if load.counts[REPORTED] is None:
+        if append.counts[REPORTED] is None:
             return None
         opened = open_index(self.index)
         with self.stages.stage("report"):
             rows = self.asked.batch.select(*source_columns(self.spark, self.asked.batch.schema, opened))
             schema, within = arrow_schema(rows.schema), columns_within(opened.spec, self.asked.scope)
-            return write_report(target, opened, load, load.counts[REPORTED], schema, within)
+            return write_report(target, opened, append, append.counts[REPORTED], schema, within)
 
 
 def batch_word(batch_id: str) -> str:
-    """What stands in the names of the files that the loads of a batch append."""
+    """The part of a file's name that names the batch, in the files that its appends add."""
     return hashlib.blake2b(batch_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
@@ -332,9 +334,9 @@ def _null_keys(opened: Index, batch_id: str, null_keys: str) -> str:
     if all(len(found) < expected for expected, found in parts.values()):
         expected, found = next(iter(parts.values()))
         raise StalePointer(
-            f"{len(found)} of {expected} files that an earlier load of batch {batch_id!r} appended are there, and its "
-            "record is not: which rows with a null in their key it appended cannot be told; load them under another "
+            f"{len(found)} of {expected} files that an earlier append of batch {batch_id!r} wrote are there, and its "
+            "record is not: which rows with a null in their key it added cannot be told; append them under another "
             "name, or run with --null-keys dedup",
             opened.spec.source,
         )
-    return ALL_LOADED
+    return ALL_PRESENT

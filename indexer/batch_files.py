@@ -1,4 +1,4 @@
-"""The files of a batch that is to be loaded: which there are, of which format, what each says of itself. No Spark."""
+"""The files of a batch that is to be appended: which there are, of which format, what each says of itself. No Spark."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ def batch_root(path: str, format: str) -> tuple[SourceRoot, str, list[FileInfo]]
     except SourceNotFound as error:
         raise SourceNotFound(f"{str(error).rpartition(';')[0]}; {EXPECTED}") from None
     infos, lake_table = root.listing()
-    check_plain_files(lake_table, path, "write its live rows to plain files, and load these")
+    check_plain_files(lake_table, path, "write its live rows to plain files, and append these")
     if format == "auto":
         with open_file(root.storage, infos[0]) as reader:
             format = detect(reader)
@@ -110,4 +110,4 @@ def task_shares(files: Sequence[BatchFile], tasks: int) -> list[list[tuple[int, 
 
 def open_file(storage: Readable, info: FileInfo) -> AbstractContextManager[OpenFile]:
     """A file of the batch, open as long as it is the one that was listed: else StalePointer."""
-    return listed(storage, info, "while the batch was read; load it again when it is whole")
+    return listed(storage, info, "while the batch was read; append it again when it is whole")

@@ -94,7 +94,7 @@ def build(
 
     The snapshot is committed only when each partition has exactly as many entries as its files have rows, the
     files written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the
-    dedup load that appended the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a
+    batch whose append added the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a
     commit of its own (`shadow.adopt`); `full` indexes every file again, whatever the index holds, which mends a
     damaged one (`shadow.anew`; `anew` is its old name); `page_maps` records those of all files, and makes later builds
     do so (Parquet only): of files that are indexed already in a commit of its own (`shadow.record`). With `partitions`

@@ -1,4 +1,4 @@
-"""Dedup: which rows of a batch have a key that was never loaded (`append` is the load of them).
+"""Dedup: which rows of a batch have a key that the source does not have (`append` adds them).
 
 The rows go to the tasks that hold their keys' buckets and are sorted by key there, each key's copies in the order that
 was asked for. Only keys are handed to Python: the first copy of each is looked up in the index, key filter first.
@@ -36,10 +36,10 @@ from shadow.storage import Place
 
 SCOPES = ("table", "partition")
 NULL_KEYS = ("dedup", "keep", "reject")
-NEW, DUPLICATE, LOADED, REJECTED = range(4)  # what becomes of a row
+NEW, DUPLICATE, PRESENT, REJECTED = range(4)  # what becomes of a row
 OF_ROW, TASK_BITS, ATTEMPT_BITS = 7, 3, 40  # of a status: what becomes of the row, and who said so
-ALL_LOADED = "loaded"  # of null keys where it is known that all were loaded
-OF_NULLS = {"keep": NEW, "reject": REJECTED, ALL_LOADED: LOADED}
+ALL_PRESENT = "present"  # for null keys: the source has all of them
+OF_NULLS = {"keep": NEW, "reject": REJECTED, ALL_PRESENT: PRESENT}
 STATUS, PLACE = f"{KEY_PREFIX}status", f"{KEY_PREFIX}place"
 WITHIN_PREFIX = f"{KEY_PREFIX}within_"  # of partition columns that hold a key apart
 DESCENDING = " desc"
@@ -62,7 +62,7 @@ def filter_new(
 
     Of several copies of a key in the batch the first by `order_by` is kept: a list of names of columns, each of which
     may end in " desc"; nulls come last. Of copies that are equal in it, it is the first in the batch as Spark reads it.
-    With scope="partition" a key counts as loaded only where its own partition has it. `null_keys` says what becomes of
+    With scope="partition" a key counts as present only where its own partition has it. `null_keys` says what becomes of
     rows whose key holds a null: "dedup" takes nulls for equal, as any other value; "keep" takes all of them for new;
     "reject" none. Lazy; `counters` are complete once it was computed. UsageError for arguments that cannot be."""
     check_arguments(scope, order_by, null_keys)
@@ -167,7 +167,7 @@ def _status(
                 rows = pa.RecordBatch.from_arrays([array.take(pa.array(asked)) for array in arrays], names)
                 stats = MatchStats()
                 held = open_in_worker(at).holds(*held_keys(rows, spec, within), stats)
-                found[asked[held.to_numpy(zero_copy_only=False)]] = LOADED
+                found[asked[held.to_numpy(zero_copy_only=False)]] = PRESENT
                 if counters is not None:
                     counters.add(stats)
                     counters.keys.add(len(asked))

@@ -1,4 +1,4 @@
-"""Where a dedup load begins without an index: what is to be indexed, and rows of a source that has none yet."""
+"""Where an append begins without an index: what is to be indexed, and rows of a source that has none yet."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -177,7 +177,7 @@ def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> 
         return without_vanished(difference, view.segments)
     if how is Vanished.REFUSE:
         raise FilesVanished(
-            f"{what}: their keys would count as never loaded; nothing was appended; if a disk is not mounted or a "
+            f"{what}: their rows would be appended a second time; nothing was appended; if a disk is not mounted or a "
             "folder is being moved, mend that; if they were deleted on purpose, run gnomon build, or run gnomon dedup "
             "with --accept-vanished"
         )
@@ -202,7 +202,7 @@ def _check_full(how: Vanished, root: SourceRoot, storage: Storage, files: Sequen
         if how is Vanished.REFUSE:
             raise FilesVanished(
                 f"{storage.root}: no snapshot can be read, so that it cannot be told whether files of {root.name} are "
-                "gone, whose keys would count as never loaded; if all of them are there, say --accept-vanished"
+                "gone, whose rows would be appended a second time; if all of them are there, say --accept-vanished"
             ) from None
         return
     now = {info.path for info in files}

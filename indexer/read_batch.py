@@ -1,4 +1,4 @@
-"""A batch that is to be loaded, of any format and on any store, as a DataFrame in the types of the source."""
+"""A batch that is to be appended, of any format and on any store, as a DataFrame in the types of the source."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,7 @@
-"""The report of a dedup load: the rows that it did not append, each beside the pointer to the row that was there first.
+"""The report of an append: the rows that it did not append, each beside the pointer to the row that was there first.
 
-Tasks of the load put the rows they reject into the index's `_shadow/rejected/`. Once what was appended is indexed, this
-program looks their keys up, writes the report, and removes them.
+Tasks of the append put the rows that they reject into the index's `_shadow/rejected/`. Once the appended rows are
+indexed, the program looks the keys of the rejected ones up, writes the report, and removes them.
 """
 
 import os
@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indexer.dedup import DUPLICATE, LOADED, OF_ROW, REJECTED, STATUS, held_keys
+from indexer.dedup import DUPLICATE, OF_ROW, PRESENT, REJECTED, STATUS, held_keys
 from shadow import Index, UsageError
+from shadow.append_log import REJECTED_FOLDER, Append
 from shadow.errors import StorageError
-from shadow.loads import REJECTED_FOLDER, Load
 from shadow.match import MatchStats
 from shadow.storage import Storage, is_local, storage_at
 from sources import POINTER_COLUMNS
@@ -27,16 +27,16 @@ from sources import POINTER_COLUMNS
 PIECE_BYTES = 64 << 20  # of rows in memory
 POINTER_TYPES = (pa.string(), pa.int64(), pa.int32(), pa.int32())
 REASON = "dedup_reason"
-REASONS = {DUPLICATE: "duplicate in batch", LOADED: "already loaded", REJECTED: "null in key"}
+REASONS = {DUPLICATE: "duplicate in batch", PRESENT: "already loaded", REJECTED: "null in key"}
 
 
-def rejected_folder(number: int, load_id: str) -> str:
-    """The folder of an index for the rows that a load rejects."""
-    return f"{REJECTED_FOLDER}/{number:020d}-{load_id}"
+def rejected_folder(number: int, append_id: str) -> str:
+    """The folder of an index for the rows that an append rejects."""
+    return f"{REJECTED_FOLDER}/{number:020d}-{append_id}"
 
 
 class RejectedAt(NamedTuple):
-    """A folder of an index for the rows that a load rejects."""
+    """A folder of an index for the rows that an append rejects."""
 
     location: str
     folder: str
@@ -85,15 +85,15 @@ def report_target(report: str, columns: Sequence[str]) -> Path:
 
 
 def write_report(
-    target: Path, opened: Index, load: Load, files: Sequence[str], schema: pa.Schema, within: Sequence[str]
+    target: Path, opened: Index, append: Append, files: Sequence[str], schema: pa.Schema, within: Sequence[str]
 ) -> int:
-    """Write the rows that a load rejected, which lie in `files` of the index, as one Parquet file: the batch's columns
-    (`schema`), then REASON and the pointer to the first row of the source with the key (null for a null key that is
-    rejected). How many they are. StorageError where not all of them are there: another run reported them."""
-    storage, rows, folder = storage_at(opened.location), 0, rejected_folder(load.number, load.load_id)
+    """Write the rows that an append rejected, which lie in `files` of the index, as one Parquet file: the batch's
+    columns (`schema`), then REASON and the pointer to the first row of the source with the key (null for a null key
+    that is rejected). How many they are. StorageError where not all of them are there: another run reported them."""
+    storage, rows, folder = storage_at(opened.location), 0, rejected_folder(append.number, append.append_id)
     pointers = [pa.field(name, kind) for name, kind in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True)]
     wanted = pa.schema([*schema, pa.field(REASON, pa.string()), *pointers])
-    expected = load.counts["rows_read"] - load.counts["appended"]
+    expected = append.counts["rows_read"] - append.counts["appended"]
     with _whole(target) as staged:
         with pq.ParquetWriter(staged, wanted, compression="zstd") as writer:
             for piece in _pieces(storage, files):
@@ -102,7 +102,7 @@ def write_report(
         if rows != expected:
             raise StorageError(
                 f"{storage.root}/{folder}: {rows:,} rejected rows, expected {expected:,}: another run of the batch has "
-                "reported them; the batch is loaded, and there is no report"
+                "reported them; the batch is appended, and there is no report"
             )
     storage.delete_folder(folder)
     return rows

@@ -18,13 +18,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from btree.keys import adjacent
-from indexer.dedup import DUPLICATE, LOADED, NEW, OF_ROW, REJECTED, STATUS, TASK_BITS, are_of_one_attempt
+from indexer.dedup import DUPLICATE, NEW, OF_ROW, PRESENT, REJECTED, STATUS, TASK_BITS, are_of_one_attempt
 from indexer.keys import KEY_PREFIX, column, map_batches
 from indexer.layout import Layout
 from indexer.rejected import RejectedAt
 from indexer.row_digest import digest_of
+from shadow.append_log import AppendedFile
 from shadow.errors import StorageError
-from shadow.loads import AppendedFile
 from shadow.storage import Storage, storage_at
 from sources import Writer, check_written, open_writer
 
@@ -59,7 +59,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Staged:
-    """The files of a load, which no reader of the source sees yet; what became of the batch's rows, in all and by
+    """The files of an append, which no reader of the source sees yet; what became of the batch's rows, in all and by
     partition of the source; the digest of these rows; and the files of the index that hold rejected ones."""
 
     folder: str
@@ -151,7 +151,7 @@ class _Task:
         status = told & OF_ROW
         found = np.bincount(status, minlength=REJECTED + 1).tolist()
         nulls, digest = rows.column(NULLS).true_count, int(np.add.reduce(rows.column(DIGEST).to_numpy()))
-        numbers = (0, rows.num_rows, found[DUPLICATE], found[LOADED], nulls, found[REJECTED], found[NEW], digest)
+        numbers = (0, rows.num_rows, found[DUPLICATE], found[PRESENT], nulls, found[REJECTED], found[NEW], digest)
         self._pieces.append(Piece(*self._layout.place_of(self._values), None, *numbers))
         is_new = pa.array(status == NEW)
         if self._rejected is not None:

@@ -1,4 +1,4 @@
-"""Structured Streaming: dedup loads of a query's micro-batches, each once, however often the query is started again."""
+"""Structured Streaming: appends of a query's micro-batches, each once, however often the query is started again."""
 
 from collections.abc import Callable, Sequence
 

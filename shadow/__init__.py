@@ -27,8 +27,8 @@
 - `caches`       what stays in memory
 - `index`        all of it behind `open_index` (`opened`: its state)
 - `publish`      the commit of a build; `probe` asks the store whether it is safe
-- `loads`        what dedup loads appended to the source, and what of it is not finished (`load_records` its files,
-                 `load_checks` what `inspect` and `verify` say of it)
+- `append_log`   the appends to the source, and which are not finished (`append_records`: their files on disk;
+                 `append_checks`: what `inspect` and `verify` say of them)
 - `record`       page maps of files that are indexed already
 - `relist`       the lists of segments written again (`record`, `adopt`)
 - `rebase`       what of a build is left when others committed meanwhile; `columns` of the source

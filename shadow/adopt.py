@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from btree import BTreeReader
+from shadow.append_log import read_log
+from shadow.append_records import append_path
 from shadow.coverage import SourceRoot, digest_and_rows
 from shadow.errors import ConcurrentCommit, UsageError
 from shadow.fetch import Fetcher
 from shadow.fingerprint import difference, is_in_doubt
 from shadow.index_files import pointer_of
-from shadow.load_records import load_path
-from shadow.loads import read_loads
 from shadow.probe import probe
 from shadow.publish import ATTEMPTS, new_segment_id, put_snapshot, wait
 from shadow.relist import new_lists, relist
@@ -120,11 +120,11 @@ def _of_other_rows(
 
 def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
     """Take over the source at `root`: the newest snapshot then, and how many files have a new fingerprint in it.
-    Nothing is committed where nothing differs. UsageError where a dedup load is not finished; ConcurrentCommit where
+    Nothing is committed where nothing differs. UsageError where an append is not finished; ConcurrentCommit where
     others go on committing meanwhile; UnsafeStore where two writers could overwrite each other."""
     for attempt in range(ATTEMPTS):
         wait(attempt)
-        _check_loads(storage)
+        _check_appends(storage)
         view = open_view(storage)
         found = adoption(storage, root, view, root.list())
         if not found.adopted and (view.spec.source_name, view.spec.source) == (root.name, root.location):
@@ -137,13 +137,13 @@ def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
     raise ConcurrentCommit(f"{storage.root}: others committed {ATTEMPTS} times meanwhile; run it again")
 
 
-def _check_loads(storage: Storage) -> None:
-    """UsageError where a load has files that are staged at the source on record: nobody would find them at another."""
-    for load in read_loads(storage).open:
+def _check_appends(storage: Storage) -> None:
+    """UsageError if an append has files that are staged at the source on record: none would find them at another."""
+    for append in read_log(storage).open:
         raise UsageError(
-            f"{storage.root}: load {load.number} of batch {load.batch!r} is not finished, and its files lie at the "
-            "source as it was; finish it first: run gnomon dedup with that batch on that source, or give it up: remove "
-            f"{load_path(load.number)} of the index, and load the batch again afterwards"
+            f"{storage.root}: append {append.number} of batch {append.batch!r} is not finished, and its files lie at "
+            "the source as it was; finish it first: run gnomon dedup with that batch on that source, or give it up: "
+            f"remove {append_path(append.number)} of the index, and append the batch again afterwards"
         )
 
 

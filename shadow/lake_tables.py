@@ -2,7 +2,7 @@
 output of a Spark streaming query.
 
 A folder of such a table holds data files that are no longer live, and rows that are deleted. An index of the plain
-files would answer them, and the table would not see a file that a dedup load adds. So a source that is part of one is
+files would answer them, and the table would not see a file that an append adds. So a source that is part of one is
 refused unless the caller asks for its files as they are.
 """
 

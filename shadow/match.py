@@ -1,4 +1,4 @@
-"""Many keys to entries at once, without a Python object for a key: what joins and dedup loads ask.
+"""Many keys to entries at once, without a Python object for a key: what joins and appends ask.
 
 The keys are grouped by bucket and partitions. Each index file is asked in the way that costs less: key by key, or leaf
 by leaf, which where the keys are dense is one read of the whole file. An entry counts only if its own segment still

@@ -157,7 +157,7 @@ def folders_after(base: State, now: State, changes: Changes) -> dict[str, str] |
 
 
 def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool:
-    """Whether a commit would say nothing new: it moves no file, loads no batch and sets no buckets or layout."""
+    """Whether a commit would say nothing new: it moves no file, names no batch and sets no buckets or layout."""
     return tuple(after) == now.segments and changes.batch is None and not changes.replaces_all
 
 

@@ -36,7 +36,7 @@ def fault_of(error: Exception, path: str) -> Fault:
 @dataclass
 class Report:
     """Of one snapshot: what was looked at, and every fault. `page_maps` were read, each those of one source file;
-    `rows_compared` were read back from the source, by pointer or (of all) in a scan; `loads` are dedup loads whose
+    `rows_compared` were read back from the source, by pointer or (of all) in a scan; `appends` are those whose
     records were read. `not_covered` are files of the source that are not indexed yet: no fault of the index."""
 
     index: str
@@ -47,7 +47,7 @@ class Report:
     source_files: int = 0
     page_maps: int = 0
     rows_compared: int = 0
-    loads: int = 0
+    appends: int = 0
     faults: list[Fault] = field(default_factory=list)
     not_covered: list[str] = field(default_factory=list)
     plain_table: PlainTable | None = None
@@ -72,7 +72,7 @@ class Report:
             "source_files": self.source_files,
             "page_maps": self.page_maps,
             "rows_compared": self.rows_compared,
-            "loads": self.loads,
+            "appends": self.appends,
             "faults": [fault._asdict() for fault in self.faults],
             "not_covered": self.not_covered,
             "plain_table": self.plain_table.to_json() if self.plain_table else None,

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
+from shadow.append_records import REJECTED_FOLDER
 from shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
 from shadow.filter_files import FILTER_FOLDER
-from shadow.load_records import REJECTED_FOLDER
 from shadow.page_maps import PAGE_MAPS_FOLDER
 from shadow.probe import PROBE_FOLDER, time_of_store
 from shadow.segments import (
@@ -253,8 +253,8 @@ def check_no_other_files(storage: Storage) -> None:
 
 
 def _remove_empty_folders(storage: Storage, removed: Sequence[Removed]) -> None:
-    """Remove the segments' folders of filters and page maps that are empty now, and those of rows that loads rejected.
-    Those of index files stay: builds write into them."""
+    """Remove the segments' folders of filters and page maps that are empty now, and those of rows that appends
+    rejected. Those of index files stay: builds write into them."""
     rejected = f"{REJECTED_FOLDER}/"
     beside = [file.path for file in removed if file.kind in (KEY_FILTER, PAGE_MAPS) or file.path.startswith(rejected)]
     for folder in dict.fromkeys("/".join(path.split("/")[:3]) for path in beside):

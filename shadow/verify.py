@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from btree import BTreeReader, DamagedIndexFile, bucket_of
 from btree.hashing import xxhash64
 from btree.keys import Key
+from shadow.append_checks import check_appends
 from shadow.coverage import Proofs, SourceRoot, diff, source_of
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
 from shadow.fetch import Fetcher
 from shadow.filter_files import open_filter
 from shadow.index_files import pointer_of
 from shadow.list_checks import check_columns, check_lists, check_snapshot
-from shadow.load_checks import check_loads
 from shadow.page_maps import prove_page_maps
 from shadow.plain_table import plain_table
 from shadow.proof import FAILURES, FolderProof
@@ -93,7 +93,7 @@ def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: in
 
 def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Report:
     report = Report(storage.root)
-    check_loads(storage, report)
+    check_appends(storage, report)
     view = _open(storage, snapshot, report)
     if view is None:
         return report

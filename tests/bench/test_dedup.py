@@ -1,4 +1,4 @@
-"""The bench of dedup loads, with few rows."""
+"""The bench of appends, with few rows."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench import dedup
-from bench.dedup import BENCH, CHECK, COLUMNS, LOAD, Line, beside, figures, goals, measure
+from bench.dedup import APPEND, BENCH, CHECK, COLUMNS, Line, beside, figures, goals, measure
 from bench.dedup_contenders import CONTENDERS, AntiJoin, Gnomon, HashSets, Took, undone
 from bench.dedup_data import Truth, Workload, rows_of
 from bench.dedup_tasks import IS_OLD, KEY, unseen
@@ -22,7 +22,7 @@ def test_all_contenders_find_and_append_the_new_rows_and_leave_nothing(
 ) -> None:
     monkeypatch.setattr(dedup, "SHARES", (0.1,))
     lines, lakes = measure(spark, tmp_path / "bench", Workload("narrow", 0, 200, (400,)), rounds=1, patience=0)
-    assert [line[2:4] for line in lines] == [(what, kind) for what in (CHECK, LOAD) for kind in CONTENDERS]
+    assert [line[2:4] for line in lines] == [(what, kind) for what in (CHECK, APPEND) for kind in CONTENDERS]
     assert {len(line.runs) for line in lines} == {1}
     assert all(run.seconds > 0 and run.cpu.jvm > 0 and run.shuffled > 0 for line in lines for run in line.runs)
     assert {line.contender for line in lines if line.runs[0].read} == {Gnomon}
@@ -36,7 +36,7 @@ def test_what_takes_too_long_is_left_out_and_the_table_says_so(monkeypatch: pyte
     monkeypatch.setattr(dedup, "GOAL_ROWS", 400)
     lines = [Line(200, 0.1, CHECK, kind, [Took(2.0, Cpu(1, 1), 5, 5)], 0) for kind in CONTENDERS]
     assert dedup._expected(lines, 500, 0.1, CHECK, HashSets) == 5
-    assert dedup._expected(lines, 500, 0.1, LOAD, HashSets) == 0
+    assert dedup._expected(lines, 500, 0.1, APPEND, HashSets) == 0
     lines += [Line(400, 0.1, CHECK, kind, [Took(2.0, Cpu(1, 1), 5, 5)], 4) for kind in (Gnomon, AntiJoin)]
     lines += [Line(400, 0.1, CHECK, HashSets, [], 4)]
     text = figures(lines)

@@ -72,7 +72,7 @@ class Child:
         else:
             self.say(done=done)
 
-    def load(self, index: str, batch: str, batch_id: str, null_keys: str) -> dict[str, object]:
+    def append(self, index: str, batch: str, batch_id: str, null_keys: str) -> dict[str, object]:
         rows = self.spark.read.parquet(batch)
         result = append_new(self.spark, index, rows, batch_id, progress=self._progress, null_keys=null_keys)
         return result.to_json()
@@ -87,11 +87,11 @@ class Child:
             return str(error)
 
     def stream(self, files: str, schema: str, checkpoint: str, index: str) -> list[object]:
-        """Load the files that have come, one in a micro-batch."""
+        """Append the files that have come, one in a micro-batch."""
         results: list[object] = []
         rows = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(files)
-        load = append_batches(index, on_result=lambda result: results.append(result.to_json()))
-        query = rows.writeStream.foreachBatch(load).option("checkpointLocation", checkpoint)
+        append = append_batches(index, on_result=lambda result: results.append(result.to_json()))
+        query = rows.writeStream.foreachBatch(append).option("checkpointLocation", checkpoint)
         query.trigger(availableNow=True).start().awaitTermination()
         return results
 

@@ -1,7 +1,7 @@
-"""Deliveries of a made-up crawl, and the replay of them: dedup loads that are delivered twice, race, and are killed.
+"""Deliveries of a made-up crawl, and the replay of them: appends that are delivered twice, race, and are killed.
 
 What ought to be in the source is kept beside it in plain Python: the rows that each key was delivered with. Where null
-keys are kept, each batch appends those that it has, so that one that is loaded twice is seen.
+keys are kept, each batch appends those that it has, so that one that is appended twice is seen.
 """
 
 import datetime as dt
@@ -150,7 +150,7 @@ class Readers:
 
 
 class Replay:
-    """Loads deliveries into a source that begins with the first of them."""
+    """Appends deliveries to a source that begins with the first of them."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Replay:
         self.figures.rows_delivered = sum(len(delivery.rows) for delivery, _ in self.schedule)
         self.begun: Counter[str] = Counter()
         self.named: dict[str, Delivery] = {}
-        self.load_seconds = 4.0
+        self.append_seconds = 4.0
         self.readers = Readers(self.source, null_keys)
         self._write_first()
 
@@ -196,7 +196,7 @@ class Replay:
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run(self, workers: list[Killable]) -> None:
-        """Load all that is scheduled, by the workers; two of them at once now and then, and a build each night."""
+        """Append all that is scheduled, by the workers; two of them at once now and then, and a build each night."""
         self._do(workers[0], "build", str(self.source), str(self.index), KEYS)
         waiting, done, nights = list(self.schedule), 0, 0
         while waiting or self.figures.kills.total() < self.kills:
@@ -220,18 +220,18 @@ class Replay:
     def _round(
         self, workers: list[Killable], jobs: list[tuple[Delivery, str]], is_night: bool, left: int
     ) -> list[tuple[Delivery, str]]:
-        """Some loads at once, a build beside them at night; those that were killed."""
+        """Some appends at once, a build beside them at night; those that were killed."""
         plans = [(worker, self._kill(worker, left), job) for worker, job in zip(workers, jobs, strict=False)]
         self.figures.races += len(plans) > 1
         with ThreadPoolExecutor(3) as pool:
-            loads = [pool.submit(self._load, worker, job, kill) for worker, kill, job in plans]
+            appends = [pool.submit(self._append, worker, job, kill) for worker, kill, job in plans]
             if is_night:
                 spare = workers[len(plans)]
                 kill = self._kill(spare, left)
                 night = pool.submit(self._do, spare, "build", str(self.source), str(self.index), KEYS, kill=kill)
                 night.result()
                 self._do(spare, "compact", str(self.index))
-            answers = [load.result() for load in loads]
+            answers = [append.result() for append in appends]
         return [job for job, answer in zip(jobs, answers, strict=True) if answer.killed]
 
     def _kill(self, worker: Killable, left: int) -> Kill | None:
@@ -246,16 +246,16 @@ class Replay:
             return Kill(step=self.random.choice(list(STEPS)), count=self.random.choice([1, 1, 2]))
         if kind < 0.65:
             return Kill(staged_in=self.source / "_gnomon", seconds=self.random.uniform(0, 0.05))
-        return Kill(seconds=self.random.uniform(0, self.load_seconds))
+        return Kill(seconds=self.random.uniform(0, self.append_seconds))
 
-    def _load(self, worker: Killable, job: tuple[Delivery, str], kill: Kill | None) -> Answer:
+    def _append(self, worker: Killable, job: tuple[Delivery, str], kill: Kill | None) -> Answer:
         delivery, name = job
         self.begun[name] += 1
         self.named[name] = delivery
-        answer = self._do(worker, "load", str(self.index), str(delivery.folder), name, self.null_keys, kill=kill)
+        answer = self._do(worker, "append", str(self.index), str(delivery.folder), name, self.null_keys, kill=kill)
         self.figures.runs += 1
         if answer.done:
-            self.load_seconds = 0.7 * self.load_seconds + 0.3 * answer.done["seconds"]
+            self.append_seconds = 0.7 * self.append_seconds + 0.3 * answer.done["seconds"]
             self._fault(self._wrong(answer.done, delivery, name))
         return answer
 
@@ -274,7 +274,7 @@ class Replay:
         answer = worker.ask(what, *words, kill=kill)
         self.figures.builds += what == "build"
         if answer.killed:
-            self.figures.kills[f"{answer.killed}{'' if what == 'load' else f' of a {what}'}"] += 1
+            self.figures.kills[f"{answer.killed}{'' if what == 'append' else f' of a {what}'}"] += 1
             self.figures.hows[worker.how.value] += 1
         if answer.error:
             self._fault([f"{what} {words[-2:]}: {answer.error}"])

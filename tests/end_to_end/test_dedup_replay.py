@@ -1,4 +1,5 @@
-"""Hourly deliveries, loaded while loads die and race: in the end the source has each key that was delivered, once."""
+"""Hourly deliveries, appended while programs die and race: in the end the source has each key that was delivered,
+once."""
 
 import os
 import time

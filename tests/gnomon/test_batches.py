@@ -40,7 +40,7 @@ def test_a_batch_of_text_is_loaded_into_a_source_of_parquet_and_a_copy_of_it_is_
     assert open_index(str(index)).fetch(3) == [{"id": 3, "day": "d", "dt": "2026-01-02"}]
     shutil.copytree(batch.parent, tmp_path / "copy")
     code, out, _ = dedup(capsys, index, tmp_path / "copy")
-    assert (code, "was loaded before" in out) == (0, True)
+    assert (code, "was appended before" in out) == (0, True)
     (batch / "a.csv").write_text("day,id\nc,x\n")
     code, _, err = dedup(capsys, index, batch.parent)
     assert (code, err.endswith("a.csv at byte 7: column id: expected an integer of 64 bits, found 'x'")) == (3, True)
@@ -69,8 +69,8 @@ def test_the_command_makes_source_and_index_and_says_what_became_of_each_row(
     assert (code, out.splitlines()[2:]) == (
         0,
         [
-            "  dt=x: 2 of 2 rows; loaded before 0, copies in the batch 0",
-            "  dt=y: 1 of 2 rows; loaded before 0, copies in the batch 1, null in their key 1",
+            "  dt=x: 2 of 2 rows; already in the source 0, copies in the batch 0",
+            "  dt=y: 1 of 2 rows; already in the source 0, copies in the batch 1, null in their key 1",
         ],
     )
     assert out.startswith(f"made the index of {tmp_path}/source\nsnapshot 1: 3 of 4 rows appended in 2 files, in ")
@@ -78,7 +78,7 @@ def test_the_command_makes_source_and_index_and_says_what_became_of_each_row(
     asked = ("--batch-id", "b", "--null-keys", "reject", "--report", report, "--order-by", "n desc")
     code, out, _ = dedup(capsys, index, tmp_path / "b.csv", *asked)
     assert out.splitlines()[1:] == [
-        "  dt=y: 1 of 3 rows; loaded before 1, copies in the batch 0, rejected for a null in their key 1",
+        "  dt=y: 1 of 3 rows; already in the source 1, copies in the batch 0, rejected for a null in their key 1",
         f"2 rows not appended, in {report}",
     ]
     rows = pq.read_table(report).to_pylist()
@@ -87,9 +87,9 @@ def test_the_command_makes_source_and_index_and_says_what_became_of_each_row(
         ("2", "already loaded", False),
     ]
     code, out, _ = dedup(capsys, index, tmp_path / "b.csv", *asked[:4], "--report", tmp_path / "other", "--full")
-    assert (code, out) == (0, "batch 'b' was loaded before, by snapshot 2: nothing to do; there is no report of it\n")
+    assert (code, out) == (0, "batch 'b' was appended before, by snapshot 2: nothing to do; there is no report of it\n")
     code, _, err = dedup(capsys, index, tmp_path / "a.csv", "--batch-id", "b")
-    assert (code, "batch 'b' was loaded by snapshot 2 with other rows: expected 3 of digest" in err) == (2, True), err
+    assert (code, "batch 'b' was appended by snapshot 2 with other rows: expected 3 of digest" in err) == (2, True), err
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_build_load_and_dedup_from_the_command(
     assert code == 0
     assert err.startswith("gnomon: bring up to date\ngnomon: list\n")
     assert out.startswith("snapshot 4: 10 of 20 rows appended in 1 file,")
-    assert "was loaded before, by snapshot 4: nothing to do" in run(capsys, *dedup)[1]
+    assert "was appended before, by snapshot 4: nothing to do" in run(capsys, *dedup)[1]
     code, out, _ = run(capsys, "get", tmp_path / "index", "http://é/505?a=b")
     assert json.loads(out) == {"url": "http://é/505?a=b", "n": 505, "dt": "2026-01-02"}
 

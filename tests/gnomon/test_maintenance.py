@@ -9,8 +9,8 @@ import pytest
 from gnomon.__main__ import main
 from gnomon.vacuum import parse_duration
 from shadow import UsageError
-from shadow.load_records import load_path
-from shadow.loads import AppendedFile, Load, loads_of, put_load
+from shadow.append_log import Append, AppendedFile, commit_append, open_log
+from shadow.append_records import append_path
 from shadow.snapshots import snapshot_path
 from shadow.storage import storage_at
 from shadow.view import open_view
@@ -199,16 +199,16 @@ def test_inspect_shows_skew_coverage_by_partition_and_the_plain_table(
 
 def test_inspect_and_verify_speak_of_loads_where_there_are_any(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("inspect", "verify"):
-        assert "load" not in run(capsys, command, lake / "index")[1]
+        assert "append" not in run(capsys, command, lake / "index")[1]
     index = storage_at(str(lake / "index"))
     files = (AppendedFile("f/x", "x", 1, 1200),)
-    put_load(index, Load(1, "a", loads_of(index).parent, "monday", "", "f", files, {}))
+    commit_append(index, Append(1, "a", open_log(index).parent, "monday", "", "f", files, {}))
     left = "1, 1 open: batch monday of 1,200 rows (run gnomon dedup to finish it)"
-    assert f"\nloads      {left}\n" in run(capsys, "inspect", lake / "index")[1]
-    assert run(capsys, "verify", lake / "index")[1].endswith(", read the records of 1 load\n")
-    path = lake / "index" / load_path(1)
+    assert f"\nappends    {left}\n" in run(capsys, "inspect", lake / "index")[1]
+    assert run(capsys, "verify", lake / "index")[1].endswith(", read the records of 1 append\n")
+    path = lake / "index" / append_path(1)
     path.write_bytes(path.read_bytes()[:-9])
-    assert f"\nloads      unknown: {path} at byte " in run(capsys, "inspect", lake / "index")[1]
+    assert f"\nappends    unknown: {path} at byte " in run(capsys, "inspect", lake / "index")[1]
     code, out, _ = run(capsys, "verify", lake / "index")
     assert (code, f"fault: {path} at " in out) == (3, True)
 

@@ -1,4 +1,4 @@
-"""The load of what was never loaded: each key once, in the source's own files, whatever dies or races."""
+"""Appends: each new key once, in the source's own files, through crashes and races."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +18,9 @@ from indexer import finish as finish_module
 from indexer import layout as layout_module
 from indexer.dedup import STATUS, TASK_BITS
 from shadow import open_index
+from shadow.append_log import Append
 from shadow.compact import rebucket
 from shadow.errors import ConcurrentCommit
-from shadow.loads import Load
 from shadow.storage import Storage, storage_at
 from shadow.verify import verify
 from tests.shadow.make_index import write_source
@@ -56,7 +56,7 @@ def keys_of(lake: Path) -> list[tuple[object, object]]:
     return [(row[1], row[2]) for row in source(lake)]
 
 
-def test_a_load_appends_each_key_once_and_indexes_it(spark: SparkSession, lake: Path) -> None:
+def test_an_append_appends_each_key_once_and_indexes_it(spark: SparkSession, lake: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (lake / "source").rglob("*.parquet")}
     extra: Rows = [(0, "a11", "b0", "twice"), (1, None, None, "null"), (None, "z", "z", "no partition")]
     result = append_new(spark, str(lake / "index"), batch(spark, 80, 120, extra), "b 1/x")
@@ -87,7 +87,7 @@ def test_a_batch_is_loaded_once_and_known_by_its_rows(spark: SparkSession, lake:
     assert (again.known_batch, again.appended, again.snapshot) == (True, 0, first.snapshot)
     other = append_new(spark, str(lake / "index"), batch(spark, 80, 120), "nightly, delivered again")
     assert (other.known_batch, other.appended, other.already_loaded) == (False, 0, 40)
-    message = "batch 'nightly' was loaded by snapshot 2 with other rows: expected 40 of digest .*, found 28-"
+    message = "batch 'nightly' was appended by snapshot 2 with other rows: expected 40 of digest .*, found 28-"
     with pytest.raises(shadow.UsageError, match=message):
         append_new(spark, str(lake / "index"), batch(spark, 120, 160), "nightly")
     assert source(lake) == rows
@@ -97,15 +97,15 @@ def test_a_batch_is_loaded_once_and_known_by_its_rows(spark: SparkSession, lake:
     ("dies_in", "meanwhile"),
     [
         ("stage", "nothing"),
-        ("put_load", "nothing"),
-        ("put_load", "a nightly build"),
-        ("append", "nothing"),
-        ("append", "a nightly build"),
+        ("commit_append", "nothing"),
+        ("commit_append", "a nightly build"),
+        ("move_files", "nothing"),
+        ("move_files", "a nightly build"),
         ("mark_appended", "nothing"),
         ("settle", "nothing"),
     ],
 )
-def test_a_load_that_died_is_finished_by_the_next(
+def test_an_append_that_died_is_finished_by_the_next(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str, meanwhile: str
 ) -> None:
     """After each step of it."""
@@ -133,24 +133,24 @@ def test_a_load_that_died_is_finished_by_the_next(
     assert not (lake / "source/_gnomon").exists()
 
 
-def test_of_racing_loads_with_keys_in_common_each_key_is_appended_once(
+def test_of_racing_appends_with_keys_in_common_each_key_is_appended_once(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both look their rows up before either commits."""
-    real, meet, calls = append_module.put_load, threading.Barrier(2), count(1)
+    real, meet, calls = append_module.commit_append, threading.Barrier(2), count(1)
 
-    def together(storage: Storage, load: Load) -> bool:
+    def together(storage: Storage, append: Append) -> bool:
         if next(calls) <= 2:
             meet.wait(timeout=120)
-        return real(storage, load)
+        return real(storage, append)
 
-    monkeypatch.setattr(append_module, "put_load", together)
+    monkeypatch.setattr(append_module, "commit_append", together)
 
-    def load(begin: int) -> DedupResult:
+    def append(begin: int) -> DedupResult:
         return append_new(spark, str(lake / "index"), batch(spark, begin, begin + 40), f"from {begin}")
 
     with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(load, [100, 120]))
+        results = list(pool.map(append, [100, 120]))
     assert sorted(result.appended for result in results) == [20, 40]
     assert len(keys_of(lake)) == len(set(keys_of(lake))) == 161
     assert open_index(str(lake / "index")).view.snapshot.rows == 161
@@ -184,7 +184,7 @@ def test_null_keys_of_a_batch_are_known_by_its_files_where_the_index_was_lost(sp
     next((lake / "source").rglob("part-00000-of-00002-kept-*")).unlink()
     build(spark, str(lake / "source"), str(lake / "third"), ["a", "b"])
     with pytest.raises(
-        shadow.StalePointer, match="1 of 2 files that an earlier load of batch 'kept' appended are there"
+        shadow.StalePointer, match="1 of 2 files that an earlier append of batch 'kept' wrote are there"
     ):
         append_new(spark, str(lake / "third"), frame, "kept", null_keys="keep")
 
@@ -235,7 +235,7 @@ def test_an_index_that_is_missing_is_built_first_and_stale_one_brought_up_to_dat
 
 
 @pytest.mark.parametrize("partition_by", [[], ["id"]])
-def test_the_first_load_into_an_empty_source_makes_it_and_its_index(
+def test_the_first_append_into_an_empty_source_makes_it_and_its_index(
     spark: SparkSession, tmp_path: Path, partition_by: list[str]
 ) -> None:
     origin = Origin(str(tmp_path / "source"), ["a", "b"], partition_by=partition_by)
@@ -372,17 +372,17 @@ def test_a_batch_without_rows_is_loaded_and_makes_no_source(spark: SparkSession,
     assert append_new(spark, str(lake / "fresh index"), batch(spark, 0, 5), "first", origin=origin).appended == 5
 
 
-def test_a_first_load_that_died_is_finished_as_it_was_begun(
+def test_a_first_append_that_died_is_finished_as_it_was_begun(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, origin = str(tmp_path / "index"), Origin(str(tmp_path / "source"), ["a"], partition_by=["id"])
-    real = append_module.put_load
+    real = append_module.commit_append
 
-    def dying(storage: Storage, load: Load) -> bool:
-        real(storage, load)
+    def dying(storage: Storage, append: Append) -> bool:
+        real(storage, append)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(append_module, "put_load", dying)
+    monkeypatch.setattr(append_module, "commit_append", dying)
     with pytest.raises(KeyboardInterrupt):
         append_new(spark, index, batch(spark, 0, 20), "first", origin=origin)
     monkeypatch.undo()
@@ -417,13 +417,13 @@ def test_a_job_that_spark_ran_partly_again_is_done_anew(
     assert len(keys_of(lake)) == len(set(keys_of(lake))) == 121
 
 
-def test_a_load_that_others_always_come_before_gives_up(
+def test_an_append_that_others_always_come_before_gives_up(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(append_module, "ATTEMPTS", 2)
-    monkeypatch.setattr(append_module, "put_load", lambda *_: False)
+    monkeypatch.setattr(append_module, "commit_append", lambda *_: False)
     before = source(lake)
-    with pytest.raises(ConcurrentCommit, match="index: 2 other loads came first; run it again"):
+    with pytest.raises(ConcurrentCommit, match="index: 2 other appends came first; run it again"):
         append_new(spark, str(lake / "index"), batch(spark, 80, 120), "nightly")
     assert source(lake) == before
     assert not list((lake / "source").rglob("_gnomon/*/*"))
@@ -449,7 +449,7 @@ def test_a_known_batch_stays_known_when_columns_of_the_source_became_wider(spark
     wide = frame.select("k", F.col("v").cast("bigint").alias("v"))
     assert append_new(spark, index, wide, "one").known_batch
     other = spark.createDataFrame([("y", None), ("z", 2)], "k string, v int")
-    with pytest.raises(shadow.UsageError, match="was loaded by snapshot 2 with other rows"):
+    with pytest.raises(shadow.UsageError, match="was appended by snapshot 2 with other rows"):
         append_new(spark, index, other, "one")
 
 

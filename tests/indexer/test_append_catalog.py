@@ -1,4 +1,4 @@
-"""The load of what was never loaded into tables of Spark's catalog."""
+"""Appends to tables of Spark's catalog."""
 
 import datetime as dt
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_partition_is_one_however_its_value_is_written_and_a_file_that_the_cat
         append_new(spark, index, spark.createDataFrame([("c", 3, "x", 3)], f"{COLUMNS}, n1 int"), "three")
     hidden = spark.createDataFrame([("d", 4, "x", 4)], f"{COLUMNS}, n1 int")
     monkeypatch.setattr(finish_module, "add_partitions", lambda *_: None)
-    with pytest.raises(StorageError, match=r"load 2 of batch 'four' appended 1 rows here, and the index does not see"):
+    with pytest.raises(StorageError, match=r"append 2 of batch 'four' put 1 rows here, and the index does not see"):
         append_new(spark, index, hidden, "four")
     monkeypatch.undo()
     spark.sql(f"ALTER TABLE {table} ADD PARTITION (n1=4) LOCATION '{root}/n1=4'")

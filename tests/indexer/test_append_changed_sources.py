@@ -1,4 +1,4 @@
-"""Dedup loads into sources that others change: what vanished is never loaded again, what changed is indexed first."""
+"""Appends into sources that others change: what vanished is never appended again, what changed is indexed first."""
 
 import datetime as dt
 import shutil
@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from indexer import Origin, append_new, batch_digest, build, load, read_batch
 from indexer import append as append_module
 from shadow import UsageError, open_index
+from shadow.append_log import Append
 from shadow.compact import rebucket
 from shadow.errors import FilesVanished
-from shadow.loads import Load
 from shadow.storage import Storage, storage_at
 from shadow.verify import verify
 from tests.shadow.make_index import index_source, write_source
@@ -41,7 +41,7 @@ def in_source(lake: Path) -> list[int]:
     return sorted(i for path in (lake / "lake").glob("*.parquet") for i in pq.read_table(path)["id"].to_pylist())
 
 
-def test_a_load_is_refused_while_files_are_away_and_goes_on_when_they_are_back(spark: SparkSession, lake: Path) -> None:
+def test_an_append_is_refused_while_files_are_away_and_runs_when_they_are_back(spark: SparkSession, lake: Path) -> None:
     (lake / "lake/b.parquet").rename(lake / "away")
     before = open_index(str(lake / "index")).view.snapshot
     with pytest.raises(FilesVanished, match=r"1 of the 2 files that snapshot 1 covers are gone \(b.parquet\)"):
@@ -54,7 +54,7 @@ def test_a_load_is_refused_while_files_are_away_and_goes_on_when_they_are_back(s
     assert [row["v"] for row in open_index(str(lake / "index")).fetch(12)] == ["old 12"]
 
 
-def test_a_build_or_a_word_of_consent_lets_a_load_forget_deleted_files(spark: SparkSession, lake: Path) -> None:
+def test_a_build_or_a_word_of_consent_lets_an_append_forget_deleted_files(spark: SparkSession, lake: Path) -> None:
     (lake / "lake/b.parquet").unlink()
     result = append_new(spark, str(lake / "index"), batch(spark, 12), "consent", accept_vanished=True)
     assert result.appended == 1
@@ -67,14 +67,14 @@ def test_a_build_or_a_word_of_consent_lets_a_load_forget_deleted_files(spark: Sp
 def test_a_file_that_vanishes_behind_the_commit_stays_covered(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The load is finished: its rows are in the source. The next load is refused."""
+    """The append is finished: its rows are in the source. The next append is refused."""
 
-    def vanishing(storage: Storage, load_: Load) -> bool:
+    def vanishing(storage: Storage, append: Append) -> bool:
         monkeypatch.undo()
         (lake / "lake/b.parquet").rename(lake / "away")
-        return append_module.put_load(storage, load_)
+        return append_module.commit_append(storage, append)
 
-    monkeypatch.setattr(append_module, "put_load", vanishing)
+    monkeypatch.setattr(append_module, "commit_append", vanishing)
     assert append_new(spark, str(lake / "index"), batch(spark, 12, 20), "b").appended == 1
     covered = open_index(str(lake / "index")).view.covered
     assert "b.parquet" in covered
@@ -87,7 +87,7 @@ def test_a_file_that_vanishes_behind_the_commit_stays_covered(
 
 
 @pytest.mark.parametrize("changed", [["a.parquet"], ["b.parquet"], ["a.parquet", "b.parquet"]])
-def test_files_that_were_rewritten_are_indexed_before_a_load(
+def test_files_that_were_rewritten_are_indexed_before_an_append(
     spark: SparkSession, lake: Path, changed: list[str]
 ) -> None:
     write_source(lake / "lake", {name: rows(*range(100 + 10 * i, 105 + 10 * i)) for i, name in enumerate(changed)})
@@ -119,7 +119,7 @@ def test_a_rebucket_between_commit_and_indexing_is_followed(
     assert [row["v"] for row in index.fetch(51)] == ["new 51"]
 
 
-def test_a_session_that_reads_timestamp_as_one_without_a_zone_builds_and_loads(
+def test_a_session_that_reads_timestamp_as_one_without_a_zone_builds_appends_and_loads(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     moments = [dt.datetime(2026, 1, 1, hour, tzinfo=dt.UTC) for hour in range(5)]
@@ -152,7 +152,7 @@ def test_a_lake_table_is_never_appended_to(spark: SparkSession, tmp_path: Path) 
     index = str(tmp_path / "index")
     with pytest.raises(UsageError, match=r"a Delta Lake table at .*--as-files"):
         build(spark, str(source), index, ["id"])
-    with pytest.raises(UsageError, match=r"a Delta Lake table at .*a dedup load cannot commit to it"):
+    with pytest.raises(UsageError, match=r"a Delta Lake table at .*no append can commit to it"):
         append_new(spark, index, batch(spark, 4), "b", origin=Origin(str(source), ["id"]))
     with pytest.raises(UsageError, match=r"a Delta Lake table at .*write its live rows to plain files"):
         read_batch(spark, str(source), None)
@@ -196,7 +196,7 @@ def test_places_are_paths_or_text(spark: SparkSession, tmp_path: Path, monkeypat
     assert again.already_loaded == 2
 
 
-def test_a_load_that_indexes_everything_again_forgets_no_file_that_is_away(spark: SparkSession, lake: Path) -> None:
+def test_an_append_that_indexes_everything_again_forgets_no_file_that_is_away(spark: SparkSession, lake: Path) -> None:
     (lake / "lake/b.parquet").rename(lake / "away")
     with pytest.raises(FilesVanished, match=r"1 of the 2 files .*b\.parquet"):
         append_new(spark, str(lake / "index"), batch(spark, 12), "b", full=True)
@@ -214,7 +214,7 @@ def test_a_covered_file_without_rows_that_is_gone_stops_no_load(spark: SparkSess
     assert append_new(spark, str(tmp_path / "index"), batch(spark, 1, 3), "b").appended == 1
 
 
-def test_a_first_load_takes_a_folder_of_files_without_bytes_for_an_empty_source(
+def test_a_first_append_takes_a_folder_of_files_without_bytes_for_an_empty_source(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "lake").mkdir()

@@ -1,4 +1,4 @@
-"""The load of what was never loaded into sources of every format, from batches of every format."""
+"""Appends to sources of every format, from batches of every format."""
 
 import datetime as dt
 from collections.abc import Callable, Iterator

@@ -105,14 +105,14 @@ def test_a_stage_that_comes_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> Non
     assert stages.seconds == {"page maps": 3.5}
 
 
-def test_a_dedup_load_tells_its_stages(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_append_tells_its_stages(spark: SparkSession, tmp_path: Path) -> None:
     source, index = str(tmp_path / "source"), str(tmp_path / "index")
     spark.range(5).write.parquet(source)
     build(spark, source, index, ["id"])
     steps: list[Step] = []
     result = append_new(spark, index, spark.range(3, 9), "batch", progress=steps.append)
     assert result.appended == 4
-    expected = ["bring up to date", "check and write", "commit load", "append and index"]
+    expected = ["bring up to date", "check and write", "commit append", "append and index"]
     assert list(result.stage_seconds) == expected
     assert set(result.stage_seconds) <= set(names(steps))
     assert {"commit", "verify"} <= set(names(steps))

@@ -1,4 +1,4 @@
-"""Batches of every format, read in the types of the source that they are loaded into."""
+"""Batches of every format, read in the types of the source that they are appended to."""
 
 import datetime as dt
 import gzip
@@ -320,7 +320,7 @@ def test_damage_and_change_are_errors_and_never_fewer_rows(spark: SparkSession, 
     frame = read_batch(spark, str(tmp_path / "batch"), index)
     assert len(frame.collect()) == 2
     parquet(path, id=[3], text=["xyz"])
-    assert "a.parquet: the file changed while the batch was read; load it again" in refused(frame)
+    assert "a.parquet: the file changed while the batch was read; append it again" in refused(frame)
     path.unlink()
     assert "a.parquet: the file vanished while the batch was read" in refused(frame)
 

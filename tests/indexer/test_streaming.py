@@ -1,4 +1,4 @@
-"""Dedup loads of the micro-batches of a query."""
+"""Appends of the micro-batches of a query."""
 
 import json
 import shutil
@@ -45,11 +45,11 @@ def arrive(lake: Path, name: str, keys: range, word: str = "new") -> None:
 
 
 def run(spark: SparkSession, lake: Path, **options: Any) -> tuple[list[DedupResult], StreamingQuery]:
-    """Load what has come, a file in a micro-batch, from where the checkpoint is."""
+    """Append what has come, a file in a micro-batch, from where the checkpoint is."""
     results: list[DedupResult] = []
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(lake / "in"))
-    load = append_batches(str(lake / "index"), on_result=results.append, **options)
-    started = rows.writeStream.foreachBatch(load).option("checkpointLocation", str(lake / "checkpoint"))
+    append = append_batches(str(lake / "index"), on_result=results.append, **options)
+    started = rows.writeStream.foreachBatch(append).option("checkpointLocation", str(lake / "checkpoint"))
     query = started.trigger(availableNow=True).start()
     query.awaitTermination()
     return results, query
@@ -99,7 +99,7 @@ def test_a_query_may_begin_without_an_index(spark: SparkSession, lake: Path) -> 
 def test_so_does_a_query_that_failed(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch, dies_after: str
 ) -> None:
-    """After a load was committed, or finished, and before the checkpoint knows of it."""
+    """After an append was committed, or finished, and before the checkpoint knows of it."""
     real = LocalStorage.put_new
 
     def put_and_die(storage: LocalStorage, path: str, chunks: list[bytes]) -> None:
@@ -130,7 +130,7 @@ def test_a_known_micro_batch_with_other_rows_is_an_error(spark: SparkSession, la
         (lake / "checkpoint/commits" / name).unlink()
     arrive(lake, "a", range(5, 35))
     with pytest.raises(
-        StreamingQueryException, match=f"batch .*{query.id}-0.* was loaded by snapshot . with other rows"
+        StreamingQueryException, match=f"batch .*{query.id}-0.* was appended by snapshot . with other rows"
     ):
         run(spark, lake)
     assert there(lake) == keys == list(range(30))
@@ -147,10 +147,10 @@ def test_of_copies_in_a_micro_batch_the_first_in_the_order_wins(spark: SparkSess
 
 
 def test_without_a_query_or_with_spark_connect_nothing_is_appended(spark: SparkSession, lake: Path) -> None:
-    load = append_batches(str(lake / "index"))
+    append = append_batches(str(lake / "index"))
     with pytest.raises(UsageError, match="this is no micro-batch of a query: the thread has no sql"):
-        load(spark.createDataFrame([(50, "x", "mon")], SCHEMA), 0)
+        append(spark.createDataFrame([(50, "x", "mon")], SCHEMA), 0)
     remote = object.__new__(DataFrame)  # as a session of Spark Connect has them: of no JVM
     with pytest.raises(UsageError, match="found Spark Connect; run the query in a program that Spark itself starts"):
-        load(remote, 0)
+        append(remote, 0)
     assert there(lake) == list(range(10))

@@ -9,10 +9,10 @@ import pytest
 
 from shadow import open_index
 from shadow.adopt import adopt
+from shadow.append_log import Append, commit_append, open_log
+from shadow.append_records import append_path
 from shadow.coverage import source_root
 from shadow.errors import StalePointer, UsageError
-from shadow.load_records import load_path
-from shadow.loads import Load, loads_of, put_load
 from shadow.snapshots import newest_snapshot, snapshot_numbers
 from shadow.storage import Storage, storage_at
 from shadow.verify import verify
@@ -156,12 +156,12 @@ def test_rows_that_the_files_own_metadata_does_not_tell_apart_are(tmp_path: Path
     assert verify(storage(tmp_path), None).faults == []
 
 
-def test_while_a_load_is_not_finished_nothing_is_taken_over(lake: Path) -> None:
-    log = loads_of(storage(lake))
-    put_load(storage(lake), Load(1, "a", log.parent, "monday", "", "_gnomon/x/1-a", (), {}))
+def test_while_an_append_is_not_finished_nothing_is_taken_over(lake: Path) -> None:
+    log = open_log(storage(lake))
+    commit_append(storage(lake), Append(1, "a", log.parent, "monday", "", "_gnomon/x/1-a", (), {}))
     copy = copied(lake)
-    with pytest.raises(UsageError, match=r"load 1 of batch 'monday' is not finished.*run gnomon dedup.*or give it up"):
+    with pytest.raises(UsageError, match=r"append 1 of batch 'monday' is not finished.*run gnomon dedup.*give it up"):
         adopt(storage(lake), source_root(str(copy)))
     assert snapshot_numbers(storage(lake)) == [1, 2]
-    storage(lake).delete(load_path(1))  # what the error says gives it up
+    storage(lake).delete(append_path(1))  # what the error says gives it up
     assert adopt(storage(lake), source_root(str(copy)))[0].number == 3

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from shadow.append_log import Append, commit_append, mark_appended, open_log, settle
 from shadow.compact import compact, rebucket
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, StorageError, UsageError
 from shadow.index import open_index
-from shadow.loads import Load, loads_of, mark_appended, put_load, settle
 from shadow.segments import segment_path
 from shadow.snapshots import snapshot_numbers, snapshot_path
 from shadow.storage import LocalStorage, storage_at
@@ -185,7 +185,7 @@ def test_a_first_build_that_crashed_is_cleaned_up_too(tmp_path: Path) -> None:
     assert files(tmp_path / "index") == {"_shadow/spec.json"}
 
 
-def test_rows_that_a_dead_load_rejected_go_when_they_are_old(lake: Path) -> None:
+def test_rows_that_a_dead_append_rejected_go_when_they_are_old(lake: Path) -> None:
     index, storage = lake / "index", storage_at(str(lake / "index"))
     vacuum(storage, grace_seconds=0)
     left = {"_shadow/rejected/3-ab/0.arrow", "_shadow/rejected/3-ab/p=1/1.arrow", "_shadow/rejected/4-cd/0.arrow"}
@@ -193,7 +193,7 @@ def test_rows_that_a_dead_load_rejected_go_when_they_are_old(lake: Path) -> None
         storage.put_new(path, [b"rows"])
     age(index, DAY - 60, left)
     assert vacuum(storage, grace_seconds=0).files == ()
-    age(index, DAY + 60, left - {"_shadow/rejected/3-ab/0.arrow"})  # of one load all or none
+    age(index, DAY + 60, left - {"_shadow/rejected/3-ab/0.arrow"})  # of one append all or none
     assert {file.path for file in vacuum(storage, grace_seconds=0).files} == {"_shadow/rejected/4-cd/0.arrow"}
     assert not (index / "_shadow/rejected/4-cd").exists()
     assert {file.kind for file in vacuum(storage, grace_seconds=0, unnamed_seconds=0).files} == {"leftover"}
@@ -201,12 +201,12 @@ def test_rows_that_a_dead_load_rejected_go_when_they_are_old(lake: Path) -> None
     assert files(index) == needed(index)
 
 
-def test_the_records_of_loads_stay(lake: Path) -> None:
+def test_the_records_of_appends_stay(lake: Path) -> None:
     index, storage = lake / "index", storage_at(str(lake / "index"))
-    load = Load(1, "a", loads_of(storage).parent, "batch", "", "_gnomon/x/1-a", (), {})
-    assert put_load(storage, load)
-    mark_appended(storage, load)
-    settle(storage, storage_at(str(lake / "lake")), load, 3)
+    append = Append(1, "a", open_log(storage).parent, "batch", "", "_gnomon/x/1-a", (), {})
+    assert commit_append(storage, append)
+    mark_appended(storage, append)
+    settle(storage, storage_at(str(lake / "lake")), append, 3)
     records = {path for path in files(index) if path.startswith(("_shadow/loads", "_shadow/batches"))}
     assert len(records) == 5
     age(index, 99 * DAY, records)

@@ -1,6 +1,6 @@
 """Random histories of random lakes, against an oracle: `python -m tests.soak.attack --minutes 60 --seed 1`.
 
-Each lake lives through builds, dedup loads, compactions, rebuckets, vacuums, copies and rewritten, removed and touched
+Each lake lives through builds, appends, compactions, rebuckets, vacuums, copies and rewritten, removed and touched
 files. After each step keys that are there, keys that are not, and older snapshots are asked. An answer is right where
 it is the rows of the oracle at that snapshot; where one of their files changed since, it must be refused.
 """
@@ -155,7 +155,7 @@ class World:
         self.known = {result.snapshot: self.known[max(self.known)]}  # older ones name the place that is gone
 
     def dedup(self) -> None:
-        """Load rows, of which some are there, and some come twice; each new key is appended once."""
+        """Append rows, of which some are there, and some come twice; each new key is appended once."""
         lake, chance = self.lake, self.chance
         if lake.format in ("csv", "jsonl"):
             return

@@ -133,7 +133,7 @@ class Lake:
             case "boolean":
                 return chance.random() < 0.5
             case "date":
-                # Dedup loads refuse to write older days into ORC files.
+                # Appends refuse to write older days into ORC files.
                 oldest = dt.date(1582, 10, 15) if self.format == "orc" else dt.date(1, 1, 1)
                 return chance.choice([dt.date(2026, 1, 1 + small % 28), oldest, dt.date(9999, 12, 31)])
             case "decimal(18,4)":

@@ -1,4 +1,4 @@
-"""The records of loads and of batches: what they say, as JSON, and the names of all that is kept of a load."""
+"""The records of appends and of batches: what they say, as JSON, and the names of all that is kept of an append."""
 
 import hashlib
 import re
@@ -10,20 +10,22 @@ from shadow import metadata
 from shadow.errors import DamagedMetadata, NewerFormat, UsageError
 from shadow.storage import Storage
 
-LOADS_FOLDER = "_shadow/loads"
+# On disk an append is called a load, as in the first versions. The names stay, so that every version reads the records.
+APPENDS_FOLDER = "_shadow/loads"
+APPEND_MEMBER, ID_MEMBER = "load", "load_id"
 BATCHES_FOLDER = "_shadow/batches"
-ORIGIN_PATH = f"{LOADS_FOLDER}/origin.json"
-REJECTED_FOLDER = "_shadow/rejected"  # rows for the report of a load, in a folder <number>-<token> while it runs
+ORIGIN_PATH = f"{APPENDS_FOLDER}/origin.json"
+REJECTED_FOLDER = "_shadow/rejected"  # rows for the report of an append, in a folder <number>-<token> while it runs
 STAGING_FOLDER = "_gnomon"  # of the source
 APPENDED, DONE, VOID = "appended", "done", "void"  # marks
-LOAD_NAME = re.compile(LOADS_FOLDER + r"/(\d{20})(?:\.json|-([^/]+)\.(appended|done|void))", re.ASCII)
+APPEND_NAME = re.compile(APPENDS_FOLDER + r"/(\d{20})(?:\.json|-([^/]+)\.(appended|done|void))", re.ASCII)
 FORMAT_VERSION = 1
-LOST = "restore the file from a copy: without it cannot be told which rows were loaded"
+LOST = "restore the file from a copy: without it cannot be told which rows were appended"
 
 
 @dataclass(frozen=True)
 class AppendedFile:
-    """A file of a load: where it was staged and the name it is to have, both below the source's root."""
+    """A file of an append: where it was staged and the name it is to have, both below the source's root."""
 
     staged: str
     path: str
@@ -32,12 +34,13 @@ class AppendedFile:
 
 
 @dataclass(frozen=True)
-class Load:
-    """The record of a load. `load_id` no other has; `parent` says after which load its rows were looked up (`Loads`);
-    `content` is a digest of the batch; `folder` is where its files were staged; `counts` is the program's own."""
+class Append:
+    """The record of an append. No other append has its `append_id`. `parent` says after which append its rows were
+    looked up (`AppendLog`). `content` is a digest of the batch, `folder` the folder in which its files were staged;
+    `counts` belongs to the program that appends."""
 
     number: int
-    load_id: str
+    append_id: str
     parent: str
     batch: str
     content: str
@@ -52,19 +55,19 @@ class Load:
 
 @dataclass(frozen=True)
 class Batch:
-    """What is known of a batch that was loaded: by which load, and the snapshot that indexes it."""
+    """The record of a batch: the append that wrote its rows, and the snapshot that indexes them."""
 
-    load: Load
+    append: Append
     snapshot: int
 
 
-def load_path(number: int) -> str:
-    return f"{LOADS_FOLDER}/{number:020d}.json"
+def append_path(number: int) -> str:
+    return f"{APPENDS_FOLDER}/{number:020d}.json"
 
 
-def mark_path(load: Load, mark: str) -> str:
-    """Where it is marked what became of a load: by number and id, so that no mark of another history is its."""
-    return f"{LOADS_FOLDER}/{load.number:020d}-{load.load_id}.{mark}"
+def mark_path(append: Append, mark: str) -> str:
+    """Where it is marked what became of an append: by number and id, so that no mark of another history is its."""
+    return f"{APPENDS_FOLDER}/{append.number:020d}-{append.append_id}.{mark}"
 
 
 def batch_path(batch: str) -> str:
@@ -75,40 +78,40 @@ def batch_path(batch: str) -> str:
     return f"{BATCHES_FOLDER}/{digest.hexdigest()}.json"
 
 
-def encode_load(load: Load) -> bytes:
-    return metadata.encode(_with_version(_as_json(load)))
+def encode_append(append: Append) -> bytes:
+    return metadata.encode(_with_version(_as_json(append)))
 
 
-def encode_batch(load: Load, snapshot: int) -> bytes:
-    return metadata.encode(_with_version({"load": _as_json(load), "snapshot": snapshot}))
+def encode_batch(append: Append, snapshot: int) -> bytes:
+    return metadata.encode(_with_version({APPEND_MEMBER: _as_json(append), "snapshot": snapshot}))
 
 
-def read_load(storage: Storage, number: int) -> Load:
+def read_append(storage: Storage, number: int) -> Append:
     """DamagedMetadata where it is missing or broken, NewerFormat where a later version wrote it."""
-    path = load_path(number)
+    path = append_path(number)
     where = f"{storage.root}/{path}"
     try:
         content = metadata.read(storage, path, LOST)
     except (FileNotFoundError, NotADirectoryError):
         raise DamagedMetadata(f"{where}: missing, though it was listed; {LOST}") from None
-    load = _load_of(_versioned(content, where), where)
-    if load.number != number:
-        raise DamagedMetadata(f"{where} at byte 0: expected load {number}, found {load.number!r}; {LOST}")
-    return load
+    append = _append_of(_versioned(content, where), where)
+    if append.number != number:
+        raise DamagedMetadata(f"{where} at byte 0: expected append {number}, found {append.number!r}; {LOST}")
+    return append
 
 
 def find_batch(storage: Storage, batch: str) -> Batch | None:
-    """A batch that was loaded; None where it was not."""
+    """The record of a batch; None if it was never appended."""
     path = batch_path(batch)
     found = read_batch(storage, path)
-    if found is not None and found.load.batch != batch:
+    if found is not None and found.append.batch != batch:
         where = f"{storage.root}/{path}"
-        raise DamagedMetadata(f"{where} at byte 0: expected batch {batch!r}, found {found.load.batch!r}; {LOST}")
+        raise DamagedMetadata(f"{where} at byte 0: expected batch {batch!r}, found {found.append.batch!r}; {LOST}")
     return found
 
 
 def read_origin(storage: Storage) -> str:
-    """The id of a log, which its first load names as its parent; empty before any load."""
+    """The id of a log, which its first append names as its parent; empty before any append."""
     where = f"{storage.root}/{ORIGIN_PATH}"
     try:
         content = _versioned(metadata.read(storage, ORIGIN_PATH, LOST), where)
@@ -129,21 +132,26 @@ def read_batch(storage: Storage, path: str) -> Batch | None:
         content = _versioned(metadata.read(storage, path, LOST), where)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    _check_members(content, {"load", "snapshot"}, where)
-    load, snapshot = content["load"], content["snapshot"]
-    if not isinstance(load, dict) or not isinstance(snapshot, int):
+    _check_members(content, {APPEND_MEMBER, "snapshot"}, where)
+    append, snapshot = content[APPEND_MEMBER], content["snapshot"]
+    if not isinstance(append, dict) or not isinstance(snapshot, int):
         raise DamagedMetadata(f"{where} at byte 0: not the record of a batch; {LOST}")
-    return Batch(_load_of(load, where), snapshot)
+    return Batch(_append_of(append, where), snapshot)
 
 
 def _with_version(content: dict[str, Any]) -> dict[str, Any]:
     return {"format_version": FORMAT_VERSION, **content}
 
 
-def _as_json(load: Load) -> dict[str, Any]:
-    files = [asdict(file) for file in load.files]
-    shown = {field.name: getattr(load, field.name) for field in fields(load)}
-    return {**shown, "files": files, "counts": dict(load.counts)}
+def _as_json(append: Append) -> dict[str, Any]:
+    files = [asdict(file) for file in append.files]
+    shown = {_member(field.name): getattr(append, field.name) for field in fields(append)}
+    return {**shown, "files": files, "counts": dict(append.counts)}
+
+
+def _member(name: str) -> str:
+    """The member of the JSON that holds a field."""
+    return ID_MEMBER if name == "append_id" else name
 
 
 def _versioned(content: dict[str, Any], where: str) -> dict[str, Any]:
@@ -156,19 +164,19 @@ def _versioned(content: dict[str, Any], where: str) -> dict[str, Any]:
     return content
 
 
-def _load_of(content: Mapping[str, Any], where: str) -> Load:
-    _check_members(content, {field.name for field in fields(Load)}, where)
+def _append_of(content: Mapping[str, Any], where: str) -> Append:
+    _check_members(content, {_member(field.name) for field in fields(Append)}, where)
     named = {field.name for field in fields(AppendedFile)}
     for file in content["files"]:
         _check_members(file, named, where)
     files = tuple(AppendedFile(**file) for file in content["files"])
-    load = Load(**{**content, "files": files})
-    texts = [load.load_id, load.parent, load.batch, load.content, load.folder]
+    append = Append(**{field.name: content[_member(field.name)] for field in fields(Append)} | {"files": files})
+    texts = [append.append_id, append.parent, append.batch, append.content, append.folder]
     texts += [text for file in files for text in (file.staged, file.path)]
-    numbers = [load.number, *(number for file in files for number in (file.size, file.rows))]
+    numbers = [append.number, *(number for file in files for number in (file.size, file.rows))]
     if not (all(isinstance(text, str) for text in texts) and all(isinstance(number, int) for number in numbers)):
-        raise DamagedMetadata(f"{where} at byte 0: not the record of a load; {LOST}")
-    return load
+        raise DamagedMetadata(f"{where} at byte 0: not the record of an append; {LOST}")
+    return append
 
 
 def _check_members(content: Mapping[str, Any], known: set[str], where: str) -> None:

@@ -1,4 +1,4 @@
-"""Random histories of loads: programs that overtake each other between any two calls, die at any, and are run again,
+"""Random histories of appends: programs that overtake each other between any two calls, die at any, and are run again,
 while files vanish and the index is made anew. What is in the source is compared with plain sets."""
 
 import json
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from shadow.append_log import commit_append, find_batch, mark_appended, move_files, open_log, settle
+from shadow.append_records import APPENDED
 from shadow.errors import ConcurrentCommit, ShadowError
-from shadow.load_records import APPENDED
-from shadow.loads import append, find_batch, loads_of, mark_appended, put_load, settle
 from shadow.storage import Storage
 from tests.shadow.memory_store import MemoryStorage
-from tests.shadow.test_loads import begun_after
+from tests.shadow.test_append_log import begun_after
 
 BATCHES = {f"batch {n}": {f"key {key}" for key in range(3 * n, 3 * n + 6)} for n in range(4)}  # each overlaps the next
 DEPTH = 3  # programs that are under way at once
@@ -55,7 +55,8 @@ class Watched:
 
 
 class History:
-    """One history. `loaded` are the keys that programs were told are loaded; `gone` those of files that vanished."""
+    """One history. `appended` are the keys that programs were told are in the source; `gone` those of files that
+    vanished."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -63,7 +64,7 @@ class History:
         self.source = self.random.choice([MemoryStorage, Copying])("/source")
         self.under_way, self.appending, self.tokens = 0, 0, 0
         self.gone: set[str] = set()
-        self.loaded: set[str] = set()
+        self.appended: set[str] = set()
         self.happened: Counter[str] = Counter()
 
     def keys(self) -> Counter[str]:
@@ -72,12 +73,12 @@ class History:
     def check(self) -> None:
         keys = self.keys()
         assert max(keys.values(), default=1) == 1, f"twice: {keys}"
-        assert not self.loaded - keys.keys() - self.gone, f"lost: {self.loaded - keys.keys() - self.gone}"
+        assert not self.appended - keys.keys() - self.gone, f"lost: {self.appended - keys.keys() - self.gone}"
 
     # -- programs ------------------------------------------------------------------------------------------------------
 
     def program(self, batch: str) -> None:
-        """A load that may be overtaken at some calls, and may die at one."""
+        """An append that may be overtaken at some calls, and may die at one."""
         dies_at, pauses, calls = self.random.randrange(60), self.random.sample(range(40), 2), 0
         depth, self.under_way = self.under_way, self.under_way + 1
 
@@ -93,7 +94,7 @@ class History:
                 self.something()
 
         try:
-            self.load(batch, Watched(self.index, called), Watched(self.source, called))  # type: ignore[arg-type]
+            self.append(batch, Watched(self.index, called), Watched(self.source, called))  # type: ignore[arg-type]
             self.happened["ended"] += 1
         except Died:
             self.happened["died"] += 1
@@ -106,27 +107,27 @@ class History:
             if isinstance(self.source, Copying):
                 self.source.dies = False
 
-    def load(self, batch: str, index: Storage, source: Storage) -> None:
+    def append(self, batch: str, index: Storage, source: Storage) -> None:
         while find_batch(index, batch) is None:
             log = self.finish(index, source)
             if find_batch(index, batch) is not None:
                 break
             new = BATCHES[batch] - {key for info in source.list() for key in json.loads(source.read(info.path))}
             self.tokens += 1
-            if not put_load(index, begun_after(log, index, source, batch, new, f"t{self.tokens}")):
+            if not commit_append(index, begun_after(log, index, source, batch, new, f"t{self.tokens}")):
                 self.happened["number taken"] += 1
-        self.loaded |= BATCHES[batch]
+        self.appended |= BATCHES[batch]
 
     def finish(self, index: Storage, source: Storage) -> object:
-        log = loads_of(index)
-        for load in log.open:
+        log = open_log(index)
+        for append in log.open:
             self.appending += 1
             try:
-                if append(index, source, load):
-                    mark_appended(index, load)
+                if move_files(index, source, append):
+                    mark_appended(index, append)
             finally:
                 self.appending -= 1
-            settle(index, source, load, load.number)
+            settle(index, source, append, append.number)
         return log
 
     # -- what happens --------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ class History:
         self.program(self.random.choice(sorted(BATCHES)))
 
     def vanish(self) -> None:
-        """A file goes that was appended, which its load's mark says."""
+        """A file goes that was appended, which its append's mark says."""
         marked = {
             info.path.rpartition("-")[2].removesuffix(f".{APPENDED}") for info in self.index.list("_shadow/loads")
         }
@@ -161,10 +162,10 @@ class History:
             self.something()
             self.check()
         for batch in BATCHES:
-            self.load(batch, self.index, self.source)
+            self.append(batch, self.index, self.source)
             self.check()
         assert not set().union(*BATCHES.values()) - self.keys().keys() - self.gone
-        assert loads_of(self.index).open == ()
+        assert open_log(self.index).open == ()
 
 
 def try_histories(seeds: Iterable[int]) -> Counter[str]:
