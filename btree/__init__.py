@@ -6,7 +6,7 @@
 - `keys`     key types: from outside values to the stored form, and their order
 - `hashing`  Spark's hashes of a key, and its bucket
 - `hash_columns`  the same of whole columns
-- `filters`  key filters: surely not here, or perhaps
+- `filters`  Bloom filters: surely not here, or perhaps
 - `shape`    when a node is full, and so how high a tree is: arithmetic
 - `encode`   Arrow columns to Avro records
 - `rows`     sorted batches to records: what each writer checks

@@ -58,8 +58,8 @@ class Visit(NamedTuple):
 
 @dataclass
 class LookupStats:
-    """What look-ups cost: nodes visited, ranged reads made, bytes read; of these the bytes of key filters, and how many
-    keys were checked against one. `visits`, where there is a list, is told of each node that is walked to."""
+    """What look-ups cost: nodes visited, ranged reads made, bytes read; of these the bytes of Bloom filters, and how
+    many keys were checked against one. `visits`, where there is a list, is told of each node that is walked to."""
 
     nodes: int = 0
     reads: int = 0

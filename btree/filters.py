@@ -1,6 +1,6 @@
-"""Key filters: "surely not" or "perhaps" for a key, from about ten bits of each key. Every byte rule of a filter file.
+"""Bloom filters: "surely not" or "perhaps" for a key, from about ten bits of each. Every byte rule of a filter file.
 
-A split-block Bloom filter with the blocks, salts and arithmetic of the Parquet format (BloomFilter.md there), over the
+A split-block filter with the blocks, salts and arithmetic of the Parquet format (BloomFilter.md there), over the
 XXH64 of a key that `hashing.xxhash64` gives: 256-bit blocks of eight 32-bit words; a key sets one bit in each word of
 one block. So a check reads one block, and a file need not be read whole: its blocks lie in pages, each with a checksum.
 
@@ -109,7 +109,7 @@ def _pass(hashes: Hashes, places: npt.NDArray[np.int64], words: npt.NDArray[np.u
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 
-class Filter(NamedTuple):
+class BloomFilter(NamedTuple):
     """A finished filter file: its bytes, the number of different keys, and the CRC-32 of its head, which holds those of
     its pages: who knows it knows the file."""
 
@@ -144,7 +144,7 @@ def _filled(ordered: Hashes, blocks: int) -> bytes:
 
 
 def _refuse(what: str, path: str, offset: int) -> NoReturn:
-    raise DamagedIndexFile(f"key filter: {what}; look-ups can do without (filters=False)", path, offset)
+    raise DamagedIndexFile(f"Bloom filter: {what}; look-ups can do without (filters=False)", path, offset)
 
 
 class _Head(NamedTuple):
@@ -179,7 +179,7 @@ def _decode_head(data: bytes, size: int, path: str, crc32: int | None) -> _Head:
     return _Head(keys, blocks, crcs + CRC.size, np.frombuffer(data, "<u4", pages, HEAD.size))
 
 
-class FilterReader:
+class BloomFilterReader:
     """An open filter file. Not bound to a thread: a check changes nothing but what is kept.
 
     A small file is read whole when it is opened. A larger one is read by the page, and whole once the pages asked for

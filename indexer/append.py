@@ -66,7 +66,7 @@ class DedupResult:
     `already_loaded`, `rejected` (for a null in their key) and `appended`; `null_keys` had a null in their key, whatever
     became of them. `partitions` has the same numbers for each partition of the source that the batch has rows of;
     `reported` rows went into the report: None if there is none, because the batch was known, or because another run
-    began its append without one; `index_bytes_read` are those of index files and key filters."""
+    began its append without one; `index_bytes_read` are those of index files and Bloom filters."""
 
     batch_id: str
     known_batch: bool

@@ -1,7 +1,7 @@
 """Dedup: which rows of a batch have a key that the source does not have (`append` adds them).
 
 The rows go to the tasks that hold their keys' buckets and are sorted by key there, each key's copies in the order that
-was asked for. Only keys are handed to Python: the first copy of each is looked up in the index, key filter first.
+was asked for. Only keys are handed to Python: the first copy of each is looked up in the index, Bloom filter first.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence

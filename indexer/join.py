@@ -51,8 +51,8 @@ OUTPUT_BYTES, ENTRY_BYTES = 16 * 1024 * 1024, 200  # of a batch handed to Spark,
 class LookupCounters:
     """Sums over the tasks of a join, complete once its result was computed; a retried task counts twice."""
 
-    index_bytes: Accumulator[int]  # read, of index files and key filters
-    files_spared: Accumulator[int]  # by their key filter; of the others how each was asked, each time that it was
+    index_bytes: Accumulator[int]  # read, of index files and Bloom filters
+    files_spared: Accumulator[int]  # by their Bloom filter; of the others how each was asked, each time that it was
     files_by_key: Accumulator[int]
     files_by_leaf: Accumulator[int]
     files_read_whole: Accumulator[int]

@@ -18,7 +18,7 @@ from indexer.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
 from shadow.errors import StorageError
 from shadow.partitions import partition_values
 from shadow.publish import write_index_file
-from shadow.segments import FilterEntry, IndexFileEntry
+from shadow.segments import BloomFilterEntry, IndexFileEntry
 from shadow.spec import IndexSpec
 from shadow.storage import Storage, is_local, storage_at
 
@@ -141,7 +141,7 @@ def by_index_file(
 
 def _entry_of(row: dict[str, Any]) -> IndexFileEntry:
     found = row["filter"]
-    return IndexFileEntry(**{**row, "filter": found and FilterEntry(**found)})
+    return IndexFileEntry(**{**row, "filter": found and BloomFilterEntry(**found)})
 
 
 def _route(tasks: int) -> F.Column:

@@ -9,10 +9,10 @@ class IndexCost(BaseModel):
     """What the look-up in the index cost."""
 
     nodes: int = Field(description="B-Tree nodes visited")
-    reads: int = Field(description="of index files and key filters")
+    reads: int = Field(description="of index files and Bloom filters")
     bytes: int
-    filter_checks: int = Field(description="keys checked against the filter of an index file")
-    filter_bytes: int = Field(description="bytes of key filters, among `bytes`")
+    filter_checks: int = Field(description="keys checked against the Bloom filter of an index file")
+    filter_bytes: int = Field(description="bytes of Bloom filters, among `bytes`")
     microseconds: int
 
 
@@ -31,7 +31,7 @@ class Step(BaseModel):
     """One step of an answer; steps that go side by side overlap. Each kind has members of its own, too. Members that a
     step does not have are left out.
 
-    `key`: parsed, its bucket found; `filter`: a key filter asked; `index_file`: opened; `node`: of the B-Tree;
+    `key`: parsed, its bucket found; `filter`: a Bloom filter asked; `index_file`: opened; `node`: of the B-Tree;
     `source_ahead`: opened while the index was asked; `source_file`: opened and compared; `page_map`; `pages`: read;
     `decode`; `key_check`: the rows hold the key."""
 
@@ -261,7 +261,7 @@ class IndexDescription(BaseModel):
     segments: int
     index_files: int
     index_bytes: int
-    filter_bytes: int = Field(description="of key filters, beside `index_bytes`")
+    filter_bytes: int = Field(description="of Bloom filters, beside `index_bytes`")
     coverage: CoverageCounts | None = Field(description="null until the source was listed")
     coverage_error: str | None = Field(description="why the source could not be listed")
     partitions: list[Partition] = Field(description="the last 400 by name")

@@ -74,7 +74,7 @@ class Settings(BaseModel):
     cache_bytes: int = _setting(
         256 * MIB,
         "bytes",
-        "Memory of a worker for index nodes, key filters, file metadata, pages; a quarter is kept for old snapshots.",
+        "Memory of a worker for index nodes, Bloom filters, file metadata, pages; a quarter is kept for old snapshots.",
         ge=0,
     )
     pinned_snapshots: int = _setting(4, "snapshots", "How many old snapshots stay open for `_snapshot=`.", ge=1)

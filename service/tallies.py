@@ -20,8 +20,8 @@ PREFIX = "gnomon_"
 COSTS = (
     ("lookups", "Keys that were looked up."),
     ("nodes", "B-Tree nodes visited."),
-    ("filter_checks", "Keys checked against the filter of an index file."),
-    ("index_reads", "Reads of index files and key filters."),
+    ("filter_checks", "Keys checked against the Bloom filter of an index file."),
+    ("index_reads", "Reads of index files and Bloom filters."),
     ("index_read_bytes", "Bytes of these reads."),
     ("source_reads", "Reads of source files and of their page maps."),
     ("source_read_bytes", "Bytes of these reads."),

@@ -12,7 +12,7 @@
 - `view`         one snapshot, opened
 - `stored_files` files that a snapshot names, put and read in ranges
 - `index_files`  index files, written and opened
-- `filter_files` key filters beside them, and when a look-up consults one
+- `filter_files` Bloom filters beside them, and when a look-up consults one
 - `page_maps`    where the pages of source files lie, recorded; read when a file is first fetched from
 - `key_forms`    keys as they are given and shown, where the source's type is not the index's
 - `lookup`       key to pointers: `search` in the index files, which `trees` keeps open, gives `hits`

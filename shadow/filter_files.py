@@ -1,4 +1,4 @@
-"""Key filters on a store: written and read back with their index files, and consulted by look-ups before these.
+"""Bloom filters on a store: written and read back with their index files, and consulted by look-ups before these.
 
 A filter is consulted where that saves reads. One key in one file: no, the filter would cost a read and, if the key is
 there, save none; but yes once the file was asked in vain. A key that may lie in several files (partitions, segments),
@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager
 import numpy as np
 import numpy.typing as npt
 
-from btree.filters import Filter, FilterReader
+from btree.filters import BloomFilter, BloomFilterReader
 from btree.reader import LookupStats
 from shadow.caches import ByteCache, CacheCounts
 from shadow.errors import DamagedIndexFile
-from shadow.segments import FilterEntry, IndexFileEntry
+from shadow.segments import BloomFilterEntry, IndexFileEntry
 from shadow.storage import Storage
 from shadow.stored_files import StoredFile, put_again, read_back
 
@@ -33,24 +33,24 @@ def filter_path(segment_id: str, partition: str, bucket: int) -> str:
     return "/".join(part for part in (FILTER_FOLDER, segment_id, partition, name) if part)
 
 
-def write_filter(storage: Storage, path: str, hashes: npt.NDArray[np.int64]) -> FilterEntry:
+def write_filter(storage: Storage, path: str, hashes: npt.NDArray[np.int64]) -> BloomFilterEntry:
     """Write the filter of an index file from the hashes of its keys, read it back, and ask it for each of them."""
-    made = Filter.build(hashes, RATE)
+    made = BloomFilter.build(hashes, RATE)
     put_again(storage, path, [made.data])
     where = f"{storage.root}/{path}"
-    if not FilterReader.of(read_back(storage, path), where, made.crc32).may_contain_many(hashes).all():
-        raise DamagedIndexFile("the key filter denies a key of its index file", where, 0)
-    return FilterEntry(path, len(made.data), made.crc32)
+    if not BloomFilterReader.of(read_back(storage, path), where, made.crc32).may_contain_many(hashes).all():
+        raise DamagedIndexFile("the Bloom filter denies a key of its index file", where, 0)
+    return BloomFilterEntry(path, len(made.data), made.crc32)
 
 
-class KeyFilters:
+class BloomFilters:
     """The filters of an index, as look-ups use them. They come to be kept in memory whole when all of them fit into
     `cache_bytes`; else only their heads are kept, and a check reads the page that it needs."""
 
     def __init__(self, storage: Storage, cache_bytes: int) -> None:
         self._storage = storage
         self._cache_bytes = cache_bytes
-        self._open: ByteCache[FilterReader] = ByteCache(cache_bytes)
+        self._open: ByteCache[BloomFilterReader] = ByteCache(cache_bytes)
         self._in_vain: set[str] = set()
 
     def pays(self, entry: IndexFileEntry, keys: int, spread: bool, filter_bytes: int) -> bool:
@@ -102,13 +102,15 @@ class KeyFilters:
     def counts(self) -> CacheCounts:
         return self._open.counts
 
-    def _filter(self, file: FilterEntry, filter_bytes: int, stats: LookupStats) -> AbstractContextManager[FilterReader]:
+    def _filter(
+        self, file: BloomFilterEntry, filter_bytes: int, stats: LookupStats
+    ) -> AbstractContextManager[BloomFilterReader]:
         keep = filter_bytes <= self._cache_bytes
         return self._open.use(file.path, lambda: open_filter(self._storage, file, keep, stats))
 
 
 def open_filter(
-    storage: Storage, file: FilterEntry, keep: bool = True, stats: LookupStats | None = None
-) -> FilterReader:
+    storage: Storage, file: BloomFilterEntry, keep: bool = True, stats: LookupStats | None = None
+) -> BloomFilterReader:
     """A filter that a segment names. IndexFileGone or DamagedIndexFile where it is not what was written."""
-    return FilterReader(StoredFile(storage, file.path, file.size, CURE), file.crc32, keep, stats)
+    return BloomFilterReader(StoredFile(storage, file.path, file.size, CURE), file.crc32, keep, stats)

@@ -325,8 +325,8 @@ def open_index(
     page_maps: bool = True,
     keep_pages: bool = True,
 ) -> Index:
-    """Open the index at a path or URL, at its newest snapshot or at the one asked for. With `filters=False` key filters
-    are not read, with `page_maps=False` recorded page maps are not: the same answers, at more cost.
+    """Open the index at a path or URL, at its newest snapshot or at the one asked for. With `filters=False` Bloom
+    filters are not read, with `page_maps=False` recorded page maps are not: the same answers, at more cost.
     `keep_pages=False` is for who reads each page of the source once: none is kept.
 
     IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""

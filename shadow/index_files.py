@@ -1,4 +1,4 @@
-"""Index files on a store: written, with their key filters, and read back by a build; opened by look-ups."""
+"""Index files on a store: written, with their Bloom filters, and read back by a build; opened by look-ups."""
 
 import hashlib
 import zlib
@@ -43,7 +43,7 @@ def write_index_file(
     bucket: int,
     batches: Iterable[pa.RecordBatch | pa.Table],
 ) -> IndexFileEntry:
-    """Write one index file from sorted batches (columns of `spec.entry_schema`), and its key filter; read both back.
+    """Write one index file from sorted batches (columns of `spec.entry_schema`), and its Bloom filter; read both back.
 
     DamagedIndexFile when a file that was read is not the one written."""
     writer = BTreeWriter(spec.entry_schema, sync=_sync_marker(segment_id, partition, bucket))

@@ -16,7 +16,7 @@ from btree.keys import Key, Stored
 from btree.reader import LookupStats
 from shadow.caches import CacheCounts
 from shadow.errors import UsageError
-from shadow.filter_files import KeyFilters
+from shadow.filter_files import BloomFilters
 from shadow.hits import ALL, Bound, Hits
 from shadow.key_forms import read_key
 from shadow.partitions import as_partition_value
@@ -109,7 +109,7 @@ class Lookup:
 
     def __init__(self, storage: Storage, cache_bytes: int, filters: bool = True) -> None:
         self.storage = storage
-        self.filters = KeyFilters(storage, cache_bytes // 2) if filters else None
+        self.filters = BloomFilters(storage, cache_bytes // 2) if filters else None
         self.trees = Trees(storage, cache_bytes - (cache_bytes // 2 if filters else 0))
 
     @property

@@ -57,7 +57,7 @@ class Matches(NamedTuple):
 
 @dataclass
 class MatchStats(LookupStats):
-    """What looking many keys up cost; how many index files their key filter spared, and how many were asked in which
+    """What looking many keys up cost; how many index files their Bloom filter spared, and how many were asked in which
     way."""
 
     files_spared: int = 0
@@ -138,7 +138,7 @@ class Matcher:
         return held
 
     def _passing(self, keys: Sequence[pa.Array], group: _Group) -> Ints:
-        """The rows of a group that some file may hold, by the key filters: where all files have one, they are asked
+        """The rows of a group that some file may hold, by the Bloom filters: where all files have one, they are asked
         before the keys are put in order, which takes longer."""
         filters, filter_bytes, rows = self._lookup.filters, self._view.filter_bytes, group.rows
         files = [entry for _, entry in self._files(group)]
@@ -232,7 +232,7 @@ class Matcher:
             return which
         likely = which[filters.pass_many(entry, wanted.hashes[which], filter_bytes, self._stats)]
         self._stats.files_spared += not len(likely)
-        LOG.info("%s: its key filter leaves %d of %d keys", entry.path, len(likely), len(which))
+        LOG.info("%s: its Bloom filter leaves %d of %d keys", entry.path, len(likely), len(which))
         return likely
 
     def _ask(self, segment: Segment, entry: IndexFileEntry, keys: Keys, columns: Sequence[str]) -> Iterator[Found]:

@@ -22,8 +22,8 @@ from shadow.storage import FileInfo, Storage, is_local
 from shadow.view import View, open_view
 
 Result = TypeVar("Result")
-# Memory: up to half of it for the index (nodes and key filters), up to a quarter for metadata of source files, and for
-# pages of these what the others do not hold.
+# Memory: up to half of it for the index (nodes and Bloom filters), up to a quarter for metadata of source files, and
+# the rest for their pages.
 CACHE_BYTES = 256 * 1024 * 1024
 
 

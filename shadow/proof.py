@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from btree import BTreeReader
 from btree.blocks import MemoryFile
-from btree.filters import FilterReader
+from btree.filters import BloomFilterReader
 from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from btree.keys import Key, stored_values
 from btree.schema import avro_type
@@ -134,7 +134,7 @@ class FolderProof:
             self._fault(entry, f"an entry names {name}, which its segment does not cover here")
         return seen
 
-    def _tell(self, entry: IndexFileEntry, filter_: FilterReader | None, misplaced: int, denied: int) -> None:
+    def _tell(self, entry: IndexFileEntry, filter_: BloomFilterReader | None, misplaced: int, denied: int) -> None:
         if misplaced:
             self._fault(entry, f"{misplaced} of its entries are not of bucket {entry.bucket}")
         if denied and filter_ is not None:
@@ -158,7 +158,7 @@ class FolderProof:
             raise DamagedIndexFile("its columns are not those of the index", self._where(entry), 0)
         return tree.scan_batches([column.name for column in columns])
 
-    def _open_filter(self, entry: IndexFileEntry) -> FilterReader | None:
+    def _open_filter(self, entry: IndexFileEntry) -> BloomFilterReader | None:
         if entry.filter is None:
             return None
         try:
@@ -167,7 +167,7 @@ class FolderProof:
             self._report.add(fault_of(error, f"{self._storage.root}/{entry.filter.path}"))
             return None
 
-    def _denied(self, filter_: FilterReader, hashes: npt.NDArray[np.int64]) -> int:
+    def _denied(self, filter_: BloomFilterReader, hashes: npt.NDArray[np.int64]) -> int:
         try:
             return int((~filter_.may_contain_many(hashes)).sum())
         except FAILURES as error:

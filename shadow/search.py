@@ -13,7 +13,7 @@ from btree.keys import Key
 from btree.reader import LookupStats
 from shadow.at_once import in_order
 from shadow.errors import OF_ONE_FILE
-from shadow.filter_files import KeyFilters
+from shadow.filter_files import BloomFilters
 from shadow.hits import Bound, FileHits, Hits
 from shadow.segments import IndexFileEntry, Segment
 from shadow.storage.deadlines import check
@@ -56,7 +56,7 @@ class Search:
         self,
         view: View,
         trees: Trees,
-        filters: KeyFilters | None,
+        filters: BloomFilters | None,
         keys: Sequence[Key],
         hashed: Hashed,
         partitions: Sequence[Collection[str]],
@@ -112,7 +112,7 @@ class Search:
         stats.add(opened)
         return places
 
-    def _pass(self, file: InFile, filters: KeyFilters, stats: LookupStats) -> Sequence[int]:
+    def _pass(self, file: InFile, filters: BloomFilters, stats: LookupStats) -> Sequence[int]:
         name = file.entry.filter.path if file.entry.filter is not None else None
         with step_of(self._trace, "filter", name, stats) as step:
             places = filters.likely(file.entry, file.places, self._hashed.hashes, self._view.filter_bytes, stats)

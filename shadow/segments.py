@@ -26,8 +26,8 @@ _UNREADABLE = (  # what reading raises of bytes that are no list
 
 
 @dataclass(frozen=True)
-class FilterEntry:
-    """A key filter: path below the index folder, bytes, and the CRC of its head, which holds those of its pages."""
+class BloomFilterEntry:
+    """A Bloom filter: path below the index folder, bytes, and the CRC of its head, which holds those of its pages."""
 
     path: str
     size: int
@@ -45,7 +45,7 @@ class IndexFileEntry:
     entries: int
     size: int
     crc32: int
-    filter: FilterEntry | None = None
+    filter: BloomFilterEntry | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,8 @@ _SCHEMA = fastavro.parse_schema(
                 "name": "index_file",
                 "type": [
                     "null",
-                    _record("IndexFile", IndexFileEntry, filter=["null", _record("KeyFilter", FilterEntry)]),
+                    # "KeyFilter" is the name of the record on disk, from the first versions; it stays.
+                    _record("IndexFile", IndexFileEntry, filter=["null", _record("KeyFilter", BloomFilterEntry)]),
                 ],
             },
             {
@@ -227,7 +228,7 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
 
 def _index_file(record: dict[str, Any]) -> IndexFileEntry:
     found = record["filter"]
-    file: IndexFileEntry = _entry(IndexFileEntry, {**record, "filter": found and _entry(FilterEntry, found)})
+    file: IndexFileEntry = _entry(IndexFileEntry, {**record, "filter": found and _entry(BloomFilterEntry, found)})
     return file
 
 

@@ -35,10 +35,10 @@ from shadow.storage import FileInfo, Storage
 from shadow.storage.contract import STAGED
 
 DAY = 24 * 3600.0
-SNAPSHOT, INDEX_FILE, KEY_FILTER, PAGE_MAPS, SEGMENT_LIST, LEFTOVER = (
+SNAPSHOT, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, SEGMENT_LIST, LEFTOVER = (
     "snapshot",
     "index file",
-    "key filter",
+    "Bloom filter",
     "page maps",
     "segment list",
     "leftover",
@@ -48,7 +48,7 @@ _PARTITION = r"(?:[^/]+=[^/]*/)*"
 _NAMES = {
     SNAPSHOT: SNAPSHOT_NAME,
     INDEX_FILE: re.compile(rf"{_PARTITION}{_SEGMENT}_\d{{5}}\.btree\.avro", re.ASCII),
-    KEY_FILTER: re.compile(rf"{FILTER_FOLDER}/{_SEGMENT}/{_PARTITION}\d{{5}}\.filter", re.ASCII),
+    BLOOM_FILTER: re.compile(rf"{FILTER_FOLDER}/{_SEGMENT}/{_PARTITION}\d{{5}}\.filter", re.ASCII),
     PAGE_MAPS: re.compile(rf"{PAGE_MAPS_FOLDER}/{_SEGMENT}/\d{{5}}\.maps", re.ASCII),
     SEGMENT_LIST: re.compile(rf"{SEGMENT_FOLDER}/{_SEGMENT}\.avro", re.ASCII),
     LEFTOVER: re.compile(
@@ -256,7 +256,7 @@ def _remove_empty_folders(storage: Storage, removed: Sequence[Removed]) -> None:
     """Remove the segments' folders of filters and page maps that are empty now, and those of rows that appends
     rejected. Those of index files stay: builds write into them."""
     rejected = f"{REJECTED_FOLDER}/"
-    beside = [file.path for file in removed if file.kind in (KEY_FILTER, PAGE_MAPS) or file.path.startswith(rejected)]
+    beside = [file.path for file in removed if file.kind in (BLOOM_FILTER, PAGE_MAPS) or file.path.startswith(rejected)]
     for folder in dict.fromkeys("/".join(path.split("/")[:3]) for path in beside):
         if next(iter(storage.list(folder, hidden=True)), None) is None:
             storage.delete_folder(folder)

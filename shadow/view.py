@@ -84,7 +84,7 @@ class View:
 
     @cached_property
     def filter_bytes(self) -> int:
-        """Length of all key filters that look-ups may consult."""
+        """Length of all Bloom filters that look-ups may consult."""
         files = (file for segment in self.segments for file in segment.by_bucket.values())
         return sum(file.filter.size for file in files if file.filter is not None)
 

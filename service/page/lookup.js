@@ -9,7 +9,7 @@ const AT_ONCE = 40;
 
 const TEXTS = {
   key: ({ bucket, index_files: files }) => `Key read${bucket === undefined ? "" : `: bucket ${count(bucket)}`}${files === undefined ? "" : `, ${counted(files, "index file")} to ask`}`,
-  filter: (step) => (step.answer === "absent" ? "Filter asked: the key is not in this file" : "Filter asked: perhaps in this file"),
+  filter: (step) => (step.answer === "absent" ? "Bloom filter asked: the key is not in this file" : "Bloom filter asked: perhaps in this file"),
   index_file: () => "Index file opened",
   node: (step) => step.nodes ? `${counted(step.nodes, "node")} read in long ranges` : `${step.level ? `Node, level ${step.level}` : "Root node"}${step.entries === undefined ? "" : `, ${counted(step.entries, "entry", "entries")}`}`,
   source_ahead: () => "Source file opened while the index was asked",
@@ -56,7 +56,7 @@ function stages({ bucket, index, source }, steps, info, end) {
   const pages = steps.filter(({ step }) => step === "pages").reduce((sum, step) => sum + (step.pages ?? 0), 0);
   const total = steps.length ? end : index.microseconds + source.microseconds;
   const place = bucket ?? steps.find((step) => step.bucket !== undefined)?.bucket;
-  const asked = index.filter_checks ? `${counted(index.filter_checks, "filter")} asked` : null;
+  const asked = index.filter_checks ? `${counted(index.filter_checks, "Bloom filter")} asked` : null;
   const shown = [
     ["Bucket", place === undefined ? "–" : count(place), `of ${count(info.buckets)}`, asked],
     ["Index", counted(index.nodes, "node"), `${counted(index.reads, "read")}, ${bytes(index.bytes + index.filter_bytes)}`, microseconds(index.microseconds)],

@@ -1,4 +1,4 @@
-"""A key filter never denies a key it holds, lets few others pass, and notices every byte that is not its own."""
+"""A Bloom filter never denies a key it holds, lets few others pass, and notices every byte that is not its own."""
 
 import io
 import struct
@@ -15,7 +15,7 @@ from xxhash import xxh64_intdigest
 
 from btree import filters
 from btree.errors import DamagedIndexFile
-from btree.filters import PAGE_BYTES, Filter, FilterReader, blocks_for, false_positive_rate
+from btree.filters import PAGE_BYTES, BloomFilter, BloomFilterReader, blocks_for, false_positive_rate
 from btree.reader import LookupStats
 from tests.btree.files import NAME, Bytes
 from tests.profiles import examples, positions
@@ -27,8 +27,8 @@ def random_hashes(count: int, seed: int = 1) -> npt.NDArray[np.int64]:
     return np.random.default_rng(seed).integers(-(2**63), 2**63 - 1, count, dtype=np.int64)
 
 
-def opened(data: bytes, **options: bool) -> FilterReader:
-    return FilterReader(Bytes(data), **options)
+def opened(data: bytes, **options: bool) -> BloomFilterReader:
+    return BloomFilterReader(Bytes(data), **options)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def by_page(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=examples(200))
 @given(st.lists(LONGS), st.lists(LONGS), st.sampled_from([0.3, 0.01, 1e-6]))
 def test_it_never_denies_a_key_it_holds_and_answers_one_as_many(held: list[int], asked: list[int], rate: float) -> None:
-    made = Filter.build(np.array(held, np.int64), rate)
+    made = BloomFilter.build(np.array(held, np.int64), rate)
     reader = opened(made.data)
     assert all(reader.may_contain(hash_) for hash_ in held)
     assert reader.may_contain_many(np.array(held, np.int64)).all()
@@ -56,7 +56,7 @@ def test_it_never_denies_a_key_it_holds_and_answers_one_as_many(held: list[int],
 @pytest.mark.parametrize("count", [1000, 30_000, 300_000])
 @pytest.mark.parametrize("rate", [0.1, 0.01, 0.001])
 def test_the_share_of_absent_keys_that_pass_is_the_one_stated(count: int, rate: float) -> None:
-    reader = opened(Filter.build(random_hashes(count), rate).data)
+    reader = opened(BloomFilter.build(random_hashes(count), rate).data)
     passed = reader.may_contain_many(random_hashes(1_000_000, seed=2)).mean()
     assert rate / 1.3 < passed < 1.3 * rate
 
@@ -70,12 +70,12 @@ def test_bits_a_key_are_those_of_the_parquet_specification() -> None:
 
 
 def test_a_filter_of_no_key_denies_all() -> None:
-    reader = opened(Filter.build(np.zeros(0, np.int64)).data)
+    reader = opened(BloomFilter.build(np.zeros(0, np.int64)).data)
     assert not reader.may_contain_many(random_hashes(1000)).any()
 
 
 def test_a_key_many_times_counts_once() -> None:
-    once, often = (Filter.build(np.repeat(random_hashes(100), times)) for times in (1, 50))
+    once, often = (BloomFilter.build(np.repeat(random_hashes(100), times)) for times in (1, 50))
     assert once == often
 
 
@@ -99,8 +99,8 @@ def test_the_blocks_are_those_of_a_parquet_file(keys: int) -> None:
 @pytest.mark.usefixtures("by_page")
 def test_a_check_of_a_large_file_reads_its_head_once_and_then_one_page() -> None:
     hashes = random_hashes(100_000)
-    file, stats = Bytes(Filter.build(hashes).data), LookupStats()
-    reader = FilterReader(file, keep=False, stats=stats)
+    file, stats = Bytes(BloomFilter.build(hashes).data), LookupStats()
+    reader = BloomFilterReader(file, keep=False, stats=stats)
     assert reader.cache_bytes < 2000
     assert all(reader.may_contain(int(hash_), stats) for hash_ in hashes[:10])
     assert [length for _, length in file.reads[1:]] == [PAGE_BYTES] * 10
@@ -114,7 +114,7 @@ def test_a_check_of_a_large_file_reads_its_head_once_and_then_one_page() -> None
 def test_pages_answer_as_the_whole(seed: int, count: int) -> None:
     held, asked = random_hashes(30_000), random_hashes(count, seed)
     asked[::3] = held[: len(asked[::3])]
-    reader = opened(Filter.build(held, 0.1).data, keep=False)
+    reader = opened(BloomFilter.build(held, 0.1).data, keep=False)
     answers = reader.may_contain_many(asked)
     assert answers.tolist() == [reader.may_contain(hash_) for hash_ in asked.tolist()]
     assert answers[::3].all()
@@ -123,8 +123,8 @@ def test_pages_answer_as_the_whole(seed: int, count: int) -> None:
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_large_file_is_read_whole_when_many_pages_were_asked_for_and_kept_if_it_may_be(keep: bool) -> None:
     hashes = random_hashes(1_000_000)
-    file = Bytes(Filter.build(hashes).data)
-    reader = FilterReader(file, keep=keep)
+    file = Bytes(BloomFilter.build(hashes).data)
+    reader = BloomFilterReader(file, keep=keep)
     for hash_ in hashes[:30].tolist():
         assert reader.may_contain(hash_)
     assert len(file.reads) == (22 if keep else 31)
@@ -135,8 +135,8 @@ def test_a_large_file_is_read_whole_when_many_pages_were_asked_for_and_kept_if_i
 
 def test_small_files_are_one_read() -> None:
     for count, keep in ((100_000, True), (10_000, False)):
-        file = Bytes(Filter.build(random_hashes(count)).data)
-        FilterReader(file, keep=keep).may_contain(1)
+        file = Bytes(BloomFilter.build(random_hashes(count)).data)
+        BloomFilterReader(file, keep=keep).may_contain(1)
         assert len(file.reads) == 1
 
 
@@ -146,14 +146,14 @@ def test_small_files_are_one_read() -> None:
 def refused(data: bytes, crc32: int | None = None, keep: bool = True) -> DamagedIndexFile:
     hashes = random_hashes(1000)
     with pytest.raises(DamagedIndexFile, match=r"filters=False") as caught:
-        FilterReader(Bytes(data), crc32, keep).may_contain_many(hashes)
+        BloomFilterReader(Bytes(data), crc32, keep).may_contain_many(hashes)
     assert caught.value.path == NAME
     assert 0 <= caught.value.offset <= len(data)
     return caught.value
 
 
 def test_every_flipped_byte_is_noticed() -> None:
-    data = Filter.build(random_hashes(200)).data
+    data = BloomFilter.build(random_hashes(200)).data
     for at in positions(range(len(data))):
         for bit in (0x01, 0x80):
             refused(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
@@ -162,7 +162,7 @@ def test_every_flipped_byte_is_noticed() -> None:
 @pytest.mark.usefixtures("by_page")
 def test_every_flipped_byte_is_noticed_in_the_page_it_lies_in() -> None:
     hashes = random_hashes(1000)
-    data = Filter.build(hashes, 1e-6).data
+    data = BloomFilter.build(hashes, 1e-6).data
     head = len(data) - blocks_for(1000, 1e-6) * 32
     for at in positions(range(0, len(data), 61)):
         offset = refused(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :], keep=False).offset
@@ -171,7 +171,7 @@ def test_every_flipped_byte_is_noticed_in_the_page_it_lies_in() -> None:
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_every_cut_and_every_byte_too_many_is_noticed(keep: bool) -> None:
-    data = Filter.build(random_hashes(500)).data
+    data = BloomFilter.build(random_hashes(500)).data
     for length in positions(range(len(data))):
         refused(data[:length], keep=keep)
     refused(data + b"\0", keep=keep)
@@ -183,18 +183,18 @@ def test_a_reader_that_gives_fewer_bytes_is_noticed() -> None:
             return super().read_range(offset, length)[:-1]
 
     with pytest.raises(DamagedIndexFile, match="expected 216 bytes, read 215"):
-        FilterReader(Short(Filter.build(random_hashes(100)).data))
+        BloomFilterReader(Short(BloomFilter.build(random_hashes(100)).data))
 
 
 def test_the_sound_filter_of_another_file_is_noticed() -> None:
-    one, other = Filter.build(random_hashes(100)), Filter.build(random_hashes(100, seed=2))
+    one, other = BloomFilter.build(random_hashes(100)), BloomFilter.build(random_hashes(100, seed=2))
     assert len(one.data) == len(other.data)
     assert "expected" in str(refused(one.data, other.crc32))
     assert opened(one.data).may_contain(int(random_hashes(100)[0]))
 
 
 def test_a_later_version_and_another_hash_are_refused() -> None:
-    data = Filter.build(random_hashes(10)).data
+    data = BloomFilter.build(random_hashes(10)).data
     assert "version 2, this program knows 1" in str(refused(data[:4] + b"\2\0" + data[6:]))
     for at, value in ((8, b"spark-xxhash63\0\0"), (24, struct.pack("<Q", 43)), (6, struct.pack("<H", 64))):
         head = data[:at] + value + data[at + len(value) : 52]

@@ -1,4 +1,4 @@
-"""Key filters spare look-ups the index files that do not hold a key, and change no answer."""
+"""Bloom filters spare look-ups the index files that do not hold a key, and change no answer."""
 
 import shutil
 from dataclasses import replace
@@ -163,7 +163,7 @@ def test_filters_of_equal_size_that_changed_places_are_noticed(place: str) -> No
     one, *others = filter_files_of(place)
     other = next(path for path in others if path.stat().st_size == one.stat().st_size)
     shutil.copy(other, one)
-    with pytest.raises(DamagedIndexFile, match=r"key filter: head of CRC .* expected") as caught:
+    with pytest.raises(DamagedIndexFile, match=r"Bloom filter: head of CRC .* expected") as caught:
         open_index(place)._find([2, 3, 4, 5], None, FetchStats())
     assert caught.value.path == str(one)
 

@@ -224,7 +224,7 @@ def test_threads_get_whole_answers_while_snapshots_are_swapped_in(tmp_path: Path
 
 
 def metadata_files(place: str) -> list[Path]:
-    """The files that are read to open an index; key filters have tests of their own."""
+    """The files that are read to open an index; Bloom filters have tests of their own."""
     shadow = Path(place) / "_shadow"
     return sorted(path for path in shadow.rglob("*") if path.is_file() and shadow / "filters" not in path.parents)
 

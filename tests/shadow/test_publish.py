@@ -105,7 +105,7 @@ def test_a_file_that_is_not_read_back_as_written_fails_the_build(tmp_path: Path)
 
 
 def test_a_filter_that_is_not_read_back_as_written_fails_the_build(tmp_path: Path) -> None:
-    with pytest.raises(DamagedIndexFile, match=r"key filter: page of CRC") as caught:
+    with pytest.raises(DamagedIndexFile, match=r"Bloom filter: page of CRC") as caught:
         write(LyingStorage(str(tmp_path), ".filter"), [1, 2])
     assert caught.value.path == f"{tmp_path}/_shadow/filters/s/p=1/00002.filter"
 

@@ -13,7 +13,7 @@ import pytest
 
 from shadow.errors import AlreadyExists, DamagedMetadata
 from shadow.segments import (
-    FilterEntry,
+    BloomFilterEntry,
     IndexFileEntry,
     PageMapsEntry,
     Segment,
@@ -26,7 +26,7 @@ from shadow.segments import (
 from shadow.storage import Storage, storage_at
 
 INDEX_FILES = (
-    IndexFileEntry("p=1/s_00000.btree.avro", "p=1", 0, 10, 2**40, 2**32 - 1, FilterEntry("f", 2**40, 2**32 - 1)),
+    IndexFileEntry("p=1/s_00000.btree.avro", "p=1", 0, 10, 2**40, 2**32 - 1, BloomFilterEntry("f", 2**40, 2**32 - 1)),
     IndexFileEntry("p=2/s_00001.btree.avro", "p=2", 1, 5, 100, 0),
 )
 SOURCE_FILES = (

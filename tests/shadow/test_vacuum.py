@@ -64,7 +64,7 @@ def test_without_a_grace_what_the_newest_snapshot_needs_is_left(lake: Path) -> N
     result = vacuum(storage, grace_seconds=0)
     assert files(lake / "index") == needed(lake / "index")
     assert {file.path for file in result.files} == there - needed(lake / "index")
-    assert (result.kept, result.counts) == ((3,), {"snapshot": 2, "index file": 4, "key filter": 4})
+    assert (result.kept, result.counts) == ((3,), {"snapshot": 2, "index file": 4, "Bloom filter": 4})
     assert answers(lake / "index") == before
     with pytest.raises(SnapshotNotFound, match="snapshot 1 is not there"):
         open_index(str(lake / "index"), 1)

@@ -308,7 +308,7 @@ def test_the_path_of_a_look_up_is_drawn(page: Page, site: str) -> None:
     said = steps.locator(".what").all_inner_texts()
     for begin in (
         "Key read",
-        "Filter asked",
+        "Bloom filter asked",
         "Index file",
         "Root node",
         "Source file",
