@@ -39,13 +39,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     if any(mark.name in STARTERS for mark in item.iter_markers()):
         return (yield)
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((subprocess, "Popen"), (os, "fork"), (multiprocessing.util, "spawnv_passfds")):
-            patch.setattr(module, name, _refusing(item.nodeid, name))
+        for owner, name in ((subprocess.Popen, "__init__"), (os, "fork"), (multiprocessing.util, "spawnv_passfds")):
+            patch.setattr(owner, name, _refusing(item.nodeid, f"{owner.__name__}.{name}"))
         return (yield)
 
 
 def _refusing(test: str, name: str) -> Callable[..., Any]:
-    def refuse(*_args: object, **_options: object) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
         raise AssertionError(f"{test} calls {name} and has none of the markers {', '.join(sorted(STARTERS))}")
 
     return refuse
