@@ -67,7 +67,7 @@ COMMANDS = {
     ),
     "compact": Command(
         "gnomon.compact",
-        "Merge small segments, and drop entries that no longer count.",
+        "Merge small segments, and drop dead entries.",
         "gnomon compact /indexes/crawl",
     ),
     "vacuum": Command(

@@ -18,7 +18,7 @@ def compact(
     partition: Annotated[str | None, typer.Option(help="Only this partition: dt=2026-01-01.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
-    """Merge what many builds wrote into one segment, without entries that no longer count. Answers stay the same."""
+    """Merge what many builds wrote into one segment, without dead entries. Answers stay the same."""
     result = compact_index(storage_at(index), partition)
     if json:
         print_json(result.to_json())

@@ -98,7 +98,7 @@ class IndexSource(DataSource):
             raise UsageError(f"no path; say format('{NAME}').load('/path/of/index'), or {VIEW}")
         opened = open_index(options["path"], _snapshot(options.get("snapshot")))
         if opened.spec.holds_values:
-            raise UsageError(f"{opened.location}: a folder of values has no pointers; read its rows by get")
+            raise UsageError(f"{opened.location}: a key-value folder has no pointers; read its rows by get")
         self.at = AtSnapshot.of(opened)
         self.columns = None if "columns" not in options else _names(options["columns"])
         payload = options.get("payload", "false")
@@ -111,7 +111,7 @@ class IndexSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         with _told_alone():
-            raise UsageError(f"format {NAME} only reads; gnomon build makes an index, write_btree a folder of values")
+            raise UsageError(f"format {NAME} only reads; gnomon build makes an index, write_btree a key-value folder")
 
     def schema(self) -> StructType:
         return self._table().schema

@@ -94,7 +94,7 @@ def _checked(
 def check_appendable(index: str, spec: IndexSpec) -> None:
     """UsageError for a source that rows cannot be appended to."""
     if spec.holds_values:
-        raise UsageError(f"{index}: a folder of values, which has no source to append to; expected an index")
+        raise UsageError(f"{index}: a key-value folder, which has no source to append to; expected an index")
     if spec.single_file:
         raise UsageError(f"{spec.source}: a source of one file cannot be appended to; dedup needs a folder")
 

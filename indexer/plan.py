@@ -106,7 +106,7 @@ def plan(
     view = None if newest else _open(storage)
     spec = view.spec if view else spec_on_record(storage) if newest else None
     if spec is not None and spec.holds_values:
-        raise UsageError(f"{storage.root}: a folder of values that write_btree made; build to another folder")
+        raise UsageError(f"{storage.root}: a key-value folder that write_btree made; build to another folder")
     if isinstance(source, CatalogTable) and spec is not None and spec.table and not adopt:
         root = source.root_at(spec.source)  # files keep their names, whatever the table's own folder is by now
     if view is None and not newest:
@@ -338,7 +338,7 @@ def _check_folder(storage: Storage) -> None:
 
 
 def _check_source(root: SourceRoot) -> None:
-    """Refuse the folder of an index: its files hold entries that no longer count, too."""
+    """Refuse the folder of an index: its files hold dead entries, too."""
     if root.table is not None or root.single_file is not None:
         return
     with suppress(FileNotFoundError, NotADirectoryError):

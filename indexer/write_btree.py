@@ -1,4 +1,4 @@
-"""Any DataFrame as a folder of values: a key-value table of B-Tree files, which has no source."""
+"""Any DataFrame as a key-value folder: B-Tree files of keys with their values, without a source."""
 
 import time
 from collections.abc import Sequence

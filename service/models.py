@@ -248,7 +248,7 @@ class IndexDescription(BaseModel):
     name: str
     default: bool
     open: bool
-    format: str = Field(description="of the source's files; `values` for a folder of values, which has no source")
+    format: str = Field(description="of the source's files; `values` for a key-value folder, which has no source")
     keys: list[KeyColumn]
     columns: list[RowColumn]
     included: list[str] = Field(description="columns that are stored with the entries")
@@ -266,7 +266,7 @@ class IndexDescription(BaseModel):
     coverage_error: str | None = Field(description="why the source could not be listed")
     partitions: list[Partition] = Field(description="the last 400 by name")
     partitions_total: int
-    bucket_rows: list[int] = Field(description="entries of each bucket, those that no longer count included")
+    bucket_rows: list[int] = Field(description="entries of each bucket, dead ones included")
     bucket_bytes: list[int] = Field(description="bytes of the index files of each bucket")
     snapshots: list[KeptSnapshot] = Field(description="the newest 200, oldest first")
     limits: Limits

@@ -19,7 +19,7 @@
 - `match`        many keys to entries at once
 - `entry_batches`  entries as Arrow batches
 - `fetch`        pointers to rows
-- `entries`      what the index itself holds of a key: of a folder of values all there is
+- `entries`      what the index itself holds of a key: of a key-value folder all there is
 - `answers`      rows of keys, within `bounds`, and what they cost; `answer_tables`: the same in Arrow
 - `trace`        one request, step by step
 - `at_once`      calls side by side
@@ -30,15 +30,15 @@
 - `append_log`   the appends to the source, and which are not finished (`append_records`: their files on disk;
                  `append_checks`: what `inspect` and `verify` say of them)
 - `record`       page maps of files that are indexed already
-- `relist`       the lists of segments written again (`record`, `adopt`)
+- `relist`       the manifests of segments written again (`record`, `adopt`)
 - `rebase`       what of a build is left when others committed meanwhile; `columns` of the source
-- `merge`        the entries that count of several index files, sorted, by bucket
+- `merge`        the live entries of several index files, sorted, by bucket
 - `compact`      many segments into one; another number of buckets
 - `old_names`    old names of functions and arguments, accepted with a warning
 - `vacuum`       what no kept snapshot needs is removed
 - `verify`       pointers of a build followed before its commit; a whole snapshot proved: `list_checks` what it and its
-                 lists say, `proof` its index files (`equal_keys` their order), `readback` the rows they point to,
-                 `report` the faults (`values_proof`: of a folder of values)
+                 manifests say, `proof` its index files (`equal_keys` their order), `readback` the rows they point to,
+                 `report` the faults (`values_proof`: of a key-value folder)
 - `plain_table`  what engines see of the folder
 - `history`      the snapshots that are kept
 

@@ -3,8 +3,8 @@
 A file is taken over when it lies at the same path below the root and its size and the digest of its own metadata are
 those on record. At another root times and etags prove nothing (a copy may keep its times, HDFS numbers the files of
 each cluster from the same number): there each file's digest is compared. A sample of pointers is followed, too, since
-files of other rows may have the same metadata. The commit writes the lists of the segments anew, with the fingerprints
-of now; no index file changes.
+files of other rows may have the same metadata. The commit writes the manifests of the segments anew, with the
+fingerprints of now; no index file changes.
 """
 
 import time
@@ -148,7 +148,7 @@ def _check_appends(storage: Storage) -> None:
 
 
 def _next(storage: Storage, view: View, root: SourceRoot, found: Adoption) -> Snapshot:
-    """The snapshot in which the files are adopted; the lists of its segments are written and read back."""
+    """The snapshot in which the files are adopted; the manifests of its segments are written and read back."""
     after = found.applied_to(view.segments)
     return replace(
         view.snapshot,

@@ -51,7 +51,7 @@ class Ahead:
 
 
 def _named(spec: IndexSpec, files: Sequence[InFile]) -> Sequence[SourceFileEntry]:
-    """The source files that count among those that index files may name; none where they are many."""
+    """The live source files among those that index files may name; none where they are many."""
     found: dict[str, SourceFileEntry] = {}
     for segment, entry, _ in files:
         for file in covered_in(spec, segment, entry.partition):

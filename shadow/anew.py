@@ -9,7 +9,7 @@ import time
 
 from shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError, SnapshotNotFound
 from shadow.probe import probe
-from shadow.publish import Changes, check_counts, paths_of, put_snapshot, write_list
+from shadow.publish import Changes, check_counts, paths_of, put_snapshot, write_manifest
 from shadow.segments import Segment, rows_by_partition
 from shadow.snapshots import Snapshot, read_snapshot, snapshot_numbers, utc_now
 from shadow.spec import IndexSpec
@@ -42,7 +42,7 @@ def publish_full(storage: Storage, spec: IndexSpec, newest: int, changes: Change
     probe(storage)
     ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
     begin = time.time()
-    ref = write_list(storage, ours)
+    ref = write_manifest(storage, ours)
     snapshot = Snapshot(
         number=newest + 1,
         operation=changes.operation,

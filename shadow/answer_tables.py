@@ -120,7 +120,7 @@ def _no_common_type(tables: Sequence[pa.Table], name: str) -> UsageError:
 
 
 def _of_values(found: Found, columns: Sequence[str], rows: Rows) -> tuple[np.ndarray, pa.Table]:
-    """The same of a folder of values, from its entries."""
+    """The same of a key-value folder, from its entries."""
     spec, kept = found.view.spec, rows.within_bytes()
     hits = [(key, hit) for key in kept for hit in rows.hits(key)]
     places = {column.name: (i, column.type) for i, column in enumerate(spec.include)}

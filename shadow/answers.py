@@ -128,7 +128,7 @@ class Rows:
             raise failure
         self.failures[key] = failure
 
-    # -- a folder of values --------------------------------------------------------------------------------------------
+    # -- a key-value folder --------------------------------------------------------------------------------------------
 
     def within_bytes(self) -> list[int]:
         """The keys whose entries, which hold their values, may be given."""
@@ -240,7 +240,7 @@ def answers(
     stats: FetchStats,
     each: bool,
 ) -> list[Answer | Exception]:
-    """The answer of each key, or, with `each`, why there is none; without a fetcher, of a folder of values, from the
+    """The answer of each key, or, with `each`, why there is none; without a fetcher, of a key-value folder, from the
     entries themselves."""
     begin = time.perf_counter_ns()
     stats.source_files = 0

@@ -1,4 +1,4 @@
-"""Compact: many small segments into one, without the entries that no longer count. Rebucket: the same with another
+"""Compact: many small segments into one, without dead entries. Rebucket: the same with another
 number of buckets or another layout. No source file is read: pointers stay what they are.
 
 A segment is replaced whole or stays. A folder of index files (a partition; the whole of a flat index) is untidy when
@@ -67,7 +67,7 @@ def compact(storage: Storage, partition: str | None = None) -> CompactResult:
 
 
 def rebucket(storage: Storage, buckets: int | None = None, flat: bool | None = None) -> CompactResult:
-    """Distribute all entries that count to another number of buckets, and lay them out `flat` or in the partitions'
+    """Distribute all live entries to another number of buckets, and lay them out `flat` or in the partitions'
     folders, as the next snapshot; None leaves the layout as it is, and the buckets too, unless the layout changes: then
     as many as a first build would choose. Answers are the same before and after, but the rows of one key may come in
     another order where the layout changes. UsageError for an index whose source has no partitions; others as of

@@ -152,9 +152,9 @@ def source_of(spec: IndexSpec, folders: Mapping[str, str] | None = None) -> Sour
     """The source of an index; it need not be reachable yet: a look-up may never touch it. `folders` are those of a
     catalog table's partitions that are known: without them it cannot be listed.
 
-    UsageError of a folder of values, which has none."""
+    UsageError of a key-value folder, which has none."""
     if spec.holds_values:
-        raise UsageError("a folder of values has no source (write_btree made it); expected the index of a source")
+        raise UsageError("a key-value folder has no source (write_btree made it); expected the index of a source")
     if spec.table:
         known = Table(spec.table, folders or {}, spec.partition_types, spec.schema)
         return SourceRoot(source_storage(spec.source), table=known)

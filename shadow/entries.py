@@ -1,4 +1,4 @@
-"""What an index itself holds of a key, as rows: of a folder of values that is all there is."""
+"""What an index itself holds of a key, as rows: of a key-value folder that is all there is."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from sources import POINTER_COLUMNS
 
 def entry_columns(view: View) -> tuple[str, ...]:
     """The columns of `entry_rows`: the key, the included columns and the partition columns; the pointer, or, in a
-    folder of values, all columns in their order."""
+    key-value folder, all columns in their order."""
     if view.spec.holds_values:
         return view.columns
     named = (column.name for column in (*view.spec.stored_keys, *view.spec.include))

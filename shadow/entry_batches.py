@@ -1,4 +1,4 @@
-"""Entries of an index as Arrow batches, those that count: all of an index file, or those of keys.
+"""Entries of an index as Arrow batches, the live ones: all of an index file, or those of keys.
 
 They have the columns that a plain table on the folder has, under its names, and of the source's types."""
 
@@ -55,7 +55,7 @@ def scan_entries(
     partitions: Collection[str],
     stats: LookupStats,
 ) -> Iterator[pa.RecordBatch]:
-    """The entries of an index file that count, of these partitions, in key order. DamagedIndexFile as `check` of it,
+    """The live entries of an index file, of these partitions, in key order. DamagedIndexFile as `check` of it,
     maybe after batches were given."""
     covered = covered_in(spec, segment, file.partition)
     known = pa.array([one.path for one in covered], pa.string())

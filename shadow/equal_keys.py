@@ -1,5 +1,5 @@
-"""The order among the entries of one key in an index file: by source file, in the order of their segment's list, then
-by row. So a key's rows are always answered in the same order."""
+"""The order among the entries of one key in an index file: by source file, in the order of their segment's manifest,
+then by row. So a key's rows are always answered in the same order."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -6,7 +6,7 @@ ANY_TIME = -1  # of a file whose name is never used twice: its size is all that 
 
 
 class Fingerprinted(Protocol):
-    """A file as a listing, an open file or a segment's list shows it."""
+    """A file as a listing, an open file or a segment's manifest shows it."""
 
     @property
     def size(self) -> int: ...

@@ -1,4 +1,4 @@
-"""What a look-up finds of a key: its entries that count, as many as are kept, and how many there are."""
+"""What a look-up finds of a key: its live entries, as many as are kept, and how many there are."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class Hits(list[Hit]):
 
 @dataclass(frozen=True)
 class Bound:
-    """How much of each key is kept of what is found: hits, and of a folder of values bytes of their values. None is no
+    """How much of each key is kept of what is found: hits, and of a key-value folder bytes of their values. None is no
     bound."""
 
     hits: int | None = None
@@ -130,7 +130,7 @@ class FileHits:
         return hits
 
     def _live(self, name: str) -> SourceFileEntry | None:
-        """A source file that an entry names; None where it no longer counts."""
+        """The live source file that an entry names; None if it is dead."""
         file = self._segment.live.get(name)
         if file is None and name not in self._segment.partition_of:
             raise DamagedIndexFile(f"an entry names {name}, which its segment does not cover", self._where, 0)
@@ -160,7 +160,7 @@ class FileHits:
         return found
 
     def _by_key(self, piece: Found, names: Sequence[str]) -> Iterator[tuple[int, Ints, pa.DictionaryArray | None]]:
-        """The rows of a piece by key, those alone that count, and beside them the source files they name."""
+        """The rows of a piece by key, the live ones alone, and beside them the source files they name."""
         files, counting = None, np.ones(len(piece.keys), bool)
         if not self._spec.holds_values:
             files = piece.columns[names.index(FILE_NAME)].dictionary_encode()

@@ -82,7 +82,7 @@ class Index(OpenIndex):
         most_rows: int | None = None,
         most_bytes: int | None = None,
     ) -> list[dict[str, Any]]:
-        """The first `limit` entries of a key, from the index alone. In a folder of values they are all that `fetch`
+        """The first `limit` entries of a key, from the index alone. In a key-value folder they are all that `fetch`
         gives; else each has the key, the included columns, the partition columns and the pointer. Bounds as of
         `answer_many`."""
         stats = stats if stats is not None else FetchStats()
@@ -233,7 +233,7 @@ class Index(OpenIndex):
         partitions: Collection[str],
         stats: LookupStats,
     ) -> Iterator[pa.RecordBatch]:
-        """The entries of an index file that count, of these partitions, in key order."""
+        """The live entries of an index file, of these partitions, in key order."""
         return scan_entries(self._storage, self.spec, segment, file, columns, partitions, stats)
 
     def read(
@@ -290,7 +290,7 @@ class Index(OpenIndex):
 
     def _fetcher(self, state: State) -> Fetcher:
         if state.fetcher is None:
-            raise UsageError(f"{self.location}: a folder of values, which has no source")
+            raise UsageError(f"{self.location}: a key-value folder, which has no source")
         return state.fetcher
 
 

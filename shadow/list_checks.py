@@ -1,4 +1,4 @@
-"""Whether the snapshot and the lists of its segments are true to what they promise, as far as they tell themselves."""
+"""Whether the snapshot and the manifests of its segments agree with themselves and with each other."""
 
 import datetime as dt
 import re
@@ -13,7 +13,7 @@ from shadow.coverage import source_of
 from shadow.index_files import INDEX_FILE_SUFFIX
 from shadow.partitions import partition_of
 from shadow.report import Fault, Report
-from shadow.segments import IndexFileEntry, Segment, segment_path
+from shadow.segments import IndexFileEntry, Segment, manifest_path
 from shadow.snapshots import Snapshot, snapshot_path
 from shadow.spec import IndexSpec
 from shadow.storage import Storage
@@ -57,7 +57,7 @@ def _check_rows(view: View, where: str, report: Report) -> None:
             report.add(Fault(where, 0, f"says {said} rows of {partition or 'the source'}, its segments cover {found}"))
 
 
-def check_lists(storage: Storage, view: View, report: Report) -> None:
+def check_manifests(storage: Storage, view: View, report: Report) -> None:
     """Each source file lies in the partition of its path and counts once; each index file has a place of its own,
     which its name says, among those of source files that are covered."""
     covering: dict[str, Segment] = {}
@@ -68,7 +68,7 @@ def check_lists(storage: Storage, view: View, report: Report) -> None:
             if other is not segment:
                 faults.append(f"covers {path}, which segment {other.id} covers, too")
         for what in faults:
-            report.add(Fault(f"{storage.root}/{segment_path(segment.id)}", 0, what))
+            report.add(Fault(f"{storage.root}/{manifest_path(segment.id)}", 0, what))
 
 
 def _source_files(view: View, segment: Segment) -> list[str]:

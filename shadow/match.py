@@ -268,7 +268,7 @@ class Matcher:
     def _live(
         self, found: Found, place: int, segment: Segment, entry: IndexFileEntry, group: _Group
     ) -> tuple[Ints, Ints]:
-        """The partition of each entry found, as its place among the view's, and the entries that count: whose source
+        """The partition of each entry found, as its place among the view's, and the live entries: those whose source
         file, in the column at `place`, the segment covers and no other has taken over, in a partition asked for."""
         names = found.columns[place].dictionary_encode()
         partitions = []
@@ -315,7 +315,7 @@ class Matcher:
         return pa.schema([*included, *folders, *(pa.field(one.name, arrow_type(one.type)) for one in pointers)])
 
     def _batch(self, found: Found, partition: Ints, kept: Ints) -> pa.RecordBatch:
-        """The entries that count, with the values of their partitions."""
+        """The live entries, with the values of their partitions."""
         columns, some = [_taken(column, pa.array(kept)) for column in found.columns], pa.array(partition[kept])
         included = len(self._spec.include)
         arrays = [*columns[:included], *(value.take(some) for value in self._folders), *columns[included:]]

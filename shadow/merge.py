@@ -1,4 +1,4 @@
-"""Several index files into sorted entries by folder and bucket: those that count, in the key order of the format.
+"""Several index files into sorted entries by folder and bucket: the live ones, in the key order of the format.
 
 Arrow sorts: a flag before a column puts nulls first and NaN last, whatever Arrow's own rule is. The sort is stable, so
 entries of one key stay in the order of the parts, and in each part as a build wrote them: by source file, then by row.
@@ -49,7 +49,7 @@ class Merged(NamedTuple):
 
 
 def merged(storage: Storage, spec: IndexSpec, parts: Sequence[Part], target: IndexSpec) -> Iterator[Merged]:
-    """Yield the entries that count of index files of `spec` as they go into the index files of `target`, which is the
+    """Yield the live entries of index files of `spec` as they go into the index files of `target`, which is the
     same but for the number of buckets and the layout. A bucket's entries are in memory together, those of several only
     up to `BYTES_AT_ONCE`.
 
@@ -128,7 +128,7 @@ class _Merge:
             yield table
 
     def _live(self, part: Part, wanted: range, folders: range | None) -> Iterator[pa.Table]:
-        """The entries of a part that count and go to the buckets and folders wanted, under the target's names, with
+        """The live entries of a part that go to the buckets and folders wanted, under the target's names, with
         their group (folder and bucket) as the last column; source files by number, and long offsets, so that no column
         outgrows Arrow's arrays."""
         where = f"{self.storage.root}/{part.file.path}"
@@ -216,7 +216,7 @@ class _Merge:
 
     @cached_property
     def _live_files(self) -> list[SourceFileEntry]:
-        """The source files that count, in the order of the segments. A path counts in one segment only."""
+        """The live source files, in the order of the segments. A path counts in one segment only."""
         covering = {(segment.id, folder) for segment, folder in self._covering}
         return [
             file

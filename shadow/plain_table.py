@@ -11,7 +11,7 @@ from shadow.view import View
 
 @dataclass(frozen=True)
 class PlainTable:
-    """The files beyond the snapshot's, and the entries in its own files that no longer count."""
+    """The files beyond the snapshot's, and the dead entries in its own files."""
 
     extra_files: tuple[FileInfo, ...]
     dead_entries: int

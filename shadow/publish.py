@@ -1,4 +1,4 @@
-"""The commit: the list of a segment, and the next snapshot, put create-only.
+"""The commit: the manifest of a segment, and the next snapshot, put create-only.
 
 Before it no look-up sees anything of a build; after it, everything. What a crash leaves is never named by a snapshot,
 and no later build stumbles over it: names are fresh each time. Who comes second sees what of its work is left, and
@@ -44,7 +44,7 @@ from shadow.rebase import (
     rebase,
     spec_after,
 )
-from shadow.segments import Segment, SegmentRef, read_segment, rows_by_partition, segment_path, write_segment
+from shadow.segments import Segment, SegmentRef, manifest_path, read_segment, rows_by_partition, write_segment
 from shadow.snapshots import (
     Snapshot,
     commit,
@@ -106,7 +106,7 @@ def publish(
     if parent is None:
         create_first_spec(storage, spec)
     written, begin = paths_of(ours, base.segments), time.time()
-    ref = write_list(storage, ours)
+    ref = write_manifest(storage, ours)
     for attempt in range(ATTEMPTS):
         wait(attempt)
         now = State(*read_newest(storage, {segment.id: segment for segment in base.segments}))
@@ -156,8 +156,8 @@ def made_for(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
         ) from None
 
 
-def write_list(storage: Storage, ours: Segment) -> SegmentRef:
-    """Write the list of a segment and read it back; one without files is not written, it never comes to be live."""
+def write_manifest(storage: Storage, ours: Segment) -> SegmentRef:
+    """Write the manifest of a segment and read it back; one without files is not written, it never comes to be live."""
     if not ours.source_files:
         return SegmentRef(ours.id, 0, 0)
     ref = write_segment(storage, ours)
@@ -196,10 +196,11 @@ def _next(
 
 def paths_of(ours: Segment, base: Sequence[Segment] = ()) -> list[str]:
     """The files that a commit of a segment is the first to name: index files, Bloom filters, page maps and the
-    segment's list. What the segments that it is made for name, of which some may be taken over, is not among them."""
+    segment's manifest. What the segments that it is made for name, of which some may be taken over, is not among
+    them."""
     named = {path for segment in base for path in _files_of(segment)}
-    lists = [segment_path(ours.id)] if ours.source_files else []
-    return [*(path for path in _files_of(ours) if path not in named), *lists]
+    manifests = [manifest_path(ours.id)] if ours.source_files else []
+    return [*(path for path in _files_of(ours) if path not in named), *manifests]
 
 
 def _files_of(segment: Segment) -> list[str]:

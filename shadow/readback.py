@@ -35,7 +35,7 @@ class ReadBack:
         self.columns: dict[str, dict[str, str]] = {}  # of the opened files, by name: each type, and a file of it
 
     def run(self, proof: FolderProof, every: bool, stale: set[str]) -> None:
-        """Count the entries of each source file that counts; open those that samples point to, or `every` one, and
+        """Count the entries of each live source file; open those that samples point to, or `every` one, and
         follow the pointers of the samples; with `every`, compare all entries with a scan. Nothing is read of files
         known to be `stale`."""
         for number, tally in enumerate(proof.tallies):

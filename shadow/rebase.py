@@ -223,7 +223,7 @@ class _Source:
 
 
 def _covered(state: State) -> set[str]:
-    """The paths of the source files that count."""
+    """The paths of the live source files."""
     return {path for segment in state.segments for path in segment.live}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from shadow.publish import new_segment_id
-from shadow.segments import Segment, SegmentRef, read_segment, segment_path, write_segment
+from shadow.segments import Segment, SegmentRef, manifest_path, read_segment, write_segment
 from shadow.snapshots import Snapshot
 from shadow.storage import Storage
 from shadow.view import View
@@ -25,6 +25,6 @@ def relist(storage: Storage, view: View, after: Iterable[Segment]) -> tuple[Segm
 
 
 def new_lists(before: Snapshot, after: Snapshot) -> list[str]:
-    """The paths of the segment lists that one snapshot names and the other does not."""
+    """The paths of the manifests that one snapshot names and the other does not."""
     known = {ref.id for ref in before.segments}
-    return [segment_path(ref.id) for ref in after.segments if ref.id not in known]
+    return [manifest_path(ref.id) for ref in after.segments if ref.id not in known]

@@ -1,4 +1,4 @@
-"""The entries of several segments that count, as the index files of one segment.
+"""The live entries of several segments, as the index files of one segment.
 
 An index file that is alone in its bucket, and in whose folder its segment has no dead entry, is named by the new
 segment as it is; all others are merged and written. Where buckets or layout change, all are written.

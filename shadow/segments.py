@@ -120,7 +120,7 @@ _SCHEMA = fastavro.parse_schema(
 
 @dataclass(frozen=True)
 class Segment:
-    """`dead` holds the ordinals of source files that no longer count; it belongs to the snapshot."""
+    """`dead` holds the ordinals of dead source files; it belongs to the snapshot."""
 
     id: str
     index_files: tuple[IndexFileEntry, ...]
@@ -129,13 +129,13 @@ class Segment:
 
     @cached_property
     def by_bucket(self) -> dict[tuple[str, int], IndexFileEntry]:
-        """The index files that may hold an entry that counts, by partition ("" in a flat index) and bucket."""
+        """The index files that may hold a live entry, by partition ("" in a flat index) and bucket."""
         partitions = {file.partition for file in self.live.values()} | ({""} if self.live else set())
         return {(file.partition, file.bucket): file for file in self.index_files if file.partition in partitions}
 
     @cached_property
     def index_files_in(self) -> dict[str, list[IndexFileEntry]]:
-        """The index files that may hold an entry that counts, by partition ("" in a flat index)."""
+        """The index files that may hold a live entry, by partition ("" in a flat index)."""
         files: dict[str, list[IndexFileEntry]] = {}
         for file in self.by_bucket.values():
             files.setdefault(file.partition, []).append(file)
@@ -151,7 +151,7 @@ class Segment:
 
     @cached_property
     def live(self) -> dict[str, SourceFileEntry]:
-        """The source files that count, by path."""
+        """The live source files, by path."""
         return {file.path: file for i, file in enumerate(self.source_files) if i not in self.dead}
 
     @cached_property
@@ -161,7 +161,7 @@ class Segment:
 
 
 def rows_by_partition(segments: Iterable[Segment]) -> dict[str, int]:
-    """The rows that count, by partition, ordered; a partition whose files have none is there with 0."""
+    """The live rows, by partition, ordered; a partition whose files have none is there with 0."""
     rows: Counter[str] = Counter()
     for segment in segments:
         for file in segment.live.values():
@@ -179,19 +179,19 @@ class SegmentRef:
     dead: tuple[int, ...] = ()
 
 
-def segment_path(segment_id: str) -> str:
+def manifest_path(segment_id: str) -> str:
     return f"{SEGMENT_FOLDER}/{segment_id}.avro"
 
 
 def write_segment(storage: Storage, segment: Segment) -> SegmentRef:
-    """Write the list of a segment; what a snapshot needs to name it."""
+    """Write the manifest of a segment; what a snapshot needs to name it."""
     items = [{"index_file": asdict(file), "source_file": None} for file in segment.index_files]
     items += [{"index_file": None, "source_file": asdict(file)} for file in segment.source_files]
     out = io.BytesIO()
     sync = hashlib.blake2b(segment.id.encode(), digest_size=SYNC_BYTES).digest()  # the same bytes when put again
     fastavro.writer(out, _SCHEMA, items, codec="deflate", sync_marker=sync)
     data = out.getvalue()
-    path = segment_path(segment.id)
+    path = manifest_path(segment.id)
     try:
         storage.put_new(path, [data])
     except AlreadyExists:  # by ourselves, where a reply was lost
@@ -201,8 +201,8 @@ def write_segment(storage: Storage, segment: Segment) -> SegmentRef:
 
 
 def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
-    """The list of a segment. DamagedMetadata when it is missing or not what the snapshot says."""
-    path = segment_path(ref.id)
+    """The manifest of a segment. DamagedMetadata when it is missing or not what the snapshot says."""
+    path = manifest_path(ref.id)
     where = f"{storage.root}/{path}"
     try:
         data = storage.read(path)
@@ -223,7 +223,7 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
             frozenset(ref.dead),
         )
     except _UNREADABLE as error:
-        raise DamagedMetadata(f"{where} at byte 0: not the list of a segment ({error!r}); {CURE}") from None
+        raise DamagedMetadata(f"{where} at byte 0: not the manifest of a segment ({error!r}); {CURE}") from None
 
 
 def _index_file(record: dict[str, Any]) -> IndexFileEntry:

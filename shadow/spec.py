@@ -310,6 +310,6 @@ def check_columns(spec: IndexSpec) -> None:
     if len(set(names)) < len(names):
         raise UsageError(f"a key or included column is named twice: {', '.join(names)}")
     if spec.holds_values and not spec.include:
-        raise UsageError("a folder of values needs a column beside the key; add one, a constant where there is none")
+        raise UsageError("a key-value folder needs a column beside the key; add one, a constant where there is none")
     if not spec.stored_keys:
         raise UsageError("a key of partition columns alone finds whole partitions; name a column of the files, too")

@@ -26,8 +26,8 @@ from shadow.segments import (
     Segment,
     SegmentRef,
     SourceFileEntry,
+    manifest_path,
     read_segment,
-    segment_path,
 )
 from shadow.snapshots import SNAPSHOT_NAME, Snapshot, read_snapshot, snapshot_files, snapshot_numbers, snapshot_path
 from shadow.spec_file import read_spec
@@ -35,12 +35,12 @@ from shadow.storage import FileInfo, Storage
 from shadow.storage.contract import STAGED
 
 DAY = 24 * 3600.0
-SNAPSHOT, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, SEGMENT_LIST, LEFTOVER = (
+SNAPSHOT, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, MANIFEST, LEFTOVER = (
     "snapshot",
     "index file",
     "Bloom filter",
     "page maps",
-    "segment list",
+    "manifest",
     "leftover",
 )
 _SEGMENT = r"(?P<segment>\d{8}T\d{6}-[0-9a-f]{12})"
@@ -50,7 +50,7 @@ _NAMES = {
     INDEX_FILE: re.compile(rf"{_PARTITION}{_SEGMENT}_\d{{5}}\.btree\.avro", re.ASCII),
     BLOOM_FILTER: re.compile(rf"{FILTER_FOLDER}/{_SEGMENT}/{_PARTITION}\d{{5}}\.filter", re.ASCII),
     PAGE_MAPS: re.compile(rf"{PAGE_MAPS_FOLDER}/{_SEGMENT}/\d{{5}}\.maps", re.ASCII),
-    SEGMENT_LIST: re.compile(rf"{SEGMENT_FOLDER}/{_SEGMENT}\.avro", re.ASCII),
+    MANIFEST: re.compile(rf"{SEGMENT_FOLDER}/{_SEGMENT}\.avro", re.ASCII),
     LEFTOVER: re.compile(
         rf"(?:{_PARTITION}|_shadow/(?:.+/)?){STAGED}[0-9a-f]{{32}}|{PROBE_FOLDER}/[^/]+"
         rf"|{REJECTED_FOLDER}/(?P<segment>\d+-[^/]+)/.+",
@@ -185,7 +185,7 @@ class _Needs:
         needed, named = {snapshot_path(one.number) for one in kept}, set[str]()
         staying = _refs(kept)
         for segment in _segments(storage, staying):
-            needed.add(segment_path(segment.id))
+            needed.add(manifest_path(segment.id))
             needed |= _paths(segment.by_bucket.values(), segment.live.values())
             named |= _paths(segment.index_files, segment.source_files)
         going = [ref for ref in _refs(expired) if ref.id not in {ref.id for ref in staying}]

@@ -1,4 +1,4 @@
-"""Proof of a folder of values: its index files are what its segments say, and each entry lies where look-ups look for
+"""Proof of a key-value folder: its index files are what its segments say, and each entry lies where look-ups look for
 it. There is nothing to read back."""
 
 import numpy as np
@@ -7,7 +7,7 @@ import numpy.typing as npt
 from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from shadow.proof import FolderProof
 from shadow.report import Fault, Report
-from shadow.segments import IndexFileEntry, segment_path
+from shadow.segments import IndexFileEntry, manifest_path
 from shadow.storage import Storage
 from shadow.view import View
 
@@ -18,7 +18,7 @@ def prove_values(storage: Storage, view: View, report: Report) -> None:
         _ValuesProof(storage, view.spec, segment, "", report).run(0)
         rows, entries = sum(file.rows for file in segment.live.values()), sum(f.entries for f in segment.index_files)
         if rows != entries:
-            where = f"{storage.root}/{segment_path(segment.id)}"
+            where = f"{storage.root}/{manifest_path(segment.id)}"
             report.add(Fault(where, 0, f"lists {rows} rows, its index files have {entries} entries"))
 
 

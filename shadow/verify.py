@@ -13,13 +13,13 @@ from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
 from shadow.fetch import Fetcher
 from shadow.filter_files import open_filter
 from shadow.index_files import pointer_of
-from shadow.list_checks import check_columns, check_lists, check_snapshot
+from shadow.list_checks import check_columns, check_manifests, check_snapshot
 from shadow.page_maps import prove_page_maps
 from shadow.plain_table import plain_table
 from shadow.proof import FAILURES, FolderProof
 from shadow.readback import ReadBack
 from shadow.report import Fault, Report, fault_of
-from shadow.segments import IndexFileEntry, SourceFileEntry, read_segment, segment_path
+from shadow.segments import IndexFileEntry, SourceFileEntry, manifest_path, read_segment
 from shadow.snapshots import newest_snapshot, read_snapshot, snapshot_numbers, snapshot_path
 from shadow.spec import IndexSpec
 from shadow.spec_file import SPEC_PATH, read_spec
@@ -98,7 +98,7 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
     if view is None:
         return report
     check_snapshot(storage, view, report)
-    check_lists(storage, view, report)
+    check_manifests(storage, view, report)
     if view.spec.holds_values:
         prove_values(storage, view, report)
         report.plain_table = plain_table(storage, view)
@@ -168,7 +168,7 @@ def _open(storage: Storage, number: int | None, report: Report) -> View | None:
         try:
             segments.append(read_segment(storage, ref))
         except FAILURES as error:
-            report.add(fault_of(error, f"{storage.root}/{segment_path(ref.id)}"))
+            report.add(fault_of(error, f"{storage.root}/{manifest_path(ref.id)}"))
     return View(found, tuple(segments))
 
 

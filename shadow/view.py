@@ -79,7 +79,7 @@ class View:
 
     @cached_property
     def covered(self) -> dict[str, SourceFileEntry]:
-        """The source files that count, by path; a path is live in one segment only."""
+        """The live source files, by path; a path is live in one segment only."""
         return {path: file for segment in self.segments for path, file in segment.live.items()}
 
     @cached_property

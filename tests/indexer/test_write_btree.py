@@ -1,4 +1,4 @@
-"""Any rows as a folder of values, against a dict of the same rows."""
+"""Any rows as a key-value folder, against a dict of the same rows."""
 
 import datetime as dt
 import decimal
@@ -263,7 +263,7 @@ def test_rows_without_source_columns_are_refused_where_a_source_is_needed(
         lambda: read_index(spark, location),
         lambda: open_index(location).lookup(1),
     ):
-        with pytest.raises(UsageError, match=r"values"):
+        with pytest.raises(UsageError, match=r"a key-value folder|an index lies there"):
             refused()
     assert not (tmp_path / "of values").exists()
     assert open_index(location).coverage().is_empty

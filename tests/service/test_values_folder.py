@@ -1,4 +1,4 @@
-"""A folder of values is served as an index is."""
+"""A key-value folder is served as an index is."""
 
 from pathlib import Path
 

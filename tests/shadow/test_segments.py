@@ -1,4 +1,4 @@
-"""The list of a segment is the one its snapshot names, byte for byte."""
+"""The manifest of a segment is the one its snapshot names, byte for byte."""
 
 import copy
 import io
@@ -19,8 +19,8 @@ from shadow.segments import (
     Segment,
     SegmentRef,
     SourceFileEntry,
+    manifest_path,
     read_segment,
-    segment_path,
     write_segment,
 )
 from shadow.storage import Storage, storage_at
@@ -50,15 +50,15 @@ def test_a_list_comes_back_as_written(storage: Storage) -> None:
 @pytest.mark.parametrize("missing", [("ctime_ns",), ("ctime_ns", "page_maps")])
 def test_a_list_from_before_a_field_is_read(storage: Storage, missing: Sequence[str]) -> None:
     ref = write_segment(storage, SEGMENT)
-    reader = fastavro.reader(io.BytesIO(storage.read(segment_path("s"))))
+    reader = fastavro.reader(io.BytesIO(storage.read(manifest_path("s"))))
     schema: Any = copy.deepcopy(reader.writer_schema)
     source_fields = schema["fields"][1]["type"][1]["fields"]
     assert [source_fields.pop()["name"] for _ in missing] == list(missing)
     out = io.BytesIO()
     fastavro.writer(out, schema, list(reader), codec="deflate")
     data = out.getvalue()
-    storage.delete(segment_path("s"))
-    storage.put_new(segment_path("s"), [data])
+    storage.delete(manifest_path("s"))
+    storage.put_new(manifest_path("s"), [data])
     found = read_segment(storage, SegmentRef("s", len(data), zlib.crc32(data)))
     empty: dict[str, Any] = {"ctime_ns": 0} | ({"page_maps": None} if "page_maps" in missing else {})
     assert found == replace(SEGMENT, source_files=tuple(replace(file, **empty) for file in SOURCE_FILES))
@@ -86,7 +86,7 @@ def test_a_list_is_never_overwritten(storage: Storage) -> None:
 
 def test_every_flipped_byte_is_noticed(storage: Storage, tmp_path: Path) -> None:
     ref = write_segment(storage, SEGMENT)
-    path = tmp_path / segment_path("s")
+    path = tmp_path / manifest_path("s")
     data = path.read_bytes()
     for at in range(len(data)):
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
@@ -97,7 +97,7 @@ def test_every_flipped_byte_is_noticed(storage: Storage, tmp_path: Path) -> None
 @pytest.mark.parametrize("change", [-1, 1])
 def test_a_list_cut_or_grown_is_named_with_the_place(storage: Storage, tmp_path: Path, change: int) -> None:
     ref = write_segment(storage, SEGMENT)
-    path = tmp_path / segment_path("s")
+    path = tmp_path / manifest_path("s")
     data = path.read_bytes()
     path.write_bytes((data + b"x")[: len(data) + change])
     at = min(len(data), len(data) + change)
@@ -108,14 +108,14 @@ def test_a_list_cut_or_grown_is_named_with_the_place(storage: Storage, tmp_path:
 def test_the_list_of_another_segment_under_this_name_is_noticed(storage: Storage, tmp_path: Path) -> None:
     ref = write_segment(storage, SEGMENT)
     write_segment(storage, Segment("t", (), SOURCE_FILES[:1]))
-    (tmp_path / segment_path("t")).replace(tmp_path / segment_path("s"))
+    (tmp_path / manifest_path("t")).replace(tmp_path / manifest_path("s"))
     with pytest.raises(DamagedMetadata, match=r"segments/s\.avro at byte"):
         read_segment(storage, ref)
 
 
 def test_a_missing_list_is_named(storage: Storage, tmp_path: Path) -> None:
     ref = write_segment(storage, SEGMENT)
-    (tmp_path / segment_path("s")).unlink()
+    (tmp_path / manifest_path("s")).unlink()
     with pytest.raises(DamagedMetadata, match=r"segments/s\.avro: missing, though the snapshot names it"):
         read_segment(storage, ref)
 
@@ -129,6 +129,6 @@ def of_another_schema() -> bytes:
 
 @pytest.mark.parametrize("data", [b"", b"Obj\x01", b"{}", b"Obj\x01 of no list", of_another_schema()])
 def test_bytes_that_are_no_list_are_damage_though_their_checksum_is_right(storage: Storage, data: bytes) -> None:
-    storage.put_new(segment_path("s"), [data])
-    with pytest.raises(DamagedMetadata, match=r"segments/s\.avro at byte 0: not the list of a segment"):
+    storage.put_new(manifest_path("s"), [data])
+    with pytest.raises(DamagedMetadata, match=r"segments/s\.avro at byte 0: not the manifest of a segment"):
         read_segment(storage, SegmentRef("s", len(data), zlib.crc32(data)))

@@ -12,7 +12,7 @@ from shadow.append_log import Append, commit_append, mark_appended, open_log, se
 from shadow.compact import compact, rebucket
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, StorageError, UsageError
 from shadow.index import open_index
-from shadow.segments import segment_path
+from shadow.segments import manifest_path
 from shadow.snapshots import snapshot_numbers, snapshot_path
 from shadow.storage import LocalStorage, storage_at
 from shadow.vacuum import DAY, vacuum
@@ -45,7 +45,7 @@ def needed(index: Path) -> set[str]:
     view = open_view(storage)
     paths = {"_shadow/spec.json", snapshot_path(view.snapshot.number)}
     for segment in view.segments:
-        paths.add(segment_path(segment.id))
+        paths.add(manifest_path(segment.id))
         for file in segment.by_bucket.values():
             assert file.filter is not None
             paths |= {file.path, file.filter.path}
@@ -244,7 +244,7 @@ def test_nothing_is_touched_that_is_not_its_own(lake: Path) -> None:
 def test_metadata_that_cannot_be_read_stops_it_before_anything_is_removed(lake: Path) -> None:
     index, storage = lake / "index", storage_at(str(lake / "index"))
     segment = open_view(storage).segments[0].id
-    for path in (snapshot_path(3), snapshot_path(2), segment_path(segment)):
+    for path in (snapshot_path(3), snapshot_path(2), manifest_path(segment)):
         data = (index / path).read_bytes()
         (index / path).write_bytes(data[:40] + b"!" + data[41:])
         before = files(index)

@@ -24,7 +24,7 @@ from shadow.errors import IndexNotFound, SnapshotNotFound
 from shadow.index_files import write_index_file
 from shadow.publish import new_segment_id
 from shadow.report import Fault, Report, fault_of
-from shadow.segments import IndexFileEntry, Segment, SegmentRef, segment_path, write_segment
+from shadow.segments import IndexFileEntry, Segment, SegmentRef, manifest_path, write_segment
 from shadow.snapshots import commit, newest_snapshot, read_snapshot, snapshot_path
 from shadow.storage import FileInfo, LocalStorage, OpenFile, ReadStats, Storage, storage_at
 from shadow.vacuum import vacuum
@@ -248,7 +248,7 @@ def filter_file(lake: Lake) -> Path:
 
 
 def metadata_file(lake: Lake, name: str) -> Path:
-    paths = {"snapshot": snapshot_path(2), "list": segment_path(lake.view.segments[0].id)}
+    paths = {"snapshot": snapshot_path(2), "list": manifest_path(lake.view.segments[0].id)}
     return lake.index / paths.get(name, "_shadow/spec.json")
 
 
@@ -345,7 +345,7 @@ def relist(
     refs = (replace(ref, dead=view.snapshot.segments[0].dead if dead is None else dead), *view.snapshot.segments[1:])
     changed = replace(view.snapshot, number=view.snapshot.number + 1, segments=refs, **others)
     commit(lake.storage, replace(changed, partitions=dict(partitions)) if partitions else changed)
-    return f"{lake.index}/{segment_path(ref.id)}"
+    return f"{lake.index}/{manifest_path(ref.id)}"
 
 
 def test_rows_that_do_not_hold_the_key_they_were_indexed_under_are_found(lake: Lake) -> None:
@@ -543,7 +543,7 @@ def test_a_partition_that_a_source_does_not_have_is_found(tmp_path: Path, sample
     ref = write_segment(storage, replace(view.segments[0], id=new_segment_id(), source_files=listed))
     commit(storage, replace(view.snapshot, number=2, segments=(ref,), partitions={"p=a": 1}))
     what = "lists 1 source files of no partition as of p=a, the first is one.parquet"
-    assert verify(storage, sample).faults == [Fault(f"{storage.root}/{segment_path(ref.id)}", 0, what)]
+    assert verify(storage, sample).faults == [Fault(f"{storage.root}/{manifest_path(ref.id)}", 0, what)]
 
 
 @both
@@ -693,9 +693,9 @@ def test_faults_of_the_snapshot_and_its_lists_do_not_hide_others(lake: Lake, sam
     }
     snapshot = read_snapshot(lake.storage, 2)
     garbage = b"Obj\x01 of no list"
-    lake.storage.put_new(segment_path("garbage"), [garbage])
+    lake.storage.put_new(manifest_path("garbage"), [garbage])
     ref = SegmentRef("garbage", len(garbage), zlib.crc32(garbage))
-    planted.add(f"{lake.index}/{segment_path('garbage')}")
+    planted.add(f"{lake.index}/{manifest_path('garbage')}")
     first, *others = snapshot.segments
     refs = (replace(first, dead=(*first.dead, 50)), *others, ref)
     commit(lake.storage, replace(snapshot, number=3, segments=refs))

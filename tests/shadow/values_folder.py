@@ -1,4 +1,4 @@
-"""A folder of values, written through the write path of `shadow` without Spark."""
+"""A key-value folder, written through the write path of `shadow` without Spark."""
 
 from collections.abc import Sequence
 from pathlib import Path
