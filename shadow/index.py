@@ -64,7 +64,7 @@ class Index(OpenIndex):
     def lookup(self, key: object, where: Mapping[str, object] | None = None) -> list[Pointer]:
         """The pointers of a key's rows, from the index alone."""
         if self.spec.holds_values:
-            raise UsageError(f"{self.location}: its entries hold values, no pointers; ask get for them")
+            raise UsageError(f"{self.location}: a key-value folder has no pointers; read its rows by get")
         return [hit.pointer for hit in self._find([key], where, FetchStats())[1].hits[0]]
 
     def contains(self, key: object, where: Mapping[str, object] | None = None, stats: FetchStats | None = None) -> bool:
