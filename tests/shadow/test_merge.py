@@ -1,4 +1,4 @@
-"""Entries of several index files are merged in the order of the format, and only those that count."""
+"""Entries of several index files are merged in the order of the format, and only the live ones."""
 
 import math
 import random

@@ -47,7 +47,7 @@ def state(*segments: Segment, number: int = 1) -> State:
 
 
 def covered(segments: tuple[Segment, ...]) -> Source:
-    """The files that count; fails where one counts twice."""
+    """The live files; fails if one is live twice."""
     files = [file for one in segments for file in one.live.values()]
     assert len({file.path for file in files}) == len(files)
     return {file.path: file.mtime_ns for file in files}

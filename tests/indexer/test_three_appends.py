@@ -1,4 +1,4 @@
-"""Three loads of a table whose rows are delivered more than once: what is there, an increment, a new increment.
+"""Three appends to a table whose rows are delivered more than once: what is there, an increment, a new increment.
 
 It is the case for which Spark jobs keep a HashSet of keys for each partition, and its method, in plain Python, says
 what is to come out: an int partition column, two text keys, nulls equal to nulls. The method takes it that no key comes
@@ -52,7 +52,7 @@ class HashSets:
     def __init__(self, scope: str) -> None:
         self.is_table, self.keys, self.rows = scope == "table", defaultdict(set), list[Row]()
 
-    def load(self, rows: list[Row]) -> int:
+    def append(self, rows: list[Row]) -> int:
         before = len(self.rows)
         for row in rows:
             seen = self.keys[0 if self.is_table else row[3]]
@@ -69,15 +69,15 @@ def counts(result: DedupResult) -> tuple[int, int, int, int]:
 @pytest.mark.parametrize("scope", ["partition", "table"])
 def test_each_increment_appends_what_the_hash_sets_let_through(spark: SparkSession, tmp_path: Path, scope: str) -> None:
     source, index, expected = str(tmp_path / "source"), str(tmp_path / "index"), HashSets(scope)
-    expected.load(EXISTING)
+    expected.append(EXISTING)
     spark.createDataFrame(EXISTING, SCHEMA).coalesce(1).write.partitionBy("day").parquet(source)
     build(spark, source, index, ["album", "photo"], buckets=3)
     found = {}
     for name, rows in (("increment", INCREMENT), ("new increment", NEW_INCREMENT)):
         batch = spark.createDataFrame(rows, SCHEMA)
-        assert filter_new(spark, index, batch, scope).count() == HashSets.load(copy_of(expected), rows)
+        assert filter_new(spark, index, batch, scope).count() == HashSets.append(copy_of(expected), rows)
         found[name] = append_new(spark, index, batch, name, scope, order_by=["taken"])
-        assert found[name].appended == expected.load(rows)
+        assert found[name].appended == expected.append(rows)
         assert append_new(spark, index, batch, f"{name}, delivered again", scope).appended == 0
     there = spark.read.parquet(source).select("album", "photo", "taken", "day").collect()
     assert sorted(map(tuple, there), key=str) == sorted(expected.rows, key=str)
@@ -93,7 +93,7 @@ def test_each_increment_appends_what_the_hash_sets_let_through(spark: SparkSessi
 
 def copy_of(sets: HashSets) -> HashSets:
     other = HashSets("table" if sets.is_table else "partition")
-    other.load(sets.rows)
+    other.append(sets.rows)
     return other
 
 
