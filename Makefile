@@ -13,8 +13,8 @@ pytest := $(venv)/python -m pytest --numprocesses 2 --dist loadfile
 # Whatever may start Spark runs with the Java that deploy/setup.sh found fit for it.
 with_java := JAVA_HOME="$$(deploy/setup.sh --java-home)"
 
-# The tests that start no Spark, store, browser or other process, with a tenth of the random tries.
-quick := GNOMON_TEST_PROFILE=quick $(pytest) --quiet -m "not (spark or store or browser or process or soak)"
+# The fast tests that start no Spark, store, browser or other process, with a tenth of the random tries.
+quick := GNOMON_TEST_PROFILE=quick $(pytest) --quiet -m "not (spark or store or browser or process or slow or soak)"
 
 .PHONY: help system setup demo quick test check bench serve clean
 

@@ -20,6 +20,7 @@ class Forgetful(Sqlite):
         return [None] * len(keys)
 
 
+@pytest.mark.slow
 def test_every_store_gives_the_entries_written_and_stands_in_the_table(tmp_path: Path) -> None:
     results = [(one, measure(one, STORES, tmp_path, rounds=2)) for one in workloads(ENTRIES)]
     rendered = table(results).splitlines()

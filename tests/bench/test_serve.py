@@ -93,6 +93,7 @@ def test_all_give_the_same_rows_and_a_line_for_each_load(spark: SparkSession, tm
     assert line.count("MB") == 4
 
 
+@pytest.mark.process
 @needs_vegeta
 def test_a_load_asks_at_its_rate_and_says_who_used_the_cores(tmp_path: Path) -> None:
     with started([sys.executable, "-m", services.__name__, "hello"]) as server:
@@ -104,6 +105,7 @@ def test_a_load_asks_at_its_rate_and_says_who_used_the_cores(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["targets"]
 
 
+@pytest.mark.process
 def test_the_proxy_delays_each_answer_once_and_counts_it() -> None:
     hello = [sys.executable, "-m", services.__name__, "hello"]
     with started(hello) as server, Delays(server.host, server.port) as proxy:

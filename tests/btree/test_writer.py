@@ -211,6 +211,7 @@ def test_an_entry_that_is_too_long_is_refused_with_its_row() -> None:
         write(URL_SCHEMA, rows, cuts=[2])
 
 
+@pytest.mark.slow
 def test_entries_of_any_length_that_is_taken_have_a_tree() -> None:
     rows: list[Entry] = [((f"{i:02d}" + "a" * (4_000_000),), ("f", i)) for i in range(60)]
     tree = opened(write(URL_SCHEMA, rows))

@@ -128,6 +128,7 @@ def test_what_is_handed_on_is_bounded_by_bytes_and_not_by_rows(lake: Lake) -> No
     assert len(lake.batches) <= 4 * sum(batch.nbytes for batch in lake.batches) / fetch.OUT_BYTES
 
 
+@pytest.mark.slow
 def test_of_a_damaged_file_the_sound_rows_come_and_the_others_say_why(lake: Lake) -> None:
     data = bytearray(lake.path.read_bytes())
     middle = len(data) // 2
@@ -225,6 +226,7 @@ def large_rows_fetched(folder: Path, row_bytes: int, rows: int) -> int:
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("row_bytes", "rows"),
     [(1_000_000, 300), pytest.param(10_000_000, 100, marks=pytest.mark.soak)],

@@ -13,6 +13,7 @@ from indexer.ship import archive, check_executors
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["indexer.dedup", "gnomon.crawl", "sources.parquet"])
 def test_the_archive_holds_all_that_tasks_import(module: str, tmp_path: Path) -> None:
     program = f"import {module}; print({module}.__file__)"
@@ -23,6 +24,7 @@ def test_the_archive_holds_all_that_tasks_import(module: str, tmp_path: Path) ->
     assert done.stdout.startswith(archive())
 
 
+@pytest.mark.process
 def test_an_archive_made_from_the_archive_is_the_same(tmp_path: Path) -> None:
     program = "from indexer.ship import archive; import pathlib; print(pathlib.Path(archive()).read_bytes().hex())"
     env = {"PYTHONPATH": archive()}

@@ -110,6 +110,7 @@ def test_matches_are_counted_in_arrow_as_one_by_one(
     assert index.answer_many([1], limit=1, most_rows=1)[0].count == 1001
 
 
+@pytest.mark.slow
 def test_a_key_of_very_many_rows_is_refused_in_little_memory(tmp_path: Path) -> None:
     rows = 100_000
     write_folder(tmp_path / "index", pa.table({"k": [1] * rows, "v": pa.array(range(rows), pa.int64())}), ["k"], 1)

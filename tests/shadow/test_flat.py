@@ -106,6 +106,7 @@ def test_a_column_of_a_partitions_name_is_told_apart(tmp_path: Path) -> None:
     assert [row["DT"] for row in open_index(str(tmp_path / "index")).fetch(("inner", "m"))] == ["inner"]
 
 
+@pytest.mark.slow
 def test_the_segments_of_many_builds_stay_few_and_answer_alike(tmp_path: Path) -> None:
     oracle: dict[int, list[str]] = {}
     for day in range(40):

@@ -27,6 +27,7 @@ from shadow.snapshots import snapshot_path
 from shadow.spec_file import SPEC_PATH
 from shadow.storage import storage_at
 from shadow.view import newest_good_view, newest_view
+from tests.profiles import stride
 from tests.shadow.make_index import index_source, write_source
 
 
@@ -246,7 +247,7 @@ def test_each_metadata_file_cut_or_flipped_is_named(place: str) -> None:
     for path in metadata_files(place):
         data = path.read_bytes()
         needed = path.name.endswith(NEEDED)
-        for at in range(0, len(data) - 1, 7):  # the last byte is a line end, which no one misses
+        for at in range(0, len(data) - 1, stride(7)):  # the last byte is a line end, which no one misses
             path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
             flipped = outcome(place)
             path.write_bytes(data[:at])

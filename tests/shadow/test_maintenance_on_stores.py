@@ -33,7 +33,7 @@ from tests.shadow.operations import (
 )
 
 
-@pytest.fixture(params=["memory", "s3", "azure", "hdfs"])
+@pytest.fixture(params=["memory", *(pytest.param(store, marks=pytest.mark.store) for store in ("s3", "azure", "hdfs"))])
 def root(request: pytest.FixtureRequest) -> str:
     if request.param == "memory":
         return f"memory://{uuid.uuid4().hex}/x"

@@ -368,6 +368,7 @@ def is_readable(index: Storage) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_of_two_first_builds_with_other_specs_one_may_die_anywhere_and_the_next_build_mends_it(lake: Path) -> None:
     """The second commits before any call of the first, which dies at any later one: either all is well, or spec.json is
     said not to be the index's, until the next build, and nothing is answered in between."""

@@ -115,6 +115,7 @@ def asleep_at_each_call(
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["partitioned", "flat", "flat with page maps"])
 def test_a_build_that_sleeps_commits_files_that_are_there_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
@@ -140,6 +141,7 @@ def test_a_build_that_sleeps_commits_files_that_are_there_or_nothing(
     assert slept > 20
 
 
+@pytest.mark.slow
 def test_a_first_build_that_sleeps_commits_files_that_are_there_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +159,7 @@ def test_a_first_build_that_sleeps_commits_files_that_are_there_or_nothing(
         check(root, 1, 2, 3)
 
 
+@pytest.mark.slow
 def test_a_compaction_that_sleeps_commits_files_that_are_there_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -308,6 +308,7 @@ def test_a_file_of_many_lines_is_scanned_in_bounded_batches() -> None:
     assert np.concatenate([batch[OFFSET].to_numpy() for batch in batches]).tolist() == list(range(2, 400_002, 2))
 
 
+@pytest.mark.slow
 def test_rows_of_many_columns_come_few_at_a_time() -> None:
     reader, source = opened(b"," * 9_999 + b"\n" + b"1\n" * 2_000, header="false")
     batches = list(source.scan(reader, source.schema.names))

@@ -91,6 +91,7 @@ def test_a_pointer_to_no_line_is_stale(pointer: tuple[int, int]) -> None:
         source.fetch(reader, [(0, 0), pointer], ["a"])
 
 
+@pytest.mark.slow
 def test_without_a_schema_all_rows_are_looked_at() -> None:
     data = b'{"a":1}\n' * (PIECE_BYTES // 4) + b'{"a":1.5,"b":[{"c":null}]}\n'
     reader = BytesReader(data, "lake/x.json")

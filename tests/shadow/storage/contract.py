@@ -176,6 +176,7 @@ class StorageContract:
         storage.delete(path + "2")
         assert self.names(storage, hidden=True) == []
 
+    @pytest.mark.slow
     def test_many_files_are_listed_all(self, storage: Storage) -> None:
         paths = [f"p={int(i % 7 == 0)}/{i:05d}" for i in range(self.many)]
         with ThreadPoolExecutor(16) as pool:
@@ -406,6 +407,7 @@ class SharedStorageContract(PickledStorageContract):
 
     forks_apart = False  # whether a process that used the store and forked leaves the child without it
 
+    @pytest.mark.process
     @pytest.mark.parametrize("before", ["not used before", "used before"])
     def test_a_forked_process_uses_the_store_or_is_told_that_it_cannot(self, storage: Storage, before: str) -> None:
         self.put(storage, "before", b"data")
