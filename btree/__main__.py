@@ -36,14 +36,14 @@ class LocalFile:
             self._file.seek(offset)
             return self._file.read(length)
         except OSError as error:
-            raise BTreeError(f"{self.name}: {error.strerror}") from None
+            raise BTreeError(str(error.strerror), self.name) from None
 
     def close(self) -> None:
         self._file.close()
 
 
-class UsageError(Exception):
-    """What was asked makes no sense for this file."""
+class WrongUsage(BTreeError):
+    """The command line makes no sense for this file."""
 
 
 def _visible(text: object) -> str:
@@ -87,7 +87,7 @@ def _parse_key(text: str, tree: BTreeReader) -> Key:
     is_flat = isinstance(parts, dict) and not any(isinstance(part, dict | list) for part in parts.values())
     if not is_flat or set(parts) != set(names):
         shown = text if len(text) <= SHOWN_TEXT else f"{text[: SHOWN_TEXT - 3]}..."
-        raise UsageError(f"a key of this file is a JSON object of {', '.join(names)}; found {shown}")
+        raise WrongUsage("key", expected=f"a JSON object of {', '.join(names)}", found=shown)
     return tuple(to_stored(parts[column.name], column.type, column.name) for column in columns)
 
 
@@ -143,7 +143,7 @@ def _answer(arguments: argparse.Namespace) -> int:
         return _fail(f"{arguments.file}: {error.strerror}", FAILED)
     try:
         return COMMANDS[arguments.command](BTreeReader(file), arguments)
-    except (UsageError, KeyTypeError) as error:
+    except (WrongUsage, KeyTypeError) as error:
         return _fail(error, USAGE)
     except BTreeError as error:
         return _fail(error, FAILED)

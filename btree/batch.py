@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from btree.blocks import BlockFile, LookupStats
 from btree.columns import Bools, Ints
-from btree.errors import DamagedIndexFile
 from btree.fences import Fences
 from btree.keys import compare
 from btree.parts import CUT_RECORDS, LONG_PART, Parts, Pieces, decode, take
@@ -143,11 +142,11 @@ class Batch:
         rising = is_rising(keys, pieces.firsts[1:-1][np.diff(leaves.which) > 0])
         if not rising.all():
             offset = pieces.offset_of(int(np.argmin(rising)) + 1)
-            raise DamagedIndexFile("the keys of a node are not in order", self._file.path, offset)
+            raise self._file.damaged("the keys of a node are not in order", offset)
         if leaves.which[0] == last:  # the first piece goes on with a leaf
             equal, greater = compare(self._last, [key.slice(0, 1) for key in keys])
             if not (equal | greater)[0]:
-                raise DamagedIndexFile("the keys of a node are not in order", self._file.path, pieces.offsets[0])
+                raise self._file.damaged("the keys of a node are not in order", pieces.offsets[0])
         self._last = [key.slice(len(key) - 1) for key in keys]
         low = self._fences.below[leaves.which]
         outside = np.zeros(len(low), bool)
@@ -157,7 +156,7 @@ class Batch:
         outside[bounded] |= ~self._is_before(keys, pieces.firsts[1:][bounded] - 1, low[bounded] + 1)
         if outside.any():
             offset = pieces.offsets[int(np.argmax(outside))]
-            raise DamagedIndexFile("a node holds keys outside of its parent's interval", self._file.path, offset)
+            raise self._file.damaged("a node holds keys outside of its parent's interval", offset)
 
     def _is_after(self, fences: Ints, keys: Sequence[pa.Array], rows: Ints) -> Bools:
         """Whether rows are not less than fences."""

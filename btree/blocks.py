@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, NoReturn, Protocol
 
+from base.actions import Action
 from btree import format as fmt
 from btree.codecs import CHECKSUMS, DECOMPRESSORS, DecompressionError, decompress
 from btree.errors import BTreeError, DamagedIndexFile, TooMany
@@ -108,8 +109,10 @@ class BlockFile:
         stats: LookupStats,
         head_bytes: int | None = None,
         leaves: Leaves | None = None,
+        action: Action = Action.BUILD_FULL,
     ) -> None:
         self._reader = reader
+        self._action = action
         self._leaves = leaves
         self.path = str(getattr(reader, "name", "<memory>"))
         self.size = reader.size
@@ -141,15 +144,29 @@ class BlockFile:
 
     def _read_header(self, first: int, stats: LookupStats) -> tuple[bytes, fmt.Header]:
         head = self.read(0, min(first, self.size), stats)
-        while (header := fmt.decode_header(head[: fmt.HEADER_LIMIT], self.path)) is None:
+        while (header := fmt.decode_header(head[: fmt.HEADER_LIMIT], self.path, self._action)) is None:
             have = min(len(head), fmt.HEADER_LIMIT)
             if have >= min(self.size, fmt.HEADER_LIMIT):
-                raise DamagedIndexFile(f"expected a header, found none in the first {have} bytes", self.path, have)
+                raise self.damaged("", have, expected="a header", found=f"none in the first {have} bytes")
             head += self.read(have, min(have, self.size - have), stats)
         return head, header
 
-    def _refuse_header(self, message: str) -> NoReturn:
-        raise DamagedIndexFile(message, self.path, 0)
+    def damaged(
+        self,
+        what: str,
+        offset: int,
+        *,
+        column: str | None = None,
+        expected: object = None,
+        found: object = None,
+    ) -> DamagedIndexFile:
+        """The error about this file, to be raised."""
+        return DamagedIndexFile(
+            what, self.path, offset, column=column, expected=expected, found=found, action=self._action
+        )
+
+    def _refuse_header(self, what: str) -> NoReturn:
+        raise self.damaged(what, 0)
 
     def _number(self, header: fmt.Header, key: str) -> int | None:
         try:
@@ -163,13 +180,13 @@ class BlockFile:
             self._refuse_header(f"{fmt.DATA_BYTES_KEY} is missing from the header")
         expected = header.end + data_bytes
         if expected != self.size:
-            raise DamagedIndexFile(f"expected {expected} bytes, found {self.size}", self.path, self.size)
+            raise self.damaged("", self.size, expected=f"{expected} bytes", found=str(self.size))
         if self.upper_bytes > data_bytes:
             self._refuse_header(f"{fmt.UPPER_BYTES_KEY} is larger than the file")
 
     def _read_schema(self) -> FileSchema:
-        avro = fmt.decode_schema(self.metadata.get(fmt.SCHEMA_KEY, b""), self.path)
-        names = fmt.decode_key_value_spec(self.metadata.get(fmt.KEY_VALUE_KEY, b""), self.path)
+        avro = fmt.decode_schema(self.metadata.get(fmt.SCHEMA_KEY, b""), self.path, self._action)
+        names = fmt.decode_key_value_spec(self.metadata.get(fmt.KEY_VALUE_KEY, b""), self.path, self._action)
         try:
             return file_schema(avro, *names)
         except BTreeError as error:
@@ -209,9 +226,7 @@ class BlockFile:
 
     def _compare_upper(self, *parts: bytes | memoryview) -> None:
         if self.metadata.get(fmt.UPPER_CRC_KEY) not in (None, fmt.crc_text(*parts)):
-            raise DamagedIndexFile(
-                f"the levels above the leaves do not match {fmt.UPPER_CRC_KEY}", self.path, self.start
-            )
+            raise self.damaged(f"the levels above the leaves do not match {fmt.UPPER_CRC_KEY}", self.start)
 
     @property
     def cache_bytes(self) -> int:
@@ -254,7 +269,7 @@ class BlockFile:
             guess = length if length is not None and 0 < length <= LONGEST_GUESS_BYTES else self._guess
             most = min(max(guess, fmt.BLOCK_HEAD_BYTES), self.size - offset)
             have = memoryview(self.read(offset, most, stats))
-        frame = fmt.decode_block_frame(bytes(have[: fmt.BLOCK_HEAD_BYTES]), offset, self.size, self.path)
+        frame = fmt.decode_block_frame(bytes(have[: fmt.BLOCK_HEAD_BYTES]), offset, self.size, self.path, self._action)
         data = bytes(have[: frame.end - offset])
         if len(data) < frame.end - offset:
             data += self.read(offset + len(data), frame.end - offset - len(data), stats)
@@ -268,7 +283,7 @@ class BlockFile:
             if not begin <= offset <= begin + len(have) - fmt.BLOCK_HEAD_BYTES:
                 begin, have = offset, memoryview(self.read(offset, self._long_read(offsets, i), stats))
             head = bytes(have[offset - begin : offset - begin + fmt.BLOCK_HEAD_BYTES])
-            frame = fmt.decode_block_frame(head, offset, self.size, self.path)
+            frame = fmt.decode_block_frame(head, offset, self.size, self.path, self._action)
             data = have[offset - begin : frame.end - begin]
             if len(data) < frame.end - offset:
                 more = self.read(begin + len(have), frame.end - begin - len(have), stats)
@@ -288,7 +303,7 @@ class BlockFile:
     def _unpack(self, offset: int, frame: fmt.BlockFrame, data: bytes | memoryview) -> bytes:
         """The records of a block, whose bytes are checked."""
         if data[-fmt.SYNC_BYTES :] != self._sync:
-            raise DamagedIndexFile("no sync marker after the block", self.path, frame.end - fmt.SYNC_BYTES)
+            raise self.damaged("no sync marker after the block", frame.end - fmt.SYNC_BYTES)
         payload = bytes(data[frame.payload - offset : -fmt.SYNC_BYTES])
         try:
             records = decompress(self.codec, payload, fmt.NODE_LIMIT, self._checked)
@@ -300,7 +315,7 @@ class BlockFile:
 
     def _undecodable(self, offset: int, error: Exception) -> DamagedIndexFile:
         why = str(error) or type(error).__name__
-        return DamagedIndexFile(f"the block cannot be decoded ({why})", self.path, offset)
+        return self.damaged(f"the block cannot be decoded ({why})", offset)
 
     def decode(self, offset: int, count: int, records: bytes) -> Node:
         """The node whose block lies at `offset`, from its unpacked records."""
@@ -309,7 +324,7 @@ class BlockFile:
         except (ValueError, IndexError, struct.error) as error:
             raise self._undecodable(offset, error) from None
         if not node.is_sorted():
-            raise DamagedIndexFile("the keys of a node are not in order", self.path, offset)
+            raise self.damaged("the keys of a node are not in order", offset)
         return node
 
     def cut(self, offset: int, count: int, records: bytes, most: int) -> Iterator[tuple[int, bytes]]:
@@ -325,5 +340,5 @@ class BlockFile:
         stats.bytes += length
         data = self._reader.read_range(offset, length)
         if len(data) != length:
-            raise DamagedIndexFile(f"expected {length} bytes, read {len(data)}", self.path, offset)
+            raise self.damaged("", offset, expected=f"{length} bytes", found=str(len(data)))
         return data

@@ -60,7 +60,7 @@ class DioneWriter:
             raise BTreeError(f"no Dione file has interval {interval}, height {height} and codec {codec!r}")
         for column in schema.keys:
             if column.type == "binary" or decimal_type(column.type):
-                raise BTreeError(f"key column {column.name}: Dione orders {column.type} by signed bytes")
+                raise BTreeError(f"Dione orders {column.type} by signed bytes", column=column.name)
         self._schema = schema
         self._interval = interval
         self._height = height

@@ -54,14 +54,14 @@ def normalise(array: pa.Array | pa.ChunkedArray, column: Column, one_zero: bool 
         except MemoryError:  # ArrowMemoryError, which says nothing about the values
             raise
         except pa.ArrowException as error:
-            raise BTreeError(f"column {column.name} of type string: {error}") from None
+            raise BTreeError(str(error), column=column.name, expected="string") from None
     if pa.types.is_floating(array.type):
         if one_zero:
             zero = pa.scalar(0.0, array.type)
             array = pc.if_else(pc.equal(array, zero), zero, array)
         array = pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
     if array.null_count and not column.nullable:
-        raise BTreeError(f"column {column.name} holds a null, but its file says it never does")
+        raise BTreeError("holds a null, but its file says it never does", column=column.name)
     return array
 
 

@@ -1,18 +1,31 @@
 """What can go wrong with an index file or a key. Each message says what, where, expected and found."""
 
+from base.actions import Action
+from base.errors import GnomonError
 
-class BTreeError(Exception):
+
+class BTreeError(GnomonError):
     """Base of all errors of this package."""
 
 
 class DamagedIndexFile(BTreeError):
-    """The bytes at `offset` of the index file `path` are not what the format says they must be. `cure` says what to
-    do."""
+    """The bytes at `offset` of the index file `path` are not what the format says they must be."""
 
-    def __init__(self, message: str, path: str, offset: int, cure: str = "rebuild the index from its source") -> None:
-        self.path = path
-        self.offset = offset
-        super().__init__(f"{path} at byte {offset}: {message}; {cure}")
+    path: str
+    offset: int
+
+    def __init__(
+        self,
+        what: str,
+        path: str,
+        offset: int,
+        *,
+        column: str | None = None,
+        expected: object = None,
+        found: object = None,
+        action: Action | None = Action.BUILD_FULL,
+    ) -> None:
+        super().__init__(what, path, offset, column=column, expected=expected, found=found, action=action)
 
 
 class TooMany(Exception):
@@ -28,12 +41,16 @@ class UnsortedKeys(BTreeError):
 
 
 class KeyTypeError(BTreeError):
-    """A key value cannot be read as the type of its column."""
+    """A key value cannot be read as the type of its column. `hint` follows the type that was expected."""
+
+    COLUMN_LABEL = "key column"
+    column: str
+    expected: str
 
     def __init__(self, column: str, expected: str, found: object, hint: str = "") -> None:
-        self.column = column
-        self.expected = expected
-        shown = repr(found)
-        if len(shown) > 80:
-            shown = shown[:77] + "..."
-        super().__init__(f"key column {column}: expected {expected}{hint}, found {shown}")
+        super().__init__("", column=column, expected=expected, found=repr(found))
+        self.hint = hint
+
+    @property
+    def fault(self) -> str:
+        return f"{self.COLUMN_LABEL} {self.column}: expected {self.expected}{self.hint}, found {self.found}"

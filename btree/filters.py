@@ -20,6 +20,7 @@ from typing import NamedTuple, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
+from base.actions import Action
 from btree.blocks import LookupStats, MemoryFile, RangeReader
 from btree.errors import DamagedIndexFile
 from btree.hashing import FILTER_HASH_NAME, SEED
@@ -143,8 +144,15 @@ def _filled(ordered: Hashes, blocks: int) -> bytes:
     return words.astype("<u4").tobytes()
 
 
-def _refuse(what: str, path: str, offset: int) -> NoReturn:
-    raise DamagedIndexFile(f"Bloom filter: {what}; look-ups can do without (filters=False)", path, offset)
+def _refuse(what: str, path: str, offset: int, expected: object = None, found: object = None) -> NoReturn:
+    raise DamagedIndexFile(
+        f"Bloom filter: {what}" if what else "Bloom filter",
+        path,
+        offset,
+        expected=expected,
+        found=found,
+        action=Action.BUILD_FULL_OR_NO_FILTERS,
+    )
 
 
 class _Head(NamedTuple):
@@ -164,7 +172,7 @@ def _decode_head(data: bytes, size: int, path: str, crc32: int | None) -> _Head:
     pages = _pages_in(size)
     crcs = HEAD.size + CRC.size * pages
     if len(data) < crcs + CRC.size or data[: len(MAGIC)] != MAGIC:
-        _refuse(f"expected one, found {size} bytes beginning {data[:4]!r}", path, 0)
+        _refuse("", path, 0, expected="a filter", found=f"{size} bytes beginning {data[:4]!r}")
     _, version, page_blocks, name, seed, keys, blocks = HEAD.unpack_from(data)
     if version > VERSION:
         _refuse(f"version {version}, this program knows {VERSION}", path, 4)
@@ -172,7 +180,7 @@ def _decode_head(data: bytes, size: int, path: str, crc32: int | None) -> _Head:
     found = zlib.crc32(data[:crcs])
     if found != crc or (crc32 is not None and crc32 != crc):
         wanted = crc if crc32 is None else crc32
-        _refuse(f"head of CRC {found:08x}, it says {crc:08x}, expected {wanted:08x}", path, 0)
+        _refuse(f"head that says CRC {crc:08x}", path, 0, expected=f"CRC {wanted:08x}", found=f"{found:08x}")
     hash_ = (page_blocks, name.rstrip(b"\0").decode(errors="replace"), seed)
     if hash_ != (PAGE_BLOCKS, FILTER_HASH_NAME, SEED) or crcs + CRC.size + blocks * BLOCK_BYTES != size or not blocks:
         _refuse(f"not of this program: {blocks} blocks in {size} bytes, {hash_}", path, 0)
@@ -285,7 +293,7 @@ class BloomFilterReader:
             expected, found = int(self._head.crcs[page]), zlib.crc32(view[at : at + PAGE_BYTES])
             if found != expected:
                 offset = self._head.start + page * PAGE_BYTES
-                _refuse(f"page of CRC {found:08x}, expected {expected:08x}", self.path, offset)
+                _refuse("page", self.path, offset, expected=f"CRC {expected:08x}", found=f"{found:08x}")
         return body
 
     def _read(self, offset: int, length: int, stats: LookupStats) -> bytes:
@@ -294,7 +302,7 @@ class BloomFilterReader:
         stats.filter_bytes += length
         data = self._reader.read_range(offset, length)
         if len(data) != length:
-            _refuse(f"expected {length} bytes, read {len(data)}", self.path, offset)
+            _refuse("", self.path, offset, expected=f"{length} bytes", found=str(len(data)))
         return data
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 
+from base.actions import Action
 from btree.errors import BTreeError, DamagedIndexFile
 
 MAGIC = b"Obj\x01"
@@ -141,7 +142,7 @@ class Header:
 def sync_marker(given: bytes | None) -> bytes:
     """The marker that a writer was given, or a random one."""
     if given is not None and len(given) != SYNC_BYTES:
-        raise BTreeError(f"a sync marker has {SYNC_BYTES} bytes, found {len(given)}")
+        raise BTreeError("sync marker", expected=f"{SYNC_BYTES} bytes", found=len(given))
     return given if given is not None else os.urandom(SYNC_BYTES)
 
 
@@ -168,10 +169,10 @@ def crc_text(*parts: bytes | memoryview) -> bytes:
     return b"%08x" % crc
 
 
-def decode_header(data: bytes, path: str) -> Header | None:
+def decode_header(data: bytes, path: str, action: Action = Action.BUILD_FULL) -> Header | None:
     """The header at the start of a file, or None when `data` ends before the header does."""
     if data[: len(MAGIC)] != MAGIC[: len(data)]:
-        raise DamagedIndexFile(f"expected an Avro file beginning {MAGIC!r}, found {data[:4]!r}", path, 0)
+        raise DamagedIndexFile("", path, 0, expected=f"an Avro file beginning {MAGIC!r}", found=data[:4], action=action)
     at = len(MAGIC)
     metadata: dict[str, bytes] = {}
     try:
@@ -184,29 +185,29 @@ def decode_header(data: bytes, path: str) -> Header | None:
                 count = -count
                 _, at = decode_long(data, at)
             if len(metadata) + count > METADATA_LIMIT:
-                raise DamagedIndexFile(f"a header of more than {METADATA_LIMIT} entries", path, start)
+                raise DamagedIndexFile(f"a header of more than {METADATA_LIMIT} entries", path, start, action=action)
             for _ in range(count):
                 start = at
-                name, at = _sized(data, at, path)
-                value, at = _sized(data, at, path)
+                name, at = _sized(data, at, path, action)
+                value, at = _sized(data, at, path, action)
                 metadata[name.decode()] = value
     except IndexError:
         return None
     except ValueError as error:
-        raise DamagedIndexFile(f"the header is not an Avro map ({error})", path, start) from None
+        raise DamagedIndexFile(f"the header is not an Avro map ({error})", path, start, action=action) from None
     if at + SYNC_BYTES > len(data):
         return None
     sync = data[at : at + SYNC_BYTES]
     is_sealed = not SEALED_KEYS.isdisjoint(metadata)
     if is_sealed and metadata != sealed(metadata, sync):
-        raise DamagedIndexFile(f"the header does not match its {HEADER_CRC_KEY}", path, 0)
+        raise DamagedIndexFile(f"the header does not match its {HEADER_CRC_KEY}", path, 0, action=action)
     return Header(metadata, sync, at + SYNC_BYTES)
 
 
-def _sized(data: bytes, at: int, path: str) -> tuple[bytes, int]:
+def _sized(data: bytes, at: int, path: str, action: Action) -> tuple[bytes, int]:
     length, after = decode_long(data, at)
     if not 0 <= length <= HEADER_LIMIT:
-        raise DamagedIndexFile(f"expected a length in the header, found {length}", path, at)
+        raise DamagedIndexFile("", path, at, expected="a length in the header", found=length, action=action)
     if after + length > len(data):
         raise IndexError
     return data[after : after + length], after + length
@@ -227,20 +228,25 @@ class BlockFrame:
     end: int  # offset after the sync marker
 
 
-def decode_block_frame(head: bytes, offset: int, file_bytes: int, path: str) -> BlockFrame:
+def decode_block_frame(
+    head: bytes, offset: int, file_bytes: int, path: str, action: Action = Action.BUILD_FULL
+) -> BlockFrame:
     """The frame of the block at `offset`, from its first bytes; the lengths are checked against the file."""
     try:
         count, at = decode_long(head, 0)
         length, at = decode_long(head, at)
     except (IndexError, ValueError):
-        raise DamagedIndexFile("expected a block's record count and length", path, offset) from None
+        raise DamagedIndexFile("", path, offset, expected="a block's record count and length", action=action) from None
     payload = offset + at
     end = payload + length + SYNC_BYTES
     if not 1 <= count <= NODE_RECORDS or not 1 <= length <= PAYLOAD_LIMIT or end > file_bytes:
         raise DamagedIndexFile(
-            f"expected a block, found one of {count} records and {length} bytes in a file of {file_bytes} bytes",
+            "",
             path,
             offset,
+            expected="a block",
+            found=f"one of {count} records and {length} bytes in a file of {file_bytes} bytes",
+            action=action,
         )
     return BlockFrame(count, payload, length, end)
 
@@ -257,20 +263,22 @@ def encode_key_value_spec(keys: list[str], values: list[str]) -> bytes:
     return f"{','.join(keys)}|{','.join(values)}".encode()
 
 
-def decode_key_value_spec(text: bytes, path: str) -> tuple[list[str], list[str]]:
+def decode_key_value_spec(text: bytes, path: str, action: Action = Action.BUILD_FULL) -> tuple[list[str], list[str]]:
     """Key and value field names of KEY_VALUE_KEY."""
     keys, bar, values = text.decode(errors="replace").partition("|")
     if not bar or not keys or not values:
-        raise DamagedIndexFile(f"{KEY_VALUE_KEY} names no key or no value fields: {text[:80]!r}", path, 0)
+        raise DamagedIndexFile(
+            f"{KEY_VALUE_KEY} names no key or no value fields: {text[:80]!r}", path, 0, action=action
+        )
     return keys.split(","), values.split(",")
 
 
-def decode_schema(text: bytes, path: str) -> dict[str, object]:
+def decode_schema(text: bytes, path: str, action: Action = Action.BUILD_FULL) -> dict[str, object]:
     """The record schema of SCHEMA_KEY."""
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DamagedIndexFile(f"{SCHEMA_KEY} is not JSON ({error})", path, 0) from None
+        raise DamagedIndexFile(f"{SCHEMA_KEY} is not JSON ({error})", path, 0, action=action) from None
     if not isinstance(schema, dict):
-        raise DamagedIndexFile(f"{SCHEMA_KEY} is not a record", path, 0)
+        raise DamagedIndexFile(f"{SCHEMA_KEY} is not a record", path, 0, action=action)
     return schema

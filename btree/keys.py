@@ -301,18 +301,19 @@ def key_array(array: pa.Array | pa.ChunkedArray, type_name: str, column: str) ->
     if array.type != target:
         is_mapped = type_of_arrow(array.type) == type_name
         if not is_mapped and not _is_of_kind(value_type(array.type), target):
-            raise BTreeError(f"column {column} of type {type_name}: found values of Arrow type {array.type}")
+            found = f"values of Arrow type {array.type}"
+            raise BTreeError("", column=column, expected=type_name, found=found)
         try:
             array = (mapped(array) if is_mapped else array).cast(target)
         except MemoryError:  # ArrowMemoryError, which says nothing about the values
             raise
         except pa.ArrowException as error:
-            raise BTreeError(f"column {column} of type {type_name}: {error}") from None
+            raise BTreeError(str(error), column=column, expected=type_name) from None
     if pa.types.is_string(target):
         try:
             array.validate(full=True)
         except pa.ArrowInvalid:
-            raise BTreeError(f"column {column} of type {type_name}: a value is not UTF-8") from None
+            raise BTreeError("a value is not UTF-8", column=column, expected=type_name) from None
     return array
 
 

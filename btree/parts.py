@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from btree.blocks import BlockFile
 from btree.columns import NO_LINK, Columns, Ints, JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
-from btree.errors import DamagedIndexFile
 from btree.node import Row
 
 CELL_BYTES = 24  # of a record's column in memory
@@ -143,9 +142,9 @@ def take(file: BlockFile, columns: Columns, name: str, order: Ints, pieces: Piec
         try:
             columns.take(name, order[pieces.firsts[piece] : pieces.firsts[piece + 1]])
         except OutOfRange as error:
-            raise DamagedIndexFile(f"the block cannot be decoded ({error})", file.path, offset) from None
+            raise file.damaged(f"the block cannot be decoded ({error})", offset) from None
         except pa.ArrowInvalid:
             types = {column.name: column.type for column in file.schema.entry.columns}
             what = "text that is not UTF-8" if types[name] == "string" else "more digits than its type has"
-            raise DamagedIndexFile(f"{what}, in column {name}", file.path, offset) from None
-    raise DamagedIndexFile(f"column {name} cannot be read", file.path, pieces.offsets[0])
+            raise file.damaged(what, offset, column=name) from None
+    raise file.damaged("cannot be read", pieces.offsets[0], column=name)

@@ -6,6 +6,7 @@ from itertools import chain, islice
 import numpy as np
 import pyarrow as pa
 
+from base.actions import Action
 from btree.batch import Batch, Found
 from btree.blocks import Block, BlockFile, Leaves, LookupStats, RangeReader
 from btree.errors import BTreeError, DamagedIndexFile, TooMany
@@ -42,11 +43,14 @@ class BTreeReader:
         stats: LookupStats | None = None,
         head_bytes: int | None = None,
         leaves: Leaves | None = None,
+        action: Action = Action.BUILD_FULL,
     ) -> None:
         """`head_bytes`, where it is known (`IndexFile.head_bytes`), is the length of header and upper levels: they
         come in one read. Where it is not, it is guessed from the file's size. A file that is read whole by that stays
-        in memory whole. `leaves` keeps those that look-ups of single keys decode."""
-        self._file = BlockFile(reader, stats if stats is not None else LookupStats(), head_bytes, leaves)
+        in memory whole. `leaves` keeps those that look-ups of single keys decode. `action` is what errors
+        advise to do about a damaged file."""
+        stats = stats if stats is not None else LookupStats()
+        self._file = BlockFile(reader, stats, head_bytes, leaves, action)
         self.path = self._file.path
         self.codec = self._file.codec
         self.schema: EntrySchema = self._file.schema.entry
@@ -154,7 +158,7 @@ class BTreeReader:
         try:
             yield from pieces
         except Irregular:
-            raise DamagedIndexFile("a leaf with links, at a depth where others have none", self.path, 0) from None
+            raise self._file.damaged("a leaf with links, at a depth where others have none", 0) from None
 
     def match_each(
         self, sought: Keys, columns: Sequence[str], stats: LookupStats | None = None, most: int | None = None
@@ -301,7 +305,7 @@ class BTreeReader:
         why = f"a record cannot be decoded ({error})"
         if isinstance(error, UnicodeDecodeError):
             why = f"text that is not UTF-8 ({error.reason})"
-        return DamagedIndexFile(why, self.path, block.offset)
+        return self._file.damaged(why, block.offset)
 
 
 def _mark(place: Place, wanted: _Wanted, found: list[bool]) -> _Steps:

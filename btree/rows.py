@@ -37,7 +37,7 @@ class RowEncoder:
         """The rows of a batch; None where it has none. UnsortedKeys, or BTreeError for a value that does not fit."""
         columns = self._schema.columns
         if batch.num_columns != len(columns):
-            raise BTreeError(f"expected a batch of {len(columns)} columns, found {batch.num_columns}")
+            raise BTreeError("", expected=f"a batch of {len(columns)} columns", found=batch.num_columns)
         if batch.num_rows == 0:
             return None
         keys = 0 if self._as_dione else len(self._schema.keys)

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from btree.blocks import BlockFile, LookupStats
 from btree.columns import Columns, Ints, RowColumns
-from btree.errors import DamagedIndexFile
 from btree.keys import adjacent
 from btree.node import Node, Row
 from btree.parts import CHUNK_BYTES, LONG_PART, Irregular, Parts, Pieces, decode, take
@@ -215,7 +214,7 @@ class Scan:
         offset = pieces.offset_of(record)
         inside = record > 0 and pieces.offset_of(record - 1) == offset
         why = "the keys of a node are not in order" if inside else "a node holds keys outside of its parent's interval"
-        raise DamagedIndexFile(why, self._file.path, offset)
+        raise self._file.damaged(why, offset)
 
     # -- proof -----------------------------------------------------------------------------------------------------
 
@@ -223,17 +222,17 @@ class Scan:
         """Each byte lies in one block, there are as many entries as the header says, and the upper levels have its
         checksum."""
         self._file.check_upper(self._stats)
-        path, start, size = self._file.path, self._file.start, self._file.size
+        start, size = self._file.start, self._file.size
         spans = np.array(sorted(chain([(size, size)], *self._spans)))
         ends = np.concatenate([[start], spans[:-1, 1]])
         wrong = np.flatnonzero(ends != spans[:, 0])
         if len(wrong):
             end, begin = int(ends[wrong[0]]), int(spans[wrong[0], 0])
             if begin > end:
-                raise DamagedIndexFile(f"no link reaches the {begin - end} bytes here", path, end)
-            raise DamagedIndexFile(f"a block that ends at {end} lies over this one", path, begin)
+                raise self._file.damaged(f"no link reaches the {begin - end} bytes here", end)
+            raise self._file.damaged(f"a block that ends at {end} lies over this one", begin)
         if self._file.entries not in (None, self._entries):
-            raise DamagedIndexFile(f"expected {self._file.entries} entries, found {self._entries}", path, start)
+            raise self._file.damaged("", start, expected=f"{self._file.entries} entries", found=str(self._entries))
 
 
 def _without_first(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

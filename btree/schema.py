@@ -56,7 +56,7 @@ class EntrySchema:
             taken.add(name)
         for column in self.columns:
             if not is_key_type(column.type):
-                raise BTreeError(f"column {column.name} cannot be of type {column.type}")
+                raise BTreeError(f"cannot be of type {column.type}", column=column.name)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -199,6 +199,6 @@ def _file_field(name: str, schema: object) -> FileField:
     if not isinstance(schema, list):
         return FileField(Column(name, type_of_avro(schema), nullable=False), None)
     if len(schema) != 2 or schema.count("null") != 1:
-        raise BTreeError(f"an index file cannot hold the union {_short(schema)} of column {name}")
+        raise BTreeError(f"an index file cannot hold the union {_short(schema)}", column=name)
     null = schema.index("null")
     return FileField(Column(name, type_of_avro(schema[1 - null])), null)

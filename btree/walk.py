@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from btree import format as fmt
 from btree.blocks import Block, BlockFile, LookupStats, Visit
-from btree.errors import BTreeError, DamagedIndexFile, TooMany
+from btree.errors import BTreeError, TooMany
 from btree.node import Node, Probe
 
 HELD_BYTES = 1 << 30  # memory of a node and those above it; one alone takes up to a third of that
@@ -73,10 +73,10 @@ class Walk:
             raise BTreeError("a record without a link has no child")
         offset = fmt.child_offset(self._file.size, link)
         if not place.block.end <= offset < self._file.size:
-            why = f"a link to {link} bytes before the end leads astray"
-            raise DamagedIndexFile(why, self._file.path, place.block.offset)
+            why = f"the child link {link} bytes from the end does not point to a block"
+            raise self._file.damaged(why, place.block.offset)
         if offset in self._seen:
-            raise DamagedIndexFile("two links lead to one block", self._file.path, offset)
+            raise self._file.damaged("two links lead to one block", offset)
         self._seen.add(offset)
         return offset
 
@@ -91,10 +91,10 @@ class Walk:
         bound = (node, record + 1) if record + 1 < len(node) else place.bound
         inside = node.is_ordered(record, child.node, 0)
         if not inside or (bound is not None and not self._ends_before(child.node, *bound)):
-            raise DamagedIndexFile("a node holds keys outside of its parent's interval", self._file.path, offset)
+            raise self._file.damaged("a node holds keys outside of its parent's interval", offset)
         held = place.held + child.node.cache_bytes
         if held > HELD_BYTES:
-            raise DamagedIndexFile(f"nodes above one another that take {held} bytes", self._file.path, offset)
+            raise self._file.damaged(f"nodes above one another that take {held} bytes", offset)
         return Place(child, bound, place.level + 1, held)
 
     def _ends_before(self, child: Node, node: Node, record: int) -> bool:

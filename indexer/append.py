@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from base.actions import Action
 from indexer.catalog import read_table
 from indexer.dedup import ALL_PRESENT, check_arguments, columns_within, order_of, with_status
 from indexer.finish import ORIGIN, bring_up_to_date, finish_appends
@@ -204,7 +205,7 @@ class _Run:
                 break
         if known is None:
             what = "it was deleted while an append ran" if is_ours else f"{ATTEMPTS} other appends came first"
-            raise ConcurrentCommit(f"{self.index}: {what}; run it again")
+            raise ConcurrentCommit(what, self.index, action=Action.RUN_AGAIN)
         if not is_ours:
             self._check_content(known)
         return known, is_known
@@ -215,11 +216,11 @@ class _Run:
             found = rows_digest(self.asked.batch, opened.spec.partitions if opened is not None else ())
         if found != known.append.content:
             content = known.append.content
-            content = known.append.content
             raise UsageError(
-                f"{self.index}: batch {self.asked.batch_id!r} was appended by snapshot {known.snapshot} with other "
-                f"rows: expected {rows_of(content):,} of digest {content}, found {found}; give this "
-                "one another name; nothing of it was appended"
+                f"batch {self.asked.batch_id!r} was appended by snapshot {known.snapshot} with other rows: "
+                f"expected {rows_of(content):,} of digest {content}, found {found}; give this "
+                "one another name; nothing of it was appended",
+                self.index,
             )
 
     def _commit(self, log: AppendLog) -> bool:
@@ -257,8 +258,9 @@ class _Run:
                 staged = stage(checked.withColumn(NULLS, has_null), names, layout, folder, self._file_name, rejected)
             if opened is None and not staged.files:
                 raise UsageError(
-                    f"{spec.source}: it has no files, and the batch has no row to append; its index is made by the "
-                    "first append that has one; nothing was written"
+                    "it has no files, and the batch has no row to append; its index is made by the "
+                    "first append that has one; nothing was written",
+                    spec.source,
                 )
         except Exception as error:
             self._throw_away(source, folder)
@@ -335,8 +337,8 @@ def _null_keys(opened: Index, batch_id: str, null_keys: str) -> str:
         expected, found = next(iter(parts.values()))
         raise StalePointer(
             f"{len(found)} of {expected} files that an earlier append of batch {batch_id!r} wrote are there, and its "
-            "record is not: which rows with a null in their key it added cannot be told; append them under another "
-            "name, or run with --null-keys dedup",
+            "record is not: which rows with a null in their key it added cannot be told",
             opened.spec.source,
+            action=Action.DEDUP_NULL_KEYS,
         )
     return ALL_PRESENT

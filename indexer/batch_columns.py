@@ -47,7 +47,7 @@ def _kind(name: str, found: Mapping[pa.DataType, str], wanted: DataType | None, 
         try:
             own[path] = spark_type(kind)
         except NoSparkType:
-            raise UsageError(f"{path}: column {name} of type {kind} has no Spark type; leave it out") from None
+            raise UsageError(f"column {name} of type {kind} has no Spark type; leave it out", path) from None
     for one in own.values():
         if all(_fits(kind, one, False) for kind in found):
             return one

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from base.actions import Action
 from indexer.files import READERS, check_names, listed, of_one_format
 from shadow.coverage import SourceRoot, source_root
 from shadow.errors import SourceNotFound, UsageError
@@ -20,7 +21,7 @@ from sources import FORMATS, Options, Split, detect, open_source
 FORMAT_NAMES = ("auto", *FORMATS)
 LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
 MOST_TASKS = 10_000
-EXPECTED = "expected a batch: a data file whose name engines do not skip, or a folder of such files"
+EXPECTED = "a batch: a data file whose name engines do not skip, or a folder of such files"
 TEXT = {"whole_file": "true"}  # a batch is read from beginning to end: compressed text is as good as any
 # Text opened for its digest alone: nothing in it can be wrong.
 BARE_TEXT = {"csv": {**TEXT, "schema": "", "header": "false", "quote": ""}, "jsonl": {**TEXT, "schema": ""}}
@@ -61,11 +62,11 @@ def batch_root(path: str, format: str) -> tuple[SourceRoot, str, list[FileInfo]]
     if format not in FORMAT_NAMES:
         raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {format!r}")
     if not path:
-        raise SourceNotFound(f"(empty): no such file; {EXPECTED}")
+        raise SourceNotFound("no such file", "(empty)", expected=EXPECTED)
     try:
         root = source_root(path)
     except SourceNotFound as error:
-        raise SourceNotFound(f"{str(error).rpartition(';')[0]}; {EXPECTED}") from None
+        raise SourceNotFound(error.what, error.path, expected=EXPECTED) from None
     infos, lake_table = root.listing()
     check_plain_files(lake_table, path, "write its live rows to plain files, and append these")
     if format == "auto":
@@ -89,7 +90,7 @@ def describe_batch(
                 source = open_source(reader, format, options)
             schema = source.schema
             if twice := [name for name in schema.names if schema.names.count(name) > 1]:
-                raise UsageError(f"{reader.name}: it has more than one column {twice[0]}; expected each name once")
+                raise UsageError(f"it has more than one column {twice[0]}; expected each name once", reader.name)
             values = partition_values(root.partition_of(info.path, is_partitioned))
             return BatchFile(info, values, schema, options, source.splits(target))
 
@@ -110,4 +111,4 @@ def task_shares(files: Sequence[BatchFile], tasks: int) -> list[list[tuple[int, 
 
 def open_file(storage: Readable, info: FileInfo) -> AbstractContextManager[OpenFile]:
     """A file of the batch, open as long as it is the one that was listed: else StalePointer."""
-    return listed(storage, info, "while the batch was read; append it again when it is whole")
+    return listed(storage, info, "while the batch was read", Action.RUN_WHOLE)

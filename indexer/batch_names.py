@@ -8,7 +8,7 @@ from pyspark.sql.types import DataType
 
 from indexer.batch_files import BatchFile, open_file, task_shares
 from indexer.infer import infer_schema
-from indexer.task_errors import as_raised
+from indexer.task_errors import as_raised, hands_errors_over
 from shadow.coverage import SourceRoot
 from shadow.storage import source_storage
 from sources import Options
@@ -45,6 +45,7 @@ def _names(spark: SparkSession, root: SourceRoot, files: Sequence[BatchFile], ta
     place, shares = root.storage.root, task_shares(files, tasks)
     opened = [(file.info, file.options) for file in files]
 
+    @hands_errors_over
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage, names = source_storage(place), set[str | None]()
         for file, split in (piece for batch in batches for i in batch.column(0).to_pylist() for piece in shares[i]):

@@ -56,16 +56,14 @@ def read_table(spark: SparkSession, source: str) -> CatalogTable:
     found = _Found(spark, asked)
     table, storage = found.table, found.table["storage"]
     if table["type"] == "VIEW":
-        raise UsageError(f"{source}: a view has no files; name the table that it is of")
+        raise UsageError("a view has no files; name the table that it is of", source)
     if not storage["locationUri"]:
-        raise UsageError(f"{source}: the catalog names no folder of the table; expected one whose files lie in one")
+        raise UsageError("the catalog names no folder of the table; expected one whose files lie in one", source)
     format_name, options = format_of_table(source, table)
     schema = StructType.fromJson(table["schema"])
     partitions = table["partitions"]
     if partitions and not table["tracked"]:
-        raise UsageError(
-            f"{source}: the catalog does not hold its partitions; run MSCK REPAIR TABLE {found.name} first"
-        )
+        raise UsageError(f"the catalog does not hold its partitions; run MSCK REPAIR TABLE {found.name} first", source)
     location = _location(storage["locationUri"])
     types = partition_types(source, schema, partitions)
     places = {"": location}
@@ -87,7 +85,7 @@ def add_partitions(spark: SparkSession, source: str, root: str, folders: Collect
         except AnalysisException as error:
             if folder not in _folders(spark, source, root):  # else another program registered it
                 reason = str(error).partition("\n")[0]
-                raise UsageError(f"{source}: {root}/{folder} cannot be registered as a partition: {reason}") from None
+                raise UsageError(f"{root}/{folder} cannot be registered as a partition: {reason}", source) from None
 
 
 def _folders(spark: SparkSession, source: str, root: str) -> set[str]:
@@ -110,19 +108,24 @@ def _places(
     for one in partitions:
         name = partition_folders({column: one["spec"][column] for column in types})
         if not is_like_table(table, one["storage"]):
-            raise UsageError(f"{source}: partition {name} is of another format than the table; expected one format")
+            raise UsageError(f"partition {name} is of another format than the table; expected one format", source)
         try:
             stored_partition(name, types)
         except KeyTypeError as error:
             raise UsageError(
-                f"{source}: partition {name}: {str(error).removeprefix('key ')}; drop or rename it"
+                f"partition {name}: drop or rename it",
+                source,
+                column=error.column,
+                expected=f"{error.expected}{error.hint}",
+                found=error.found,
             ) from None
         uri = one["storage"]["locationUri"]
         place = _location(uri) if uri else f"{root}/{name}"
         if place in owners:
             raise UsageError(
-                f"{source}: partitions {owners[place]} and {name} lie in one folder, {place}: its rows would be of "
-                "both; give each its own"
+                f"partitions {owners[place]} and {name} lie in one folder, {place}: its rows would be of "
+                "both; give each its own",
+                source,
             )
         places[name], owners[place] = place, name
     return places
@@ -139,17 +142,17 @@ class _Found:
     def __init__(self, spark: SparkSession, asked: str) -> None:
         session = getattr(spark, "_jsparkSession", None)
         if session is None:
-            raise UsageError(f"{TABLE_PREFIX}{asked}: this session (Spark Connect) gives no access to its catalog")
+            raise UsageError("this session (Spark Connect) gives no access to its catalog", f"{TABLE_PREFIX}{asked}")
         self._jvm: Any = spark._jvm
         state = session.sessionState()
         self._catalog = state.catalog()
         try:
             parts = json.loads(self._json(state.sqlParser().parseMultipartIdentifier(asked)))
         except ParseException:
-            raise UsageError(f"{TABLE_PREFIX}{asked}: expected table:name or table:database.name") from None
+            raise UsageError("expected table:name or table:database.name", f"{TABLE_PREFIX}{asked}") from None
         parts = parts[1:] if len(parts) > 2 and parts[0] == SESSION_CATALOG else parts
         if len(parts) > 2:
-            raise UsageError(f"{TABLE_PREFIX}{asked}: tables of other catalogs than {SESSION_CATALOG} are not read")
+            raise UsageError(f"tables of other catalogs than {SESSION_CATALOG} are not read", f"{TABLE_PREFIX}{asked}")
         parts = parts if len(parts) > 1 else [self._catalog.getCurrentDatabase(), *parts]
         self._name = state.sqlParser().parseTableIdentifier(".".join("`" + p.replace("`", "``") + "`" for p in parts))
         try:
@@ -157,7 +160,7 @@ class _Found:
         except AnalysisException as error:
             reason = str(error).partition(". ")[0].partition("\n")[0]
             raise SourceNotFound(
-                f"{TABLE_PREFIX}{asked}: not in the catalog of this Spark session ({reason})"
+                f"not in the catalog of this Spark session ({reason})", f"{TABLE_PREFIX}{asked}"
             ) from None
 
     @property

@@ -16,17 +16,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import StructType
 
+from base.errors import GnomonError
 from btree.keys import Key, order_key
 from btree.stored_arrays import stored_array
 from indexer.entry_table import EntryTable, entry_table
 from indexer.own_scans import keep_scans_apart, made_active
 from indexer.payload import with_payload
 from indexer.pushdown import MOST_KEYS, Selection, chosen, select
-from indexer.task_errors import as_raised
+from indexer.task_errors import as_raised, handing_over, hands_errors_over
 from indexer.tasks import AtSnapshot, open_in_worker
 from shadow import Index, UsageError, open_index
 from shadow.entry_batches import KEY, POINTER, EntryColumn, matched_entries
-from shadow.errors import BTreeError, ShadowError, SourceError
 from shadow.lookup import buckets_of_keys
 from shadow.match import Matches, MatchStats
 from shadow.spec import check_names
@@ -98,7 +98,7 @@ class IndexSource(DataSource):
             raise UsageError(f"no path; say format('{NAME}').load('/path/of/index'), or {VIEW}")
         opened = open_index(options["path"], _snapshot(options.get("snapshot")))
         if opened.spec.holds_values:
-            raise UsageError(f"{opened.location}: a key-value folder has no pointers; read its rows by get")
+            raise UsageError("a key-value folder has no pointers; read its rows by get", opened.location)
         self.at = AtSnapshot.of(opened)
         self.columns = None if "columns" not in options else _names(options["columns"])
         payload = options.get("payload", "false")
@@ -121,8 +121,9 @@ class IndexSource(DataSource):
         with _told_alone():
             if _shape(schema) != _shape(table.schema):
                 raise UsageError(
-                    f"{self.at.location}: declared with the columns {_shape(schema)}; the index has "
-                    f"{_shape(table.schema)}; leave the schema out"
+                    f"declared with the columns {_shape(schema)}; the index has "
+                    f"{_shape(table.schema)}; leave the schema out",
+                    self.at.location,
                 )
         kind = PruningReader if self.pruning else IndexReader
         return kind(self.at, table)
@@ -160,6 +161,7 @@ class IndexReader(DataSourceReader):
         self.selection = Selection()
         self.stats = MatchStats()
 
+    @hands_errors_over
     def partitions(self) -> Sequence[InputPartition]:
         index = open_in_worker(self.at)
         folders = set(chosen(index.view.partition_values, self.selection))
@@ -179,6 +181,7 @@ class IndexReader(DataSourceReader):
                 size += file.size
         return [*tasks, IndexFiles(tuple(places))] if places else tasks
 
+    @hands_errors_over
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(self.at)
         columns = self._needed()
@@ -242,8 +245,9 @@ class PruningReader(IndexReader):
 def _told_alone() -> Iterator[None]:
     """An error of ours reaches the user without Python's traceback. The worker that plans for Spark ends with it."""
     try:
-        yield
-    except (ShadowError, BTreeError, SourceError):
+        with handing_over():
+            yield
+    except GnomonError:
         os.environ[NO_TRACEBACK] = "1"
         raise
 

@@ -29,7 +29,7 @@ from indexer.keys import (
 from indexer.source_columns import no_null_text
 from indexer.spark_versions import with_column_in_arrow
 from indexer.tasks import AtSnapshot, open_in_worker
-from shadow import UsageError, open_index
+from shadow import ShadowError, UsageError, open_index
 from shadow.match import MatchStats
 from shadow.spec import IndexSpec, check_names
 from shadow.storage import Place
@@ -181,7 +181,7 @@ def _task() -> int:
     """This task's number, and below it that of its attempt, which no other has."""
     context = TaskContext.get()
     if context is None:
-        raise RuntimeError("not in a task of Spark's")
+        raise ShadowError("not in a Spark task")
     return int(context.partitionId()) << ATTEMPT_BITS | int(context.taskAttemptId()) & ((1 << ATTEMPT_BITS) - 1)
 
 

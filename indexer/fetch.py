@@ -293,7 +293,7 @@ class _Wanted:
         for name in (OFFSET, SUB_OFFSET):
             if run.column(name).null_count:
                 raise UsageError(
-                    f"{self.path}: a pointer without data_{name.removeprefix(OURS)}; pointers need all columns"
+                    f"a pointer without data_{name.removeprefix(OURS)}; pointers need all columns", self.path
                 )
         offsets, sub_offsets = numbers_of(run.column(OFFSET)), numbers_of(run.column(SUB_OFFSET))
         fresh = firsts(offsets, sub_offsets)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from base.actions import Action
 from shadow.columns import wider
 from shadow.coverage import Proofs, SourceRoot
 from shadow.errors import BuildFailed, FileChanged, SourceError, StalePointer, UnsupportedFormat
@@ -18,7 +19,7 @@ from shadow.table import Table
 from sources import FORMATS, Options, Split, detect, format_of_name, open_source
 from sources.ddl import parse_ddl
 
-WHILE_LISTED = "while the source was listed; run the build again"
+WHILE_LISTED = "while the source was listed"
 READERS = 16  # files whose metadata is read at a time
 WANTED_SPLITS = 64  # of all files together, of which each is cut into at least one
 LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
@@ -108,8 +109,9 @@ def _another(path: str, other: str, format_name: str) -> UnsupportedFormat:
     if FORMATS[other].endings:
         cure += f", or give --format {format_name} if it is only the name"
     return UnsupportedFormat(
-        f"a file of format {other} among {format_name} ones; expected a folder whose files are of one format: {cure}",
+        f"a file of format {other} among {format_name} ones",
         path,
+        expected=f"a folder whose files are of one format: {cure}",
     )
 
 
@@ -123,14 +125,16 @@ def _format_by_bytes(reader: OpenFile) -> str:
 
 
 @contextmanager
-def listed(storage: Readable, info: FileInfo, when: str = WHILE_LISTED) -> Iterator[OpenFile]:
-    """A file of a listing, open. StalePointer when it is another one, or gone, by now: `when` says what to do."""
+def listed(
+    storage: Readable, info: FileInfo, when: str = WHILE_LISTED, action: Action = Action.BUILD_AGAIN
+) -> Iterator[OpenFile]:
+    """Open a file of a listing. StalePointer when it is another one, or gone: `when` that was, and what to do."""
     try:
         with storage.open(info.path, known=info) as reader:
             yield reader
     except (FileChanged, FileNotFoundError, NotADirectoryError) as error:
         what, where = "changed" if isinstance(error, FileChanged) else "vanished", join(storage.root, info.path)
-        raise StalePointer(f"the file {what} {when}", where) from None
+        raise StalePointer(f"the file {what} {when}", where, action=action) from None
 
 
 def with_rows(described: Sequence[Described], rows: Mapping[int, int]) -> list[Described]:
@@ -140,7 +144,7 @@ def with_rows(described: Sequence[Described], rows: Mapping[int, int]) -> list[D
     for ordinal, one in enumerate(described):
         if not one.is_counted:
             if ordinal not in rows:
-                raise BuildFailed(f"{one.entry.path}: the scan did not count its rows; nothing was committed")
+                raise BuildFailed("the scan did not count its rows; nothing was committed", one.entry.path)
             one = replace(one, entry=replace(one.entry, rows=rows[ordinal]), is_counted=True)
         counted.append(one)
     return counted
@@ -154,8 +158,9 @@ def check_unchanged(root: SourceRoot, described: Sequence[Described], spec: Inde
         found = now.get(entry.path)
         if found is None or difference(entry, found) or not proofs.is_same(entry, found):
             raise StalePointer(
-                "the file changed while it was being indexed; nothing was committed, run the build again",
+                "the file changed while it was being indexed; nothing was committed",
                 join(root.storage.root, entry.path),
+                action=Action.BUILD_AGAIN,
             )
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from pyspark.sql import SparkSession
 
+from base.actions import Action
 from indexer.catalog import add_partitions, is_table
 from indexer.origin import Origin, check_origin, existing, origin_of
 from indexer.progress import Progress
@@ -48,7 +49,7 @@ def _check_plain(index: str, spec: IndexSpec | None, origin: Origin | None) -> N
     advice = "no append can commit to it; write to the table with its own engine"
     if spec is not None and spec.as_files:
         raise UsageError(
-            f"{index}: its source {source} is a lake table whose files were indexed with --as-files; {advice}"
+            f"its source {source} is a lake table whose files were indexed with --as-files; {advice}", index
         )
     if not is_table(source):
         check_plain_files(table_around(storage_at(source).root), source, advice)
@@ -86,7 +87,9 @@ def _check_indexed(index: str, source: Storage, append: Append) -> None:
         if file.path not in covered:
             with suppress(FileNotFoundError, NotADirectoryError), source.open(file.path):
                 raise StorageError(
-                    f"{source.root}/{file.path}: append {append.number} of batch {append.batch!r} put {file.rows:,} "
+                    f"append {append.number} of batch {append.batch!r} put {file.rows:,} "
                     "rows here, and the index does not see this file; expected its folder to be one of the source's "
-                    "(of a table: a partition of the catalog); mend that, and run it again"
+                    "(of a table: a partition of the catalog); mend that",
+                    f"{source.root}/{file.path}",
+                    action=Action.RUN_AGAIN,
                 )

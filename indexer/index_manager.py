@@ -77,15 +77,15 @@ class IndexManager:
             raise UsageError(f"location: {index_table_name} is one already; name a table")
         check_form(spark, form)
         if table is not None and table_properties(spark, table) is not None:
-            raise UsageError(f"{table}: there is a table of this name; IndexManager.load opens an index")
+            raise UsageError("there is a table of this name; IndexManager.load opens an index", table)
         storage = storage_at(location or (_default_location(spark, table) if table else index_table_name))
         there = newest_view(storage)
         if table is None and there is not None:
-            raise UsageError(f"{storage.root}: there is an index already; IndexManager.load opens it")
+            raise UsageError("there is an index already; IndexManager.load opens it", storage.root)
         stranger = next(iter(storage.list()), None) if there is None else None
         if stranger is not None:
             raise UsageError(
-                f"{storage.root}: there are files already ({stranger.path}); name another folder, or empty it"
+                f"there are files already ({stranger.path}); name another folder, or empty it", storage.root
             )
         build(spark, source, storage.root, keys, more_fields or (), buckets=buckets, flat=False, partitions=[])
         manager = IndexManager(spark, storage.root, table)
@@ -226,11 +226,11 @@ def _location_of(spark: SparkSession, table: str) -> str:
     properties = table_properties(spark, table)
     if properties is None:
         raise UsageError(
-            f"{table}: no such table; IndexManager.create_new declares one, also of an index that is there already"
+            "no such table; IndexManager.create_new declares one, also of an index that is there already", table
         )
     if INDEX not in properties:
         dione = ", but of Dione's" if DIONE in properties else ""
-        raise UsageError(f"{table}: not the table of an index of ours{dione}; IndexManager.create_new makes one")
+        raise UsageError(f"not the table of an index of ours{dione}; IndexManager.create_new makes one", table)
     return properties[INDEX]
 
 
@@ -238,7 +238,7 @@ def _default_location(spark: SparkSession, table: str) -> str:
     """Where the catalog would put a table. It gives a database's folder as a URI."""
     database, _, name = table.rpartition(".")
     if database and not spark.catalog.databaseExists(database):
-        raise UsageError(f"{table}: there is no database {database}; CREATE DATABASE makes one")
+        raise UsageError(f"there is no database {database}; CREATE DATABASE makes one", table)
     described = spark.sql(f"DESCRIBE DATABASE {database or spark.catalog.currentDatabase()}").collect()
     [folder] = [row[1] for row in described if row[0] == "Location"]
     return f"{unquote(folder).rstrip('/')}/{name.strip('`').lower()}"

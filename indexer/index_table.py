@@ -59,7 +59,7 @@ def declare_table(
     spec, root = view.spec, storage.root
     there = table_properties(spark, table)
     if there is not None and there.get(INDEX) != root:
-        raise UsageError(f"{table}: there is a table of this name, and it is not of the index {root}; name another")
+        raise UsageError(f"there is a table of this name, and it is not of the index {root}; name another", table)
     form = form or (there or {}).get(FORM, BUCKETED)
     wanted = declaration(spec, root, table, form)
     theirs = {name: value for name, value in (there or {}).items() if name.startswith(PROPERTIES)}

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from btree.keys import type_of_arrow
 from indexer.files import listed, of_one_format
+from indexer.task_errors import hands_errors_over
 from shadow.coverage import SourceRoot
 from shadow.errors import UsageError
 from shadow.spec import IndexSpec
@@ -35,6 +36,7 @@ def infer_schema(
         return ""
     infer, place, given = format.infer, root.storage.root, dict(options)
 
+    @hands_errors_over
     def inferred(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = source_storage(place)
         for batch in batches:
@@ -54,7 +56,7 @@ def infer_schema(
     if spec is not None and _changed(spec, merged):
         for ordinal, schema in zip(by_schema.values(), schemas, strict=True):
             for changed in _changed(spec, format.merge([*known, schema])):
-                raise UsageError(f"{files[ordinal].path}: {changed}")
+                raise UsageError(changed, files[ordinal].path)
     return to_ddl(merged)
 
 

@@ -12,6 +12,7 @@ from btree.mapping import source_type
 from indexer.files import Described, describe, listed
 from indexer.spark_types import NoSparkType, as_spark, spark_type
 from indexer.tables import arrow_schema
+from indexer.task_errors import hands_errors_over
 from shadow import to_json
 from shadow.coverage import source_root
 from shadow.storage import storage_at
@@ -30,6 +31,7 @@ def parquet_keys(spark: SparkSession, path: str, names: Sequence[str]) -> DataFr
     target = arrow_schema(schema)
     pieces = [(one.entry.info, split) for one in described for split in one.splits]
 
+    @hands_errors_over
     def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = storage_at(place)
         for info, split in (pieces[i] for batch in batches for i in batch.column(0).to_pylist()):

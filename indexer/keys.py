@@ -11,6 +11,7 @@ from btree.keys import INTEGER_BITS, arrow_type, decimal_type
 from btree.mapping import is_count
 from indexer.key_udfs import read_by_udf
 from indexer.spark_types import key_spark_type
+from indexer.task_errors import hands_errors_over, raised_by_sql
 from shadow.errors import UsageError
 from shadow.spec import IndexSpec, KeyColumn
 
@@ -108,8 +109,7 @@ def _read_text(given: Column, wanted: str) -> Column:
 
 def _refuse(what: str, key: KeyColumn, given: Column) -> Column:
     expected = key.source_type or key.type
-    message = F.concat(F.lit(f"{what}: key column {key.name}: expected {expected}, found "), given.cast("string"))
-    return F.raise_error(message)
+    return raised_by_sql(UsageError(f"{what}: key column {key.name}", expected=expected), given)
 
 
 def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:
@@ -160,6 +160,7 @@ def map_batches(
     gets batches with the frame's names; what it yields is taken by position."""
     names = frame.columns
 
+    @hands_errors_over
     def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         named = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
         for batch in function(named):

@@ -85,7 +85,7 @@ def _checked(
 ) -> Layout:
     open_writer(spec.format, style, columns, spec.source)  # which refuses what it cannot write
     if far := [one for one in folders.values() if host(join(spec.source, one)) != host(spec.source)]:
-        raise UsageError(f"{spec.source_name}: {far[0]} lies on another store than {spec.source}; move it there")
+        raise UsageError(f"{far[0]} lies on another store than {spec.source}; move it there", spec.source_name)
     of_source = (spec.source, spec.format, style, spec.read_options, columns)
     of_partitions = (spec.partitions, spec.partition_types, folders, base)
     return Layout(*of_source, *of_partitions, FILE_BYTES)
@@ -94,9 +94,9 @@ def _checked(
 def check_appendable(index: str, spec: IndexSpec) -> None:
     """UsageError for a source that rows cannot be appended to."""
     if spec.holds_values:
-        raise UsageError(f"{index}: a key-value folder, which has no source to append to; expected an index")
+        raise UsageError("a key-value folder, which has no source to append to; expected an index", index)
     if spec.single_file:
-        raise UsageError(f"{spec.source}: a source of one file cannot be appended to; dedup needs a folder")
+        raise UsageError("a source of one file cannot be appended to; dedup needs a folder", spec.source)
 
 
 def columns_of_batch(batch: StructType, names: Sequence[str]) -> pa.Schema:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from base.actions import Action
 from indexer.build import BuildResult, build_index
 from indexer.catalog import is_table
 from indexer.files import Described
@@ -55,7 +56,7 @@ class Origin:
         try:
             root = source_root(self.location)
             if root.single_file is not None:
-                raise UsageError(f"{self.location}: a source of one file cannot be appended to; dedup needs a folder")
+                raise UsageError("a source of one file cannot be appended to; dedup needs a folder", self.location)
         except SourceNotFound:
             return False
         return any(info.size for info in root.storage.list())  # what is wrong with them the build says
@@ -66,8 +67,9 @@ class Origin:
         keys = [key.name for key in spec.keys]
         if is_other or bool(spec.table) != is_table(self.location) or keys != list(self.keys):
             raise SpecMismatch(
-                f"{index}: it is of {spec.source_name} by {', '.join(keys)}, found source {self.location} by "
-                f"{', '.join(self.keys)}; leave these out, or name another index"
+                f"it is of {spec.source_name} by {', '.join(keys)}, found source {self.location} by "
+                f"{', '.join(self.keys)}; leave these out, or name another index",
+                index,
             )
 
     def build(
@@ -138,5 +140,5 @@ def ready(
 def check_origin(index: str, origin: Origin | None) -> Origin:
     """IndexNotFound where there is neither an index nor what to build one of."""
     if origin is None:
-        raise IndexNotFound(f"{index}: no index there; build one, or say of which source and keys (--source, --key)")
+        raise IndexNotFound("no index there", index, action=Action.NAME_SOURCE)
     return origin

@@ -46,6 +46,7 @@ def check_rows_here(path: str, written: int, here: int) -> None:
     """StorageError where tasks wrote to disks of other machines."""
     if written != here:
         raise StorageError(
-            f"{path}: tasks wrote {written:,} rows, and {here:,} are here; expected a disk that executors and this "
-            "machine share: docs/cluster.md"
+            f"tasks wrote {written:,} rows, and {here:,} are here; expected a disk that executors and this "
+            "machine share: docs/cluster.md",
+            path,
         )

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from base.actions import Action
 from indexer.files import listed
 from indexer.scan import shares_of
+from indexer.task_errors import hands_errors_over
 from indexer.write import check_files_here
 from shadow.errors import StalePointer
 from shadow.page_maps import page_maps_path, write_page_maps
@@ -56,6 +58,7 @@ def write_maps(
 
 
 def _writer(task: MapTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    @hands_errors_over
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source, index = source_storage(task.root), storage_at(task.index)
         for batch in batches:
@@ -73,5 +76,6 @@ def _exported(source: Readable, spec: IndexSpec, file: SourceFileEntry) -> bytes
     with listed(source, file.info) as reader:
         found = open_mapped(reader, spec.format, spec.read_options)
         if found.digest != file.digest:
-            raise StalePointer("the file changed while its page maps were made; run the build again", reader.name)
+            what = "the file changed while its page maps were made"
+            raise StalePointer(what, reader.name, action=Action.BUILD_AGAIN)
         return found.export_maps(reader)

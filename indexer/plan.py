@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from base.actions import Action
 from indexer.catalog import CatalogTable
 from indexer.files import check_names, describe, detect_format
 from indexer.infer import infer_here
@@ -106,7 +107,7 @@ def plan(
     view = None if newest else _open(storage)
     spec = view.spec if view else spec_on_record(storage) if newest else None
     if spec is not None and spec.holds_values:
-        raise UsageError(f"{storage.root}: a key-value folder that write_btree made; build to another folder")
+        raise UsageError("a key-value folder that write_btree made; build to another folder", storage.root)
     if isinstance(source, CatalogTable) and spec is not None and spec.table and not adopt:
         root = source.root_at(spec.source)  # files keep their names, whatever the table's own folder is by now
     if view is None and not newest:
@@ -170,23 +171,24 @@ def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> 
         return difference
     shown = ", ".join(file.path for file in gone[:SHOWN_FILES]) + (", ..." if len(gone) > SHOWN_FILES else "")
     what = (
-        f"{root.name}: {len(gone):,} of the {len(view.covered):,} files that snapshot {view.snapshot.number} covers "
+        f"{len(gone):,} of the {len(view.covered):,} files that snapshot {view.snapshot.number} covers "
         f"are gone ({shown})"
     )
     if how is Vanished.KEEP:
         return without_vanished(difference, view.segments)
     if how is Vanished.REFUSE:
         raise FilesVanished(
-            f"{what}: their rows would be appended a second time; nothing was appended; if a disk is not mounted or a "
-            "folder is being moved, mend that; if they were deleted on purpose, run gnomon build, or run gnomon dedup "
-            "with --accept-vanished"
+            f"{what}: their rows would be appended a second time; nothing was appended",
+            root.name,
+            action=Action.ACCEPT_VANISHED_IN_DEDUP,
         )
     lost = sum(file.size for file in gone) - sum(info.size for info in difference.new)
     if how is Vanished.DROP_SOME and lost > MOST_LOST * sum(file.size for file in view.covered.values()):
         raise FilesVanished(
             f"{what}, and new files do not make up for them: more than {MOST_LOST:.0%} of the bytes that are indexed; "
-            "nothing was changed; if a disk is not mounted or a listing was cut short, mend that; if the files were "
-            "deleted on purpose, build with --accept-vanished"
+            "nothing was changed",
+            root.name,
+            action=Action.ACCEPT_VANISHED,
         )
     return difference
 
@@ -201,8 +203,10 @@ def _check_full(how: Vanished, root: SourceRoot, storage: Storage, files: Sequen
     except ShadowError:
         if how is Vanished.REFUSE:
             raise FilesVanished(
-                f"{storage.root}: no snapshot can be read, so that it cannot be told whether files of {root.name} are "
-                "gone, whose rows would be appended a second time; if all of them are there, say --accept-vanished"
+                f"no snapshot can be read, so that it cannot be told whether files of {root.name} are "
+                "gone, whose rows would be appended a second time",
+                storage.root,
+                action=Action.ACCEPT_VANISHED_IN_DEDUP,
             ) from None
         return
     now = {info.path for info in files}
@@ -234,7 +238,7 @@ def _within(
             where = check_where(one, columns, types, known)
             found = {partition for partition, of in values.items() if matches(of, where)}
         if not found:
-            raise UsageError(f"{root.name}: no partition {', '.join(f'{name}={value}' for name, value in one.items())}")
+            raise UsageError(f"no partition {', '.join(f'{name}={value}' for name, value in one.items())}", root.name)
         partitions |= found
     return within(root, difference, view.segments if view is not None else (), partitions)
 
@@ -245,9 +249,10 @@ def _files(root: SourceRoot, view: View | None) -> Listing:
     found = root.listing()
     if not found.files and root.table is not None and root.table.folders and view is not None and view.covered:
         raise SourceNotFound(
-            f"{root.name}: no data files in any folder that the catalog names, below {root.location} or elsewhere; "
-            f"expected some of the {len(view.covered):,} that the index covers (to empty it, build with --full and "
-            "--accept-vanished)"
+            f"no data files in any folder that the catalog names, below {root.location} or elsewhere; "
+            f"the index covers {len(view.covered):,}",
+            root.name,
+            action=Action.EMPTY_INDEX,
         )
     return found
 
@@ -334,7 +339,7 @@ def _check_folder(storage: Storage) -> None:
         return
     except NotADirectoryError:
         pass
-    raise StorageError(f"{storage.root}: a file is there, or above it; expected a folder for the index")
+    raise StorageError("a file is there, or above it", storage.root, expected="a folder for the index")
 
 
 def _check_source(root: SourceRoot) -> None:
@@ -343,7 +348,7 @@ def _check_source(root: SourceRoot) -> None:
         return
     with suppress(FileNotFoundError, NotADirectoryError):
         root.storage.open(SPEC_PATH).close()
-        raise UsageError(f"{root.storage.root}: an index lies there ({SPEC_PATH}); expected the root of a source")
+        raise UsageError(f"an index lies there ({SPEC_PATH}); expected the root of a source", root.storage.root)
 
 
 def _open(storage: Storage) -> View | None:

@@ -12,7 +12,7 @@ from indexer.batch_files import TEXT, BatchFile, batch_root, describe_batch, ope
 from indexer.batch_names import columns_in_rows
 from indexer.infer import infer_schema
 from indexer.tables import arrow_schema, source_types
-from indexer.task_errors import as_raised
+from indexer.task_errors import as_raised, hands_errors_over
 from shadow import Index
 from shadow.coverage import SourceRoot
 from shadow.storage import FileInfo, Place, Readable, as_location, source_storage
@@ -129,6 +129,7 @@ def _scan(
     """What a task does that is handed numbers of shares."""
     opened: list[Opened] = [(file.info, file.values, file.options) for file in files]
 
+    @hands_errors_over
     def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage, target = source_storage(place), arrow_schema(schema)
         for share in (share for batch in batches for share in batch.column(0).to_pylist()):

@@ -73,14 +73,14 @@ def report_target(report: str, columns: Sequence[str]) -> Path:
     """Where a report is to be. UsageError where it cannot be, before anything is done."""
     path = storage_at(report).root
     if not is_local(path):
-        raise UsageError(f"{report}: a report is written to a local disk; name a file here")
+        raise UsageError("a report is written to a local disk; name a file here", report)
     if Path(path).exists():
-        raise UsageError(f"{report}: it is there already; name a file that is not")
+        raise UsageError("it is there already; name a file that is not", report)
     if not Path(path).parent.is_dir():
-        raise UsageError(f"{report}: no such folder; expected the folder of the report to be there")
+        raise UsageError("no such folder; expected the folder of the report to be there", report)
     taken = [name for name in (REASON, *POINTER_COLUMNS) if name in columns]
     if taken:
-        raise UsageError(f"{report}: the batch has a column {taken[0]}, which the report adds")
+        raise UsageError(f"the batch has a column {taken[0]}, which the report adds", report)
     return Path(path)
 
 
@@ -101,8 +101,9 @@ def write_report(
                 rows += piece.num_rows
         if rows != expected:
             raise StorageError(
-                f"{storage.root}/{folder}: {rows:,} rejected rows, expected {expected:,}: another run of the batch has "
-                "reported them; the batch is appended, and there is no report"
+                f"{rows:,} rejected rows, expected {expected:,}: another run of the batch has "
+                "reported them; the batch is appended, and there is no report",
+                f"{storage.root}/{folder}",
             )
     storage.delete_folder(folder)
     return rows

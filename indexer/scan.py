@@ -22,6 +22,7 @@ from indexer.files import Described, listed
 from indexer.keys import column
 from indexer.spark_types import key_spark_type
 from indexer.tables import read_parquet
+from indexer.task_errors import hands_errors_over
 from shadow.errors import UnsupportedFormat
 from shadow.spec import IndexSpec, KeyColumn
 from shadow.storage import FileInfo, Readable, is_local, join, source_storage
@@ -95,6 +96,7 @@ def _by_sources(
     behind = len(folders_of(spec, described))
     tail = [FOLDER, FILE, ROW, SUB, SIZE]
 
+    @hands_errors_over
     def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = source_storage(root)
         for batch in batches:
@@ -134,7 +136,13 @@ def _scan_file(
                     for c in columns
                 ]
             except BTreeError as error:
-                raise UnsupportedFormat(f"{error}; it cannot be indexed", reader.name) from None
+                raise UnsupportedFormat(
+                    f"cannot be indexed: {error.what}" if error.what else "cannot be indexed",
+                    reader.name,
+                    column=error.column,
+                    expected=error.expected,
+                    found=error.found,
+                ) from None
             yield [*values, *batch.columns[-len(POINTER_FIELDS) :]]
 
 

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from shadow import ShadowError
 
-PACKAGES = ("btree", "sources", "shadow", "indexer", "gnomon")
+PACKAGES = ("base", "btree", "sources", "shadow", "indexer", "gnomon")
 ASKED_FOR = ("indexer.load", "indexer.dedup", "pandas")  # which import all that tasks of ours use
 NEEDED = ("pyarrow", "numpy", "pandas", "fastavro", "msgspec", "isal", "cramjam")
 MOST_TASKS = 32

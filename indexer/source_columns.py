@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 from indexer.keys import KEY_PREFIX, column
 from indexer.spark_types import key_spark_type
 from indexer.tables import source_types
+from indexer.task_errors import raised_by_sql
 from shadow import Index, UsageError
 from shadow.partitions import NULL_VALUE
 from shadow.spec import IndexSpec
@@ -111,8 +112,8 @@ def declared_text(name: str, kind: str) -> Column:
     given = column(name)
     text = no_null_text(given.cast("string"))
     read = text.try_cast(key_spark_type(kind)).cast("string")
-    message = F.concat(F.lit(f"batch: partition column {name}: expected {kind}, found "), text)
-    return F.when(text.isNull() | read.isNotNull(), read).otherwise(F.raise_error(message).cast("string"))
+    error = UsageError(f"batch: partition column {name}", expected=kind)
+    return F.when(text.isNull() | read.isNotNull(), read).otherwise(raised_by_sql(error, text).cast("string"))
 
 
 def no_null_text(text: Column) -> Column:

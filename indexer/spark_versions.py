@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
+from indexer.task_errors import hands_errors_over
+
 TIME_TYPE: Any = getattr(types, "TimeType", None)  # a time of day, since 4.1
 HAS_ARROW_UDF = hasattr(F, "arrow_udf")  # since 4.1
 # What makes Arrow's timestamps those of UTC: since 4.2 it has to be said, before it went without saying.
@@ -30,6 +32,7 @@ def type_of(arrow: pa.DataType) -> DataType:
 def arrow_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column], Column]:
     """A function of a column, between Arrow arrays; where `HAS_ARROW_UDF`."""
 
+    @hands_errors_over
     def in_arrow(array: pa.Array) -> pa.Array:
         return read(array)
 
@@ -42,6 +45,7 @@ def text_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[
     if HAS_ARROW_UDF:
         return arrow_udf(read, kind)
 
+    @hands_errors_over
     def in_pandas(series: pd.Series) -> pd.Series:
         return pd.Series(read(pa.array(series.tolist(), pa.string())).to_pylist(), dtype=object)
 
@@ -62,6 +66,7 @@ def with_column_in_arrow(
     if not HAS_ARROW_UDF:
         return _mapped(frame, name, kind, inputs, function)
 
+    @hands_errors_over
     def in_arrow(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         yield from function((batch,) if isinstance(batch, pa.Array) else batch for batch in batches)
 
@@ -79,6 +84,7 @@ def _mapped(
 ) -> DataFrame:
     names, places = frame.columns, [frame.columns.index(one) for one in inputs]
 
+    @hands_errors_over
     def mapped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting: list[pa.RecordBatch] = []
 

@@ -6,6 +6,7 @@ from enum import Enum
 
 import pyarrow as pa
 
+from base.actions import Action
 from btree.keys import is_key_type, type_of_arrow
 from btree.mapping import mean_the_same, source_type
 from indexer.files import Described, listed
@@ -152,8 +153,9 @@ def check_declared(spec: IndexSpec, root: SourceRoot) -> None:
         found = declared.field(column.name).type if column.name in declared.names else None
         if found is None or not _fits(found, column):
             raise SpecMismatch(
-                f"{root.name}: column {column.name} is {found or 'not there'} by now, the index was made with "
-                f"{column.type}; build to another folder"
+                f"column {column.name} is {found or 'not there'} by now, the index was made with "
+                f"{column.type}; build to another folder",
+                root.name,
             )
 
 
@@ -172,9 +174,10 @@ def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -
                 metadata = (schema.field(name).metadata or {}) if name in schema.names else {}
                 if UNNAMED.fullmatch(metadata.get(FILE_COLUMN, b"").decode()):
                     raise SpecMismatch(
-                        f"{root.name}: column {name} is number {now.index(name) + 1} by now, it was number "
-                        f"{before.index(name) + 1} when {reader.name} was indexed, whose columns have no names; build "
-                        "with --full, or to another folder"
+                        f"column {name} is number {now.index(name) + 1} by now, it was number "
+                        f"{before.index(name) + 1} when {reader.name} was indexed, whose columns have no names",
+                        root.name,
+                        action=Action.BUILD_FULL_OR_ELSEWHERE,
                     )
 
 
@@ -185,11 +188,12 @@ def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
         for one in described:
             alike = [n for n in one.schema.names if n != column.name and n.lower() == column.name.lower()]
             if alike:  # Spark would read it for the other
-                raise UsageError(f"{one.entry.path}: column {alike[0]} differs from {column.name} in case only")
+                raise UsageError(f"column {alike[0]} differs from {column.name} in case only", one.entry.path)
             if column.name in one.schema.names and not _fits(one.schema.field(column.name).type, column):
                 raise UsageError(
-                    f"{one.entry.path}: column {column.name} is {one.schema.field(column.name).type}, "
-                    f"elsewhere in the source it is {column.source_type or column.type}"
+                    f"column {column.name} is {one.schema.field(column.name).type}, "
+                    f"elsewhere in the source it is {column.source_type or column.type}",
+                    one.entry.path,
                 )
 
 
@@ -213,8 +217,9 @@ def _column(name: str, columns: Columns, partitions: Mapping[str, str]) -> KeyCo
         found = type_of_arrow(arrow)
         if found is None or not is_key_type(found):
             raise UsageError(
-                f"{path}: column {name} of type {arrow} cannot be stored in an index; name a column of an atomic type "
-                "(decimals: up to 38 digits)"
+                f"column {name} of type {arrow} cannot be stored in an index; name a column of an atomic type "
+                "(decimals: up to 38 digits)",
+                path,
             )
         return KeyColumn(name, found, source_type=source_type(arrow))
     if there:

@@ -218,7 +218,7 @@ def _staged(storage: Storage, folder: str, name: str, pieces: Sequence[Piece]) -
     counts = {one: sum(of[one] for of in partitions.values()) for one in (*COUNTS, FILES)}
     rows = sum(file.rows for file in files)
     if rows != counts["appended"]:
-        raise StorageError(f"{storage.root}/{folder}: {counts['appended']:,} new rows, and files of {rows:,}")
+        raise StorageError(f"{counts['appended']:,} new rows, and files of {rows:,}", f"{storage.root}/{folder}")
     content = digest_of(counts["rows_read"], total)
     return Staged(folder, tuple(files), counts, dict(sorted(partitions.items())), content, tuple(sorted(of_rejected)))
 
@@ -232,6 +232,7 @@ def check_here(storage: Storage, path: str, size: int) -> None:
         found = -1
     if found != size:
         raise StorageError(
-            f"{storage.root}/{path}: a task wrote {size:,} bytes, and {'none' if found < 0 else found} are here; "
-            "expected a disk that executors and this machine share: docs/cluster.md"
+            f"a task wrote {size:,} bytes, and {'none' if found < 0 else found} are here; "
+            "expected a disk that executors and this machine share: docs/cluster.md",
+            f"{storage.root}/{path}",
         )

@@ -45,13 +45,15 @@ def _query_id(index: str, batch: DataFrame) -> str:
     """The id of the query whose micro-batch this is."""
     if not isinstance(batch, ClassicDataFrame):
         raise UsageError(
-            f"{index}: append_batches needs a Spark session of its own JVM, found Spark Connect; run the query in a "
-            "program that Spark itself starts (spark-submit); nothing was appended"
+            "append_batches needs a Spark session of its own JVM, found Spark Connect; run the query in a "
+            "program that Spark itself starts (spark-submit); nothing was appended",
+            index,
         )
     found = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     if not found:
         raise UsageError(
-            f"{index}: this is no micro-batch of a query: the thread has no {QUERY_ID}; hand append_batches to "
-            "writeStream.foreachBatch, and leave PYSPARK_PIN_THREAD on; nothing was appended"
+            f"this is no micro-batch of a query: the thread has no {QUERY_ID}; hand append_batches to "
+            "writeStream.foreachBatch, and leave PYSPARK_PIN_THREAD on; nothing was appended",
+            index,
         )
     return str(found)

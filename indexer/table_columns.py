@@ -40,7 +40,7 @@ def columns_of_table(source: str, schema: StructType, partitions: Sequence[str],
     try:
         return to_ddl(pa.schema(fields))
     except OptionError as error:
-        raise UsageError(f"{source}: {error}") from None
+        raise UsageError(str(error), source) from None
 
 
 def partition_types(source: str, schema: StructType, partitions: Sequence[str]) -> dict[str, str]:
@@ -50,14 +50,14 @@ def partition_types(source: str, schema: StructType, partitions: Sequence[str]) 
         kind = schema[name].dataType.simpleString()
         if not is_key_type(kind) or kind == "binary":
             raise UsageError(
-                f"{source}: a partition column of type {kind} ({name}) is not read; expected text, a number ..."
+                f"a partition column of type {kind} ({name}) is not read; expected text, a number ...", source
             )
         types[name] = kind
     return types
 
 
 def _unread(source: str, field: StructField) -> UsageError:
-    return UsageError(f"{source}: column {field.name} of type {field.dataType.simpleString()} is not read from files")
+    return UsageError(f"column {field.name} of type {field.dataType.simpleString()} is not read from files", source)
 
 
 def _arrow(kind: DataType) -> pa.DataType:

@@ -53,13 +53,14 @@ def format_of_table(source: str, table: Mapping[str, Any]) -> tuple[str, dict[st
             f"Hive serde {storage['serde']} over {storage['inputFormat']}" if provider == HIVE else f"format {provider}"
         )
         raise UsageError(
-            f"{source}: a table of {kind} is not read; expected one of Parquet, ORC, Avro, or of SequenceFiles with "
-            "Hive's LazySimpleSerDe"
+            f"a table of {kind} is not read; expected one of Parquet, ORC, Avro, or of SequenceFiles with "
+            "Hive's LazySimpleSerDe",
+            source,
         )
     for name, value in properties.items():
         if name.lower() in REFUSED and str(value).lower() not in OFF:
             raise UsageError(
-                f"{source}: {REFUSED[name.lower()]} ({name}={value}), which is not read; copy it to a plain table"
+                f"{REFUSED[name.lower()]} ({name}={value}), which is not read; copy it to a plain table", source
             )
     if format_name == "avro":
         _check_defaults(source, properties)
@@ -71,8 +72,9 @@ def format_of_table(source: str, table: Mapping[str, Any]) -> tuple[str, dict[st
     later = properties.get(LATER_NAME)
     if later and _separator(later) != options.get("item_delimiter", chr(SEPARATORS["item_delimiter"][1])):
         raise UsageError(
-            f"{source}: {LATER_NAME}={later}, which Hive heeds since version 3 and Spark does not: what its files have "
-            "cannot be told; set colelction.delim to it"
+            f"{LATER_NAME}={later}, which Hive heeds since version 3 and Spark does not: what its files have "
+            "cannot be told; set colelction.delim to it",
+            source,
         )
     return format_name, options
 
@@ -124,12 +126,13 @@ def _check_defaults(source: str, properties: Mapping[str, str]) -> None:
             literal = storage_at(above).read(name).decode()
         schema = json.loads(literal) if literal and literal != "none" else None
     except (OSError, ValueError, ShadowError) as error:
-        raise UsageError(f"{source}: its Avro schema cannot be read ({error})") from None
+        raise UsageError(f"its Avro schema cannot be read ({error})", source) from None
     for name, default in _defaults(schema):
         if default is not None:
             raise UsageError(
-                f"{source}: its Avro schema has {json.dumps(default)} for {name} where a file lacks it, which is not "
-                "read; expected null"
+                f"its Avro schema has {json.dumps(default)} for {name} where a file lacks it, which is not "
+                "read; expected null",
+                source,
             )
 
 

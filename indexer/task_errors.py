@@ -1,20 +1,30 @@
-"""Errors of Spark tasks: Spark hands the driver a traceback, as text; who called the job is given the error itself."""
+"""Errors of Spark tasks: a task hands its error over as JSON, and who called the job gets the same error raised.
 
+Spark sends the driver the traceback of a task, as text. `hands_errors_over` adds the JSON of the error to that text, as
+a note between two marks; `decoded` finds it there. No other module knows the form."""
+
+import inspect
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
+from base.errors import GnomonError
 from indexer.ship import unfit
-from shadow import errors
+from shadow.errors import BTreeError
 
-# The last line of a worker's traceback, or all of it without one, and where in it a data or an index file is named.
-LINE = re.compile(
-    r"^(?:\[PYTHON_DATA_SOURCE_ERROR\].*?: )?(?P<module>[a-z_.]+)\.(?P<name>[A-Za-z]+): (?P<text>.+)$", re.MULTILINE
-)
-PLACE = re.compile(r"(?P<path>.+?)(?: at byte (?P<offset>\d+))?: ")
+Task = TypeVar("Task", bound=Callable[..., Any])
+
+BEGIN, END = "<gnomon-error>", "</gnomon-error>"
+_MARKED = re.compile(f"{BEGIN}(.*?){END}")
+_FOUND = "@found@"  # where the JSON of `raised_by_sql` has the value that Spark puts there
 # Spark's error for files, and its reader of Parquet, which decodes some values later, when they are used.
 UNREAD_BY_SPARK = (
     "FAILED_READ_FILE",
@@ -23,7 +33,52 @@ UNREAD_BY_SPARK = (
 )
 WRONG_CHECKSUM = "ChecksumException"
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
-WITH_MORE = (errors.KeyTypeError, errors.FileChanged)  # hold more than their text tells
+
+
+def hands_errors_over(task: Task) -> Task:
+    """Decorate a function, or a generator function, that Spark runs in a Python worker."""
+    if inspect.isgeneratorfunction(task):
+
+        @wraps(task)
+        def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            with handing_over():
+                yield from task(*args, **kwargs)
+
+        return generate  # type: ignore[return-value]
+
+    @wraps(task)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with handing_over():
+            return task(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+@contextmanager
+def handing_over() -> Iterator[None]:
+    """Add to an error of ours the note by which the driver knows it."""
+    try:
+        yield
+    except GnomonError as error:
+        if not any(_MARKED.search(note) for note in getattr(error, "__notes__", ())):
+            error.add_note(_marked(json.dumps(error.to_json())))
+        raise
+
+
+def raised_by_sql(error: GnomonError, found: Column) -> Column:
+    """A column that fails the job with the error, whose `found` is the value of the column `found`."""
+    error = error.with_fields(found=_FOUND)
+    begin, _, end = str(error).partition(_FOUND)
+    before, after = _marked(json.dumps(error.to_json())).split(json.dumps(_FOUND))
+    text = found.cast("string")
+    quoted = F.regexp_replace(F.to_json(F.array(text)), r"^\[|\]$", "")
+    return F.raise_error(F.concat(F.lit(begin), text, F.lit(f"{end} {before}"), quoted, F.lit(after)))
+
+
+def decoded(error: BaseException) -> GnomonError | None:
+    """The error of ours that ended a job; None where it was another one."""
+    marked = _MARKED.findall(str(error)) if isinstance(error, SPARK_ERRORS) else []
+    return GnomonError.from_json(json.loads(marked[-1])) if marked else None
 
 
 @contextmanager
@@ -33,7 +88,7 @@ def as_raised() -> Iterator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
-        raised = _raised(str(error)) or unfit(str(error))
+        raised = decoded(error) or unfit(str(error))
         if raised is None:
             raise
         raise raised from error
@@ -44,19 +99,9 @@ def is_of_a_file(error: Exception) -> bool:
     the file is another thing: whether the file is what it should be is not for us to say then."""
     text = str(error)
     is_unread = any(sign in text for sign in UNREAD_BY_SPARK) and WRONG_CHECKSUM not in text
-    return is_unread or isinstance(_raised(text), errors.BTreeError)
+    return is_unread or isinstance(decoded(error), BTreeError)
 
 
-def _raised(text: str) -> Exception | None:
-    for match in reversed(list(LINE.finditer(text))):
-        kind = getattr(errors, match["name"], None)
-        if kind is None or kind.__module__ != match["module"] or issubclass(kind, WITH_MORE):
-            continue
-        error: Exception = kind.__new__(kind, match["text"])
-        place = PLACE.match(match["text"])
-        if isinstance(error, errors.SourceError | errors.DamagedIndexFile) and place:
-            error.path, error.offset = place["path"], int(place["offset"] or 0)
-            if isinstance(error, errors.SourceError) and place["offset"] is None:
-                error.offset = None
-        return error
-    return None
+def _marked(content: str) -> str:
+    """JSON between the marks, which it cannot hold itself."""
+    return BEGIN + content.replace("<", "\\u003c") + END

@@ -15,6 +15,7 @@ from btree.hashing import SEED, hash_int
 from indexer.files import Described
 from indexer.order import HEAD, head_of
 from indexer.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
+from indexer.task_errors import hands_errors_over
 from shadow.errors import StorageError
 from shadow.partitions import partition_values
 from shadow.publish import write_index_file
@@ -100,8 +101,9 @@ def check_files_here(storage: Storage, sizes: Mapping[str, int]) -> None:
             found = None
         if found != size:
             raise StorageError(
-                f"{storage.root}/{path}: a task wrote this file, and it is not here; expected a disk that executors "
-                "and this machine share: docs/cluster.md; nothing was committed"
+                "a task wrote this file, and it is not here; expected a disk that executors "
+                "and this machine share: docs/cluster.md; nothing was committed",
+                f"{storage.root}/{path}",
             )
 
 
@@ -158,6 +160,7 @@ def _route(tasks: int) -> F.Column:
 
 
 def _writer(task: WriteTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    @hands_errors_over
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = storage_at(task.index)
         done = []

@@ -154,11 +154,12 @@ def _check_there(storage: Storage, newest: Snapshot | None, spec: IndexSpec, buc
         check_no_other_files(storage)
         return
     if not newest.spec.holds_values:
-        raise UsageError(f"{storage.root}: the index of a source lies there; write to another folder")
+        raise UsageError("the index of a source lies there; write to another folder", storage.root)
     if mode == ERROR:
         raise UsageError(
-            f"{storage.root}: {newest.rows} rows were written there before; say mode='overwrite' to replace them, or "
-            "mode='append' to add to them"
+            f"{newest.rows} rows were written there before; say mode='overwrite' to replace them, or "
+            "mode='append' to add to them",
+            storage.root,
         )
     if mode == APPEND:
         check_same(newest.spec, replace(spec, buckets=buckets or newest.spec.buckets), storage.root)

@@ -89,7 +89,7 @@ class Question:
         except MENDABLE as error:
             self.mend(error)
             if isinstance(error, SnapshotNotFound) and self.options.snapshot is None:
-                raise IndexNotFound(str(error)) from None  # nobody asked for it, and there is no newer one
+                raise IndexNotFound(error.what, error.path) from None  # nobody asked for it, and there is no newer one
             raise
         except BeyondBound as error:
             raise too_large(error) from None
@@ -133,7 +133,7 @@ def answered(served: ServedIndex, options: Options, work: Callable[[Question], T
 
 def too_large(error: BeyondBound) -> AnswerTooLarge:
     """The error of a bound, with the setting that has it."""
-    return AnswerTooLarge(f"{error} (setting {'max_rows' if error.what == 'rows' else 'max_answer_bytes'})")
+    return AnswerTooLarge(f"{error} (setting {'max_rows' if error.unit == 'rows' else 'max_answer_bytes'})")
 
 
 def bounded(body: bytes, served: ServedIndex) -> bytes:

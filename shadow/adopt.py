@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from base.actions import Action
 from btree import BTreeReader
 from shadow.append_log import read_log
 from shadow.append_records import append_path
@@ -85,8 +86,9 @@ def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileI
         del now[path]
     if elsewhere and covered and not now:
         raise UsageError(
-            f"{root.location}: none of the {len(covered):,} files that the index covers is there; expected a copy of "
-            f"{view.spec.source_name}"
+            f"none of the {len(covered):,} files that the index covers is there; expected a copy of "
+            f"{view.spec.source_name}",
+            root.location,
         )
     strangers = (
         entry.path
@@ -134,16 +136,17 @@ def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
         snapshot = _next(storage, view, root, found)
         if put_snapshot(storage, snapshot, new_lists(view.snapshot, snapshot), begin):
             return snapshot, len(found.adopted)
-    raise ConcurrentCommit(f"{storage.root}: others committed {ATTEMPTS} times meanwhile; run it again")
+    raise ConcurrentCommit(f"others committed {ATTEMPTS} times meanwhile", storage.root, action=Action.RUN_AGAIN)
 
 
 def _check_appends(storage: Storage) -> None:
     """UsageError if an append has files that are staged at the source on record: none would find them at another."""
     for append in read_log(storage).open:
         raise UsageError(
-            f"{storage.root}: append {append.number} of batch {append.batch!r} is not finished, and its files lie at "
-            "the source as it was; finish it first: run gnomon dedup with that batch on that source, or give it up: "
-            f"remove {append_path(append.number)} of the index, and append the batch again afterwards"
+            f"append {append.number} of batch {append.batch!r} is not finished, and its files lie at the source as it "
+            f"was (its record: {append_path(append.number)})",
+            storage.root,
+            action=Action.FINISH_APPEND,
         )
 
 

@@ -7,6 +7,7 @@ stay until they are vacuumed.
 
 import time
 
+from base.actions import Action
 from shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError, SnapshotNotFound
 from shadow.probe import probe
 from shadow.publish import Changes, check_counts, paths_of, put_snapshot, write_manifest
@@ -59,7 +60,9 @@ def publish_full(storage: Storage, spec: IndexSpec, newest: int, changes: Change
     )
     if not put_snapshot(storage, snapshot, paths_of(ours), begin):
         raise ConcurrentCommit(
-            f"{storage.root}: others committed snapshot {snapshot.number} meanwhile; nothing was changed, run it again"
+            f"others committed snapshot {snapshot.number} meanwhile; nothing was changed",
+            storage.root,
+            action=Action.RUN_AGAIN,
         )
     put_back(storage, spec)
     return snapshot

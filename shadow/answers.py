@@ -74,7 +74,7 @@ class _Over(Exception):
     """The rows of some keys take more than there is room for: rows and bytes of each that were looked at."""
 
     def __init__(self, seen: dict[int, tuple[int, int]]) -> None:
-        super().__init__()
+        super().__init__(seen)
         self.seen = seen
 
 

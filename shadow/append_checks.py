@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from base.actions import Action
 from shadow.append_log import read_log
 from shadow.append_records import (
     APPENDED,
@@ -80,7 +81,11 @@ def _check_batch(storage: Storage, path: str, report: Report) -> None:
         report.add(fault_of(error, where))
         return
     if batch is not None and path != batch_path(batch.append.batch):
-        report.add(Fault(where, 0, f"the record of batch {batch.append.batch!r}, which belongs elsewhere"))
+        report.add(
+            Fault(
+                where, 0, f"the record of batch {batch.append.batch!r}, which belongs elsewhere", Action.RESTORE_RECORD
+            )
+        )
 
 
 def _check_done(storage: Storage, append: Append, is_appended: bool, report: Report) -> None:
@@ -90,6 +95,20 @@ def _check_done(storage: Storage, append: Append, is_appended: bool, report: Rep
     except (ShadowError, OSError):  # which is a fault of its own
         return
     if batch is None:
-        report.add(Fault(where, None, f"says that batch {append.batch!r} was appended, and its record is missing"))
+        report.add(
+            Fault(
+                where,
+                None,
+                f"says that batch {append.batch!r} was appended, and its record is missing",
+                Action.RESTORE_RECORD,
+            )
+        )
     elif not is_appended and batch.append.append_id == append.append_id:
-        report.add(Fault(where, None, "says that the append is finished, and not that its files have their names"))
+        report.add(
+            Fault(
+                where,
+                None,
+                "says that the append is finished, and not that its files have their names",
+                Action.RESTORE_RECORD,
+            )
+        )

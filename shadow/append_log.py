@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
+from base.actions import Action
 from shadow import metadata
 from shadow.append_records import (
     APPEND_NAME,
@@ -28,7 +29,6 @@ from shadow.append_records import (
     APPENDS_FOLDER,
     DONE,
     ID_MEMBER,
-    LOST,
     ORIGIN_PATH,
     REJECTED_FOLDER,
     STAGING_FOLDER,
@@ -140,7 +140,9 @@ def read_log(storage: Storage) -> AppendLog:
     for number in sorted(names.records):
         if number > last and names.is_closed(number) and _closing(names, read_append(storage, number)):
             where = f"{storage.root}/{append_path(last + 1)}"
-            raise DamagedMetadata(f"{where}: missing, though append {number} was finished after it; {LOST}")
+            raise DamagedMetadata(
+                f"missing, though append {number} was finished after it", where, action=Action.RESTORE_RECORD
+            )
     parent, begin = _begin(storage, names)
     has_origin = bool(parent)
     left, marks, void = list[Append](), list[tuple[Append, str]](), set(names.void)
@@ -213,8 +215,10 @@ def commit_append(storage: Storage, append: Append) -> bool:
 
 def _made_anew(storage: Storage, append: Append) -> ConcurrentCommit:
     return ConcurrentCommit(
-        f"{storage.root}: the index was deleted, and made anew, while append {append.number} of batch {append.batch!r} "
-        "ran; it does not count, run it again"
+        f"the index was deleted, and made anew, while append {append.number} of batch {append.batch!r} "
+        "ran; it does not count",
+        storage.root,
+        action=Action.RUN_AGAIN,
     )
 
 
@@ -242,9 +246,11 @@ def move_files(storage: Storage, source: Storage, append: Append) -> bool:
             if isinstance(error, AlreadyExists):
                 raise
             raise StorageError(
-                f"{source.root}/{file.staged}: missing, and so is {file.path}, the name it was to have: "
-                f"{file.rows} rows that append {append.number} of batch {append.batch!r} adds; restore either file, "
-                f"or give the append up: remove {append_path(append.number)} of the index, and append the batch again"
+                f"missing, and so is {file.path}, the name it was to have: "
+                f"{file.rows} rows that append {append.number} of batch {append.batch!r} adds "
+                f"(its record: {storage.root}/{append_path(append.number)})",
+                f"{source.root}/{file.staged}",
+                action=Action.RESTORE_APPEND,
             ) from None
     return True
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from base.actions import Action
 from shadow import metadata
 from shadow.errors import DamagedMetadata, NewerFormat, UsageError
 from shadow.storage import Storage
@@ -20,7 +21,6 @@ STAGING_FOLDER = "_gnomon"  # of the source
 APPENDED, DONE, VOID = "appended", "done", "void"  # marks
 APPEND_NAME = re.compile(APPENDS_FOLDER + r"/(\d{20})(?:\.json|-([^/]+)\.(appended|done|void))", re.ASCII)
 FORMAT_VERSION = 1
-LOST = "restore the file from a copy: without it cannot be told which rows were appended"
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,14 @@ def read_append(storage: Storage, number: int) -> Append:
     path = append_path(number)
     where = f"{storage.root}/{path}"
     try:
-        content = metadata.read(storage, path, LOST)
+        content = metadata.read(storage, path, Action.RESTORE_RECORD)
     except (FileNotFoundError, NotADirectoryError):
-        raise DamagedMetadata(f"{where}: missing, though it was listed; {LOST}") from None
+        raise DamagedMetadata("missing, though it was listed", where, action=Action.RESTORE_RECORD) from None
     append = _append_of(_versioned(content, where), where)
     if append.number != number:
-        raise DamagedMetadata(f"{where} at byte 0: expected append {number}, found {append.number!r}; {LOST}")
+        raise DamagedMetadata(
+            "", where, 0, action=Action.RESTORE_RECORD, expected=f"append {number}", found=repr(append.number)
+        )
     return append
 
 
@@ -106,7 +108,9 @@ def find_batch(storage: Storage, batch: str) -> Batch | None:
     found = read_batch(storage, path)
     if found is not None and found.append.batch != batch:
         where = f"{storage.root}/{path}"
-        raise DamagedMetadata(f"{where} at byte 0: expected batch {batch!r}, found {found.append.batch!r}; {LOST}")
+        raise DamagedMetadata(
+            "", where, 0, action=Action.RESTORE_RECORD, expected=f"batch {batch!r}", found=repr(found.append.batch)
+        )
     return found
 
 
@@ -114,7 +118,7 @@ def read_origin(storage: Storage) -> str:
     """The id of a log, which its first append names as its parent; empty before any append."""
     where = f"{storage.root}/{ORIGIN_PATH}"
     try:
-        content = _versioned(metadata.read(storage, ORIGIN_PATH, LOST), where)
+        content = _versioned(metadata.read(storage, ORIGIN_PATH, Action.RESTORE_RECORD), where)
     except (FileNotFoundError, NotADirectoryError):
         return ""
     _check_members(content, {"id"}, where)
@@ -129,13 +133,13 @@ def read_batch(storage: Storage, path: str) -> Batch | None:
     """The record of a batch at a path; None where there is none."""
     where = f"{storage.root}/{path}"
     try:
-        content = _versioned(metadata.read(storage, path, LOST), where)
+        content = _versioned(metadata.read(storage, path, Action.RESTORE_RECORD), where)
     except (FileNotFoundError, NotADirectoryError):
         return None
     _check_members(content, {APPEND_MEMBER, "snapshot"}, where)
     append, snapshot = content[APPEND_MEMBER], content["snapshot"]
     if not isinstance(append, dict) or not isinstance(snapshot, int):
-        raise DamagedMetadata(f"{where} at byte 0: not the record of a batch; {LOST}")
+        raise DamagedMetadata("not the record of a batch", where, 0, action=Action.RESTORE_RECORD)
     return Batch(_append_of(append, where), snapshot)
 
 
@@ -158,9 +162,13 @@ def _versioned(content: dict[str, Any], where: str) -> dict[str, Any]:
     """The content without its version. NewerFormat where that is not this program's."""
     version = content.pop("format_version", None)
     if not isinstance(version, int):
-        raise DamagedMetadata(f"{where} at byte 0: expected a format version, found {version!r}; {LOST}")
+        raise DamagedMetadata(
+            "", where, 0, action=Action.RESTORE_RECORD, expected="a format version", found=repr(version)
+        )
     if version > FORMAT_VERSION:
-        raise NewerFormat(f"{where}: format version {version}, this program knows {FORMAT_VERSION}; upgrade it")
+        raise NewerFormat(
+            f"format version {version}, this program knows {FORMAT_VERSION}", where, action=Action.UPGRADE
+        )
     return content
 
 
@@ -175,13 +183,15 @@ def _append_of(content: Mapping[str, Any], where: str) -> Append:
     texts += [text for file in files for text in (file.staged, file.path)]
     numbers = [append.number, *(number for file in files for number in (file.size, file.rows))]
     if not (all(isinstance(text, str) for text in texts) and all(isinstance(number, int) for number in numbers)):
-        raise DamagedMetadata(f"{where} at byte 0: not the record of an append; {LOST}")
+        raise DamagedMetadata("not the record of an append", where, 0, action=Action.RESTORE_RECORD)
     return append
 
 
 def _check_members(content: Mapping[str, Any], known: set[str], where: str) -> None:
     """NewerFormat for members that this program does not know, DamagedMetadata for others that are not there."""
     if more := sorted(content.keys() - known):
-        raise NewerFormat(f"{where}: it has {', '.join(more)}, which this program does not know; upgrade it")
+        raise NewerFormat(f"it has {', '.join(more)}, which this program does not know", where, action=Action.UPGRADE)
     if less := sorted(known - content.keys()):
-        raise DamagedMetadata(f"{where} at byte 0: not the record that was written, {less[0]} is missing; {LOST}")
+        raise DamagedMetadata(
+            f"not the record that was written, {less[0]} is missing", where, 0, action=Action.RESTORE_RECORD
+        )

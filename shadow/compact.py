@@ -57,9 +57,9 @@ def compact(storage: Storage, partition: str | None = None) -> CompactResult:
     begin = time.perf_counter()
     view = open_view(storage)
     if partition is not None and view.spec.flat:
-        raise UsageError(f"{storage.root}: the index is flat; it is compacted whole")
+        raise UsageError("the index is flat; it is compacted whole", storage.root)
     if partition is not None and partition not in view.snapshot.partitions:
-        raise UsageError(f"{storage.root}: no partition {partition!r}; expected its folder, like dt=2026-01-01")
+        raise UsageError(f"no partition {partition!r}; expected its folder, like dt=2026-01-01", storage.root)
     replaced = _to_replace(view, partition)
     if not replaced:
         return _result(view, view.snapshot, Rewritten([], []), 0, begin)
@@ -76,7 +76,7 @@ def rebucket(storage: Storage, buckets: int | None = None, flat: bool | None = N
     view = open_view(storage)
     is_other = flat is not None and flat != view.spec.flat
     if is_other and not view.spec.partitions:
-        raise UsageError(f"{storage.root}: its source has no partitions; expected one whose layout can be changed")
+        raise UsageError("its source has no partitions; expected one whose layout can be changed", storage.root)
     if buckets is None and is_other:
         buckets = buckets_for(view.snapshot.partitions, bool(flat))
     if buckets is not None:

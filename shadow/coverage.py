@@ -71,11 +71,11 @@ class SourceRoot:
         files = [info for info in files if info.size]
         if not files and self.table is None:
             raise SourceNotFound(
-                f"{self.storage.root}: no data files there (a file of no bytes is none); expected some at or below it"
+                "no data files there (a file of no bytes is none)", self.storage.root, expected="some at or below it"
             )
         for info in files:
             if not info.path.isascii() and not _is_text(info.path):
-                raise SourceNotFound(f"{self.storage.root}: the file name {info.path!r} is not UTF-8; rename it")
+                raise SourceNotFound(f"the file name {info.path!r} is not UTF-8; rename it", self.storage.root)
         return files, metadata
 
     def lake_table_around(self) -> LakeTable | None:
@@ -87,7 +87,7 @@ class SourceRoot:
             with self.storage.open(name) as file:
                 return FileInfo(name, file.size, file.mtime_ns, file.etag, file.ctime_ns)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise SourceNotFound(f"{self.location}: no such file; expected the one that is the source") from None
+            raise SourceNotFound("no such file", self.location, expected="the one that is the source") from None
 
     def partitions(self, files: Sequence[FileInfo]) -> tuple[str, ...]:
         """The source's partition columns."""
@@ -139,12 +139,12 @@ def source_root(location: Place) -> SourceRoot:
     try:
         file = storage_at(above).open(name)
     except (FileNotFoundError, NotADirectoryError):
-        raise SourceNotFound(f"{storage.root}: no such file or folder; expected the root of the source") from None
+        raise SourceNotFound("no such file or folder", storage.root, expected="the root of the source") from None
     except IsADirectoryError:
         return SourceRoot(SourceStorage(storage))
     file.close()
     if is_hidden(name):
-        raise SourceNotFound(f"{storage.root}: engines skip a file of this name; rename it, or index a copy of it")
+        raise SourceNotFound("engines skip a file of this name; rename it, or index a copy of it", storage.root)
     return SourceRoot(source_storage(above), name)
 
 
@@ -176,8 +176,9 @@ def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
             continue
         if not any(map(is_hidden, below.parts)):
             raise UsageError(
-                f"{index.root}: the {what} would lie among the files of its source {place}; name a folder outside of "
-                "it, or one that begins with _"
+                f"the {what} would lie among the files of its source {place}; name a folder outside of "
+                "it, or one that begins with _",
+                index.root,
             )
 
 

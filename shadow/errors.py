@@ -1,6 +1,7 @@
 """What can go wrong with an index, beyond the errors of one index file (`btree`) and one data file (`sources`),
 which this module hands on. Each message says what, where, and what to do."""
 
+from base.errors import GnomonError
 from btree.errors import BTreeError, DamagedIndexFile, KeyTypeError, UnsortedKeys
 from sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, StalePointer, UnsupportedFormat
 
@@ -42,10 +43,7 @@ __all__ = [
 ]
 
 
-CURE = "restore it or run gnomon build --full"  # of a file of the index
-
-
-class ShadowError(Exception):
+class ShadowError(GnomonError):
     """Base of the errors of an index folder."""
 
 
@@ -62,12 +60,12 @@ class PartitionNotFound(UsageError):
 
 
 class BeyondBound(ShadowError):
-    """The rows of a key are more than the caller takes in one answer. `what` is rows or bytes, `most` how many of these
+    """The rows of a key are more than the caller takes in one answer. `unit` is rows or bytes, `most` how many of these
     it takes, `count` how many rows the key has."""
 
-    def __init__(self, message: str, what: str, most: int, count: int) -> None:
-        super().__init__(message)
-        self.what = what
+    def __init__(self, what: str, unit: str, most: int, count: int) -> None:
+        super().__init__(what)
+        self.unit = unit
         self.most = most
         self.count = count
 
@@ -146,14 +144,10 @@ class UnsafeStore(StorageError):
 class FileChanged(StorageError):
     """A file is not the one on record: `how` says in what, `size` are its bytes now where that is known."""
 
-    def __init__(self, name: str, how: str, size: int | None = None) -> None:
-        super().__init__(f"{name}: the file changed ({how})")
+    def __init__(self, path: str, how: str, size: int | None = None) -> None:
+        super().__init__(f"the file changed ({how})", path)
         self.how = how
         self.size = size
-
-    def __reduce__(self) -> tuple[type["FileChanged"], tuple[str, str, int | None]]:
-        name = str(self).removesuffix(f": the file changed ({self.how})")
-        return FileChanged, (name, self.how, self.size)
 
 
 # What fails where one file is damaged, changed or gone: other keys can be answered.

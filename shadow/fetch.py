@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from base.actions import Action
 from btree.errors import BTreeError
 from btree.keys import Key, arrow_type, key_array, same_values
 from btree.stored_arrays import stored_array
@@ -28,11 +29,6 @@ from shadow.storage import OpenFile, Readable, ReadStats, Storage, deadlines, jo
 from shadow.trace import Trace, TracedReader, step_of
 from shadow.values import python_values
 from sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
-
-REINDEX = "run gnomon build again"
-OTHER_ROWS = f"{REINDEX}; where that finds nothing to do, touch the file first"
-NEWER = "this snapshot is of the file as it was; ask the newest snapshot"
-TOUCH = "its size and time are the same, so touch it and run gnomon build again"
 
 
 @dataclass
@@ -62,7 +58,7 @@ class Part(NamedTuple):
 class Fetcher:
     """Reads rows of one source. Parsed file metadata is kept in a cache bounded by bytes, as are unpacked pages in one
     of `page_bytes`; files are opened for each fetch, so that a changed one is noticed. Recorded page maps are read from
-    `index`; without it they are not used. `advice` says what to do where a file is not the one that was indexed."""
+    `index`; without it they are not used. `action` says what to do where a file is not the one that was indexed."""
 
     def __init__(
         self,
@@ -71,10 +67,10 @@ class Fetcher:
         cache_bytes: int,
         index: Storage | None = None,
         page_bytes: int = 0,
-        advice: str = REINDEX,
+        action: Action = Action.BUILD_AGAIN,
     ) -> None:
         self._storage = storage
-        self._advice = advice
+        self._action = action
         self._spec = spec
         self._index = index
         self._sources: EarlyCache[SourceFile] = EarlyCache(cache_bytes)
@@ -250,7 +246,7 @@ class Fetcher:
         with self._open(file, FetchReads()) as reader:
             found = open_mapped(reader, self._spec.format, self._spec.read_options)
             if found.digest != file.digest:
-                raise StalePointer(f"the file is not the one that was indexed; {TOUCH}", reader.name)
+                raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
             return found.has_maps(reader, maps)
 
     def scan(self, file: SourceFileEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -269,9 +265,11 @@ class Fetcher:
             with self._storage.open(file.path, stats, file.info) as reader:
                 yield reader
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise StalePointer(f"the file is gone since it was indexed; {self._advice}", where) from None
+            raise StalePointer("the file is gone since it was indexed", where, action=self._action) from None
         except FileChanged as error:
-            raise StalePointer(f"the file changed since it was indexed ({error.how}); {self._advice}", where) from None
+            raise StalePointer(
+                f"the file changed since it was indexed ({error.how})", where, action=self._action
+            ) from None
 
     def _look(self, file: SourceFileEntry) -> None:
         """Ask the store for a file. FileChanged, FileNotFoundError where it is not the one that was indexed."""
@@ -287,7 +285,7 @@ class Fetcher:
         key = _key(file, reader.ctime_ns)
         with self._sources.use(key, lambda: self._opened(file, reader, stats, trace)) as source:
             if source.digest != file.digest:
-                raise StalePointer(f"the file is not the one that was indexed; {TOUCH}", reader.name)
+                raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
             yield source
 
     def begin(self, file: SourceFileEntry, stats: FetchReads, trace: Trace | None) -> Begun[SourceFile] | None:
@@ -348,7 +346,9 @@ class Fetcher:
             other = np.flatnonzero(~same_values(found, expected))
             if len(other):
                 row = int(pointers[other[0], 0])
-                raise StalePointer(f"row {row} does not hold the key it was indexed under; {OTHER_ROWS}", where)
+                raise StalePointer(
+                    f"row {row} does not hold the key it was indexed under", where, action=Action.BUILD_OR_TOUCH
+                )
 
     def schema(self, columns: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema:
         """The columns in the types of the first of the files' schemas that has one for them; partition columns in
@@ -395,4 +395,6 @@ def _key_of(array: pa.ChunkedArray, key: KeyColumn, where: str) -> pa.Array:
     try:
         return key_array(array, key.type, key.name)
     except (BTreeError, ValueError) as error:  # another type, or text that is not UTF-8
-        raise StalePointer(f"the key is not the {key.type} that was indexed ({error}); {REINDEX}", where) from None
+        raise StalePointer(
+            f"the key is not the {key.type} that was indexed ({error})", where, action=Action.BUILD_AGAIN
+        ) from None

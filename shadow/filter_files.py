@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 import numpy.typing as npt
 
+from base.actions import Action
 from btree.filters import BloomFilter, BloomFilterReader
 from btree.reader import LookupStats
 from shadow.caches import ByteCache, CacheCounts
@@ -21,7 +22,6 @@ from shadow.stored_files import StoredFile, put_again, read_back
 
 FILTER_FOLDER = "_shadow/filters"
 FILTER_SUFFIX = ".filter"
-CURE = "run gnomon build --full, or open it with filters=False"
 RATE = 0.001  # of absent keys that pass: 2.1 bytes a key. At 1 % (1.3 bytes) what passes costs most of a dedup check
 MANY_KEYS = 8  # of one index file: the leaves they would visit cost more than its filter
 MOST_ASKED_IN_VAIN = 100_000  # index files
@@ -39,7 +39,8 @@ def write_filter(storage: Storage, path: str, hashes: npt.NDArray[np.int64]) -> 
     put_again(storage, path, [made.data])
     where = f"{storage.root}/{path}"
     if not BloomFilterReader.of(read_back(storage, path), where, made.crc32).may_contain_many(hashes).all():
-        raise DamagedIndexFile("the Bloom filter denies a key of its index file", where, 0)
+        what = "the Bloom filter denies a key of its index file"
+        raise DamagedIndexFile(what, where, 0, action=Action.BUILD_FULL_OR_NO_FILTERS)
     return BloomFilterEntry(path, len(made.data), made.crc32)
 
 
@@ -113,4 +114,6 @@ def open_filter(
     storage: Storage, file: BloomFilterEntry, keep: bool = True, stats: LookupStats | None = None
 ) -> BloomFilterReader:
     """A filter that a segment names. IndexFileGone or DamagedIndexFile where it is not what was written."""
-    return BloomFilterReader(StoredFile(storage, file.path, file.size, CURE), file.crc32, keep, stats)
+    return BloomFilterReader(
+        StoredFile(storage, file.path, file.size, Action.BUILD_FULL_OR_NO_FILTERS), file.crc32, keep, stats
+    )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from base.actions import Action
 from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
 from shadow.snapshots import read_snapshot, snapshot_files, snapshot_numbers
 from shadow.spec_file import read_spec
@@ -35,7 +36,7 @@ def history(storage: Storage) -> list[Record]:
     read_spec(storage)
     records = [record for number in snapshot_numbers(storage) if (record := _recorded(storage, number)) is not None]
     if not records:
-        raise IndexNotFound(f"{storage.root}: no snapshot yet, its first build has not ended; run gnomon build again")
+        raise IndexNotFound("no snapshot yet, its first build has not ended", storage.root, action=Action.BUILD_AGAIN)
     return records
 
 

@@ -64,7 +64,7 @@ class Index(OpenIndex):
     def lookup(self, key: object, where: Mapping[str, object] | None = None) -> list[Pointer]:
         """The pointers of a key's rows, from the index alone."""
         if self.spec.holds_values:
-            raise UsageError(f"{self.location}: a key-value folder has no pointers; read its rows by get")
+            raise UsageError("a key-value folder has no pointers; read its rows by get", self.location)
         return [hit.pointer for hit in self._find([key], where, FetchStats())[1].hits[0]]
 
     def contains(self, key: object, where: Mapping[str, object] | None = None, stats: FetchStats | None = None) -> bool:
@@ -290,7 +290,7 @@ class Index(OpenIndex):
 
     def _fetcher(self, state: State) -> Fetcher:
         if state.fetcher is None:
-            raise UsageError(f"{self.location}: a key-value folder, which has no source")
+            raise UsageError("a key-value folder, which has no source", self.location)
         return state.fetcher
 
 

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
+from base.actions import Action
 from btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
 from btree.blocks import Leaves, MemoryFile
 from btree.format import SYNC_BYTES
@@ -16,12 +17,12 @@ from btree.hash_columns import plain_column, xxhash64_columns
 from btree.keys import Key
 from btree.reader import LookupStats
 from btree.schema import avro_type
-from shadow.errors import CURE, IndexFileGone
+from shadow.errors import IndexFileGone
 from shadow.filter_files import filter_path, write_filter
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.spec import IndexSpec
 from shadow.storage import Storage
-from shadow.stored_files import StoredFile, put_again, read_back
+from shadow.stored_files import MISSING, StoredFile, put_again, read_back
 from sources import Pointer
 
 INDEX_FILE_SUFFIX = ".btree.avro"
@@ -74,39 +75,42 @@ def _read_back(storage: Storage, entry: IndexFileEntry) -> None:
     data = read_back(storage, entry.path)
     crc = zlib.crc32(data)
     if crc != entry.crc32 or len(data) != entry.size:
-        raise DamagedIndexFile(f"wrote CRC {entry.crc32:08x}, read back {crc:08x}", where, 0)
-    count = BTreeReader(MemoryFile(data, where)).check()
+        wrote = f"CRC {entry.crc32:08x}"
+        raise DamagedIndexFile("read back", where, 0, expected=wrote, found=f"{crc:08x}", action=Action.RUN_AGAIN)
+    count = BTreeReader(MemoryFile(data, where), action=Action.RUN_AGAIN).check()
     if count != entry.entries:
-        raise DamagedIndexFile(f"wrote {entry.entries} entries, read back {count}", where, 0)
+        wrote = f"{entry.entries} entries"
+        raise DamagedIndexFile("read back", where, 0, expected=wrote, found=count, action=Action.RUN_AGAIN)
 
 
-def read_index_file(storage: Storage, entry: IndexFileEntry) -> bytes:
+def read_index_file(storage: Storage, spec: IndexSpec, entry: IndexFileEntry) -> bytes:
     """A whole index file. IndexFileGone or DamagedIndexFile where it is not the one that its segment names."""
     where = f"{storage.root}/{entry.path}"
     try:
         data = storage.read(entry.path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise IndexFileGone(f"{where}: missing, though the snapshot names it; {CURE}") from None
+        raise IndexFileGone(MISSING, where, action=spec.remedy) from None
     if len(data) != entry.size:
         at = min(len(data), entry.size)
-        raise DamagedIndexFile(f"expected {entry.size} bytes, found {len(data)}", where, at)
+        raise DamagedIndexFile("", where, at, expected=f"{entry.size} bytes", found=len(data), action=spec.remedy)
     crc = zlib.crc32(data)
     if crc != entry.crc32:
-        raise DamagedIndexFile(f"expected CRC {entry.crc32:08x}, found {crc:08x}", where, 0)
+        raise DamagedIndexFile("", where, 0, expected=f"CRC {entry.crc32:08x}", found=f"{crc:08x}", action=spec.remedy)
     return data
 
 
 class _IndexFile(StoredFile):
     """An index file, whose checksum is of the whole of it."""
 
-    def __init__(self, storage: Storage, entry: IndexFileEntry) -> None:
-        super().__init__(storage, entry.path, entry.size)
+    def __init__(self, storage: Storage, spec: IndexSpec, entry: IndexFileEntry) -> None:
+        super().__init__(storage, entry.path, entry.size, spec.remedy)
         self._crc32 = entry.crc32
 
     def read_range(self, offset: int, length: int) -> bytes:
         data = super().read_range(offset, length)
         if not self._is_sound(data):
-            raise DamagedIndexFile(f"expected CRC {self._crc32:08x}, found {zlib.crc32(data):08x}", self.name, 0)
+            expected, found = f"CRC {self._crc32:08x}", f"{zlib.crc32(data):08x}"
+            raise DamagedIndexFile("", self.name, 0, expected=expected, found=found, action=self.action)
         return data
 
     def _is_sound(self, data: bytes) -> bool:
@@ -126,12 +130,14 @@ def open_index_file(
     """An index file of a segment, made sure to be the one that the segment means: its size, its columns, its number of
     entries, and the place of its first entry. `whole`: it is read in one read, and stays in memory. `leaves` keeps
     decoded leaves of it."""
-    file = _IndexFile(storage, entry)
-    tree = BTreeReader(file, stats, entry.size if whole else None, leaves)
+    file = _IndexFile(storage, spec, entry)
+    tree = BTreeReader(file, stats, entry.size if whole else None, leaves, spec.remedy)
     expected = [avro_type(column.type) for column in spec.entry_schema.columns]
     found = [avro_type(column.type) for column in tree.schema.columns]
     if found != expected or tree.entries != entry.entries or not _belongs(tree, segment, entry, spec):
-        raise DamagedIndexFile(f"not the index file of {entry.entries} entries that was written", file.name, 0)
+        raise DamagedIndexFile(
+            f"not the index file of {entry.entries} entries that was written", file.name, 0, action=spec.remedy
+        )
     return tree
 
 

@@ -95,6 +95,7 @@ def check_plain_files(found: LakeTable | None, source: str, advice: str) -> None
     """Raise UsageError where the files of a source belong to a table. `advice` says what to do instead."""
     if found is not None:
         raise UsageError(
-            f"{source}: these files belong to {found}, whose metadata says which files and rows are live; read as "
-            f"plain files it would give deleted and replaced rows; {advice}"
+            f"these files belong to {found}, whose metadata says which files and rows are live; read as "
+            f"plain files it would give deleted and replaced rows; {advice}",
+            source,
         )

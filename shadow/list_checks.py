@@ -28,13 +28,20 @@ def check_snapshot(storage: Storage, view: View, report: Report) -> None:
     """Its time, the dead source files it names, and its rows where all lists could be read."""
     snapshot, where = view.snapshot, f"{storage.root}/{snapshot_path(view.snapshot.number)}"
     if not _is_time(snapshot.committed_at):
-        report.add(Fault(where, 0, f"committed at {snapshot.committed_at!r}, expected a time"))
+        report.add(Fault(where, 0, f"committed at {snapshot.committed_at!r}, expected a time", view.spec.remedy))
     covers = {segment.id: len(segment.source_files) for segment in view.segments}
     for ref in snapshot.segments:
         ascends = all(a < b for a, b in pairwise(ref.dead))
         if not ascends or any(not 0 <= i < covers.get(ref.id, i + 1) for i in ref.dead):
             what = f"the dead source files {list(ref.dead)} of segment {ref.id} are not of the"
-            report.add(Fault(where, 0, f"{what} {covers.get(ref.id, '?')} that it lists, ascending and each once"))
+            report.add(
+                Fault(
+                    where,
+                    0,
+                    f"{what} {covers.get(ref.id, '?')} that it lists, ascending and each once",
+                    view.spec.remedy,
+                )
+            )
     if len(view.segments) == len(snapshot.segments):
         _check_rows(view, where, report)
 
@@ -54,7 +61,14 @@ def _check_rows(view: View, where: str, report: Report) -> None:
     for partition in sorted({*rows, *view.snapshot.partitions}):
         said, found = view.snapshot.partitions.get(partition), rows.get(partition)
         if said != found:
-            report.add(Fault(where, 0, f"says {said} rows of {partition or 'the source'}, its segments cover {found}"))
+            report.add(
+                Fault(
+                    where,
+                    0,
+                    f"says {said} rows of {partition or 'the source'}, its segments cover {found}",
+                    view.spec.remedy,
+                )
+            )
 
 
 def check_manifests(storage: Storage, view: View, report: Report) -> None:
@@ -68,7 +82,7 @@ def check_manifests(storage: Storage, view: View, report: Report) -> None:
             if other is not segment:
                 faults.append(f"covers {path}, which segment {other.id} covers, too")
         for what in faults:
-            report.add(Fault(f"{storage.root}/{manifest_path(segment.id)}", 0, what))
+            report.add(Fault(f"{storage.root}/{manifest_path(segment.id)}", 0, what, view.spec.remedy))
 
 
 def _source_files(view: View, segment: Segment) -> list[str]:
@@ -123,11 +137,15 @@ def check_columns(storage: Storage, snapshot: Snapshot, found: Columns, is_all: 
         said = snapshot.columns.get(name)
         if said is None:
             kind, path = next(iter(types.items()))
-            report.add(Fault(where, 0, f"does not know the column {name} ({kind}) that {path} has"))
+            report.add(
+                Fault(where, 0, f"does not know the column {name} ({kind}) that {path} has", snapshot.spec.remedy)
+            )
         elif said not in types and ((is_all and _are_plain(types)) or _is_other(said, indexed.get(name))):
-            report.add(Fault(where, 0, f"says that the column {name} is {said}, {_listed(types)}"))
+            report.add(
+                Fault(where, 0, f"says that the column {name} is {said}, {_listed(types)}", snapshot.spec.remedy)
+            )
     for name in sorted(snapshot.columns.keys() - found.keys()) if is_all else ():
-        report.add(Fault(where, 0, f"knows a column {name} that no source file has"))
+        report.add(Fault(where, 0, f"knows a column {name} that no source file has", snapshot.spec.remedy))
 
 
 def _listed(types: Mapping[str, str]) -> str:

@@ -132,12 +132,14 @@ class _Merge:
         their group (folder and bucket) as the last column; source files by number, and long offsets, so that no column
         outgrows Arrow's arrays."""
         where = f"{self.storage.root}/{part.file.path}"
-        tree = BTreeReader(MemoryFile(read_index_file(self.storage, part.file), where))
+        tree = BTreeReader(
+            MemoryFile(read_index_file(self.storage, self.spec, part.file), where), action=self.spec.remedy
+        )
         for batch in tree.scan_batches([column.name for column in self.spec.entry_schema.columns]):
             keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(self.spec.key_types)]
             hashes = spark_hash_columns(keys).astype(np.int64)
             if (hashes % self.spec.buckets != part.file.bucket).any():
-                raise DamagedIndexFile("holds an entry of another bucket", where, 0)
+                raise DamagedIndexFile("holds an entry of another bucket", where, 0, action=self.spec.remedy)
             targets = hashes % self.target.buckets
             chosen = (targets >= wanted.start) & (targets < wanted.stop)
             columns = {name: _long(batch.column(place)) for name, place in self._taken.items()}

@@ -4,7 +4,8 @@ import json
 import zlib
 from typing import Any
 
-from shadow.errors import CURE, DamagedMetadata
+from base.actions import Action
+from shadow.errors import DamagedMetadata
 from shadow.storage import Storage
 
 CHECKSUM = "crc32"  # of the content's canonical JSON: sorted keys, no spaces, UTF-8
@@ -22,20 +23,20 @@ def encode(content: dict[str, Any]) -> bytes:
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
-def read(storage: Storage, path: str, cure: str = CURE) -> dict[str, Any]:
-    """The content of a metadata file. FileNotFoundError where there is none; DamagedMetadata, which ends with the
-    cure, where it is broken."""
+def read(storage: Storage, path: str, action: Action = Action.BUILD_FULL) -> dict[str, Any]:
+    """The content of a metadata file. FileNotFoundError where there is none; DamagedMetadata, with the
+    action, where it is broken."""
     where = f"{storage.root}/{path}"
     try:
         data = storage.read(path)
     except IsADirectoryError:
-        raise DamagedMetadata(f"{where}: a folder, expected a file; {cure}") from None
+        raise DamagedMetadata("a folder, expected a file", where, action=action) from None
     try:
         content = json.loads(data.decode("utf-8", "surrogatepass"))
     except ValueError as error:
-        raise _damaged(where, _offset(error), "not the JSON that was written", cure) from None
+        raise _damaged(where, _offset(error), "not the JSON that was written", action) from None
     if not isinstance(content, dict) or content.pop(CHECKSUM, None) != checksum(content):
-        raise _damaged(where, 0, "the checksum does not match the content", cure)
+        raise _damaged(where, 0, "the checksum does not match the content", action)
     return content
 
 
@@ -48,5 +49,5 @@ def _offset(error: ValueError) -> int:
     return 0
 
 
-def _damaged(where: str, offset: int, what: str, cure: str) -> DamagedMetadata:
-    return DamagedMetadata(f"{where} at byte {offset}: {what}; {cure}")
+def _damaged(where: str, offset: int, what: str, action: Action) -> DamagedMetadata:
+    return DamagedMetadata(what, where, offset, action=action)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self, TypeVar
 
+from base.actions import Action
 from shadow.ahead import Ahead
 from shadow.answers import FetchStats, Found
 from shadow.caches import CacheCounts
 from shadow.coverage import Diff, Proofs, SourceRoot, diff, source_of
 from shadow.errors import IndexFileGone, SourceError, UnknownColumn
-from shadow.fetch import NEWER, REINDEX, Fetcher
+from shadow.fetch import Fetcher
 from shadow.hits import ALL, Bound
 from shadow.lookup import Lookup, parse_key
 from shadow.snapshots import read_snapshot, snapshot_files
@@ -67,8 +68,8 @@ class OpenIndex:
         quarter = self._cache_bytes // 4
         pages = quarter if self._keeps_pages else 0
         proofs = Proofs(source.storage, view.spec.format, view.spec.read_options)
-        advice = NEWER if self._pinned else REINDEX
-        fetcher = Fetcher(source.storage, view.spec, quarter, self._maps, pages, advice)
+        action = Action.ASK_NEWEST if self._pinned else Action.BUILD_AGAIN
+        fetcher = Fetcher(source.storage, view.spec, quarter, self._maps, pages, action)
         return State(view, source, fetcher, proofs)
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 
+from base.actions import Action
 from shadow.errors import DamagedIndexFile, DamagedMetadata, UsageError
 from shadow.segments import PageMapsEntry, SourceFileEntry
 from shadow.storage import ReadStats, Storage
@@ -16,7 +17,6 @@ from sources import FORMATS, DamagedMaps, check_maps
 
 PAGE_MAPS_FOLDER = "_shadow/page_maps"
 PAGE_MAPS_SUFFIX = ".maps"
-CURE = "run gnomon build --page-maps, or open it with page_maps=False"
 READERS = 16  # files of page maps that are read at a time
 
 
@@ -49,7 +49,7 @@ def write_page_maps(storage: Storage, path: str, blocks: Sequence[bytes]) -> lis
 
 def read_page_maps(storage: Storage, entry: PageMapsEntry, stats: ReadStats | None = None) -> bytes:
     """A block. IndexFileGone or DamagedIndexFile where it is not what was written."""
-    file = StoredFile(storage, entry.path, entry.size, CURE, stats)
+    file = StoredFile(storage, entry.path, entry.size, Action.BUILD_PAGE_MAPS, stats)
     data = file.read_range(entry.offset, entry.length)
     _check(entry, data, file.name)
     return data
@@ -66,7 +66,7 @@ def prove_page_maps(storage: Storage, format: str, entry: PageMapsEntry, digest:
 
 
 def damaged(storage: Storage, entry: PageMapsEntry, error: DamagedMaps) -> DamagedIndexFile:
-    return DamagedIndexFile(str(error), f"{storage.root}/{entry.path}", entry.offset, CURE)
+    return DamagedIndexFile(str(error), f"{storage.root}/{entry.path}", entry.offset, action=Action.BUILD_PAGE_MAPS)
 
 
 def without_maps(storage: Storage, format: str, files: Iterable[SourceFileEntry]) -> list[SourceFileEntry]:
@@ -89,5 +89,11 @@ def without_maps(storage: Storage, format: str, files: Iterable[SourceFileEntry]
 def _check(entry: PageMapsEntry, data: bytes, where: str) -> None:
     found = zlib.crc32(data)
     if found != entry.crc32:
-        what = f"page maps of CRC {entry.crc32:08x} expected, found {found:08x}"
-        raise DamagedIndexFile(what, where, entry.offset, CURE)
+        raise DamagedIndexFile(
+            "page maps",
+            where,
+            entry.offset,
+            expected=f"CRC {entry.crc32:08x}",
+            found=f"{found:08x}",
+            action=Action.BUILD_PAGE_MAPS,
+        )

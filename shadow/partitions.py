@@ -102,10 +102,10 @@ def partition_columns(paths: list[str], root: str) -> tuple[str, ...]:
         bases.setdefault(base_of(path), path)
     if len(found) > 1:
         shown = "; ".join(f"{'/'.join(columns) or 'none'} at {path}" for columns, path in list(found.items())[:3])
-        raise SourceNotFound(f"{root}: its files do not share the same partition columns: {shown}")
+        raise SourceNotFound(f"its files do not share the same partition columns: {shown}", root)
     if len(bases) > 1:
         shown = "; ".join(list(bases.values())[:3])
-        raise SourceNotFound(f"{root}: its partition folders lie below different folders ({shown}); name one of them")
+        raise SourceNotFound(f"its partition folders lie below different folders ({shown}); name one of them", root)
     return next(iter(found), ())
 
 
@@ -114,9 +114,9 @@ def _columns_of(folder: str, where: str) -> tuple[str, ...]:
     columns = tuple(partition_values(partition))
     folders = len(partition.split("/")) if partition else 0
     if sum(map(_is_partition, folder.split("/"))) > folders:
-        raise SourceNotFound(f"{where}: a plain folder between partition folders; expected the root of one table")
+        raise SourceNotFound("a plain folder between partition folders", where, expected="the root of one table")
     if "" in columns or len(columns) != folders:
-        raise SourceNotFound(f"{where}: expected partition folders that each name another column, like dt=2026-01-01")
+        raise SourceNotFound("expected partition folders that each name another column, like dt=2026-01-01", where)
     return columns
 
 
@@ -151,7 +151,7 @@ def asked_values(array: pa.Array, kind: str, column: str) -> list[Stored]:
     try:
         return [_one_nan(value) for value in stored_values(key_array(array, kind, column), kind)]
     except BTreeError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(error.what, column=column, expected=error.expected, found=error.found) from None
 
 
 def check_where(
@@ -193,7 +193,8 @@ def _values_named(value: object, kind: str, column: str, there: Collection[Store
     try:
         stored = as_partition_value(value, kind, column)
     except KeyTypeError as error:
-        raise UsageError(f"where: {str(error).removeprefix('key ')}") from None
+        expected = f"{error.expected}{error.hint}"
+        raise UsageError(f"where: column {column}", expected=expected, found=error.found) from None
     if stored in there and (kind != TEXT or value is None or isinstance(value, str)):
         return {stored}
     if kind != TEXT or value is None or (isinstance(value, str) and not _WHOLE.fullmatch(value)):

@@ -28,9 +28,10 @@ def probe(storage: Storage) -> None:
     storage.delete(path)
     if not refused:
         raise UnsafeStore(
-            f"{storage.root}: of three create-only writes of {path} the later ones should have been refused, found "
+            f"of three create-only writes of {path} the later ones should have been refused, found "
             "that they replaced the first: two builds could lose each other's commits; nothing was written, use a "
-            "store that honours the condition (If-None-Match)"
+            "store that honours the condition (If-None-Match)",
+            storage.root,
         )
     _probed.add(storage)
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from base.actions import Action
 from btree import BTreeReader
 from btree.blocks import MemoryFile
 from btree.filters import BloomFilterReader
@@ -81,7 +82,7 @@ class FolderProof:
     def rows_of(self, number: int) -> Iterator[tuple[pa.RecordBatch, Hashes]]:
         """The entries of one source file, in batches, with their row hashes; read anew."""
         for entry in self._index_files:
-            for batch in self._batches(read_index_file(self._storage, entry), entry):
+            for batch in self._batches(read_index_file(self._storage, self._spec, entry), entry):
                 own = batch.filter(pc.equal(batch.column(FILENAME), self.tallies[number].file.path))
                 yield own, self._row_hashes(own)
 
@@ -89,7 +90,7 @@ class FolderProof:
         faults = len(self._report.faults)
         unlike: DamagedIndexFile | None = None
         try:
-            data = read_index_file(self._storage, entry)
+            data = read_index_file(self._storage, self._spec, entry)
         except DamagedIndexFile as error:  # its structure says better where
             unlike, data = error, self._storage.read(entry.path)
         self._report.index_files += 1
@@ -138,7 +139,14 @@ class FolderProof:
         if misplaced:
             self._fault(entry, f"{misplaced} of its entries are not of bucket {entry.bucket}")
         if denied and filter_ is not None:
-            self._report.add(Fault(filter_.path, 0, f"denies {denied} keys of {entry.path}, its index file"))
+            self._report.add(
+                Fault(
+                    filter_.path,
+                    0,
+                    f"denies {denied} keys of {entry.path}, its index file",
+                    Action.BUILD_FULL_OR_NO_FILTERS,
+                )
+            )
 
     def _in_other_partitions(self, batch: pa.RecordBatch, files: npt.NDArray[np.int32]) -> int:
         """How many entries of a flat index name another partition than their source file lies in."""
@@ -152,10 +160,12 @@ class FolderProof:
         return int(wrong[files >= 0].sum())
 
     def _batches(self, data: bytes, entry: IndexFileEntry) -> Iterator[pa.RecordBatch]:
-        tree = BTreeReader(MemoryFile(data, self._where(entry)))
+        tree = BTreeReader(MemoryFile(data, self._where(entry)), action=self._spec.remedy)
         columns = self._spec.entry_schema.columns
         if [avro_type(one.type) for one in tree.schema.columns] != [avro_type(one.type) for one in columns]:
-            raise DamagedIndexFile("its columns are not those of the index", self._where(entry), 0)
+            raise DamagedIndexFile(
+                "its columns are not those of the index", self._where(entry), 0, action=self._spec.remedy
+            )
         return tree.scan_batches([column.name for column in columns])
 
     def _open_filter(self, entry: IndexFileEntry) -> BloomFilterReader | None:
@@ -205,7 +215,7 @@ class FolderProof:
         return f"{self._storage.root}/{entry.path}"
 
     def _fault(self, entry: IndexFileEntry, what: str) -> None:
-        self._report.add(Fault(self._where(entry), 0, what))
+        self._report.add(Fault(self._where(entry), 0, what, self._spec.remedy))
 
 
 def _spread(count: int, sample: int) -> npt.NDArray[np.int64]:

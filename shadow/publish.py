@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from base.actions import Action
 from shadow.at_once import in_order
 from shadow.columns import columns_after
 from shadow.coverage import check_apart, source_of
@@ -73,7 +74,7 @@ _CHANCE = random.SystemRandom()  # callers may have seeded the module's own gene
 LISTED = 64  # files that are looked at one by one before a commit; of more the index is listed
 LONGEST_SLEEP = 23 * 3600.0  # seconds; a vacuum waits for a day
 LONGEST_PUT = 60.0  # seconds; after a longer put the files are looked at again
-SLEPT = "the program slept for too long; nothing was changed, run it again"
+SLEPT = "the program slept for too long; nothing was changed"
 FIRST_WAIT, LONGEST_WAIT = 0.02, 1.0  # seconds before another attempt: at random, up to twice as long each time
 
 
@@ -123,8 +124,9 @@ def publish(
                 put_back(storage, spec)
             return snapshot
     raise ConcurrentCommit(
-        f"{storage.root}: others committed {ATTEMPTS} times while this build tried to; nothing was changed, "
-        "run it again"
+        f"others committed {ATTEMPTS} times while this build tried to; nothing was changed",
+        storage.root,
+        action=Action.RUN_AGAIN,
     )
 
 
@@ -151,8 +153,9 @@ def made_for(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
         if snapshot.number in snapshot_numbers(storage):
             raise
         raise ConcurrentCommit(
-            f"{storage.root}: snapshot {snapshot.number} was vacuumed while work that was made for it was running; "
-            "nothing was changed, run it again"
+            f"snapshot {snapshot.number} was vacuumed while work that was made for it was running; nothing was changed",
+            storage.root,
+            action=Action.RUN_AGAIN,
         ) from None
 
 
@@ -221,12 +224,15 @@ def check_there(storage: Storage, written: Sequence[str]) -> None:
         times = dict(zip(written, in_order(calls), strict=True))
     for path in written:
         if times.get(path) is None:
-            raise FilesGone(f"{storage.root}/{path}: gone before it was committed; {SLEPT}")
+            what = f"gone before it was committed; {SLEPT}"
+            raise FilesGone(what, f"{storage.root}/{path}", action=Action.RUN_AGAIN)
     latest = sorted(times[path] or 0 for path in written)[-2:]
     if len(latest) == 2 and latest[1] - latest[0] > LONGEST_SLEEP * 1e9:
         raise FilesGone(
-            f"{storage.root}: {(latest[1] - latest[0]) / 3.6e12:.0f} hours passed before the commit, a vacuum may be "
-            f"removing what it names; {SLEPT}"
+            f"{(latest[1] - latest[0]) / 3.6e12:.0f} hours passed before the commit, a vacuum may be "
+            f"removing what it names; {SLEPT}",
+            storage.root,
+            action=Action.RUN_AGAIN,
         )
 
 
@@ -248,7 +254,11 @@ def put_snapshot(storage: Storage, snapshot: Snapshot, written: Sequence[str], b
     check_there(storage, written)
     looked = time.time()
     if looked - begin > LONGEST_SLEEP:
-        raise FilesGone(f"{storage.root}: {(looked - begin) / 3600:.0f} hours passed before the commit; {SLEPT}")
+        raise FilesGone(
+            f"{(looked - begin) / 3600:.0f} hours passed before the commit; {SLEPT}",
+            storage.root,
+            action=Action.RUN_AGAIN,
+        )
     if not _put(storage, snapshot):
         return False
     if time.time() - looked > LONGEST_PUT:
@@ -271,8 +281,10 @@ def _put(storage: Storage, snapshot: Snapshot) -> bool:
             ours = _is_ours(storage, snapshot)
         except (ShadowError, OSError):
             raise StorageError(
-                f"{storage.root}: the store failed ({error}) and cannot be asked whether snapshot {snapshot.number} "
-                "was committed; run it again, what is committed is not done twice"
+                f"the store failed ({error}) and cannot be asked whether snapshot {snapshot.number} "
+                "was committed; what is committed is not done twice",
+                storage.root,
+                action=Action.RUN_AGAIN,
             ) from error
         if not ours:
             raise
@@ -299,13 +311,16 @@ def _check_stands(storage: Storage, snapshot: Snapshot) -> None:
         # A vacuum removes the oldest first: were ours one that counted, it would be gone, too.
         if snapshot.number not in snapshot_numbers(storage):
             raise CommitLost(
-                f"{storage.root}: others committed and vacuumed meanwhile, so that it cannot be told whether snapshot "
-                f"{snapshot.number} counted; run it again, what is committed is not done twice"
+                f"others committed and vacuumed meanwhile, so that it cannot be told whether snapshot "
+                f"{snapshot.number} counted; what is committed is not done twice",
+                storage.root,
+                action=Action.RUN_AGAIN,
             ) from None
     storage.delete(snapshot_path(snapshot.number))
     raise CommitLost(
-        f"{storage.root}: others committed snapshot {snapshot.number} and more, and vacuumed it, while it was put; "
-        "nothing was changed, run it again"
+        f"others committed snapshot {snapshot.number} and more, and vacuumed it, while it was put; nothing was changed",
+        storage.root,
+        action=Action.RUN_AGAIN,
     )
 
 

@@ -1,11 +1,13 @@
 """Pointers read back: source files compared with what the index files hold of them."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from base.actions import Action
 from btree.keys import arrow_type, key_array
 from shadow.fetch import Fetcher
 from shadow.proof import FAILURES, HASHES, FolderProof, Hashes, Tally, row_hashes
@@ -44,7 +46,8 @@ class ReadBack:
             self._report.source_files += 1
             if proof.is_whole and tally.entries != tally.file.rows:
                 found = f"its index files hold {tally.entries} entries of it"
-                self._report.add(Fault(self._where(tally.file), None, f"has {tally.file.rows} rows, {found}"))
+                what = f"has {tally.file.rows} rows, {found}"
+                self._report.add(Fault(self._where(tally.file), None, what, Action.BUILD_FULL))
             if tally.file.path in stale or not (every or tally.sample) or not self._opens(tally.file):
                 continue
             try:
@@ -65,7 +68,8 @@ class ReadBack:
             return False
         self.opened += 1
         if rows is not None and rows != file.rows:
-            self._report.add(Fault(self._where(file), None, f"has {rows} rows, its segment lists it with {file.rows}"))
+            what = f"has {rows} rows, its segment lists it with {file.rows}"
+            self._report.add(Fault(self._where(file), None, what, Action.BUILD_FULL))
         for field in schema:
             self.columns.setdefault(field.name, {}).setdefault(str(field.type), file.path)
         return True
@@ -88,7 +92,9 @@ class ReadBack:
             (places[counts > 1], "rows have several entries"),
         ):
             if len(rows):
-                self._report.add(Fault(self._where(tally.file), int(rows[0]["offset"]), f"{len(rows)} {what}"))
+                self._report.add(
+                    Fault(self._where(tally.file), int(rows[0]["offset"]), f"{len(rows)} {what}", Action.BUILD_FULL)
+                )
 
     def _scan(self, file: SourceFileEntry) -> Iterator[tuple[list[pa.Array], Hashes]]:
         """The pointers (offset, sub-offset) of all rows of a source file, and their hashes."""
@@ -112,7 +118,7 @@ class ReadBack:
                 self._report.rows_compared += 1
             except FAILURES as error:
                 found = fault_of(error, self._where(tally.file))
-                self._report.add(found._replace(offset=pointer.data_offset) if found.offset is None else found)
+                self._report.add(replace(found, offset=pointer.data_offset) if found.offset is None else found)
 
     def _where(self, file: SourceFileEntry) -> str:
         return join(self._root, file.path)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from base.actions import Action
 from shadow.errors import BuildFailed, ConcurrentCommit
 from shadow.fingerprint import difference
 from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
@@ -74,9 +75,9 @@ def check_changes(base: State, changes: Changes, ours: Segment) -> None:
         for path, file in segment.live.items():
             stays = (path, _fingerprint(file)) not in killed
             if stays and is_replaced and covers.get(path) != _fingerprint(file):
-                raise BuildFailed(f"{path}: not in the segment that replaces {segment.id}; nothing was committed")
+                raise BuildFailed(f"not in the segment that replaces {segment.id}; nothing was committed", path)
             if stays and not is_replaced and path in covers:
-                raise BuildFailed(f"{path}: indexed though the index covers it already; nothing was committed")
+                raise BuildFailed("indexed though the index covers it already; nothing was committed", path)
     there = {segment.id for segment in base.segments}
     if changes.replaced - there or (changes.replaces_all and there - changes.replaced):
         raise BuildFailed("the segments that are replaced are not those of the snapshot; nothing was committed")
@@ -134,8 +135,9 @@ def check_kept(base: State, now: State, after: Sequence[Segment], ours: Segment)
             for file in segment.by_bucket.values():
                 if file.path in theirs and file.path not in needed:
                     raise ConcurrentCommit(
-                        f"{file.path}: not needed any more, since others found its source files gone meanwhile; "
-                        "nothing was changed, run it again"
+                        "not needed any more, since others found its source files gone meanwhile; nothing was changed",
+                        file.path,
+                        action=Action.RUN_AGAIN,
                     )
 
 
@@ -168,7 +170,9 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
     were asked for as they are, may differ."""
     if now.snapshot is None:
         if base.snapshot is not None:
-            raise ConcurrentCommit(f"{where}: all snapshots were removed meanwhile; nothing was changed, run it again")
+            raise ConcurrentCommit(
+                "all snapshots were removed meanwhile; nothing was changed", where, action=Action.RUN_AGAIN
+            )
         return spec
     theirs = now.snapshot.spec
     ours = base.snapshot.spec if base.snapshot else spec
@@ -177,8 +181,9 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
     if differences:
         told = "; ".join(f"{name}: {shown(old)} before, {shown(new)} now" for name, old, new in differences)
         raise ConcurrentCommit(
-            f"{where}: snapshot {now.snapshot.number} was committed meanwhile with another spec ({told}); nothing was "
-            "changed, run it again"
+            f"snapshot {now.snapshot.number} was committed meanwhile with another spec ({told}); nothing was changed",
+            where,
+            action=Action.RUN_AGAIN,
         )
     return replace(spec, schema=_both_schemas(spec, theirs))
 
@@ -213,7 +218,7 @@ class _Source:
         if self._files is None:
             if self._current is None:
                 raise ConcurrentCommit(
-                    f"{file.path}: another build indexed another state of it; nothing was changed, run it again"
+                    "another build indexed another state of it; nothing was changed", file.path, action=Action.RUN_AGAIN
                 )
             self._files = {info.path: info for info in self._current()}
         found = self._files.get(file.path)
@@ -264,5 +269,6 @@ def _check_replaced(now: State, changes: Changes) -> None:
     if changes.replaces_all and there - changes.replaced:
         raise ConcurrentCommit(
             f"segment {min(there - changes.replaced)} was added by another commit while buckets or layout were "
-            "changed; nothing was changed, run it again"
+            "changed; nothing was changed",
+            action=Action.RUN_AGAIN,
         )

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from base.actions import Action
 from shadow.errors import ConcurrentCommit
 from shadow.probe import probe
 from shadow.publish import ATTEMPTS, new_segment_id, put_snapshot, wait
@@ -36,7 +37,7 @@ def record(storage: Storage, made: Made) -> Snapshot:
         maps = sorted({entry.path for entry in made.values()})
         if put_snapshot(storage, snapshot, [*maps, *new_lists(view.snapshot, snapshot)], begin):
             return snapshot
-    raise ConcurrentCommit(f"{storage.root}: others committed {ATTEMPTS} times meanwhile; run it again")
+    raise ConcurrentCommit(f"others committed {ATTEMPTS} times meanwhile", storage.root, action=Action.RUN_AGAIN)
 
 
 def _next(storage: Storage, view: View, made: Made, recorded: int) -> Snapshot:

@@ -1,36 +1,37 @@
 """What a verification found."""
 
-import re
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
+from base.actions import Action
+from base.errors import GnomonError
 from shadow.plain_table import PlainTable
 
-# How errors of metadata and index files begin, and how the latter end.
-_PLACE = re.compile(r"(?P<path>.+?)(?: at byte (?P<offset>\d+))?: (?P<what>.+)", re.DOTALL)
-_CURE = re.compile(r"; [^;]*\b(?:rebuild|restore|run gnomon build)\b[^;]*$")
 
-
-class Fault(NamedTuple):
+@dataclass(frozen=True)
+class Fault:
     """Something that is not as it should be: the file (whole path), the byte where that is known (of a source file:
-    the `data_offset` of the row), and what is wrong."""
+    the `data_offset` of the row), what is wrong, and what to do. Faults that differ in what to do alone are equal."""
 
     path: str
     offset: int | None
     what: str
+    action: Action | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.path}{'' if self.offset is None else f' at {self.offset}'}: {self.what}"
 
+    def to_json(self) -> dict[str, Any]:
+        action = None if self.action is None else str(self.action)
+        return {"path": self.path, "offset": self.offset, "what": self.what, "action": action}
+
 
 def fault_of(error: Exception, path: str) -> Fault:
-    """The fault that an error tells of; at `path` where it names no place."""
-    text = " ".join(_CURE.sub("", str(error)).split()) or type(error).__name__
-    offset = getattr(error, "offset", None)
-    match = _PLACE.fullmatch(text)
-    if isinstance(error, OSError) or match is None or "/" not in match["path"]:
-        return Fault(path, offset, text)
-    return Fault(match["path"], int(match["offset"]) if match["offset"] else offset, match["what"])
+    """The fault that an error describes; at `path` where the error has none."""
+    if isinstance(error, GnomonError):
+        return Fault(error.path or path, error.offset, " ".join(error.fault.split()), error.action)
+    return Fault(path, None, " ".join(str(error).split()) or type(error).__name__)
 
 
 @dataclass
@@ -58,6 +59,11 @@ class Report:
             self.faults.append(fault)
 
     @property
+    def actions(self) -> list[tuple[Action, int]]:
+        """What to do, each action once, with the number of faults that it is for."""
+        return list(Counter(fault.action for fault in self.faults if fault.action is not None).items())
+
+    @property
     def is_sound(self) -> bool:
         return not self.faults
 
@@ -73,7 +79,7 @@ class Report:
             "page_maps": self.page_maps,
             "rows_compared": self.rows_compared,
             "appends": self.appends,
-            "faults": [fault._asdict() for fault in self.faults],
+            "faults": [fault.to_json() for fault in self.faults],
             "not_covered": self.not_covered,
             "plain_table": self.plain_table.to_json() if self.plain_table else None,
         }

@@ -14,8 +14,9 @@ from typing import Any
 import fastavro
 from fastavro.schema import SchemaParseException
 
+from base.actions import Action
 from btree.format import SYNC_BYTES
-from shadow.errors import CURE, AlreadyExists, DamagedMetadata
+from shadow.errors import AlreadyExists, DamagedMetadata
 from shadow.storage import FileInfo, Storage
 
 SEGMENT_FOLDER = "_shadow/segments"
@@ -207,12 +208,16 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
     try:
         data = storage.read(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise DamagedMetadata(f"{where}: missing, though the snapshot names it; {CURE}") from None
+        raise DamagedMetadata("missing, though the snapshot names it", where, action=Action.BUILD_FULL) from None
     if len(data) != ref.size or zlib.crc32(data) != ref.crc32:
         at = min(len(data), ref.size) if len(data) != ref.size else 0
         raise DamagedMetadata(
-            f"{where} at byte {at}: expected {ref.size} bytes with CRC {ref.crc32:08x}, found {len(data)} with "
-            f"{zlib.crc32(data):08x}; {CURE}"
+            "",
+            where,
+            at,
+            action=Action.BUILD_FULL,
+            expected=f"{ref.size} bytes with CRC {ref.crc32:08x}",
+            found=f"{len(data)} with {zlib.crc32(data):08x}",
         )
     try:
         items: list[dict[str, Any]] = list(fastavro.reader(io.BytesIO(data)))
@@ -223,7 +228,9 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
             frozenset(ref.dead),
         )
     except _UNREADABLE as error:
-        raise DamagedMetadata(f"{where} at byte 0: not the manifest of a segment ({error!r}); {CURE}") from None
+        raise DamagedMetadata(
+            f"not the manifest of a segment ({error!r})", where, 0, action=Action.BUILD_FULL
+        ) from None
 
 
 def _index_file(record: dict[str, Any]) -> IndexFileEntry:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from operator import index
 from typing import Any
 
+from base.actions import Action
 from shadow import metadata
-from shadow.errors import CURE, DamagedMetadata, SnapshotNotFound
+from shadow.errors import DamagedMetadata, SnapshotNotFound
 from shadow.segments import Segment, SegmentRef, read_segment
 from shadow.spec import IndexSpec, parse_spec
 from shadow.storage import FileInfo, Storage
@@ -92,10 +93,10 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
         known = "there is none"
         if there:
             known = f"there are {there[0]} to {there[-1]}" if len(there) > 1 else f"there is {there[0]} alone"
-        raise SnapshotNotFound(f"{storage.root}: snapshot {number} is not there ({known})") from None
+        raise SnapshotNotFound(f"snapshot {number} is not there ({known})", storage.root) from None
     if content.get("snapshot") != number:
         found = content.get("snapshot")
-        raise DamagedMetadata(f"{where} at byte 0: expected snapshot {number}, found {found!r}; restore the file")
+        raise DamagedMetadata("", where, 0, action=Action.RESTORE, expected=f"snapshot {number}", found=repr(found))
     try:
         refs = (SegmentRef(s["id"], s["size"], s["crc32"], tuple(map(index, s["dead"]))) for s in content["segments"])
         return Snapshot(
@@ -113,7 +114,7 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
             folders=_folders(content),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise DamagedMetadata(f"{where} at byte 0: not a snapshot ({error!r}); {CURE}") from None
+        raise DamagedMetadata(f"not a snapshot ({error!r})", where, 0, action=Action.BUILD_FULL) from None
 
 
 def _folders(content: Mapping[str, Any]) -> dict[str, str] | None:

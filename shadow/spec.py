@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from base.actions import Action
 from btree.format import LINK_FIELD
 from btree.hashing import HASH_NAME, SEED
 from btree.keys import is_key_type
 from btree.mapping import MAPPED
 from btree.schema import AVRO_NAME, Column, EntrySchema
-from shadow.errors import CURE, DamagedMetadata, NewerFormat, SpecMismatch, UsageError
+from shadow.errors import DamagedMetadata, NewerFormat, SpecMismatch, UsageError
 from sources import DECLARED, POINTER_COLUMNS
 
 FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
@@ -92,6 +93,11 @@ class IndexSpec:
     def source_name(self) -> str:
         """The source as a build is told of it."""
         return f"{TABLE_PREFIX}{self.table}" if self.table else self.source
+
+    @property
+    def remedy(self) -> Action:
+        """What mends a damaged index file."""
+        return Action.WRITE_VALUES if self.holds_values else Action.BUILD_FULL
 
     def partition_type(self, name: str) -> str:
         """The type of a partition column."""
@@ -191,16 +197,20 @@ def parse_spec(content: Any, where: str) -> IndexSpec:
     """The spec of what `to_json` gave. NewerFormat or DamagedMetadata, with `where` it stands, otherwise."""
     version = content.get("format_version") if isinstance(content, dict) else None
     if not isinstance(version, int) or content.get("format") != FORMAT_NAME:
-        raise DamagedMetadata(f"{where} at byte 0: expected the spec of an index; {CURE}")
+        raise DamagedMetadata("", where, 0, action=Action.BUILD_FULL, expected="the spec of an index")
     if version > FORMAT_VERSION:
-        raise NewerFormat(f"{where}: format version {version}, this program knows {FORMAT_VERSION}; upgrade it")
+        raise NewerFormat(
+            f"format version {version}, this program knows {FORMAT_VERSION}", where, action=Action.UPGRADE
+        )
     try:
         spec = _spec(content)
         known = _is_known(spec, content)
     except (KeyError, TypeError, AttributeError) as error:
-        raise DamagedMetadata(f"{where} at byte 0: not a spec ({error!r}); {CURE}") from None
+        raise DamagedMetadata(f"not a spec ({error!r})", where, 0, action=Action.BUILD_FULL) from None
     if not known:
-        raise NewerFormat(f"{where}: a hash, a layout or a key type that this program does not know; upgrade it")
+        raise NewerFormat(
+            "a hash, a layout or a key type that this program does not know", where, action=Action.UPGRADE
+        )
     return spec
 
 
@@ -289,19 +299,19 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
         layout = "--flat" if wanted.flat else "--partitioned"
         cure += f", or run gnomon rebucket {where} {layout}" if "layout" in names else ""
         cure += ", or leave --option and --schema out: the index has its own" if "source options" in names else ""
-        raise SpecMismatch(f"{where}: another spec; {told}; build to another folder{cure}")
+        raise SpecMismatch(f"another spec; {told}; build to another folder{cure}", where)
 
 
 def check_names(what: str, names: object) -> None:
     """Refuse what names no columns: a string, too, which as a sequence would be one column for each character."""
     if isinstance(names, str) or (isinstance(names, Sequence) and not all(isinstance(name, str) for name in names)):
-        raise UsageError(f"{what}: expected a list of column names, found {names!r}")
+        raise UsageError(what, expected="a list of column names", found=repr(names))
 
 
 def check_buckets(buckets: object) -> None:
     """Refuse a number of buckets that an index cannot have."""
     if not isinstance(buckets, int) or not 1 <= buckets <= MOST_BUCKETS:
-        raise UsageError(f"buckets: expected 1 to {MOST_BUCKETS}, found {buckets!r}")
+        raise UsageError("buckets", expected=f"1 to {MOST_BUCKETS}", found=repr(buckets))
 
 
 def check_columns(spec: IndexSpec) -> None:

@@ -4,6 +4,7 @@ that it can be put back where it was lost."""
 from contextlib import suppress
 from dataclasses import replace
 
+from base.actions import Action
 from shadow import metadata
 from shadow.errors import AlreadyExists, DamagedMetadata, IndexNotFound, SpecMismatch
 from shadow.probe import probe
@@ -21,9 +22,9 @@ def read_spec(storage: Storage) -> IndexSpec:
         content = metadata.read(storage, SPEC_PATH)
     except (FileNotFoundError, NotADirectoryError):
         if snapshot_numbers(storage):
-            raise DamagedMetadata(f"{where}: missing, though there are snapshots; gnomon build puts it back") from None
+            raise DamagedMetadata("missing, though there are snapshots", where, action=Action.BUILD_SPEC) from None
         raise IndexNotFound(
-            f"{storage.root}: not an index ({SPEC_PATH} is not there); gnomon build makes one"
+            f"not an index ({SPEC_PATH} is not there)", storage.root, action=Action.BUILD_FIRST
         ) from None
     return parse_spec(content, where)
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
-from shadow.errors import CURE, AlreadyExists, DamagedIndexFile, FileChanged, FilesGone, IndexFileGone
+from base.actions import Action
+from shadow.errors import AlreadyExists, DamagedIndexFile, FileChanged, FilesGone, IndexFileGone
 from shadow.fingerprint import ANY_TIME
 from shadow.storage import FileInfo, ReadStats, Storage
+
+MISSING = "missing, though the snapshot names it"
 
 
 def put_again(storage: Storage, path: str, chunks: Sequence[bytes]) -> None:
@@ -24,21 +27,20 @@ def read_back(storage: Storage, path: str) -> bytes:
     try:
         return storage.read(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise FilesGone(
-            f"{storage.root}/{path}: gone before it was read back; nothing was committed, run it again"
-        ) from None
+        what = "gone before it was read back; nothing was committed"
+        raise FilesGone(what, f"{storage.root}/{path}", action=Action.RUN_AGAIN) from None
 
 
 class StoredFile:
     """A file as `btree` wants it. Opened for each read: thousands may be cached, and one that was removed or replaced
-    is noticed. `cure` is what to do when it is missing or damaged."""
+    is noticed. `action` is what to do when it is missing or damaged."""
 
     def __init__(
-        self, storage: Storage, path: str, size: int, cure: str = CURE, stats: ReadStats | None = None
+        self, storage: Storage, path: str, size: int, action: Action = Action.BUILD_FULL, stats: ReadStats | None = None
     ) -> None:
         self._storage = storage
         self._path = path
-        self._cure = cure
+        self.action = action
         self._stats = stats
         self.name = f"{storage.root}/{path}"
         self.size = size
@@ -49,8 +51,9 @@ class StoredFile:
                 return file.read_range(offset, length)
         except FileChanged as error:
             found = self.size if error.size is None else error.size
+            at = min(found, self.size)
             raise DamagedIndexFile(
-                f"expected {self.size} bytes, found {found}", self.name, min(found, self.size), self._cure
+                "", self.name, at, expected=f"{self.size} bytes", found=found, action=self.action
             ) from None
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise IndexFileGone(f"{self.name}: missing, though the snapshot names it; {self._cure}") from None
+            raise IndexFileGone(MISSING, self.name, action=self.action) from None

@@ -62,8 +62,9 @@ class Table:
                 files.append(info._replace(path=f"{folder}/{path}" if folder else path))
             elif not any(below(root, join(place, part)) in self._partitions for part in _parents(within)):
                 raise SourceNotFound(
-                    f"{join(place, path)}: lies below the folder of a partition of {self.name} and not in it, "
-                    "where Spark does not read it; move it up, or away"
+                    f"lies below the folder of a partition of {self.name} and not in it, "
+                    "where Spark does not read it; move it up, or away",
+                    join(place, path),
                 )
         return files
 

@@ -247,8 +247,8 @@ def check_no_other_files(storage: Storage) -> None:
     for info in storage.list():
         if _recognised(info.path) is None:
             raise UsageError(
-                f"{storage.root}: other files are there ({info.path}); expected an empty folder for a new index, name "
-                "another one"
+                f"other files are there ({info.path}); expected an empty folder for a new index, name another one",
+                storage.root,
             )
 
 

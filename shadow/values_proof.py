@@ -4,6 +4,7 @@ it. There is nothing to read back."""
 import numpy as np
 import numpy.typing as npt
 
+from base.actions import Action
 from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from shadow.proof import FolderProof
 from shadow.report import Fault, Report
@@ -19,7 +20,9 @@ def prove_values(storage: Storage, view: View, report: Report) -> None:
         rows, entries = sum(file.rows for file in segment.live.values()), sum(f.entries for f in segment.index_files)
         if rows != entries:
             where = f"{storage.root}/{manifest_path(segment.id)}"
-            report.add(Fault(where, 0, f"lists {rows} rows, its index files have {entries} entries"))
+            report.add(
+                Fault(where, 0, f"lists {rows} rows, its index files have {entries} entries", Action.WRITE_VALUES)
+            )
 
 
 class _ValuesProof(FolderProof):

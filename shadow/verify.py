@@ -4,6 +4,7 @@ Of a build before its commit, a sample; of a snapshot, all of its files, and eac
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from base.actions import Action
 from btree import BTreeReader, DamagedIndexFile, bucket_of
 from btree.hashing import xxhash64
 from btree.keys import Key
@@ -66,13 +67,14 @@ def sampled(
     for entry in index_files[::step]:
         filter_ = open_filter(index, entry.filter) if entry.filter is not None else None
         with index.open(entry.path) as reader:
-            for key, value in BTreeReader(reader).sample(ENTRIES_PER_FILE):
+            for key, value in BTreeReader(reader, action=spec.remedy).sample(ENTRIES_PER_FILE):
                 bucket = bucket_of(key, spec.key_types, spec.buckets)
                 if bucket != entry.bucket:
                     what = f"holds an entry of bucket {bucket}, which belongs elsewhere"
-                    raise DamagedIndexFile(what, f"{index.root}/{entry.path}", 0)
+                    raise DamagedIndexFile(what, f"{index.root}/{entry.path}", 0, action=spec.remedy)
                 if filter_ is not None and not filter_.may_contain(xxhash64(key, spec.key_types)):
-                    raise DamagedIndexFile(f"denies a key of {entry.path}, its index file", filter_.path, 0)
+                    what = f"denies a key of {entry.path}, its index file"
+                    raise DamagedIndexFile(what, filter_.path, 0, action=Action.BUILD_FULL_OR_NO_FILTERS)
                 yield entry, key, value
 
 
@@ -88,7 +90,7 @@ def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: in
         if report.is_sound or report.snapshot is None or report.snapshot in snapshot_numbers(storage):
             return report
         if snapshot is not None:
-            raise SnapshotNotFound(f"{storage.root}: snapshot {snapshot} was vacuumed while it was verified")
+            raise SnapshotNotFound(f"snapshot {snapshot} was vacuumed while it was verified", storage.root)
 
 
 def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Report:
@@ -131,7 +133,14 @@ def _check_page_maps(
     try:
         maps = prove_page_maps(storage, spec.format, entry, file.digest)
         if source is not None and not source.has_maps(file, maps):
-            report.add(Fault(f"{storage.root}/{entry.path}", entry.offset, f"not the page maps of {file.path}"))
+            report.add(
+                Fault(
+                    f"{storage.root}/{entry.path}",
+                    entry.offset,
+                    f"not the page maps of {file.path}",
+                    Action.BUILD_PAGE_MAPS,
+                )
+            )
         report.page_maps += 1
     except FAILURES as error:
         report.add(fault_of(error, f"{storage.root}/{entry.path}"))
@@ -159,10 +168,17 @@ def _open(storage: Storage, number: int | None, report: Report) -> View | None:
     if found is None:
         if not report.is_sound:
             return None
-        raise IndexNotFound(f"{storage.root}: no snapshot yet, its first build has not ended; run gnomon build again")
+        raise IndexNotFound("no snapshot yet, its first build has not ended", storage.root, action=Action.BUILD_AGAIN)
     report.snapshot = found.number
     if spec is not None and not spec.is_like(found.spec):
-        report.add(Fault(f"{storage.root}/{SPEC_PATH}", 0, f"not the spec that snapshot {found.number} was built with"))
+        report.add(
+            Fault(
+                f"{storage.root}/{SPEC_PATH}",
+                0,
+                f"not the spec that snapshot {found.number} was built with",
+                Action.BUILD_SPEC,
+            )
+        )
     segments = []
     for ref in found.segments:
         try:
@@ -195,7 +211,7 @@ def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
         what = f"the source belongs to {lake_table}: the index answers rows that the table deleted or replaced"
         report.add(Fault(root.location, None, what))
     for info in difference.changed:
-        report.add(Fault(join(root.storage.root, info.path), None, "changed since it was indexed"))
+        report.add(Fault(join(root.storage.root, info.path), None, "changed since it was indexed", Action.BUILD_AGAIN))
     for path in difference.vanished:
-        report.add(Fault(join(root.storage.root, path), None, "gone since it was indexed"))
+        report.add(Fault(join(root.storage.root, path), None, "gone since it was indexed", Action.BUILD_AGAIN))
     return {info.path for info in difference.changed}.union(difference.vanished)

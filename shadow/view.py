@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
+from base.actions import Action
 from btree.keys import Stored
 from shadow.errors import (
     DamagedMetadata,
@@ -113,7 +114,7 @@ def open_view(storage: Storage, number: int | None = None) -> View:
             read_snapshot(storage, number)  # SnapshotNotFound where it was vacuumed meanwhile
             raise
     if view is None:
-        raise IndexNotFound(f"{storage.root}: no snapshot yet, its first build has not ended; run gnomon build again")
+        raise IndexNotFound("no snapshot yet, its first build has not ended", storage.root, action=Action.BUILD_AGAIN)
     check_spec(storage, spec, view.snapshot)
     return view
 
@@ -144,6 +145,7 @@ def check_spec(storage: Storage, spec: IndexSpec, snapshot: Snapshot) -> None:
         return  # each overwrite may bring other columns
     if not spec.is_like(snapshot.spec):
         raise DamagedMetadata(
-            f"{storage.root}/{SPEC_PATH}: not the spec that snapshot {snapshot.number} was built with; "
-            "gnomon build puts it back"
+            f"not the spec that snapshot {snapshot.number} was built with",
+            f"{storage.root}/{SPEC_PATH}",
+            action=Action.BUILD_SPEC,
         )

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
+from base.actions import Action
 from sources.arrow_numbers import int64s
 from sources.contract import Numbers, Pointers
 from sources.errors import StalePointer
@@ -13,7 +14,7 @@ def pairs_of(pointers: Pointers, path: str) -> Numbers:
     try:
         return np.asarray(pointers, dtype=np.int64).reshape(-1, 2)
     except OverflowError:
-        raise StalePointer("a pointer beyond 64 bits: index the file again", path) from None
+        raise StalePointer("a pointer beyond 64 bits", path, action=Action.BUILD_AGAIN) from None
 
 
 def distinct_pairs(pointers: Pointers, path: str) -> tuple[Numbers, Numbers, Numbers]:

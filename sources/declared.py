@@ -12,6 +12,7 @@ from re import compile as pattern
 
 import pyarrow as pa
 
+from base.actions import Action
 from sources.conform import Unfit, conform, fits
 from sources.contract import KeptPages, MappedFile, Numbers, Pointers, RangeReader, SourceFile, Split
 from sources.ddl import parse_ddl
@@ -98,9 +99,10 @@ class DeclaredFile:
             found, wanted = self._found[name].type, self._columns.field(name).type
             if not fits(found, wanted):
                 raise UnsupportedFormat(
-                    f"column {name} is {found} in the file, the table declares {wanted}, which does not hold it "
-                    "exactly; declare it as it is in the files, or write the file anew",
+                    f"the file has {found}, the table declares {wanted}, which does not hold it exactly",
                     self._path,
+                    column=name,
+                    action=Action.DECLARE_TYPE,
                 )
 
     def _conform(self, name: str, array: pa.Array) -> pa.Array:
@@ -108,9 +110,9 @@ class DeclaredFile:
             return conform(array, self._columns.field(name).type)
         except Unfit as error:
             raise UnsupportedFormat(
-                f"column {name}: a value of type {self._found[name].type} in the file does not fit what the table "
-                f"declares ({error})",
+                f"a value of type {self._found[name].type} in the file does not fit what the table declares ({error})",
                 self._path,
+                column=name,
             ) from None
 
 
@@ -141,7 +143,7 @@ def _by_place(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[st
         return {}
     if len(own) > len(columns):
         raise UnsupportedFormat(
-            f"the file has {len(own)} columns without names, the table declares {len(columns)}; expected no more", path
+            f"the file has {len(own)} columns without names, the table declares {len(columns)}", path
         )
     return dict(zip(columns.names, own, strict=False))
 
@@ -157,8 +159,9 @@ def _by_name(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str
         if len(fields) > 1:
             raise UnsupportedFormat(
                 f"the columns {', '.join(field.name for field in fields)} differ in case only: which of them is the "
-                f"table's {name} cannot be told; write the file anew",
+                f"table's {name} cannot be told",
                 path,
+                action=Action.WRITE_SOURCE,
             )
         if fields:
             found[name] = fields[0]

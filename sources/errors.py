@@ -3,6 +3,10 @@
 A process that runs out of memory says nothing about the file: that stays a MemoryError (`check_memory`)."""
 
 import re
+from collections.abc import Collection
+
+from base.actions import Action
+from base.errors import GnomonError
 
 # pyarrow's memory errors have a class of their own. Libraries that it calls report theirs as text.
 NO_MEMORY = re.compile(
@@ -21,14 +25,23 @@ def check_memory(error: Exception) -> None:
         raise MemoryError(str(error)) from error
 
 
-class SourceError(Exception):
+class SourceError(GnomonError):
     """A data file cannot be used. `path` names it; `offset` is a byte position in it where that is known."""
 
-    def __init__(self, message: str, path: str, offset: int | None = None) -> None:
-        self.path = path
-        self.offset = offset
-        where = path if offset is None else f"{path} at byte {offset}"
-        super().__init__(f"{where}: {message}")
+    path: str
+
+    def __init__(
+        self,
+        what: str,
+        path: str,
+        offset: int | None = None,
+        *,
+        column: str | None = None,
+        expected: object = None,
+        found: object = None,
+        action: Action | None = None,
+    ) -> None:
+        super().__init__(what, path, offset, column=column, expected=expected, found=found, action=action)
 
 
 class DamagedSource(SourceError):
@@ -43,9 +56,19 @@ class NotReadBack(SourceError):
     """A file that was written does not give back what was put in it."""
 
 
-class OptionError(ValueError):
+class OptionError(GnomonError, ValueError):
     """An option that the format does not know, or a value that it does not take."""
+
+
+class ColumnNotFound(GnomonError, KeyError):
+    """A column that the file does not have."""
 
 
 class StalePointer(SourceError):
     """The file is not the one that was indexed: it changed, vanished, or holds another row at the pointer."""
+
+
+def check_column(name: str, known: Collection[str], path: str) -> None:
+    """ColumnNotFound unless the file at `path` has the column."""
+    if name not in known:
+        raise ColumnNotFound(f"no column {name!r}; it has {', '.join(known)}", path)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from base.actions import Action
 from sources.asked import pairs_of
 from sources.contract import Numbers, Pointers
 from sources.errors import StalePointer
@@ -16,7 +17,9 @@ def distinct_rows(pointers: Pointers, rows: int, path: str) -> tuple[Numbers, Nu
     wrong = np.flatnonzero((asked[:, 0] < 0) | (asked[:, 0] >= rows) | (asked[:, 1] != 0))
     if len(wrong):
         row, sub_offset = asked[wrong[0]].tolist()
-        raise StalePointer(f"no row at pointer ({row}, {sub_offset}), the file has {rows}: index it again", path)
+        raise StalePointer(
+            f"no row at pointer ({row}, {sub_offset}), the file has {rows}", path, action=Action.BUILD_AGAIN
+        )
     distinct, places = np.unique(asked[:, 0], return_inverse=True)
     return distinct, places
 

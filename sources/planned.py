@@ -27,9 +27,8 @@ def plan_columns(
     for field in fields:
         if field.name not in schema.names:
             if not field.nullable:
-                raise UnsupportedFormat(
-                    f"column {field.name} is required in the source's files; expected it, too", path
-                )
+                what = "required in the source's files, and the rows have no such column"
+                raise UnsupportedFormat(what, path, column=field.name)
             columns.append(Column(field, False, True))
             continue
         wanted = schema.field(field.name).type
@@ -46,7 +45,7 @@ def _made(natural: Callable[[pa.DataType], pa.DataType], kind: pa.DataType, name
     try:
         return natural(kind)
     except TypeError as error:
-        raise UnsupportedFormat(f"column {name} is {kind}: {error}", path) from None
+        raise UnsupportedFormat(f"{kind}: {error}", path, column=name) from None
 
 
 def arrays_of(columns: Sequence[Column], batch: pa.RecordBatch, path: str) -> list[pa.Array]:
@@ -58,9 +57,9 @@ def arrays_of(columns: Sequence[Column], batch: pa.RecordBatch, path: str) -> li
             continue
         array = batch.column(field.name)
         if not field.nullable and array.null_count:
-            raise UnsupportedFormat(f"column {field.name} is required in the source's files; found a null", path)
+            raise UnsupportedFormat("required in the source's files", path, column=field.name, found="a null")
         try:
             arrays.append(fit(array, field.type))
         except Unfit as error:
-            raise UnsupportedFormat(f"column {field.name}: {error}", path) from None
+            raise UnsupportedFormat(str(error), path, column=field.name) from None
     return arrays

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from base.actions import Action
 from sources.avro import open_avro
 from sources.avro.container import MAGIC as AVRO_MAGIC
 from sources.avro.write import avro_style
@@ -158,7 +159,9 @@ def detect(reader: RangeReader) -> str:
     if end == ENCRYPTED_MAGIC and size >= 2 * len(MAGIC):
         raise UnsupportedFormat("a Parquet file whose footer is encrypted, and no keys are known", path)
     if head == MAGIC and (end != MAGIC or size < 2 * len(MAGIC)):
-        raise DamagedSource("begins as a Parquet file, does not end as one: cut short? restore it", path, size)
+        raise DamagedSource(
+            "begins as a Parquet file, does not end as one: it is cut short", path, size, action=Action.RESTORE
+        )
     for name, format in FORMATS.items():
         if format.magic and head.startswith(format.magic):
             return name
@@ -167,9 +170,9 @@ def detect(reader: RangeReader) -> str:
         return named
     what = "the bytes are of no supported format" if size else "an empty file, which tells no format"
     raise UnsupportedFormat(
-        f"{what}; supported: {', '.join(FORMATS)}; text is told by its name ({', '.join(TEXT_ENDINGS)}), else name its "
-        "format (--format csv)",
+        f"{what}; supported: {', '.join(FORMATS)}; a text format is known by its name ({', '.join(TEXT_ENDINGS)})",
         path,
+        action=Action.NAME_FORMAT,
     )
 
 

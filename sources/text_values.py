@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from base.errors import GnomonError
+
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 SPECIAL = {
@@ -48,7 +50,7 @@ EXPONENT_LIMIT = 100  # of a decimal's first or last digit: none of 38 digits go
 MICROS_A_DAY = 86_400_000_000
 
 
-class RefusedValue(ValueError):
+class RefusedValue(GnomonError, ValueError):
     """A value is not one of its type. `index` is its place in what was to be converted."""
 
     def __init__(self, index: int, message: str) -> None:

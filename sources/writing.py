@@ -23,7 +23,7 @@ def style_of(reader: RangeReader | None, format: str, options: Options | None = 
     if found is None or found.style is None:
         written = ", ".join(name for name, one in FORMATS.items() if one.style is not None)
         path = "a new file" if reader is None else reader.name
-        raise UnsupportedFormat(f"no files of format {format} are written; expected one of {written}", path)
+        raise UnsupportedFormat(f"no files of format {format} are written", path, expected=f"one of {written}")
     of_format = {name: value for name, value in (options or {}).items() if name != DECLARED}
     style = found.style(reader, of_format)
     return DeclaredStyle(style) if reader is not None and DECLARED in (options or {}) else style
@@ -33,9 +33,10 @@ def open_writer(format: str, style: Style, schema: pa.Schema, path: str) -> Writ
     """What writes one file of a source. `schema` has its columns in the types in which they are read: those that the
     style's file lacks are added, those that `schema` lacks are null."""
     if not schema.names:
-        raise UnsupportedFormat("no columns; expected one or more", path)
+        raise UnsupportedFormat("no columns", path, expected="one or more")
     if len(set(schema.names)) < len(schema):
-        raise UnsupportedFormat(f"columns that share a name, of {', '.join(schema.names)}; expected each once", path)
+        what = f"columns that share a name, of {', '.join(schema.names)}"
+        raise UnsupportedFormat(what, path, expected="each once")
     return FittingWriter(style.open(schema, path), schema, path)
 
 
@@ -53,7 +54,7 @@ class FittingWriter:
         """Values come in the schema's types or in others of their kind; what these do not hold exactly is refused."""
         if sorted(batch.schema.names) != sorted(self._schema.names):
             expected, found = ", ".join(self._schema.names), ", ".join(batch.schema.names)
-            raise UnsupportedFormat(f"columns {found}; expected {expected}", self._path)
+            raise UnsupportedFormat(f"columns {found}", self._path, expected=expected)
         arrays = [_fitted(batch.column(field.name), field, self._path) for field in self._schema]
         if batch.num_rows:
             self._writer.write(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
@@ -66,7 +67,7 @@ def _fitted(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     try:
         return fit(array, field.type)
     except Unfit as error:
-        raise UnsupportedFormat(f"column {field.name}: {error}", path) from None
+        raise UnsupportedFormat(str(error), path, column=field.name) from None
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def check_written(
         known = set(source.schema.names)
         missing = [name for name in handed.column_names if name not in known]
         if missing:
-            raise NotReadBack(f"column {missing[0]} is not read back; expected {', '.join(handed.column_names)}", path)
+            raise NotReadBack("not read back", path, column=missing[0], expected=", ".join(handed.column_names))
         rows = 0
         for batch in source.scan(reader, handed.column_names):
             expected = handed.slice(rows, batch.num_rows)
@@ -149,7 +150,7 @@ def check_written(
     except SourceError as error:
         raise NotReadBack(f"what was written cannot be read: {error}", path) from error
     if rows != handed.num_rows:
-        raise NotReadBack(f"{rows} rows are read back; expected {handed.num_rows}", path)
+        raise NotReadBack(f"{rows} rows are read back", path, expected=handed.num_rows)
 
 
 def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
@@ -164,14 +165,11 @@ def _compare(name: str, written: pa.ChunkedArray, found: pa.Array, first: int, p
     try:
         expected = fit(expected, found.type)
     except Unfit as error:
-        raise NotReadBack(
-            f"column {name}, of the rows from {first} on: read back in another type: {error}", path
-        ) from None
+        raise NotReadBack(f"the rows from {first} on have another type: {error}", path, column=name) from None
     row = first_difference(expected, found)
     if row is not None:
-        raise NotReadBack(
-            f"column {name} of row {first + row}: expected {_shown(expected, row)}, found {_shown(found, row)}", path
-        )
+        wanted, there = _shown(expected, row), _shown(found, row)
+        raise NotReadBack(f"row {first + row}", path, column=name, expected=wanted, found=there)
 
 
 def _shown(array: pa.Array, row: int) -> str:

@@ -12,19 +12,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from base.actions import Action
 from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import difference
 from shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
 
-CURES = {
-    errno.ENOSPC: "free space there",
-    errno.EDQUOT: "free space there, or raise the quota",
-    errno.EROFS: "expected a file system that can be written to",
-    errno.EACCES: "expected a folder that this user may write to",
-    errno.EPERM: "expected a folder that this user may write to, on a file system with hard links",
-    errno.ENOTDIR: "a folder of the path is a file",
-    errno.ENAMETOOLONG: "expected a shorter name",
-    errno.EAGAIN: "run it again when the others are done",
+ACTIONS = {
+    errno.ENOSPC: Action.FREE_SPACE,
+    errno.EDQUOT: Action.FREE_SPACE_OR_RAISE_QUOTA,
+    errno.EROFS: Action.USE_WRITABLE_DISK,
+    errno.EACCES: Action.USE_WRITABLE_FOLDER,
+    errno.EPERM: Action.USE_HARD_LINKS,
+    errno.ENOTDIR: Action.USE_FOLDERS,
+    errno.ENAMETOOLONG: Action.USE_SHORTER_NAME,
+    errno.EAGAIN: Action.RUN_AGAIN_LATER,
 }
 TRIES = 100  # of what other programs undo: each time one has made progress, so that more means something is wrong
 AGAIN = "other programs change the folder again and again"
@@ -65,7 +66,7 @@ class LocalFile:
             if not more:
                 self._check()
                 end = offset + len(data)
-                raise StorageError(f"{self.name}: expected {length} bytes at {offset}, the file ends at {end}")
+                raise StorageError(f"expected {length} bytes at {offset}, the file ends at {end}", self.name)
             data += more
         self._stats.reads += 1
         self._stats.bytes += length
@@ -263,14 +264,14 @@ def _writing(target: Path, *meaning: type[OSError]) -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise StorageError(f"{target}: {reason}; {CURES.get(error.errno or 0, 'see the disk')}") from error
+        raise StorageError(reason, str(target), action=ACTIONS.get(error.errno or 0, Action.CHECK_DISK)) from error
 
 
 def _link(staged: Path, target: Path) -> None:
     try:
         os.link(staged, target)
     except FileExistsError:
-        raise AlreadyExists(f"{target}: the name is taken") from None
+        raise AlreadyExists("the name is taken", str(target)) from None
 
 
 def _is_at(path: Path, file: os.stat_result) -> bool:

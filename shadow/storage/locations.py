@@ -38,16 +38,14 @@ def storage_at(place: Place) -> Storage:
     if not colon:
         scheme, single, _ = location.partition(":/")
         if single and ALIASES.get(scheme, scheme) in STORES:
-            raise UsageError(
-                f"{location}: expected {scheme}:// with two slashes; a folder of this name is ./{location}"
-            )
+            raise UsageError(f"expected {scheme}:// with two slashes; a folder of this name is ./{location}", location)
         return LocalStorage(location)
     if scheme == "file":
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost"):
-            raise StorageError(f"{location}: a file URL names no host; expected file:///path")
+            raise StorageError("a file URL names no host", location, expected="file:///path")
         if not slash:
-            raise UsageError(f"{location}: expected file:///path")
+            raise UsageError("expected file:///path", location)
         return LocalStorage(slash + path)
     return _remote(location, ALIASES.get(scheme, scheme), rest)
 
@@ -55,19 +53,20 @@ def storage_at(place: Place) -> Storage:
 def _remote(location: str, scheme: str, rest: str) -> Storage:
     if scheme not in STORES:
         known = ", ".join(f"{name}://" for name in STORES)
-        raise StorageError(f"{location}: stores of {scheme}:// are not known; expected a path, or one of {known}")
+        raise StorageError(f"stores of {scheme}:// are not known", location, expected=f"a path, or one of {known}")
     module, name, package = STORES[scheme]
     try:
         store: Callable[[str], Storage] = getattr(import_module(module), name)
     except ImportError as error:
         raise StorageError(
-            f"{location}: stores of {scheme}:// need the package {package}, which is not installed ({error}); "
-            f"expected it here: pip install {package}"
+            f"stores of {scheme}:// need the package {package}, which is not installed ({error}); "
+            f"expected it here: pip install {package}",
+            location,
         ) from None
     host, _, path = rest.partition("/")
     parts = path.strip("/").split("/") if path.strip("/") else []
     if any(part in ("", ".", "..") for part in parts):
-        raise UsageError(f"{location}: a part of the path is empty, . or ..; expected names only")
+        raise UsageError("a part of the path is empty, . or ..; expected names only", location)
     return store("/".join([f"{scheme}://{host}", *parts]))
 
 

@@ -38,7 +38,9 @@ def connect(scheme: str, bucket: str, patience: Patience) -> Clients:
     name, endpoint = next(((n, os.environ[n]) for n in ENDPOINTS[scheme] if os.environ.get(n)), ("", ""))
     if endpoint and not (urlsplit(endpoint).scheme in ("http", "https") and urlsplit(endpoint).hostname):
         found = without_secrets(endpoint)
-        raise StorageError(f"{scheme}://{bucket}: {name}: expected http://host:port or https://host, found {found!r}")
+        raise StorageError(
+            f"{scheme}://{bucket}: {name}", expected="http://host:port or https://host", found=repr(found)
+        )
     options: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=patience.connect),
         "timeout": timedelta(seconds=patience.request),
@@ -69,6 +71,7 @@ def _check_not_forked(where: str) -> None:
     whose calls would hang, or bring the parent down (they share what the parent waits on)."""
     if _connected.setdefault("first", os.getpid()) != os.getpid():
         raise StorageError(
-            f"{where}: this process was forked from one that had used an object store; expected a fresh one: start it "
-            "with multiprocessing's spawn or forkserver, or use the store after the fork only"
+            "this process was forked from one that had used an object store; expected a fresh one: start it "
+            "with multiprocessing's spawn or forkserver, or use the store after the fork only",
+            where,
         )

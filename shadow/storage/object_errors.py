@@ -13,6 +13,7 @@ from obstore.exceptions import (
     UnknownConfigurationKeyError,
 )
 
+from base.actions import Action
 from shadow.errors import StorageError
 from shadow.storage.redaction import without_secrets
 from shadow.storage.retries import Passing
@@ -24,9 +25,9 @@ BAD_NAME = "Error parsing Path|empty path segment"
 METADATA_SERVICE = "169.254.169.254"  # asked for credentials where the environment has none
 MOST_WORDS = 300  # characters
 CREDENTIALS = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "set GOOGLE_SERVICE_ACCOUNT or GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    "s3": Action.SET_S3_KEYS,
+    "gs": Action.SET_GOOGLE_ACCOUNT,
+    "az": Action.SET_AZURE_KEYS,
 }
 PANIC_MODULE = "pyo3_runtime"  # of what obstore's Rust raises where it gives up
 Meaning = tuple[type[Exception], ...]
@@ -51,13 +52,13 @@ def translated(where: str, call: Callable[[], Result], meaning: Meaning = ()) ->
     except (PermissionDeniedError, UnauthenticatedError) as error:
         raise _no_access(where, error) from None
     except (InvalidPathError, NotSupportedError, UnknownConfigurationKeyError, ValueError) as error:
-        raise StorageError(f"{where}: a name or setting that the store cannot hold: {reason(error)}") from None
+        raise StorageError(f"a name or setting that the store cannot hold: {reason(error)}", where) from None
     except BaseError as error:
         raise _other(where, error, meaning) from None
     except BaseException as error:
         if type(error).__module__ != PANIC_MODULE:
             raise
-        raise StorageError(f"{where}: a setting that the store's client cannot take: {reason(error)}") from None
+        raise StorageError(f"a setting that the store's client cannot take: {reason(error)}", where) from None
 
 
 def status(error: BaseException) -> int | None:
@@ -79,25 +80,25 @@ def _other(where: str, error: BaseError, meaning: Meaning) -> Exception:
     if NO_BUCKET.search(text):
         return no_bucket(where)
     if re.search(BAD_NAME, text):
-        return StorageError(f"{where}: an object there has a name that cannot be a path; rename it: {reason(error)}")
+        return StorageError(f"an object there has a name that cannot be a path; rename it: {reason(error)}", where)
     if RangeRefused in meaning and (found == 416 or "Wanted range starting at" in text):
         return RangeRefused()
     if found in (401, 403):
         return _no_access(where, error)
     if METADATA_SERVICE in text:
-        return StorageError(f"{where}: no credentials for the store; {_cure(where)}")
+        return StorageError("no credentials for the store", where, action=_action(where))
     if found is None or found >= 500 or found in (408, 409, 429):
-        return Passing(f"{where}: the store does not answer: {reason(error)}")
-    return StorageError(f"{where}: the store refuses: {reason(error)}")
+        return Passing(f"the store does not answer: {reason(error)}", where)
+    return StorageError(f"the store refuses: {reason(error)}", where)
 
 
 def no_bucket(where: str) -> StorageError:
-    return StorageError(f"{where}: the store has no such bucket; expected one that exists")
+    return StorageError("the store has no such bucket", where, expected="one that exists")
 
 
 def _no_access(where: str, error: BaseError) -> StorageError:
-    return StorageError(f"{where}: the store refuses access ({reason(error)}); {_cure(where)}")
+    return StorageError(f"the store refuses access ({reason(error)})", where, action=_action(where))
 
 
-def _cure(where: str) -> str:
-    return CREDENTIALS.get(where.partition("://")[0], "see its settings")
+def _action(where: str) -> Action:
+    return CREDENTIALS.get(where.partition("://")[0], Action.CHECK_STORE_SETTINGS)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
+from base.actions import Action
 from shadow.at_once import in_order
 from shadow.errors import AlreadyExists, FileChanged, StorageError
 from shadow.fingerprint import ANY_TIME, difference
@@ -62,7 +63,7 @@ class ObjectStorage:
         self._scheme, _, rest = root.partition("://")
         self._bucket, _, self._prefix = rest.partition("/")
         if not self._bucket:
-            raise StorageError(f"{root}: expected {self._scheme}://name/path, with the name of a bucket")
+            raise StorageError(f"expected {self._scheme}://name/path, with the name of a bucket", root)
         self._patience = patience
         self._made = Clients(0, None, None)
         self._proven: tuple[int, bool] | None = None  # by this process: that copies go to free names only
@@ -144,7 +145,9 @@ class ObjectStorage:
         key, where = self._key(path), f"{self.root}/{path}"
         if len(data) > LARGEST_PUT:
             raise StorageError(
-                f"{where}: {len(data):,} bytes; a create-only put takes {LARGEST_PUT:,} at most; use more buckets"
+                f"{len(data):,} bytes; a create-only put takes {LARGEST_PUT:,} at most",
+                where,
+                action=Action.MORE_BUCKETS,
             )
         token = secrets.token_hex(16)
         in_doubt = False
@@ -157,12 +160,12 @@ class ObjectStorage:
             except AlreadyExistsError as error:
                 conflict = status(error) == 409  # S3: another put is under way; Azure: the name is taken
                 if not (in_doubt or conflict):
-                    raise AlreadyExists(f"{where}: the name is taken") from None
+                    raise AlreadyExists("the name is taken", where) from None
                 owner = self._owner(key)
                 if owner is None:  # taken a moment ago, or by what hides below another name
-                    raise Passing(f"{where}: {reason(error)}") from None
+                    raise Passing(reason(error), where) from None
                 if owner != token:
-                    raise AlreadyExists(f"{where}: the name is taken") from None
+                    raise AlreadyExists("the name is taken", where) from None
             except FileNotFoundError:
                 raise no_bucket(where) from None
             except BaseError:
@@ -197,9 +200,9 @@ class ObjectStorage:
                 obstore.copy(self._clients.puts, self._key(path), key, overwrite=False)
             except AlreadyExistsError as error:
                 if status(error) == 409 and self._owner(key) is None:  # another copy is under way
-                    raise Passing(f"{where}: {reason(error)}") from None
+                    raise Passing(reason(error), where) from None
                 if not (in_doubt and self._are_equal(path, target)):
-                    raise AlreadyExists(f"{where}: the name is taken") from None
+                    raise AlreadyExists("the name is taken", where) from None
             except BaseError:
                 in_doubt = True
                 raise
@@ -270,9 +273,9 @@ class ObjectStorage:
     def _key(self, path: str) -> str:
         parts = path.split("/") if path else []
         if any(part in ("", ".", "..") for part in parts):
-            raise StorageError(f"{self.root}/{path}: a part of the path is empty, . or ..; expected names only")
+            raise StorageError("a part of the path is empty, . or ..", f"{self.root}/{path}", expected="names only")
         if self._scheme == "az" and "\\" in path:
-            raise StorageError(f"{self.root}/{path}: a backslash in a name, which Azure takes for a slash")
+            raise StorageError("a backslash in a name, which Azure takes for a slash", f"{self.root}/{path}")
         return "/".join([*filter(None, [self._prefix]), *parts])
 
     def _path(self, key: str) -> str:

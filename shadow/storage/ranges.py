@@ -15,7 +15,7 @@ def check(name: str, size: int, ranges: Sequence[Range]) -> None:
     """StorageError for a range that the file does not hold."""
     for offset, length in ranges:
         if offset + length > size:
-            raise StorageError(f"{name}: expected {length} bytes at {offset}, the file ends at {size}")
+            raise StorageError(f"expected {length} bytes at {offset}, the file ends at {size}", name)
 
 
 def read_merged(ranges: Sequence[Range], read: Callable[[Sequence[Range]], Sequence[bytes]]) -> list[bytes]:

@@ -38,7 +38,7 @@ class RemoteFile:
         parts = self._fetch(spans)
         for (offset, length), part in zip(spans, parts, strict=True):
             if len(part) != length:
-                raise StorageError(f"{self.name}: expected {length} bytes at {offset}, the store sent {len(part)}")
+                raise StorageError(f"expected {length} bytes at {offset}, the store sent {len(part)}", self.name)
         return parts
 
     def close(self) -> None:

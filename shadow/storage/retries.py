@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from base.errors import GnomonError
 from shadow.errors import Unreachable
 from shadow.storage.deadlines import awaited, check, left, out_of_time
 from shadow.storage.locations import host
@@ -16,7 +17,7 @@ WAITING = 64  # calls at a time to one store that have a deadline
 Result = TypeVar("Result")
 
 
-class Passing(Exception):
+class Passing(GnomonError):
     """A failure that may pass: no answer, an answer cut short, a store that is busy. Its text is one line."""
 
 
@@ -46,7 +47,8 @@ def retried(call: Callable[[], Result], patience: Patience, where: str) -> Resul
         except Passing as error:
             took = time.monotonic() - begin
             if tries == patience.tries or took > patience.overall:
-                raise Unreachable(f"{error}; gave up after {tries} tries in {took:.1f} s") from None
+                what = f"{error.what}; gave up after {tries} tries in {took:.1f} s"
+                raise Unreachable(what, error.path) from None
             failure = error
         pause = min(patience.longest_wait, patience.first_wait * 2 ** (tries - 1)) * _CHANCE.uniform(0.5, 1)
         remaining = left()

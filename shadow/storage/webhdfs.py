@@ -108,7 +108,7 @@ class WebHdfsStorage:
             self._retried(staged, lambda: self._hdfs.create(self._place(staged), data))
             written = self.status(staged)
             if written.size != len(data):
-                raise StorageError(f"{self.root}/{staged}: wrote {len(data)} bytes, the store has {written.size}")
+                raise StorageError(f"wrote {len(data)} bytes, the store has {written.size}", f"{self.root}/{staged}")
             self._rename(staged, path, written)
         except BaseException:
             self._clear(staged)
@@ -138,11 +138,11 @@ class WebHdfsStorage:
             try:
                 found = self.status(target)
             except IsADirectoryError:
-                raise AlreadyExists(f"{where}: the name is taken, by a folder") from None
+                raise AlreadyExists("the name is taken, by a folder", where) from None
             except DEAD_ENDS:
-                raise StorageError(f"{where}: the store does not rename {path} to it ({failure})") from None
+                raise StorageError(f"the store does not rename {path} to it ({failure})", where) from None
             if found.etag != moved.etag:
-                raise AlreadyExists(f"{where}: the name is taken") from None
+                raise AlreadyExists("the name is taken", where) from None
 
         self._retried(target, rename)
 
@@ -191,6 +191,6 @@ class WebHdfsStorage:
 
     def _info(self, found: Any, path: str) -> FileInfo:
         if "fileId" not in found:
-            raise StorageError(f"{self.root}: not a namenode's WebHDFS (a gateway?); {ADDRESS} names its HTTP address")
+            raise StorageError(f"not a namenode's WebHDFS (a gateway?); {ADDRESS} names its HTTP address", self.root)
         millis = found["modificationTime"]
         return FileInfo(path, found["length"], millis * 1_000_000, f"{found['fileId']}-{millis}")

@@ -11,6 +11,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlencode, urlsplit
 
+from base.actions import Action
 from shadow.errors import AlreadyExists, StorageError
 from shadow.storage.redaction import without_secrets
 from shadow.storage.retries import Passing, Patience
@@ -44,9 +45,7 @@ class WebHdfs:
         host = urlsplit(root).hostname
         address = os.environ.get(ADDRESS) or (f"http://{host}:{PORT}" if host else "")
         if urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).hostname:
-            raise StorageError(
-                f"{root}: {ADDRESS}: expected http://namenode:{PORT}, found {without_secrets(address)!r}"
-            )
+            raise StorageError(ADDRESS, root, expected=f"http://namenode:{PORT}", found=repr(without_secrets(address)))
         cluster = "/".join(root.split("/", 3)[:3])
         return cls(cluster, address, os.environ.get("HADOOP_USER_NAME") or getpass.getuser(), patience)
 
@@ -59,7 +58,7 @@ class WebHdfs:
             return json.loads(answer.body) if answer.body else {}
         except ValueError:
             raise StorageError(
-                f"{self._cluster}{place}: {without_secrets(self._address)} does not speak WebHDFS; {ADDRESS}"
+                f"{without_secrets(self._address)} does not speak WebHDFS; {ADDRESS}", f"{self._cluster}{place}"
             ) from None
 
     def fetch(self, place: str, offset: int, length: int) -> bytes:
@@ -97,9 +96,8 @@ class WebHdfs:
             return Answer(response.status, location, response.read())
         except (OSError, HTTPException) as error:
             server = f"{parts.hostname}:{parts.port}"
-            raise Passing(
-                f"{self._cluster}{place}: {server} does not answer: {error or type(error).__name__}"
-            ) from None
+            what = f"{server} does not answer: {error or type(error).__name__}"
+            raise Passing(what, f"{self._cluster}{place}") from None
         finally:
             connection.close()
 
@@ -115,11 +113,11 @@ class WebHdfs:
         if kind == "ParentNotDirectoryException" or message.endswith("(is not a directory)"):
             return NotADirectoryError(f"{where}: a folder of the path is a file")
         if kind == "FileAlreadyExistsException":
-            return AlreadyExists(f"{where}: the name is taken")
+            return AlreadyExists("the name is taken", where)
         if kind in PASSING or any(words in message for words in PASSING_WORDS):
-            return Passing(f"{where}: the store is not ready: {message}")
+            return Passing(f"the store is not ready: {message}", where)
         if kind in ("AccessControlException", "SecurityException") or answer.status == 401:
-            return StorageError(f"{where}: the store refuses access: {message}; HADOOP_USER_NAME names the user")
+            return StorageError(f"the store refuses access: {message}", where, action=Action.SET_HADOOP_USER)
         if answer.status >= 500:
-            return Passing(f"{where}: the store fails: {message}")
-        return StorageError(f"{where}: the store refuses: {message}; {ADDRESS} is {without_secrets(self._address)}")
+            return Passing(f"the store fails: {message}", where)
+        return StorageError(f"the store refuses: {message}; {ADDRESS} is {without_secrets(self._address)}", where)

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from base.actions import Action
 from sources.asked import as_asked, distinct_pairs, without_columns
 from sources.avro.container import HEAD_BYTES, SYNC_BYTES, Block, Header, check_sync, parse_block
 from sources.avro.decoder import Batch, Decoder
@@ -65,7 +66,7 @@ def fetch_rows(
     wrong = np.flatnonzero((offsets < header.end) | (offsets >= size_of(reader)) | (rows < 0))
     if len(wrong):
         pointer = (int(offsets[wrong[0]]), int(rows[wrong[0]]))
-        raise StalePointer(f"no row at pointer {pointer}: index the file again", path)
+        raise StalePointer(f"no row at pointer {pointer}", path, action=Action.BUILD_AGAIN)
     blocks, starts = np.unique(offsets, return_index=True)
     rows_of = dict(zip(blocks.tolist(), np.split(rows, starts[1:]), strict=False))  # without a pointer, one empty share
     made: list[pa.RecordBatch] = []
@@ -90,8 +91,8 @@ def _made(batch: Batch, decoder: Decoder, path: str, offset: int) -> pa.RecordBa
 def _read(batch: Batch, block: Block, records: bytes, rows: Numbers, path: str) -> None:
     """Read these rows of a block, ascending, and pass over those between."""
     if rows[-1] >= block.rows:
-        message = f"no row {rows[-1]} in the block, which has {block.rows}: index the file again"
-        raise StalePointer(message, path, block.offset)
+        message = f"no row {rows[-1]} in the block, which has {block.rows}"
+        raise StalePointer(message, path, block.offset, action=Action.BUILD_AGAIN)
     position = reached = 0
     with at_block(path, block.offset):
         for row, count in _runs(rows):
@@ -152,7 +153,7 @@ class _Piece(NamedTuple):
 def _piece(head: bytes, offset: int, header: Header, size: int, path: str) -> _Piece:
     """`head`: a sync marker, and what stands behind it."""
     if head[:SYNC_BYTES] != header.sync:
-        raise StalePointer("no block begins there: index the file again", path, offset)
+        raise StalePointer("no block begins there", path, offset, action=Action.BUILD_AGAIN)
     body = head[SYNC_BYTES:]
     with at_block(path, offset):
         return _Piece(parse_block(body[:HEAD_BYTES], offset, size), body)

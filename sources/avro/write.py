@@ -92,7 +92,7 @@ class AvroWriter:
         self._fields = row_schema(text).arrow
         for column, field in zip(self._columns, self._fields, strict=True):
             if column.given and _is_json(field.type):
-                raise UnsupportedFormat(f"column {field.name} is of a type within itself, which is not written", path)
+                raise UnsupportedFormat("a type within itself, which is not written", path, column=field.name)
         self._pack, self._sync = PACKERS[style.codec], secrets.token_bytes(SYNC_BYTES)
         metadata = {CODEC_KEY: style.codec.encode(), SCHEMA_KEY: text}
         entries = b"".join(_text(key.encode()) + _text(value) for key, value in metadata.items())
@@ -111,7 +111,7 @@ class AvroWriter:
             try:
                 columns.append(encode(node, array))
             except Unfit as error:
-                raise UnsupportedFormat(f"column {column.field.name}: {error}", self._path) from None
+                raise UnsupportedFormat(str(error), self._path, column=column.field.name) from None
         for parts in zip(*columns, strict=True):
             row = b"".join(parts)
             self._rows.append(row)

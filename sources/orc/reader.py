@@ -11,7 +11,7 @@ import pyarrow as pa
 from sources.arrow_numbers import int32s, int64s
 from sources.asked import as_asked, without_columns
 from sources.contract import Numbers, Options, Pointers, Split
-from sources.errors import DamagedSource, OptionError, UnsupportedFormat
+from sources.errors import DamagedSource, OptionError, UnsupportedFormat, check_column
 from sources.orc.bitpack import Ints
 from sources.orc.errors import Damage, OrcError
 from sources.orc.fetch import Share, plan, read_shares
@@ -39,7 +39,7 @@ def open_orc(reader: PlainReader, options: Options | None = None) -> "OrcFile":
     """Reads postscript and footer: one read where they lie in the last 64 KB, else two."""
     unit = (options or {}).get(TIMESTAMP_UNIT)
     if unit not in (None, "us"):
-        raise OptionError(f"option {TIMESTAMP_UNIT}: expected us, found {unit!r}")
+        raise OptionError(f"option {TIMESTAMP_UNIT}", expected="us", found=repr(unit))
     path, size = name_of(reader), size_of(reader)
     if size <= len(MAGIC) + 1:
         raise DamagedSource(f"{size} bytes are too few for an ORC file", path, 0)
@@ -178,11 +178,10 @@ class OrcFile:
 
     def _columns(self, names: Sequence[str], path: str) -> list[tuple[str, Type]]:
         for name in names:
-            if name not in self._by_name:
-                raise KeyError(f"{path}: no column {name!r}; it has {', '.join(self._by_name)}")
+            check_column(name, self._by_name, path)
             refusal = self._by_name[name].refusal
             if refusal is not None:
-                raise UnsupportedFormat(f"column {name!r}: {refusal}", path)
+                raise UnsupportedFormat(refusal, path, column=name)
         return [(name, self._by_name[name]) for name in names]
 
 

@@ -42,7 +42,9 @@ class OrcStyle:
 
     def open(self, schema: pa.Schema, path: str) -> "OrcWriter":
         for name, why in self.refusals.items():
-            raise UnsupportedFormat(f"column {name} of the source's newest file cannot be written: {why}", path)
+            raise UnsupportedFormat(
+                f"the source's newest file has it, and it cannot be written: {why}", path, column=name
+            )
         return OrcWriter(self, schema, path)
 
 
@@ -126,9 +128,7 @@ class OrcWriter:
             self._refuse(name, "a day before 1582-10-15, which pyarrow writes so that Java takes it for another")
 
     def _refuse(self, name: str, why: str) -> None:
-        raise UnsupportedFormat(
-            f"column {name}: {why}; expected none in an ORC file, write this source with Spark", self._path
-        )
+        raise UnsupportedFormat(f"{why}; write this source with Spark", self._path, column=name)
 
     def finish(self) -> bytes:
         if not self._begun:

@@ -91,14 +91,13 @@ class ChunkPlace(NamedTuple):
 
     def damaged(self, message: str, offset: int | None = None) -> DamagedSource:
         where = self.chunk.start if offset is None else offset
-        return DamagedSource(f"column {self.column!r} in row group {self.row_group}: {message}", self.path, where)
+        return DamagedSource(f"row group {self.row_group}: {message}", self.path, where, column=self.column)
 
     def check(self, file_size: int, kind: int) -> None:
         """The chunk can be read at all, and lies within the file."""
         chunk = self.chunk
         if chunk.refusal is not None:
-            where = f"column {self.column!r} in row group {self.row_group}"
-            raise UnsupportedFormat(f"{where}: {chunk.refusal}", self.path)
+            raise UnsupportedFormat(f"row group {self.row_group}: {chunk.refusal}", self.path, column=self.column)
         if chunk.kind != kind:
             raise self.damaged(f"chunk of physical type {chunk.kind}, the schema says {kind}")
         if chunk.compressed < 0 or chunk.start < len(MAGIC) or chunk.start + chunk.compressed > file_size:

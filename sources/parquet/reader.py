@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sources.asked import as_asked, without_columns
 from sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
-from sources.errors import DamagedSource, UnsupportedFormat
+from sources.errors import DamagedSource, UnsupportedFormat, check_column
 from sources.ordinals import distinct_rows
 from sources.parquet.arrow_types import ArrowTypes
 from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, parse_footer
@@ -194,11 +194,10 @@ class ParquetFile:
     def _columns(self, names: Sequence[str], path: str) -> list[Column]:
         asked = []
         for name in names:
-            column = self._by_name.get(name)
-            if column is None:
-                raise KeyError(f"{path}: no column {name!r}; it has {', '.join(self._by_name)}")
+            check_column(name, self._by_name, path)
+            column = self._by_name[name]
             refusal = self._types.refusals.get(column.ordinal)
             if refusal is not None:
-                raise UnsupportedFormat(f"column {name!r}: {refusal}", path)
+                raise UnsupportedFormat(refusal, path, column=name)
             asked.append(column)
         return asked

@@ -143,8 +143,8 @@ def decoding(place: ChunkPlace, offset: int) -> Iterator[None]:
     try:
         yield
     except pa.ArrowNotImplementedError as error:
-        where = f"column {place.column!r} in row group {place.row_group}"
-        raise UnsupportedFormat(f"{where}: {error}", place.path, offset) from error
+        what = f"row group {place.row_group}: {error}"
+        raise UnsupportedFormat(what, place.path, offset, column=place.column) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         check_memory(error)
         raise place.damaged(f"cannot be decoded: {error}", offset) from error

@@ -14,6 +14,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
+from base.errors import GnomonError
 from sources.parquet.pages import PageMap
 
 MAGIC = b"GPM1"  # the last byte is the version
@@ -24,7 +25,7 @@ OF_A_CHUNK, OF_A_PAGE = 6, 4  # numbers
 Key = tuple[int, int]  # row group, leaf
 
 
-class DamagedMaps(ValueError):
+class DamagedMaps(GnomonError, ValueError):
     """Recorded page maps are damaged, of another version, or of another file. They can be left out, and made anew."""
 
 

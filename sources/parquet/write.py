@@ -48,7 +48,9 @@ class ParquetStyle:
 
     def open(self, schema: pa.Schema, path: str) -> "ParquetWriter":
         for name, why in self.refusals.items():
-            raise UnsupportedFormat(f"column {name} of the source's newest file cannot be written: {why}", path)
+            raise UnsupportedFormat(
+                f"the source's newest file has it, and it cannot be written: {why}", path, column=name
+            )
         return ParquetWriter(self, schema, path)
 
 
@@ -222,7 +224,7 @@ class ParquetWriter:
         for name in old:
             if types.is_nested(self._schema.field(name).type):
                 raise UnsupportedFormat(
-                    f"column {name} has INT96 within it, others of the file have not; expected all or none", self._path
+                    "INT96 within it, and other columns have none", self._path, column=name, expected="all or none"
                 )
         return False
 

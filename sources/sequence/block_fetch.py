@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from base.actions import Action
 from sources.errors import StalePointer
 from sources.ranges import PlainReader, name_of, read_ranges, size_of
 from sources.sequence.blocks import KEY_LENGTHS, VALUE_LENGTHS, Block, Need, cells_of, lengths_of, measure
@@ -34,7 +35,7 @@ def fetch_blocks(
         wanted, position = ordinals[rows], int(positions[ordinal])
         if wanted[0] < 0 or wanted[-1] >= block.rows:
             message = f"no row {wanted[0] if wanted[0] < 0 else wanted[-1]} in a block of {block.rows}"
-            raise StalePointer(f"{message}; was the file replaced?", path, position)
+            raise StalePointer(message, path, position, action=Action.BUILD_AGAIN)
         keys = values = None
         if layout.wants_key(columns):
             keys = cells_of(block, data, KEY_LENGTHS, position, layout, path).part(wanted)

@@ -60,7 +60,7 @@ class Layout:
         try:
             parsed = dict(zip(inner, self._parsed.parse(value, inner), strict=True)) if inner else {}
         except RefusedValue as error:
-            raise DamagedSource(f"column {VALUE!r}: {error}", path, int(offsets[error.index])) from error
+            raise DamagedSource(str(error), path, int(offsets[error.index]), column=VALUE) from error
         return [parsed.get(name, key) for name in columns]
 
     def plain(self, values: Cells, path: str, offsets: Longs) -> Cells:
@@ -75,7 +75,7 @@ class Layout:
                 piece = inflate(data[start : start + length], LARGEST)
             except CodecError as error:
                 where = int(offsets[len(pieces)])
-                raise DamagedSource(f"column {VALUE!r} cannot be decompressed: {error}", path, where) from error
+                raise DamagedSource(f"cannot be decompressed: {error}", path, where, column=VALUE) from error
             pieces.append(piece)
             total += len(piece)
             if total >= BATCH_BYTES:
@@ -88,4 +88,4 @@ def _decoded(column: str, name: str, cells: Cells, path: str, offsets: Longs) ->
     try:
         return writable_of(name).decode(cells)
     except BadCell as error:
-        raise DamagedSource(f"column {column!r} is no {name}: {error}", path, int(offsets[error.row])) from error
+        raise DamagedSource(f"not a {name}: {error}", path, int(offsets[error.row]), column=column) from error

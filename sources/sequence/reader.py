@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sources.asked import as_asked, distinct_pairs, without_columns
 from sources.contract import Numbers, Options, Pointers, Split
-from sources.errors import SourceError
+from sources.errors import SourceError, check_column
 from sources.ranges import PlainReader, name_of, size_of
 from sources.sequence.block_fetch import fetch_blocks
 from sources.sequence.blocks import Block, measure, scan_blocks
@@ -124,8 +124,7 @@ class SequenceFile:
 
     def _check(self, columns: Sequence[str], reader: PlainReader) -> None:
         for name in columns:
-            if name not in self.schema.names:
-                raise KeyError(f"{name_of(reader)}: no column {name!r}; it has {', '.join(self.schema.names)}")
+            check_column(name, self.schema.names, name_of(reader))
 
 
 def _sampled(layout: Layout, size: int, head: bytes, path: str) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from base.actions import Action
 from sources.errors import StalePointer, UnsupportedFormat
 from sources.ranges import PlainReader, name_of, read_ranges, size_of
 from sources.sequence.codecs import LARGEST
@@ -48,7 +49,7 @@ def fetch_records(
 
 
 def stale(why: str, path: str, offset: int) -> StalePointer:
-    return StalePointer(f"no row begins here: {why}; was the file replaced?", path, int(offset))
+    return StalePointer(f"no row begins here: {why}", path, int(offset), action=Action.BUILD_AGAIN)
 
 
 def _shares(sizes: Longs) -> Iterator[slice]:

@@ -75,7 +75,7 @@ def value_columns(options: Options, value_class: str, path: str) -> ValueColumns
                 raise OptionError(f"option {name}: only of use with value_format")
         return None
     if format not in ("delimited", "json"):
-        raise OptionError(f"option value_format: {format!r}, where delimited or json is expected")
+        raise OptionError("option value_format", expected="delimited or json", found=repr(format))
     if ddl is None:
         raise OptionError(f"option value_format: {format} needs the option schema, as in 'a bigint, b string'")
     if not any(is_kind(writable_of(value_class).kind) for is_kind in TEXTUAL):
@@ -88,7 +88,7 @@ def value_columns(options: Options, value_class: str, path: str) -> ValueColumns
             if options.get(name) == "":
                 raise OptionError(f"option {name}: it is empty")
         if escape is not None and len(escape.encode()) != 1:
-            raise OptionError(f"option escape: {escape!r}, where one ASCII character is expected")
+            raise OptionError("option escape", expected="one ASCII character", found=repr(escape))
         own = Marks()
         items, keys, null = (
             default if mark is None else mark.encode()

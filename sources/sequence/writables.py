@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from base.errors import GnomonError
 from sources.arrow_numbers import int32s, int64s
 from sources.sequence.vints import SIZES, Bytes, Longs, vints_at
 
@@ -29,12 +30,12 @@ class Cells(NamedTuple):
         return Cells(self.data, self.starts[rows], self.lengths[rows])
 
 
-class BadCell(Exception):
+class BadCell(GnomonError):
     """The bytes of row `row` (of the cells handed over) are not a value of the class."""
 
     def __init__(self, row: int, message: str) -> None:
-        self.row = row
         super().__init__(message)
+        self.row = row
 
 
 class Writable(NamedTuple):

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from base.actions import Action
 from sources.arrow_numbers import int32s, int64s
 from sources.asked import as_asked, pairs_of, without_columns
 from sources.contract import Numbers, Pointers, Split
-from sources.errors import DamagedSource, StalePointer
+from sources.errors import DamagedSource, StalePointer, check_column
 from sources.pointer_columns import with_pointers
 from sources.ranges import PlainReader, name_of, read_ranges
 from sources.splits import even_splits
@@ -143,7 +144,9 @@ class TextFile:
         wrong = np.flatnonzero((asked[:, 1] != 0) | (asked[:, 0] < self._first) | beyond)
         if len(wrong):
             offset, sub_offset = asked[wrong[0]].tolist()
-            raise StalePointer(f"no row begins there (sub-offset {sub_offset}): index it again", path, offset)
+            raise StalePointer(
+                f"no row begins there (sub-offset {sub_offset})", path, offset, action=Action.BUILD_AGAIN
+            )
         offsets, back = np.unique(asked[:, 0], return_inverse=True)
         found = self._unpacked_records if self._packed is not None else self._records
         batches = [self._decoded(at, records, columns, path) for at, records in found(reader, offsets, path)]
@@ -186,7 +189,9 @@ class TextFile:
                 at += 1
             part, local, final = parts[at], offset - spans[at][0], spans[at][1] == self._size
             if offset > self._first and not self._grammar.parts(part[local - 1], part[local]):
-                raise StalePointer("no row begins there, the byte before it ends none: index it again", path, offset)
+                raise StalePointer(
+                    "no row begins there, the byte before it ends none", path, offset, action=Action.BUILD_AGAIN
+                )
             end_at = self._grammar.end_of(part, local, final)
             if end_at is not None:
                 ended[offset] = part[local:end_at]
@@ -204,12 +209,12 @@ class TextFile:
             there = rows < len(block.starts)
             there[there] = block.starts[rows[there]] == wanted[there] - base
             if not there.all():
-                raise StalePointer("no row begins there: index it again", path, int(wanted[~there][0]))
+                raise StalePointer("no row begins there", path, int(wanted[~there][0]), action=Action.BUILD_AGAIN)
             if len(wanted):
                 yield wanted, [block.data[block.starts[row] : block.ends[row]] for row in rows.tolist()]
             if base + block.consumed > offsets[-1]:
                 return
-        raise StalePointer("the text ends before it: index it again", path, int(offsets[-1]))
+        raise StalePointer("the text ends before it", path, int(offsets[-1]), action=Action.BUILD_AGAIN)
 
     def _decoded(self, offsets: Positions, records: list[bytes], columns: Sequence[str], path: str) -> pa.RecordBatch:
         data = b"\n".join(records)
@@ -222,17 +227,16 @@ class TextFile:
         if not np.array_equal(block.starts, starts):
             lost = np.flatnonzero(~np.isin(starts, block.starts))
             at = int(lost[0]) if len(lost) else 0
-            raise StalePointer("no row begins there: index it again", path, int(offsets[at]))
+            raise StalePointer("no row begins there", path, int(offsets[at]), action=Action.BUILD_AGAIN)
         try:
             return block.read(0, len(records), columns)
         except RefusedValue as error:
             raise DamagedSource(str(error), path, int(offsets[error.index])) from None
 
     def _check(self, columns: Sequence[str], path: str) -> None:
-        known = set(self.schema.names)  # made anew each time it is asked for
+        known = dict.fromkeys(self.schema.names)  # `names` makes a list at each use
         for name in columns:
-            if name not in known:
-                raise KeyError(f"{path}: no column {name!r}; it has {', '.join(self.schema.names)}")
+            check_column(name, known, path)
 
 
 def _values(kind: pa.DataType) -> int:

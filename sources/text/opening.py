@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from base.actions import Action
 from sources.contract import Options
 from sources.errors import OptionError, UnsupportedFormat
 from sources.ranges import PlainReader, name_of, read_ranges, size_of
@@ -37,7 +38,7 @@ class Opened(NamedTuple):
 def look_at(reader: PlainReader, options: Options, head_bytes: int) -> Opened:
     """The file's two ends, in one round of reads."""
     if options.get(ENCODING, UTF8[0]).lower() not in UTF8:
-        raise OptionError(f"option {ENCODING}: {options[ENCODING]} is not supported, only UTF-8 is")
+        raise OptionError(f"option {ENCODING}", expected="UTF-8", found=options[ENCODING])
     whole = flag(options, WHOLE_FILE, False)
     path, size = name_of(reader), size_of(reader)
     held = min(size, max(head_bytes, END_BYTES))
@@ -49,9 +50,10 @@ def look_at(reader: PlainReader, options: Options, head_bytes: int) -> Opened:
         if not whole:
             raise UnsupportedFormat(
                 f"compressed with {packed}, which cannot be read from the middle: a fetch would unpack the file from "
-                f"its beginning. Unpack it, or give the option {WHOLE_FILE}=true",
+                "its beginning",
                 path,
                 0,
+                action=Action.UNPACK,
             )
         head, complete = _unpacked_head(reader, packed, head_bytes)
     if head.startswith(WIDE_BOMS):
@@ -73,5 +75,5 @@ def flag(options: Options, name: str, default: bool) -> bool:
     """An option that is true or false."""
     text = options.get(name, str(default)).lower()
     if text not in ("true", "false"):
-        raise OptionError(f"option {name}: {options[name]!r} is neither true nor false")
+        raise OptionError(f"option {name}", expected="true or false", found=repr(options[name]))
     return text == "true"

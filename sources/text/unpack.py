@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from base.actions import Action
 from sources.errors import DamagedSource, check_memory
 from sources.ranges import PlainReader, name_of, size_of
 
@@ -47,7 +48,7 @@ def unpacked(reader: PlainReader, packed: str) -> Iterator[bytes]:
             elif not held:
                 break
     if begun:
-        raise DamagedSource(f"ends within its {packed} data: cut short? restore it", path, size)
+        raise DamagedSource(f"ends within its {packed} data: it is cut short", path, size, action=Action.RESTORE)
 
 
 def _step(stream: Any, packed: str, held: bytes, path: str, given: int) -> tuple[bytes, bytes, Any, bool]:

@@ -93,14 +93,14 @@ class CsvWriter:
             try:
                 text = texts_of(array)
             except ValueError as error:
-                raise UnsupportedFormat(f"column {column.field.name}: {error}", self._path) from None
-            texts.append(self._quoted(text, f"column {column.field.name}"))
+                raise UnsupportedFormat(str(error), self._path, column=column.field.name) from None
+            texts.append(self._quoted(text, column.field.name))
         rows = pc.binary_join_element_wise(*texts, self._delimiter)
         data = "".join(text + self._style.line_end for text in rows.to_pylist()).encode()
         self._out.append(data)
         self.size += len(data)
 
-    def _quoted(self, texts: pa.Array, what: str) -> pa.Array:
+    def _quoted(self, texts: pa.Array, column: str) -> pa.Array:
         """The fields as they stand in the file; null as nothing at all, or as it is spelled."""
         dialect = self._dialect
         null = dialect.null
@@ -108,7 +108,7 @@ class CsvWriter:
         if null:
             needed = pc.or_(needed, pc.equal(texts, null))
         if pc.any(needed).as_py():
-            self._check(texts.filter(pc.fill_null(needed, False)), what)
+            self._check(texts.filter(pc.fill_null(needed, False)), column)
             quote, escape = dialect.quote.decode(), dialect.escape.decode()
             inside = pc.replace_substring(texts, escape, escape * 2) if escape else texts
             inside = pc.replace_substring(inside, quote, (escape or quote) + quote)
@@ -116,21 +116,23 @@ class CsvWriter:
         alone = len(self._columns) == 1 and not null and texts.null_count
         if alone:
             raise UnsupportedFormat(
-                f"{what}: a null, which as the only column is a blank line, and no row; expected a value, or option "
-                "null_value",
+                "a null, which as the only column is a blank line, and no row",
                 self._path,
+                column=column,
+                expected="a value, or option null_value",
             )
         return pc.fill_null(texts, null)
 
-    def _check(self, texts: pa.Array, what: str) -> None:
+    def _check(self, texts: pa.Array, column: str) -> None:
         """UnsupportedFormat for texts that would have to be quoted, where they cannot be."""
         value = texts[0].as_py()
         if not self._dialect.quote:
             raise UnsupportedFormat(
-                f"{what}: {value[:80]!r} has to be quoted; expected no such value, or a quote", self._path
+                f"{value[:80]!r} has to be quoted", self._path, column=column, expected="no such value, or a quote"
             )
         if not self._dialect.multiline and pc.any(pc.match_substring_regex(texts, "[\r\n]")).as_py():
-            raise UnsupportedFormat(f"{what}: a value holds a line end; expected none (multiline=false)", self._path)
+            what = "a value holds a line end"
+            raise UnsupportedFormat(what, self._path, column=column, expected="none (multiline=false)")
 
     def finish(self) -> bytes:
         return b"".join(self._out)

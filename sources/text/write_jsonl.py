@@ -84,9 +84,8 @@ class JsonlWriter:
         self._style, self._path = style, path
         self._columns = plan_columns(style.fields, schema, _natural, path)
         if style.whole and len(self._columns) > 1:
-            raise UnsupportedFormat(
-                f"the rows of the source's files are no objects; expected the one column {WHOLE}", path
-            )
+            what = "the rows of the source's files are no objects"
+            raise UnsupportedFormat(what, path, expected=f"the one column {WHOLE}")
         self._out: list[bytes] = []
         self.size = 0
 
@@ -97,7 +96,7 @@ class JsonlWriter:
             try:
                 columns.append(_texts(array, self._style.nulls))
             except ValueError as error:
-                raise UnsupportedFormat(f"column {column.field.name}: {error}", self._path) from None
+                raise UnsupportedFormat(str(error), self._path, column=column.field.name) from None
         names = [column.field.name for column in self._columns]
         lines = columns[0] if self._style.whole else _objects(names, columns, self._style.nulls)
         data = "".join(f"{line or NULL}\n" for line in lines).encode()

@@ -171,7 +171,9 @@ def test_an_arrow_type_of_the_same_kind_keeps_the_value(
 )
 def test_an_arrow_type_of_another_kind_is_refused_with_both_types(array: pa.Array, kind: str) -> None:
     for values in (array, array.slice(0, 0)):
-        with pytest.raises(BTreeError, match=f"column v of type {re.escape(kind)}: .*{re.escape(str(array.type))}"):
+        with pytest.raises(
+            BTreeError, match=f"column v: expected {re.escape(kind)}, found .*{re.escape(str(array.type))}"
+        ):
             normalise(values, Column("v", kind))
 
 

@@ -182,7 +182,7 @@ def test_a_reader_that_gives_fewer_bytes_is_noticed() -> None:
         def read_range(self, offset: int, length: int) -> bytes:
             return super().read_range(offset, length)[:-1]
 
-    with pytest.raises(DamagedIndexFile, match="expected 216 bytes, read 215"):
+    with pytest.raises(DamagedIndexFile, match="expected 216 bytes, found 215"):
         BloomFilterReader(Short(BloomFilter.build(random_hashes(100)).data))
 
 

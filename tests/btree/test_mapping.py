@@ -100,13 +100,13 @@ def test_a_column_without_values_is_nulls_of_any_type(kind: str) -> None:
     ids=str,
 )
 def test_what_does_not_fit_is_refused_with_the_column(array: pa.Array, kind: str) -> None:
-    with pytest.raises(BTreeError, match=r"column my\.key of type "):
+    with pytest.raises(BTreeError, match=r"column my\.key: .*expected "):
         key_array(array, kind, "my.key")
 
 
 def test_text_that_is_not_utf8_is_no_key() -> None:
     text = pa.array([b"ok", None, b"\xff\xfe"]).view(pa.string())
-    with pytest.raises(BTreeError, match=r"^column my\.key of type string: a value is not UTF-8"):
+    with pytest.raises(BTreeError, match=r"^column my\.key: a value is not UTF-8; expected string"):
         key_array(text, "string", "my.key")
     assert key_array(text[:2], "string", "my.key").to_pylist() == ["ok", None]
 

@@ -189,7 +189,11 @@ def _three(first: bytes = LEAVES[0], second: bytes = LEAVES[1], between: bytes =
 
 
 BROKEN = {
-    "text that is none": (_three(second=_block(("d", None), text=b"\xff")), "not UTF-8, in column file", "second"),
+    "text that is none": (
+        _three(second=_block(("d", None), text=b"\xff")),
+        "column file: text that is not UTF-8",
+        "second",
+    ),
     "a leaf out of order": (
         _three(second=_block(("d", None), ("c", None))),
         "keys of a node are not in order",

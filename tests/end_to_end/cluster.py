@@ -66,7 +66,7 @@ def _places(spark: SparkSession) -> list[dict[str, str]]:
 
     def place(_: Any) -> Any:
         BarrierTaskContext.get().barrier()  # both at a time, so in two executors
-        names = ("btree", "sources", "shadow", "indexer", "gnomon")
+        names = ("base", "btree", "sources", "shadow", "indexer", "gnomon")
         files = {name: str(import_module(name).__file__) for name in names}
         return [{"folder": os.getcwd(), "python": sys.executable, **files}]
 

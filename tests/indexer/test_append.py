@@ -225,7 +225,7 @@ def test_an_index_that_is_missing_is_built_first_and_stale_one_brought_up_to_dat
     spark: SparkSession, lake: Path
 ) -> None:
     origin, index = Origin(str(lake / "source"), ["a", "b"]), str(lake / "fresh")
-    with pytest.raises(shadow.IndexNotFound, match="say of which source and keys"):
+    with pytest.raises(shadow.IndexNotFound, match="gnomon dedup with --source and --key"):
         append_new(spark, index, batch(spark, 90, 110), "first")
     first = append_new(spark, index, batch(spark, 90, 110), "first", origin=origin)
     assert (first.already_loaded, first.appended) == (10, 10)

@@ -126,9 +126,9 @@ def test_files_that_do_not_hold_what_is_declared_are_named(spark: SparkSession, 
     write(root, pa.table({"url": ["a"], "n": pa.array([1], pa.int64())}))
     build(spark, f"table:{table}", index, ["url"])
     assert open_index(index).fetch("a", ["url"]) == [{"url": "a"}]
-    with pytest.raises(UnsupportedFormat, match=r"a.parquet: column n is int64 in the file, the table declares int32"):
+    with pytest.raises(UnsupportedFormat, match=r"a.parquet: column n: the file has int64, the table declares int32"):
         open_index(index).fetch("a")
-    with pytest.raises(UnsupportedFormat, match=r"column n is int64 in the file"):
+    with pytest.raises(UnsupportedFormat, match=r"column n: the file has int64"):
         build(spark, f"table:{table}", str(tmp_path / "other"), ["n"])
     write(root, pa.table({"Url": ["a"], "url": ["b"]}), "b.parquet")
     with pytest.raises(UnsupportedFormat, match=r"b.parquet: the columns Url, url differ in case only"):
@@ -168,7 +168,9 @@ def test_a_key_that_moves_among_columns_by_place_is_refused(
         if columns.startswith("a"):
             build(spark, f"table:{table}", index, ["a"])
             assert open_index(index).fetch(1) == [{"a": 1, "b": 10}]
-    with pytest.raises(SpecMismatch, match=r"column a is number 2 by now, it was number 1 when .*; build with --full"):
+    with pytest.raises(
+        SpecMismatch, match=r"column a is number 2 by now, it was number 1 when .*; run gnomon build INDEX --full"
+    ):
         build(spark, f"table:{table}", index, ["a"])
     build(spark, f"table:{table}", index, ["a"], full=True)
     assert same_rows(spark, table, index, "a") == 2

@@ -250,8 +250,11 @@ def test_errors_are_one_line_with_what_to_do(spark: SparkSession, tmp_path: Path
         assert "Traceback" not in str(caught.value)
     with pytest.raises(AnalysisException) as caught:
         spark.read.format("gnomon").load(str(tmp_path / "nowhere"))
-    line, state = str(caught.value).splitlines()
-    assert line.endswith(f"{tmp_path}/nowhere: not an index (_shadow/spec.json is not there); gnomon build makes one")
+    line, note, state = str(caught.value).splitlines()
+    assert line.endswith(
+        f"{tmp_path}/nowhere: not an index (_shadow/spec.json is not there); run gnomon build SOURCE INDEX --key KEY"
+    )
+    assert note.startswith("<gnomon-error>")
     assert state.startswith(" SQLSTATE")
     assert one_line(caught.value).startswith(f"{tmp_path}/nowhere: not an index")
     with pytest.raises(AnalysisException, match="no path; say format"):

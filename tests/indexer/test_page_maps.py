@@ -88,7 +88,7 @@ def test_asked_again_a_build_makes_anew_what_is_damaged(spark: SparkSession, lak
     build(spark, *places(lake), ["k"], page_maps=True)
     broken = sorted((lake / "index/_shadow/page_maps").rglob("*.maps"))[0]
     broken.write_bytes(broken.read_bytes()[:-1] + b"?")
-    with pytest.raises(DamagedIndexFile, match="run gnomon build --page-maps"):
+    with pytest.raises(DamagedIndexFile, match="run gnomon build INDEX --page-maps"):
         open_index(places(lake)[1]).fetch_many(list(range(300)))
     assert not build(spark, *places(lake), ["k"]).committed  # a build that is not asked does not look
     result = build(spark, *places(lake), ["k"], page_maps=True)

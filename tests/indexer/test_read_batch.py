@@ -320,7 +320,7 @@ def test_damage_and_change_are_errors_and_never_fewer_rows(spark: SparkSession, 
     frame = read_batch(spark, str(tmp_path / "batch"), index)
     assert len(frame.collect()) == 2
     parquet(path, id=[3], text=["xyz"])
-    assert "a.parquet: the file changed while the batch was read; append it again" in refused(frame)
+    assert "a.parquet: the file changed while the batch was read; run it again" in refused(frame)
     path.unlink()
     assert "a.parquet: the file vanished while the batch was read" in refused(frame)
 

@@ -9,9 +9,9 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from indexer import build
+from indexer import build, load
 from indexer.task_errors import as_raised
-from shadow import IndexNotFound, open_index
+from shadow import IndexNotFound, UsageError, open_index
 from shadow.errors import DamagedSource, UnsupportedFormat
 
 pytestmark = pytest.mark.spark
@@ -53,6 +53,28 @@ def test_damage_that_a_task_finds_is_told_with_its_path_and_byte(spark: SparkSes
     assert str(caught.value).startswith(f"{source}/a.jsonl at byte {caught.value.offset}: ")
     with pytest.raises(IndexNotFound):
         open_index(str(tmp_path / "index"))
+
+
+def test_an_error_keeps_its_path_and_byte_whatever_the_path_is_called(spark: SparkSession, tmp_path: Path) -> None:
+    source = tmp_path / "team: search; at byte 7: <gnomon-error> €"
+    source.mkdir()
+    lines = [json.dumps({"id": i}) for i in range(3)]
+    (source / "a.jsonl").write_text("\n".join([*lines, "{nothing", *lines]))
+    with pytest.raises(DamagedSource) as caught:
+        build(spark, str(source), str(tmp_path / "index"), ["id"])
+    assert caught.value.path == f"{source}/a.jsonl"
+    assert caught.value.offset == sum(len(line) + 1 for line in lines)
+
+
+def test_a_key_that_sql_refuses_is_the_error_that_it_is_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "source" / "a.parquet")
+    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["id"])
+    keys = spark.createDataFrame([('a "quoted\\ <key>',)], "id string")
+    with pytest.raises(UsageError) as caught, as_raised():
+        load(spark, str(tmp_path / "index"), keys).collect()
+    assert (caught.value.expected, caught.value.found) == ("bigint", 'a "quoted\\ <key>')
+    assert str(caught.value) == 'keys: key column id: expected bigint, found a "quoted\\ <key>'
 
 
 def test_damage_that_spark_finds_is_told_with_its_path_and_byte(spark: SparkSession, tmp_path: Path) -> None:

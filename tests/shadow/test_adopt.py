@@ -160,7 +160,9 @@ def test_while_an_append_is_not_finished_nothing_is_taken_over(lake: Path) -> No
     log = open_log(storage(lake))
     commit_append(storage(lake), Append(1, "a", log.parent, "monday", "", "_gnomon/x/1-a", (), {}))
     copy = copied(lake)
-    with pytest.raises(UsageError, match=r"append 1 of batch 'monday' is not finished.*run gnomon dedup.*give it up"):
+    with pytest.raises(
+        UsageError, match=r"append 1 of batch 'monday' is not finished.*run gnomon dedup.*or remove the append's record"
+    ):
         adopt(storage(lake), source_root(str(copy)))
     assert snapshot_numbers(storage(lake)) == [1, 2]
     storage(lake).delete(append_path(1))  # what the error says gives it up

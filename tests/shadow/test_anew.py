@@ -107,5 +107,5 @@ def test_the_spec_is_that_of_the_newest_snapshot_that_can_be_read(lake: Path) ->
     assert spec_on_record(storage) == spec
     spoil(lake / "index" / SPEC_PATH)
     assert spec_on_record(storage) is None
-    with pytest.raises(DamagedMetadata, match="gnomon build --full"):
+    with pytest.raises(DamagedMetadata, match="gnomon build INDEX --full"):
         open_index(str(lake / "index"))

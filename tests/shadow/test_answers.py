@@ -30,7 +30,7 @@ def lake(folder: Path, rows: dict[int, int], flat: bool = False, files: int = 1)
 
 def said(answers: Sequence[Answer | Exception]) -> list[object]:
     """Rows given of each key, or what its bound is of."""
-    return [one.what if isinstance(one, BeyondBound) else len(one.rows) for one in answers if not _other(one)]
+    return [one.unit if isinstance(one, BeyondBound) else len(one.rows) for one in answers if not _other(one)]
 
 
 def _other(one: object) -> bool:
@@ -42,7 +42,7 @@ def test_more_rows_than_an_answer_takes_are_refused_with_their_number(tmp_path: 
     assert len(index.answer_many([2], most_rows=30)[0].rows) == 30
     with pytest.raises(BeyondBound, match=r"the key has 30 rows; an answer takes 29 at most") as caught:
         index.answer_many([2], most_rows=29)
-    assert (caught.value.what, caught.value.most, caught.value.count) == ("rows", 29, 30)
+    assert (caught.value.unit, caught.value.most, caught.value.count) == ("rows", 29, 30)
     with pytest.raises(BeyondBound, match=r"the key has 30 rows, and the keys before it 5; an answer takes 34 at most"):
         index.answer_many([1, 2], most_rows=34)
     [answer] = index.answer_many([2], limit=3, most_rows=3)

@@ -463,7 +463,7 @@ def test_a_damaged_record_is_an_error_and_never_an_unknown_batch(
     whole = file.read_bytes()
     for damaged in (whole[:-20], whole.replace(b"batch 0", b"batch 1"), b"", encode({}), encode({"format_version": 1})):
         file.write_bytes(damaged)
-        with pytest.raises(DamagedMetadata, match=rf"{path}.*; restore the file from a copy") as caught:
+        with pytest.raises(DamagedMetadata, match=rf"{path}.*; restore the file from a backup") as caught:
             find_batch(index, "batch 0") if "batches" in path else open_log(index)
         assert "--full" not in str(caught.value)
     settled = find_batch(index, "another")
@@ -479,7 +479,7 @@ def test_a_record_of_a_later_version_is_refused(stores: tuple[LocalStorage, Loca
     for later in ({"format_version": 2}, {"more": 1}):
         index.delete(path)
         index.put_new(path, [encode({**content, **later})])
-        with pytest.raises(NewerFormat, match=rf"{path}.*upgrade it"):
+        with pytest.raises(NewerFormat, match=rf"{path}.*upgrade gnomon"):
             find_batch(index, "batch 0") if "batches" in path else open_log(index)
 
 

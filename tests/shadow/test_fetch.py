@@ -306,7 +306,7 @@ def test_a_changed_file_is_refused(
     if cached:
         assert index.fetch(5)
     change(tmp_path / "lake" / FILE)
-    with pytest.raises(StalePointer, match=r"since it was indexed.*; run gnomon build again") as caught:
+    with pytest.raises(StalePointer, match=r"since it was indexed.*; run gnomon build INDEX again") as caught:
         index.fetch(5)
     assert caught.value.path == f"{tmp_path}/lake/{FILE}"
     assert index.contains(5)  # the index alone still knows it

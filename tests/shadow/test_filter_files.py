@@ -135,7 +135,7 @@ def test_a_missing_filter_is_named_with_the_cure_and_never_means_no(place: str) 
     for path in paths:
         path.unlink()
     with pytest.raises(
-        IndexFileGone, match=r"missing, though .* run gnomon build --full, or open it with filters=False"
+        IndexFileGone, match=r"missing, though .* run gnomon build INDEX --full, or open the index with filters=False"
     ) as e:
         open_index(place).lookup(2)
     assert any(str(e.value).startswith(f"{path}: ") for path in paths)
@@ -163,7 +163,7 @@ def test_filters_of_equal_size_that_changed_places_are_noticed(place: str) -> No
     one, *others = filter_files_of(place)
     other = next(path for path in others if path.stat().st_size == one.stat().st_size)
     shutil.copy(other, one)
-    with pytest.raises(DamagedIndexFile, match=r"Bloom filter: head of CRC .* expected") as caught:
+    with pytest.raises(DamagedIndexFile, match=r"Bloom filter: head that says CRC .* expected") as caught:
         open_index(place)._find([2, 3, 4, 5], None, FetchStats())
     assert caught.value.path == str(one)
 

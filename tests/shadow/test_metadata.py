@@ -72,7 +72,7 @@ def test_the_offset_is_that_of_the_byte_where_it_stopped_making_sense(
     storage: Storage, tmp_path: Path, data: bytes, offset: int
 ) -> None:
     (tmp_path / "f.json").write_bytes(data)
-    with pytest.raises(DamagedMetadata, match=f"{tmp_path}/f.json at byte {offset}: .*gnomon build --full"):
+    with pytest.raises(DamagedMetadata, match=f"{tmp_path}/f.json at byte {offset}: .*gnomon build INDEX --full"):
         metadata.read(storage, "f.json")
 
 

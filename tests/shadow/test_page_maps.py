@@ -159,7 +159,7 @@ def test_a_flipped_byte_is_named_with_place_and_cure_and_never_gives_a_row(mappe
     for at in [*range(entry.offset, entry.offset + 30), *range(entry.offset + 30, len(data), 40)]:
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises(
-            DamagedIndexFile, match="run gnomon build --page-maps, or open it with page_maps=False"
+            DamagedIndexFile, match="run gnomon build INDEX --page-maps, or open the index with page_maps=False"
         ) as e:
             open_index(place).fetch(ROWS + 1)
         assert (e.value.path, e.value.offset) == (str(path), entry.offset)
@@ -174,7 +174,7 @@ def test_a_cut_or_grown_file_is_named(mapped: Path, change: Callable[[bytes], by
     path.write_bytes(change(data))
     for key in (1, ROWS + 1):
         with pytest.raises(
-            DamagedIndexFile, match=f"expected {len(data)} bytes, found .*; run gnomon build --page-m"
+            DamagedIndexFile, match=f"expected {len(data)} bytes, found .*; run gnomon build INDEX --page-m"
         ) as e:
             open_index(str(mapped / "index")).fetch(key)
         assert e.value.path == str(path)
@@ -185,7 +185,7 @@ def test_a_missing_file_is_named_with_the_cure(mapped: Path) -> None:
     (path,) = maps_files(mapped)
     path.unlink()
     with pytest.raises(
-        IndexFileGone, match=f"{path}: missing, though .*; run gnomon build --page-maps, or open it with"
+        IndexFileGone, match=f"{path}: missing, though .*; run gnomon build INDEX --page-maps, or open the index with"
     ):
         open_index(str(mapped / "index")).fetch(7)
     assert len(open_index(str(mapped / "index"), page_maps=False).fetch(7)) == 1
@@ -202,7 +202,7 @@ def exchanged(lake: Path) -> None:
 def test_page_maps_of_another_file_are_refused(mapped: Path) -> None:
     exchanged(mapped)
     with pytest.raises(
-        DamagedIndexFile, match=r"page maps of the file with footer .*; run gnomon build --page-maps"
+        DamagedIndexFile, match=r"page maps of the file with footer .*; run gnomon build INDEX --page-maps"
     ) as e:
         open_index(str(mapped / "index")).fetch(7)
     assert e.value.path == str(maps_files(mapped)[0])
@@ -414,7 +414,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         def read(self, path: str) -> bytes:
             return super().read(path)[:-1] + b"x"
 
-    with pytest.raises(DamagedIndexFile, match=r"page maps of CRC .* expected"):
+    with pytest.raises(DamagedIndexFile, match=r"page maps: expected CRC"):
         write_page_maps(Forgetful(str(tmp_path)), page_maps_path(new_segment_id(), 0), [b"one", b"other"])
 
 
@@ -422,7 +422,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def faults(lake: Path, sample: int | None = 4) -> list[tuple[str, int | None, str]]:
-    return [tuple(fault) for fault in verify(storage_at(str(lake / "index")), sample).faults]
+    return [(one.path, one.offset, one.what) for one in verify(storage_at(str(lake / "index")), sample).faults]
 
 
 def test_verify_reads_all_of_them_and_names_each_fault(mapped: Path) -> None:
@@ -434,7 +434,7 @@ def test_verify_reads_all_of_them_and_names_each_fault(mapped: Path) -> None:
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         ((where, offset, what),) = faults(mapped)
         assert (where, offset) == (str(path), entry.offset)
-        assert what.startswith(f"page maps of CRC {entry.crc32:08x} expected, found ")
+        assert what.startswith(f"page maps: expected CRC {entry.crc32:08x}, found ")
         assert "build" not in what
     path.unlink()
     assert faults(mapped) == [(str(path), None, "missing, though the snapshot names it")]

@@ -233,5 +233,5 @@ def test_a_value_that_is_not_of_the_partition_columns_type_is_refused() -> None:
     days = {0, 1}  # of a date, in stored form
     with pytest.raises(PartitionNotFound, match=r"p=1970-01-03; p has the values 1970-01-01, 1970-01-02"):
         check_where({"p": dt.date(1970, 1, 3)}, ("p",), {"p": "date"}, {"p": days})
-    with pytest.raises(UsageError, match="column p of type int: found values of Arrow type double"):
+    with pytest.raises(UsageError, match="column p: expected int, found values of Arrow type double"):
         asked_values(pa.array([1.5]), "int", "p")

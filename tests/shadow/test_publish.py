@@ -99,13 +99,13 @@ class LyingStorage(LocalStorage):
 
 
 def test_a_file_that_is_not_read_back_as_written_fails_the_build(tmp_path: Path) -> None:
-    with pytest.raises(DamagedIndexFile, match=r"wrote CRC .* read back") as caught:
+    with pytest.raises(DamagedIndexFile, match=r"read back: expected CRC") as caught:
         write(LyingStorage(str(tmp_path), ".avro"), [1, 2])
     assert caught.value.path == f"{tmp_path}/p=1/s_00002.btree.avro"
 
 
 def test_a_filter_that_is_not_read_back_as_written_fails_the_build(tmp_path: Path) -> None:
-    with pytest.raises(DamagedIndexFile, match=r"Bloom filter: page of CRC") as caught:
+    with pytest.raises(DamagedIndexFile, match=r"Bloom filter: page: expected CRC") as caught:
         write(LyingStorage(str(tmp_path), ".filter"), [1, 2])
     assert caught.value.path == f"{tmp_path}/_shadow/filters/s/p=1/00002.filter"
 

@@ -362,7 +362,7 @@ def is_readable(index: Storage) -> bool:
     try:
         open_view(index)
     except DamagedMetadata as error:
-        if "gnomon build puts it back" not in str(error):
+        if "run gnomon build INDEX, which writes it again" not in str(error):
             raise
         return False
     return True

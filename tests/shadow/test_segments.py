@@ -101,7 +101,7 @@ def test_a_list_cut_or_grown_is_named_with_the_place(storage: Storage, tmp_path:
     data = path.read_bytes()
     path.write_bytes((data + b"x")[: len(data) + change])
     at = min(len(data), len(data) + change)
-    with pytest.raises(DamagedMetadata, match=f"{path} at byte {at}: .*restore it or run gnomon build --full"):
+    with pytest.raises(DamagedMetadata, match=f"{path} at byte {at}: .*restore it or run gnomon build INDEX --full"):
         read_segment(storage, ref)
 
 

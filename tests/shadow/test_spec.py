@@ -118,13 +118,17 @@ def test_a_spec_that_differs_in_what_is_the_snapshots_own_stays(storage: Storage
 def test_what_is_not_an_index_is_said_not_to_be_one(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_bytes(b"x")
     (tmp_path / "plain_folder").mkdir()
-    with pytest.raises(IndexNotFound, match=f"{tmp_path}/{place}: not an index .*gnomon build makes one"):
+    with pytest.raises(
+        IndexNotFound, match=f"{tmp_path}/{place}: not an index .*run gnomon build SOURCE INDEX --key KEY"
+    ):
         read_spec(storage_at(str(tmp_path / place)))
 
 
 def test_a_lost_spec_of_an_index_with_snapshots_is_damage_not_absence(storage: Storage) -> None:
     storage.put_new("_shadow/snapshots/00000000000000000001.json", [b"{}"])
-    with pytest.raises(DamagedMetadata, match=r"_shadow/spec.json: missing, though there are snapshots; gnomon build"):
+    with pytest.raises(
+        DamagedMetadata, match=r"_shadow/spec.json: missing, though there are snapshots; run gnomon build"
+    ):
         read_spec(storage)
 
 
@@ -144,7 +148,7 @@ def test_a_newer_format_is_refused_before_a_key_is_looked_up(
     storage: Storage, change: Callable[[dict[str, Any]], object]
 ) -> None:
     rewritten(storage, change)
-    with pytest.raises(NewerFormat, match=r"_shadow/spec.json: .* this program .*; upgrade it"):
+    with pytest.raises(NewerFormat, match=r"_shadow/spec.json: .* this program .*; upgrade gnomon"):
         read_spec(storage)
 
 
@@ -162,7 +166,7 @@ def test_a_newer_format_is_refused_before_a_key_is_looked_up(
 )
 def test_sound_json_that_is_no_spec_is_damage(storage: Storage, change: Callable[[dict[str, Any]], object]) -> None:
     rewritten(storage, change)
-    with pytest.raises(DamagedMetadata, match=r"_shadow/spec.json at byte 0: .*run gnomon build --full"):
+    with pytest.raises(DamagedMetadata, match=r"_shadow/spec.json at byte 0: .*run gnomon build INDEX --full"):
         read_spec(storage)
 
 

@@ -184,8 +184,8 @@ def test_escapes_quotes_and_nulls_are_what_the_options_say() -> None:
         ({"delimiter": "é"}, "option delimiter"),
         ({"delimiter": '"'}, "is the quote or escape, too"),
         ({"quote": "\n"}, "option quote"),
-        ({"header": "yes"}, "option header: 'yes' is neither true nor false"),
-        ({"encoding": "latin-1"}, "option encoding: latin-1 is not supported, only UTF-8 is"),
+        ({"header": "yes"}, "option header: expected true or false, found 'yes'"),
+        ({"encoding": "latin-1"}, "option encoding: expected UTF-8, found latin-1"),
         ({"schema": "a array<int>"}, "option schema: column a: no value of type list"),
         ({"schema": "a"}, "at character 1: expected a type"),
     ],
@@ -245,7 +245,7 @@ def test_headers_that_cannot_be_read_are_refused() -> None:
 @pytest.mark.parametrize("pointer", [(0, 0), (2, 0), (9, 0), (8, 1), (-1, 0), (16, 0), (99, 0), (4, 0)])
 def test_a_pointer_to_no_record_is_stale(pointer: tuple[int, int]) -> None:
     reader, source = opened(b"a,b\n\n1,x\n\n2,yy\n")
-    with pytest.raises(StalePointer, match="index it again") as caught:
+    with pytest.raises(StalePointer, match="run gnomon build INDEX again") as caught:
         source.fetch(reader, [(5, 0), pointer], ["a"])
     assert caught.value.path == "lake/x.csv"
 

@@ -135,5 +135,5 @@ def test_damage_is_told_and_the_rows_before_it_are_read() -> None:
         infer_csv(reader, INFER)
     with pytest.raises(DamagedSource, match="not closed"):
         list(open_source(reader, "csv", INFER).scan(reader, ["a"]))
-    with pytest.raises(OptionError, match="option infer_schema: 'yes' is neither true nor false"):
+    with pytest.raises(OptionError, match="option infer_schema: expected true or false, found 'yes'"):
         open_source(reader, "csv", {"infer_schema": "yes"})

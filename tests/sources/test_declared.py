@@ -49,7 +49,7 @@ def test_a_column_of_another_type_is_refused_when_it_is_read_and_others_are_not(
     file = open_source(reader, "parquet", {DECLARED: "a string, b int"})
     assert file.fetch(reader, [(0, 0)], ["a"]).to_pylist() == [{"a": "x"}]
     for read in (lambda: file.fetch(reader, [(0, 0)], ["b"]), lambda: list(file.scan(reader, ["b"]))):
-        with pytest.raises(UnsupportedFormat, match="column b is double in the file, the table declares int32"):
+        with pytest.raises(UnsupportedFormat, match="column b: the file has double, the table declares int32"):
             read()
 
 

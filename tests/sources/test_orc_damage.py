@@ -195,7 +195,7 @@ def test_a_type_that_is_not_known_refuses_its_column_alone() -> None:
     source = open_source(reader, "orc")
     assert source.schema.types == [pa.int64(), pa.null()]
     assert source.fetch(reader, [(5, 0)], ["id"]).to_pylist() == [{"id": 5}]
-    with pytest.raises(UnsupportedFormat, match="column 'n': type kind 77 is not known"):
+    with pytest.raises(UnsupportedFormat, match="column n: type kind 77 is not known"):
         source.fetch(reader, [(5, 0)], ["n"])
 
 

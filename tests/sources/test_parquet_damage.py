@@ -48,7 +48,7 @@ def test_a_flipped_bit_in_a_page_with_a_checksum_never_gives_a_wrong_row() -> No
 
 def test_a_wrong_checksum_is_told_with_column_row_group_and_offset() -> None:
     chunk = places_of(CHECKED)[0].chunk
-    with pytest.raises(DamagedSource, match=r"column 'id' in row group 0: page checksum is .*, the header says"):
+    with pytest.raises(DamagedSource, match=r"column id: row group 0: page checksum is .*, the header says"):
         fetched(flipped(CHECKED, chunk.start + chunk.compressed - 1))
 
 
@@ -61,7 +61,7 @@ def test_a_wrong_length_is_noticed_in_the_row_it_is_of(row: int) -> None:
     for length in (19, 21, 16, 0, 1 << 30):
         reader = BytesReader(data[:at] + length.to_bytes(4, "little") + data[at + 4 :], "lake/damaged")
         source = open_source(reader, "parquet")
-        with pytest.raises(DamagedSource, match="lake/damaged at byte 4: column 'text' in row group 0: cannot be deco"):
+        with pytest.raises(DamagedSource, match="lake/damaged at byte 4: column text: row group 0: cannot be deco"):
             source.fetch(reader, [(row, 0)], ["text"])
 
 
@@ -78,7 +78,7 @@ def test_a_row_group_read_verifies_checksums_too() -> None:
     chunk = places_of(data)[1].chunk
     reader = BytesReader(flipped(data, chunk.start + chunk.compressed - 1), "lake/damaged")
     source = open_source(reader, "parquet")
-    with pytest.raises(DamagedSource, match="column 'numbers' in row group 0: cannot be decoded"):
+    with pytest.raises(DamagedSource, match="column numbers: row group 0: cannot be decoded"):
         source.fetch(reader, [(0, 0)], ["numbers"])
 
 
@@ -109,7 +109,7 @@ def test_a_page_that_claims_to_grow_beyond_reason_is_refused_before_it_is_decode
     huge = data[: start + 3] + b"\xfe\xff\xff\xff\x0f" + data[start + 3 + len(size) :]
     reader = BytesReader(huge, "lake/bomb")
     source = open_source(reader, "parquet")
-    with pytest.raises(DamagedSource, match="lake/bomb at byte 4: column 'text' in row group 0: page"):
+    with pytest.raises(DamagedSource, match="lake/bomb at byte 4: column text: row group 0: page"):
         source.fetch(reader, [(0, 0)], ["text"])
 
 
@@ -166,7 +166,7 @@ def test_a_row_too_many_in_a_row_group_is_an_error() -> None:
     levels = b"\x03\0\0\0\x05\xaa\xaa"  # each second entry begins a row
     assert data.count(levels) == 1
     reader = BytesReader(data.replace(levels, levels[:-2] + b"\xa8\xaa"), "lake/damaged")
-    with pytest.raises(DamagedSource, match="lake/damaged at byte 4: column 'l' in row group 0: 9 rows were read"):
+    with pytest.raises(DamagedSource, match="lake/damaged at byte 4: column l: row group 0: 9 rows were read"):
         list(open_source(reader, "parquet").scan(reader, ["l"]))
     with pytest.raises(DamagedSource, match="lake/damaged at byte 4: row group 0, columns id, l: cannot be decoded"):
         list(open_source(reader, "parquet").scan(reader, ["l", "id"]))

@@ -120,5 +120,5 @@ def test_a_damaged_page_is_told_of_each_time() -> None:
         if row == 3:
             source.fetch(reader, [(row, 0)], ["text"])
         else:
-            with pytest.raises(DamagedSource, match="column 'text' in row group 0"):
+            with pytest.raises(DamagedSource, match="column text: row group 0"):
                 source.fetch(reader, [(row, 0)], ["text"])

@@ -223,7 +223,7 @@ def test_a_page_that_unpacks_to_fewer_bytes_than_it_says_is_damage() -> None:
         at = data.index(true, 4)
         assert at < 10
         reader = BytesReader(data[:at] + claim + data[at + len(true) :], "lake/a")
-        with pytest.raises(DamagedSource, match=r"lake/a at byte 4: column 'text' in row group 0"):
+        with pytest.raises(DamagedSource, match=r"lake/a at byte 4: column text: row group 0"):
             open_source(reader, "parquet").fetch(reader, [(63, 0)], ["text"])
 
 

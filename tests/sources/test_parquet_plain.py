@@ -77,7 +77,7 @@ def test_texts_beyond_what_arrow_counts_are_an_error_of_the_column(monkeypatch: 
     source = open_source(reader, "parquet")
     monkeypatch.setattr(plain, "LONGEST", 40)
     assert source.fetch(reader, [(1, 0)], ["key"]).to_pylist() == [{"key": "b"}]
-    with pytest.raises(DamagedSource, match=r"column 'key'.*byte arrays of 54 bytes in one column"):
+    with pytest.raises(DamagedSource, match=r"column key: .*byte arrays of 54 bytes in one column"):
         source.fetch(reader, [(0, 0)], ["key"])
 
 

@@ -55,7 +55,7 @@ def test_sound_pages_pass_however_they_are_read(step: int) -> None:
 @pytest.mark.parametrize("page", [0, 3])
 def test_a_page_that_cannot_be_is_refused_at_its_offset(page: int, field: str, step: int) -> None:
     offset = pages(DATA, PLACE)[page]
-    with pytest.raises(DamagedSource, match=f"lake/bomb at byte {offset}: column 'text' in row group 0: page of "):
+    with pytest.raises(DamagedSource, match=f"lake/bomb at byte {offset}: column text: row group 0: page of "):
         read_through(claiming(offset, field, (1 << 31) - 1), step)
 
 
@@ -64,5 +64,5 @@ def test_a_scan_refuses_a_page_that_claims_gigabytes(field: str) -> None:
     offset = pages(DATA, PLACE)[2]
     reader = BytesReader(claiming(offset, field, (1 << 31) - 1), "lake/bomb")
     source = open_source(reader, "parquet")
-    with pytest.raises(DamagedSource, match=f"lake/bomb at byte {offset}: column 'text' in row group 0: page of "):
+    with pytest.raises(DamagedSource, match=f"lake/bomb at byte {offset}: column text: row group 0: page of "):
         list(source.scan(reader, ["text"]))

@@ -34,7 +34,8 @@ def test_what_tells_no_format_is_told_how_to_name_it() -> None:
     with pytest.raises(UnsupportedFormat, match=r"lake/x: an empty file, which tells no format; supported: parquet"):
         detect(BytesReader(b"", "lake/x"))
     with pytest.raises(
-        UnsupportedFormat, match=r"by its name \(\.csv, \.tsv, .*\), else name its format \(--format csv\)"
+        UnsupportedFormat,
+        match=r"by its name \(\.csv, \.tsv, .*\); name the format, as in gnomon build .* --format csv",
     ):
         detect(BytesReader(b"id,name\n1,a\n", "lake/x.txt"))
 

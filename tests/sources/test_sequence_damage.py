@@ -134,9 +134,9 @@ def test_a_file_cut_anywhere_gives_rows_before_the_cut_and_an_error(options: dic
         (b"\xff" * 20 + record(text("a"), text("b")), "here must be the file's sync marker, and is not"),
         (MARKER[:-1], "a sync marker takes 20 bytes, the file ends after 19"),
         (b"\x00\x00", "the length of a record takes 4 bytes, the file ends after 2"),
-        (record(text("ab")[:-1], text("b")), "column 'key' is no org.apache.hadoop.io.Text: 2 bytes, where the text"),
-        (record(text("ab"), text("b") + b"x"), "column 'value' is no org.apache.hadoop.io.Text: 3 bytes, where"),
-        (record(b"", text("b")), "column 'key' is no org.apache.hadoop.io.Text: 0 bytes, where a text takes 1 or more"),
+        (record(text("ab")[:-1], text("b")), "column key: not a org.apache.hadoop.io.Text: 2 bytes, where the text"),
+        (record(text("ab"), text("b") + b"x"), "column value: not a org.apache.hadoop.io.Text: 3 bytes, where"),
+        (record(b"", text("b")), "column key: not a org.apache.hadoop.io.Text: 0 bytes, where a text takes 1 or more"),
         (record(b"\x88\xff", text("b")), "2 bytes, where the length alone takes more"),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_value_that_is_none_of_its_class_is_told(name: str, cell: bytes, messa
         reader = BytesReader(data, "lake/x")
         source = open_source(reader, "sequence")
         (pointer,) = pointers_of(source.scan(reader, []))
-        with pytest.raises(DamagedSource, match="column 'value' is no "):
+        with pytest.raises(DamagedSource, match="column value: not a "):
             source.fetch(reader, [pointer], ["value"])
 
 
@@ -229,7 +229,7 @@ def test_a_bomb_is_not_unpacked(codec: str, monkeypatch: pytest.MonkeyPatch) -> 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert isinstance(error, DamagedSource)
-    assert "column 'value' cannot be decompressed" in str(error)
+    assert "column value: cannot be decompressed" in str(error)
     assert peak < 8 << 20
 
 

@@ -180,9 +180,9 @@ def test_a_value_that_is_not_of_its_type_is_refused_with_its_place(
     second = pointers_of(source.scan(reader, []))[1][0]
     batches = source.scan(reader, ["a"])
     assert next(batches).num_rows == 1
-    with pytest.raises(DamagedSource, match=f"lake/x at byte {second}: column 'value': .*{message}"):
+    with pytest.raises(DamagedSource, match=f"lake/x at byte {second}: column value: .*{message}"):
         next(batches)
-    with pytest.raises(DamagedSource, match=f"lake/x at byte {second}: column 'value'"):
+    with pytest.raises(DamagedSource, match=f"lake/x at byte {second}: column value"):
         source.fetch(reader, [(second, 0)], ["a"])
     source.fetch(reader, [(second, 0)], ["key"])
 
@@ -190,13 +190,13 @@ def test_a_value_that_is_not_of_its_type_is_refused_with_its_place(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"value_format": "xml", "schema": "a int"}, "option value_format: 'xml', where delimited or json is expected"),
+        ({"value_format": "xml", "schema": "a int"}, "option value_format: expected delimited or json, found 'xml'"),
         ({"value_format": "json"}, "option value_format: json needs the option schema"),
         ({"schema": "a int"}, "option schema: only of use with value_format"),
         ({"delimiter": ","}, "option delimiter: only of use with value_format"),
         ({"value_format": "json", "schema": "a int", "delimiter": ","}, "option delimiter: JSON has none"),
         ({**HIVE, "schema": "a int", "delimiter": ""}, "option delimiter: it is empty"),
-        ({**HIVE, "schema": "a int", "escape": "ab"}, "option escape: 'ab', where one ASCII character is expected"),
+        ({**HIVE, "schema": "a int", "escape": "ab"}, "option escape: expected one ASCII character, found 'ab'"),
         ({**HIVE, "schema": ""}, "option schema: it names no column"),
         ({**HIVE, "schema": "a strange"}, "'strange' is no type of Spark's"),
     ],

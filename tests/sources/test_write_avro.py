@@ -117,7 +117,7 @@ def test_a_column_is_added_as_one_that_may_be_null() -> None:
     ("column", "values", "why"),
     [
         ("kind", pa.array(["C"]), "column kind: expected one of the enum's A, B, found 'C'"),
-        ("kind", pa.array([None], pa.string()), "column kind is required in the source's files; found a null"),
+        ("kind", pa.array([None], pa.string()), "column kind: required in the source's files: found a null"),
         ("at", pa.array([1], pa.timestamp("us", "UTC")), "column at: expected timestamp"),
         ("cost", pa.array([Decimal(10**30)]), "column cost: expected decimal128"),
         (
@@ -154,7 +154,7 @@ def test_a_type_within_itself_is_refused_by_name() -> None:
     }
     own = avro(node, [{"id": 1, "next": {"id": 2, "next": None}}])
     schema = open_source(own, "avro").schema
-    with pytest.raises(UnsupportedFormat, match=r"^lake/new: column next is of a type within itself"):
+    with pytest.raises(UnsupportedFormat, match=r"^lake/new: column next: a type within itself"):
         open_writer("avro", style_of(own, "avro"), schema, "lake/new")
     table = pa.table({"id": pa.array([5], pa.int32())})
     assert rows_of(written(table, "avro", {}, like=own), "avro", {})["next"].to_pylist() == [None]

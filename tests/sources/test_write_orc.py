@@ -45,5 +45,5 @@ def test_whole_seconds_before_1970_are_written() -> None:
     "kind", [pa.uint8(), pa.time64("us"), pa.float16(), pa.decimal256(40, 0), pa.uuid(), pa.null()]
 )
 def test_types_that_orc_does_not_have_are_refused_by_name(kind: pa.DataType) -> None:
-    with pytest.raises(UnsupportedFormat, match=r"^lake/new: column x is .*: ORC has no such type"):
+    with pytest.raises(UnsupportedFormat, match=r"^lake/new: column x: .*: ORC has no such type"):
         open_writer("orc", style_of(None, "orc"), pa.schema([("x", kind)]), "lake/new")

@@ -56,7 +56,7 @@ def test_columns_may_be_called_like_those_of_a_pointer(case: Case, name: str) ->
     file = written(table, case.format, options)
     check_written(file.data, case.format, options, "f", table.to_batches())
     others = table.set_column(table.schema.get_field_index(name), name, pa.array([7, 9, None], pa.int64()))
-    with pytest.raises(NotReadBack, match=f"column {name} of row 1: expected .*9.*, found .*8"):
+    with pytest.raises(NotReadBack, match=f"column {name}: row 1: expected .*9.*, found .*8"):
         check_written(file.data, case.format, options, "f", others.to_batches())
 
 
@@ -199,17 +199,17 @@ def test_the_read_back_names_column_and_row_of_what_differs(case: Case) -> None:
     file = written(table, case.format, options)
     other = table.set_column(2, "price", pa.array([0.0, 1.5, 2.0])).to_batches(max_chunksize=2)
     with pytest.raises(
-        NotReadBack, match=rf"^{re.escape(file.name)}: column price of row 2: expected .*2.*, found .*2.5"
+        NotReadBack, match=rf"^{re.escape(file.name)}: column price: row 2: expected .*2.*, found .*2.5"
     ):
         check_written(file.data, case.format, options, file.name, other)
     zero = table.set_column(2, "price", pa.array([-0.0, 1.5, 2.5])).to_batches()
-    with pytest.raises(NotReadBack, match="column price of row 0"):
+    with pytest.raises(NotReadBack, match="column price: row 0"):
         check_written(file.data, case.format, options, file.name, zero)
     with pytest.raises(NotReadBack, match="3 rows are read back; expected 2"):
         check_written(file.data, case.format, options, file.name, table.slice(0, 2).to_batches())
-    with pytest.raises(NotReadBack, match="column x is not read back; expected id, text, price, x"):
+    with pytest.raises(NotReadBack, match="column x: not read back; expected id, text, price, x"):
         check_written(file.data, case.format, options, file.name, table.append_column("x", [[1, 2, 3]]).to_batches())
-    with pytest.raises(NotReadBack, match=r"cannot be read|rows are read back|of row"):
+    with pytest.raises(NotReadBack, match=r"cannot be read|rows are read back|: row"):
         check_written(file.data[: len(file.data) // 2], case.format, options, file.name, table.to_batches())
 
 

@@ -355,7 +355,7 @@ class StorageContract:
                     storage.move_new(f"from/{turn}", f"to/{turn}")
                 except (AlreadyExists, FileNotFoundError) as error:
                     told.append(error)
-                    raise AlreadyExists from error
+                    raise AlreadyExists("another racer was first") from error
 
             won = race(RACERS, move)
             assert won

@@ -110,7 +110,7 @@ def test_a_listing_that_breaks_off_is_begun_again(storage: ObjectStorage, monkey
 def test_a_file_too_large_for_one_put_is_refused(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shadow.storage.objects.LARGEST_PUT", 3)
     assert LARGEST_PUT == 5 << 30
-    with pytest.raises(StorageError, match="f: 4 bytes; a create-only put takes 3 at most; use more buckets"):
+    with pytest.raises(StorageError, match="f: 4 bytes; a create-only put takes 3 at most; run gnomon rebucket"):
         storage.put_new("f", [b"12", b"34"])
 
 

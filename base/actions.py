@@ -1,0 +1,70 @@
+"""What to do about an error: one table. Each text names the exact command, which a test checks against the CLI."""
+
+from enum import Enum
+
+
+class Action(Enum):
+    """One thing to do; the value is the text that ends an error's message."""
+
+    # A damaged or missing file of an index.
+    BUILD_FULL = "restore it or run gnomon build INDEX --full"
+    BUILD_FULL_OR_NO_FILTERS = "run gnomon build INDEX --full, or open the index with filters=False"
+    BUILD_PAGE_MAPS = "run gnomon build INDEX --page-maps, or open the index with page_maps=False"
+    BUILD_SPEC = "run gnomon build INDEX, which writes it again"
+    WRITE_VALUES = "restore it or write the folder again with write_btree"
+    RESTORE = "restore the file"
+    RESTORE_RECORD = "restore the file from a backup: only it says which rows were appended"
+    RESTORE_APPEND = "restore either file, or remove the append's record from the index and run gnomon dedup again"
+
+    # A source file that is not the one that was indexed, or a source that the index does not match.
+    BUILD_AGAIN = "run gnomon build INDEX again"
+    BUILD_OR_TOUCH = "run gnomon build INDEX again; where that finds nothing to do, touch the file first"
+    TOUCH = "its size and time are the same, so touch it and run gnomon build INDEX again"
+    ASK_NEWEST = "this snapshot is of the file as it was; ask the newest snapshot"
+    WRITE_SOURCE = "write the file again, or restore it"
+    UNPACK = "unpack the file, or give the option whole_file=true"
+    NAME_FORMAT = "name the format, as in gnomon build SOURCE INDEX --format csv"
+    DECLARE_TYPE = "declare it as it is in the files, or write the file again"
+
+    # Work that did not end.
+    RUN_AGAIN = "run it again"
+    FINISH_APPEND = (
+        "run gnomon dedup with that batch on that source, or remove the append's record from the index and append the "
+        "batch again"
+    )
+    BUILD_FIRST = "run gnomon build SOURCE INDEX --key KEY"
+    RUN_WHOLE = "run it again when the file is whole"
+    NAME_SOURCE = "run gnomon build SOURCE INDEX --key KEY, or gnomon dedup with --source and --key"
+    ACCEPT_VANISHED = (
+        "mount the disk or list the source again; if the files were deleted on purpose, run gnomon build INDEX "
+        "--accept-vanished"
+    )
+    ACCEPT_VANISHED_IN_DEDUP = (
+        "mount the disk or restore the files; if they were deleted on purpose, run gnomon build INDEX, or gnomon dedup "
+        "with --accept-vanished"
+    )
+    EMPTY_INDEX = "mount the disk; to empty the index, run gnomon build INDEX --full --accept-vanished"
+    BUILD_FULL_OR_ELSEWHERE = "run gnomon build INDEX --full, or build to another folder"
+    DEDUP_NULL_KEYS = "append the batch under another name, or run gnomon dedup with --null-keys dedup"
+    UPGRADE = "upgrade gnomon"
+    MAKE_TOKEN = "gnomon token NAME prints such a line"
+
+    # The disk or the store.
+    FREE_SPACE = "free space there"
+    FREE_SPACE_OR_RAISE_QUOTA = "free space there, or raise the quota"
+    USE_WRITABLE_DISK = "use a file system that can be written to"
+    USE_WRITABLE_FOLDER = "use a folder that this user may write to"
+    USE_HARD_LINKS = "use a folder that this user may write to, on a file system with hard links"
+    USE_FOLDERS = "use a path none of whose folders is a file"
+    USE_SHORTER_NAME = "use a shorter name"
+    RUN_AGAIN_LATER = "run it again when the others are done"
+    CHECK_DISK = "check the disk"
+    SET_S3_KEYS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    SET_GOOGLE_ACCOUNT = "set GOOGLE_SERVICE_ACCOUNT or GOOGLE_APPLICATION_CREDENTIALS"
+    SET_AZURE_KEYS = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+    SET_HADOOP_USER = "set HADOOP_USER_NAME to a user who may"
+    CHECK_STORE_SETTINGS = "check the settings of the store"
+    MORE_BUCKETS = "run gnomon rebucket INDEX --buckets N with more buckets"
+
+    def __str__(self) -> str:
+        return self.value
