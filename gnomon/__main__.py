@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from base.errors import GnomonError
 from gnomon.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
 from gnomon.output import complain
 
@@ -85,7 +86,7 @@ OLD_OPTIONS = {"build": {"--anew": "--full"}, "dedup": {"--rebuild": "--full"}}
 SHOWN_EXAMPLES = ("build", "get", "load", "serve")  # in the help of all commands
 
 
-class MissingExtra(Exception):
+class MissingExtra(GnomonError):
     """A command needs a package that is not installed."""
 
 

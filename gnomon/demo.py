@@ -60,7 +60,7 @@ def _empty(root: Path) -> None:
     """Make the folder, or empty one that an earlier demo made; nothing else is ever removed."""
     marker = root / MARKER
     if root.exists() and not (marker.exists() or (root.is_dir() and not any(root.iterdir()))):
-        raise UsageError(f"{root}: there is something that no demo made; name another --folder")
+        raise UsageError("there is something that no demo made; name another --folder", str(root))
     shutil.rmtree(root, ignore_errors=not root.exists())
     root.mkdir(parents=True)
     marker.write_text("made by gnomon demo, which empties this folder when it runs again\n")

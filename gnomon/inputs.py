@@ -19,10 +19,10 @@ NO_SUCH_TEXT = "\0"  # what stands for null in a CSV file: an empty field that i
 def local_path(path: str, what: str) -> str:
     """A path or file URL that must be there."""
     if not path:
-        raise SourceNotFound(f"(empty): no such file; expected {what}")
+        raise SourceNotFound("no such file", "(empty)", expected=what)
     plain = storage_at(path).root
     if not is_local(plain) or not Path(plain).exists():
-        raise SourceNotFound(f"{path}: no such file on this machine; expected {what}")
+        raise SourceNotFound("no such file on this machine", path, expected=what)
     return plain
 
 
@@ -41,7 +41,7 @@ def read_keys(spark: SparkSession, path: str, names: list[str]) -> DataFrame:
         frame = _read_parquet_keys(spark, plain, names)
     missing = [name for name in names if name not in frame.columns]
     if missing:
-        raise UsageError(f"{path}: the key column {', '.join(missing)} is missing; it has {', '.join(frame.columns)}")
+        raise UsageError(f"the key column {', '.join(missing)} is missing; it has {', '.join(frame.columns)}", path)
     return frame.select(*[column(name) for name in names])
 
 

@@ -40,7 +40,7 @@ def _opened(index: str) -> Index:
         return open_index(index)
     except IndexNotFound as error:
         if found := table_around(storage_at(index).root):
-            raise UsageError(f"{index}: no index; the folder belongs to {found}") from error
+            raise UsageError(f"no index; the folder belongs to {found}", index) from error
         raise
 
 

@@ -49,9 +49,9 @@ def load(
     """Write the source's rows for all keys of KEYS to OUT, which is there when all of them are."""
     target = storage_at(out).root
     if not is_local(target):
-        raise UsageError(f"{out}: rows are written to local disks only; name a folder here")
+        raise UsageError("rows are written to local disks only; name a folder here", out)
     if Path(target).exists():
-        raise UsageError(f"{out}: it is there already; name a folder that is not")
+        raise UsageError("it is there already; name a folder that is not", out)
     opened = open_index(index)
     spec = opened.spec
     check_apart(source_of(spec, opened.view.snapshot.folders), storage_at(out), "output")

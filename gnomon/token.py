@@ -57,7 +57,7 @@ def append(file: Path, made: Token) -> None:
             before, status = b"", None
         end = b"" if not before or before.endswith(b"\n") else b"\n"
         content = before + end + made.line.encode() + b"\n"
-        parse_tokens(content.decode("utf-8", "replace").splitlines(), lambda number: f"{file}, line {number}")
+        parse_tokens(content.decode("utf-8", "replace").splitlines(), str(file))
         _replace(target, content, status)
 
 
@@ -67,7 +67,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(f"{folder}: no such folder; expected one for the tokens file") from None
+        raise UsageError("no such folder; expected one for the tokens file", str(folder)) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -35,6 +35,7 @@ def verify(
 def as_text(report: Report) -> list[str]:
     """The report for people: each fault, then what was looked at."""
     lines = [f"fault: {fault}" for fault in report.faults]
+    lines += [f"what to do about {counted(count, 'fault')}: {action}" for action, count in report.actions]
     if report.not_covered:
         lines.append(f"not covered yet: {counted(len(report.not_covered), 'file')} of the source; run gnomon build")
     if report.plain_table is not None and not report.plain_table.equals_snapshot:

@@ -16,7 +16,7 @@ def check(settings: Settings) -> list[str]:
     lines = []
     for served in service.indexes:
         if not served.is_open:  # a server would wait for its storage
-            raise served.failure or StorageError(f"{served.place.path}: the storage has not answered yet")
+            raise served.failure or StorageError("the storage has not answered yet", served.place.path)
         snapshot, keys = served.index.view.snapshot, ", ".join(key.name for key in served.index.spec.keys)
         lines.append(
             f"{served.place.name}: {served.place.path}: snapshot {snapshot.number}, {snapshot.rows} rows, key {keys}"

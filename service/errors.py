@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from base.errors import GnomonError
 from service import costs
 from service.redaction import Roots, redact
 from shadow import to_json
@@ -41,110 +42,110 @@ MOST_LOGGED = 5  # errors of one request
 logger = logging.getLogger("gnomon.service")
 
 
-class BadRequest(Exception):
+class BadRequest(GnomonError):
     """The request cannot be understood."""
 
 
-class TooLarge(Exception):
+class TooLarge(GnomonError):
     """The request is beyond a limit of the service."""
 
     reason = "request_too_large"
 
 
-class KeyNotFound(Exception):
+class KeyNotFound(GnomonError):
     """No covered row has the key. `members` are those of its problem: the key, the snapshot, what it covers."""
 
-    def __init__(self, detail: str, **members: Any) -> None:
-        super().__init__(detail)
+    def __init__(self, what: str, **members: Any) -> None:
+        super().__init__(what)
         self.members = members
 
 
-class NoSuchIndex(Exception):
+class NoSuchIndex(GnomonError):
     """The service has no index of this name."""
 
 
-class Unauthorized(Exception):
+class Unauthorized(GnomonError):
     """A token is missing, or (`given`) not known or expired. `headers` are those of its answer."""
 
     reason = "token"
 
-    def __init__(self, detail: str, given: bool = False) -> None:
-        super().__init__(detail)
+    def __init__(self, what: str, given: bool = False) -> None:
+        super().__init__(what)
         challenge = 'Bearer realm="gnomon"'
         self.headers = {"www-authenticate": f'{challenge}, error="invalid_token"' if given else challenge}
 
 
-class Forbidden(Exception):
+class Forbidden(GnomonError):
     """The token may not ask this."""
 
     reason = "index_not_allowed"
 
 
-class TokensUnread(Exception):
+class TokensUnread(GnomonError):
     """Who may ask is not known: the tokens could not be read since this process began."""
 
     reason = "tokens_unread"
 
 
-class TooManyRequests(Exception):
+class TooManyRequests(GnomonError):
     """A client asks more often than it may. `headers` say when to come again."""
 
     reason = "rate"
 
-    def __init__(self, detail: str, retry_after_seconds: int) -> None:
-        super().__init__(detail)
+    def __init__(self, what: str, retry_after_seconds: int) -> None:
+        super().__init__(what)
         self.headers = {"retry-after": str(retry_after_seconds)}
 
 
-class NotAcceptable(Exception):
+class NotAcceptable(GnomonError):
     """No media type that the caller takes is given here."""
 
 
-class AnswerTooLarge(Exception):
+class AnswerTooLarge(GnomonError):
     """The answer would be beyond a limit of the service."""
 
     reason = "answer_too_large"
 
 
-class RequestTooSlow(Exception):
+class RequestTooSlow(GnomonError):
     """A client did not send the whole of a request in time."""
 
     reason = "request_too_slow"
 
 
-class TargetTooLong(Exception):
+class TargetTooLong(GnomonError):
     """The path and query are longer than is taken."""
 
     reason = "target_too_long"
 
 
-class HeadTooLarge(Exception):
+class HeadTooLarge(GnomonError):
     """The header fields are more than is taken."""
 
     reason = "head_too_large"
 
 
-class NotOpen(Exception):
+class NotOpen(GnomonError):
     """The index could not be opened yet: its storage does not answer."""
 
     reason = "index_not_open"
 
 
-class NotReady(Exception):
+class NotReady(GnomonError):
     """The service cannot answer anything yet. `members` are those of its problem."""
 
-    def __init__(self, detail: str, **members: Any) -> None:
-        super().__init__(detail)
+    def __init__(self, what: str, **members: Any) -> None:
+        super().__init__(what)
         self.members = {"ready": False, **members}
 
 
-class Overloaded(Exception):
+class Overloaded(GnomonError):
     """More requests wait than the service lets wait."""
 
     reason = "overloaded"
 
 
-class TookTooLong(Exception):
+class TookTooLong(GnomonError):
     """A request was not answered in its time."""
 
     reason = "timeout"

@@ -7,6 +7,8 @@ are never redacted: what is cut of them would tell which folders the server has.
 import re
 from dataclasses import dataclass
 
+from base.errors import GnomonError, composed
+
 MOST_CHARACTERS = 2000  # of a redacted text
 MOST_READ = 64 * 1024  # of a text before
 ADDRESS, COLUMN = "(address)", "(a column)"
@@ -33,23 +35,52 @@ class Roots:
 
 
 def redact(error: BaseException, roots: Roots) -> str:
-    """The text of an error with each root folder cut off the paths below it."""
-    text = (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error)
+    """The text of an error without the server's folders. Of an error with fields the path is cut to its name below a
+    root, and the other fields are cleaned before the text is composed from them."""
+    if not isinstance(error, GnomonError):
+        text = (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error)
+        return _cleaned(text, roots)[:MOST_CHARACTERS]
+    shown = error.with_fields(
+        path=None if error.path is None else _hidden(_below_root(error.path, roots), roots),
+        column=COLUMN if error.column in roots.columns else error.column,
+    )
+    return composed(shown.place, _cleaned(shown.fault, roots), shown.advice)[:MOST_CHARACTERS]
+
+
+def _below_root(path: str, roots: Roots) -> str:
+    """A path below a root by its name there, any other absolute path or address by its last name."""
+    for root, name in _longest_first(roots):
+        if path.rstrip("/") == root:
+            return name
+        if path.startswith(f"{root}/"):
+            return path[len(root) + 1 :]
+    if path.startswith("/"):
+        return path.rstrip("/").rpartition("/")[2]
+    return _ADDRESSES.sub(_last_of_address, path)
+
+
+def _cleaned(text: str, roots: Roots) -> str:
+    """A text that may quote paths and addresses, without folders: what pyarrow, a store or an operating system said."""
     if len(text) > MOST_READ:
         text = text[:MOST_READ].rpartition(" ")[0]  # no half of a path at the end
-    for root, name in sorted(roots.folders, key=lambda pair: -len(pair[0])):
-        root = root.rstrip("/")
-        if root:
-            text = _without_root(text, root, name)
-    path = getattr(error, "path", None)
-    if isinstance(path, str) and path.startswith("/"):
-        text = text.replace(path, path.rsplit("/", 1)[-1])
-    text = _FOLDERS.sub("", _ADDRESSES.sub(_last_of_address, text))
+    for root, name in _longest_first(roots):
+        text = _without_root(text, root, name)
+    return _hidden(_FOLDERS.sub("", _ADDRESSES.sub(_last_of_address, text)), roots)
+
+
+def _hidden(text: str, roots: Roots) -> str:
+    """A text without the partition columns and the key columns that are not shown."""
     for column in roots.partitions:
         text = _without_partition(text, column)
     for column in roots.columns:
         text = re.sub(rf"(?<!\w){re.escape(column)}(?!\w)", COLUMN, text)
-    return text[:MOST_CHARACTERS]
+    return text
+
+
+def _longest_first(roots: Roots) -> list[tuple[str, str]]:
+    """The root folders without a slash at their end; the root of the file system is left out."""
+    pairs = sorted(roots.folders, key=lambda pair: -len(pair[0]))
+    return [(root.rstrip("/"), name) for root, name in pairs if root.rstrip("/")]
 
 
 def _without_root(text: str, root: str, name: str) -> str:

@@ -142,7 +142,7 @@ class ServedIndex:
         if index.view.snapshot.number != number:
             return True
         if index.source_is_gone():
-            raise SourceNotFound(f"{index.spec.source}: nothing is there; expected the source of the index")
+            raise SourceNotFound("nothing is there", index.spec.source, expected="the source of the index")
         return False
 
     # -- looks, which no request makes ---------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ import re
 import secrets
 import stat
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from base.actions import Action
 from service.settings import Settings
 from shadow import UsageError
 from shadow.errors import OutOfTime
@@ -83,11 +84,13 @@ def digest_of(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
-def parse_tokens(lines: Iterable[str], where: Callable[[int], str], others: Iterable[Token] = ()) -> list[Token]:
+def parse_tokens(
+    lines: Iterable[str], path: str | None, each: str = "line", others: Iterable[Token] = ()
+) -> list[Token]:
     """The tokens of lines; empty ones and comments (`#`) are left out.
 
-    UsageError says `where` with the number of the line, and never shows the line: somebody may have put the token
-    itself there."""
+    UsageError names the file at `path` and the number of the line, which is called `each`. It never shows the line:
+    somebody may have put the token itself there."""
     found = {token.digest: "among the other tokens" for token in others}
     tokens: list[Token] = []
     for number, line in enumerate(lines, 1):
@@ -97,13 +100,14 @@ def parse_tokens(lines: Iterable[str], where: Callable[[int], str], others: Iter
         try:
             token = _parse(words)
         except ValueError as error:
-            raise UsageError(f"{where(number)}: {error}; gnomon token NAME prints such a line") from None
+            raise UsageError(f"{each} {number}: {error}", path, action=Action.MAKE_TOKEN) from None
         if token.digest in found:
-            raise UsageError(f"{where(number)}: its hash stands {found[token.digest]}, too; keep one of them")
-        found[token.digest] = f"in {where(number)}"
+            what = f"{each} {number}: its hash stands {found[token.digest]}, too; keep one of them"
+            raise UsageError(what, path)
+        found[token.digest] = f"in {each} {number}"
         tokens.append(token)
         if len(tokens) > MOST_TOKENS:
-            raise UsageError(f"{where(number)}: expected at most {MOST_TOKENS} tokens, found more")
+            raise UsageError(f"{each} {number}", path, expected=f"at most {MOST_TOKENS} tokens", found="more")
     return tokens
 
 
@@ -147,8 +151,7 @@ class Tokens:
     def __init__(self, settings: Settings, at_start: bool = True) -> None:
         self.needed = settings.tokens_file is not None or bool(settings.tokens)
         self.trouble: str | None = None
-        where = settings.where("tokens")
-        self._fixed = parse_tokens(settings.tokens, lambda number: f"{where}, entry {number}")
+        self._fixed = parse_tokens(settings.tokens, None, f"{settings.where('tokens')}, entry")
         self._path = Path(settings.tokens_file) if settings.tokens_file is not None else None
         self._content: bytes | None = None  # of the file, as it was when all of it could be read
         self._of_file: tuple[Token, ...] = ()
@@ -192,8 +195,7 @@ class Tokens:
             if str(error) != self._told:  # once, not at every look
                 logger.error("%s; the tokens from before are still taken", error)
             self._told = str(error)
-            lines = str(error).replace(f"{self._path}, line ", "the tokens file, line ")
-            self.trouble = re.sub(rf"^{re.escape(str(self._path))}", "the tokens file", lines)
+            self.trouble = str(error.with_fields(path="the tokens file"))
         else:
             if self._told:
                 logger.info("%s: can be read again", self._path)
@@ -205,7 +207,7 @@ class Tokens:
         if content == self._content:
             return
         lines = content.decode("utf-8", "replace").splitlines()
-        self._of_file = tuple(parse_tokens(lines, lambda number: f"{path}, line {number}", self._fixed))
+        self._of_file = tuple(parse_tokens(lines, str(path), others=self._fixed))
         self._content = content
         logger.info("%s: %d tokens", path, len(self._of_file))
         if public:
@@ -235,9 +237,8 @@ def _content_in_time(path: Path) -> tuple[bytes, bool]:
         with within(READ_SECONDS):
             return awaited(reading, str(path))
     except OutOfTime:
-        raise UsageError(
-            f"{path}: the tokens cannot be read (not within {READ_SECONDS:g} s); mend its file system or name another"
-        ) from None
+        what = f"the tokens cannot be read (not within {READ_SECONDS:g} s); mend its file system or name another"
+        raise UsageError(what, str(path)) from None
 
 
 def _content_of(path: Path) -> tuple[bytes, bool]:
@@ -246,14 +247,13 @@ def _content_of(path: Path) -> tuple[bytes, bool]:
         with open(path, "rb", opener=_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise UsageError(f"{path}: not a file; expected lines like {FORM}")
+                raise UsageError("not a file", str(path), expected=f"lines like {FORM}")
             content = file.read(MOST_FILE_BYTES + 1)
     except OSError as error:
-        raise UsageError(
-            f"{path}: the tokens cannot be read ({error.strerror or error}); mend it or name another"
-        ) from None
+        what = f"the tokens cannot be read ({error.strerror or error}); mend it or name another"
+        raise UsageError(what, str(path)) from None
     if len(content) > MOST_FILE_BYTES:
-        raise UsageError(f"{path}: more than {MOST_FILE_BYTES} bytes; expected lines like {FORM}")
+        raise UsageError(f"more than {MOST_FILE_BYTES} bytes", str(path), expected=f"lines like {FORM}")
     return content, bool(status.st_mode & stat.S_IROTH)
 
 

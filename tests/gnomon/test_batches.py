@@ -95,7 +95,11 @@ def test_the_command_makes_source_and_index_and_says_what_became_of_each_row(
 @pytest.mark.parametrize(
     ("more", "code", "says"),
     [
-        ((), 3, "nowhere: no index there; build one, or say of which source and keys (--source, --key)"),
+        (
+            (),
+            3,
+            "nowhere: no index there; run gnomon build SOURCE INDEX --key KEY, or gnomon dedup with --source and --key",
+        ),
         (("--source", "s"), 2, "--key: expected a key column of the source"),
         (("--option", "sep"), 2, "--option: expected name=value, found 'sep'"),
     ],

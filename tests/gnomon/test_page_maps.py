@@ -74,7 +74,7 @@ def test_they_are_recorded_shown_used_and_mended(
     code, out, err = run(capsys, "get", lake / "index", 7)
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert err.startswith(f"gnomon: {lake}/index/_shadow/page_maps/")
-    assert err.endswith("; run gnomon build --page-maps, or open it with page_maps=False\n")
+    assert err.endswith("; run gnomon build INDEX --page-maps, or open the index with page_maps=False\n")
     assert run(capsys, "verify", lake / "index")[0] == 3
     assert json.loads(run(capsys, *build, "--page-maps", "--json")[1])["mapped_files"] == 2
     assert run(capsys, "get", lake / "index", 7)[:2] == (0, '{"k": 7, "dt": "0"}\n')

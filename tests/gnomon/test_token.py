@@ -65,7 +65,7 @@ def test_a_file_of_something_else_is_left_as_it_is(capsys: pytest.CaptureFixture
     file.write_text("to do: sleep\n")
     code, out, err = run(capsys, "token", "ann", "--file", file)
     assert (code, out) == (2, [])
-    assert err.startswith(f"gnomon: {file}, line 1: the second word: expected sha256:")
+    assert err.startswith(f"gnomon: {file}: line 1: the second word: expected sha256:")
     assert file.read_text() == "to do: sleep\n"
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 

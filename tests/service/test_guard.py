@@ -183,7 +183,7 @@ def test_readiness_tells_of_a_tokens_file_that_cannot_be_read(tmp_path: Path) ->
     guarded.client.app.state.guard.tokens.look()
     told = guarded.get("/readyz", "all").json()
     assert told["ready"]
-    assert told["tokens"].startswith("the tokens file, line 1: expected NAME sha256:HEX")
+    assert told["tokens"].startswith("the tokens file: line 1: expected NAME sha256:HEX")
     assert guarded.get("/readyz").json() == {"ready": True}
     assert guarded.get("/rows/second", "all").status_code == 200
     guarded.path.write_bytes(before)

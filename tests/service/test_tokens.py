@@ -30,7 +30,7 @@ def of_file(path: Path, *lines: str) -> Settings:
 
 
 def parsed(*lines: str) -> list[Token]:
-    return parse_tokens(lines, lambda number: f"line {number}")
+    return parse_tokens(lines, None)
 
 
 def test_a_line_names_its_owner_its_indexes_and_its_last_day() -> None:
@@ -114,7 +114,7 @@ def test_tokens_come_from_the_settings_and_the_file(tmp_path: Path) -> None:
 
 def test_one_hash_in_settings_and_file_is_refused(tmp_path: Path) -> None:
     settings = of_file(tmp_path / "tokens", line("ann")).model_copy(update={"tokens": (line("bob"),)})
-    with pytest.raises(UsageError, match=r"tokens, line 1: its hash stands among the other tokens, too"):
+    with pytest.raises(UsageError, match=r"tokens: line 1: its hash stands among the other tokens, too"):
         Tokens(settings)
 
 
@@ -127,7 +127,7 @@ def test_an_empty_file_lets_nobody_in(tmp_path: Path) -> None:
 def test_at_start_a_damaged_file_is_an_error_that_names_file_and_line(tmp_path: Path) -> None:
     settings = of_file(tmp_path / "tokens", line("ann"), f"bob {SECRET}")
     with pytest.raises(
-        UsageError, match=rf"^setting tokens_file: {tmp_path}/tokens, line 2: the second word"
+        UsageError, match=rf"^setting tokens_file: {tmp_path}/tokens: line 2: the second word"
     ) as raised:
         Tokens(settings)
     assert SECRET not in str(raised.value)
@@ -169,7 +169,7 @@ def test_a_file_damaged_while_running_leaves_the_tokens_as_they_were_and_says_so
         tokens.look()
     assert tokens.find(SECRET) is not None
     assert tokens.trouble is not None
-    assert tokens.trouble.startswith("the tokens file, line 1: the second word")
+    assert tokens.trouble.startswith("the tokens file: line 1: the second word")
     [record] = caplog.records  # once, not at every look
     assert str(path) in record.getMessage()
     assert SECRET not in record.getMessage()
@@ -192,7 +192,7 @@ def test_trouble_with_a_file_given_by_a_relative_path_says_the_file_alone(
     of_file(tmp_path / "tok", "ann")
     tokens.look()
     assert tokens.trouble is not None
-    assert tokens.trouble.startswith("the tokens file, line 1: expected NAME")
+    assert tokens.trouble.startswith("the tokens file: line 1: expected NAME")
     assert tokens.trouble.endswith("gnomon token NAME prints such a line")
 
 
@@ -221,7 +221,7 @@ def hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
 
 def test_a_file_that_hangs_is_an_error_at_the_start(hung: Settings) -> None:
     with pytest.raises(
-        UsageError, match=r"^setting tokens_file: .*tokens: the tokens cannot be read \(not within 0.2 s"
+        UsageError, match=r"^setting tokens_file: .*/tokens: the tokens cannot be read \(not within 0.2 s"
     ):
         Tokens(hung)
 
