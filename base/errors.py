@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 from base.actions import Action
 
 MOST_SHOWN = 80  # characters of a value that was found
-FIELDS = ("what", "path", "offset", "column", "expected", "found", "action")
 _LINE_ENDS = re.compile(r"\s*[\r\n]\s*")
 
 
@@ -104,7 +103,7 @@ class GnomonError(Exception):
 
     def with_fields(self, **fields: Any) -> Self:
         """A copy with other values of some fields, and with the same cause and traceback."""
-        made = _made(type(self), self.args)
+        made = _made(type(self), (fields.get("what", self.what),))
         made.__dict__.update(self.__dict__ | fields)
         made.__cause__, made.__suppress_context__ = self.__cause__, self.__suppress_context__
         return made.with_traceback(self.__traceback__)  # type: ignore[return-value]

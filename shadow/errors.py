@@ -19,6 +19,7 @@ __all__ = [
     "FileChanged",
     "FilesGone",
     "FilesVanished",
+    "GnomonError",
     "IndexFileGone",
     "IndexNotFound",
     "KeyTypeError",
