@@ -23,9 +23,9 @@ from bench.sampling import Sampled, report
 from gnomon.output import megabytes, say
 from gnomon.spark import spark_session
 from indexer import build as build_index
-from indexer import write as index_writing
+from indexer.build import write as index_writing
 from shadow import open_index
-from shadow.spec import ENTRIES_PER_BUCKET
+from shadow.metadata.spec import ENTRIES_PER_BUCKET
 
 BENCH = "bench.build"
 COMMAND = f".venv/bin/python -m {BENCH}"

@@ -24,7 +24,7 @@ from bench.server import serve
 from gnomon.crawl import SCHEMA
 from indexer import build
 from shadow import open_index
-from shadow.answers import FetchStats
+from shadow.fetch.results import FetchStats
 
 HTTP_SECONDS = 60
 Row = dict[str, Any]

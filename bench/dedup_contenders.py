@@ -15,7 +15,7 @@ from bench.load_contenders import of_jobs
 from bench.processes import Cpu, cpu_of
 from bench.rounds import WrongRows
 from indexer import append_new, build, filter_new
-from indexer.join import lookup_counters
+from indexer.join.key_join import lookup_counters
 
 
 class Took(NamedTuple):

@@ -16,7 +16,7 @@ from bench.format_files import data_file
 from gnomon.crawl import SCHEMA
 from shadow import open_index
 from shadow.storage import ReadStats, storage_at
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources import open_source
 from sources.pointer import OFFSET, SUB_OFFSET
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from indexer import build, load
-from indexer.load import LoadCounters, load_counters
+from indexer.join.load_rows import LoadCounters, load_counters
 
 KEY = "url"
 COPY = "gnomon_bench_copy"

@@ -22,15 +22,15 @@ from bench.page import DOCS, about, digits, head, insert, row
 from btree.keys import stored_values
 from gnomon.output import say
 from shadow import Index, open_index
-from shadow.fold import publish_build
-from shadow.index_files import write_index_file
-from shadow.lookup import Wanted
-from shadow.match import MatchStats
-from shadow.probe import probe
-from shadow.rebase import Changes
-from shadow.segments import SourceFileEntry
-from shadow.spec import IndexSpec, KeyColumn
+from shadow.commit.rebase import Changes
+from shadow.lookup.batch import MatchStats
+from shadow.lookup.index_files import write_index_file
+from shadow.lookup.point import Wanted
+from shadow.maintenance.tiered_merge import publish_build
+from shadow.metadata.manifests import SourceFileEntry
+from shadow.metadata.spec import IndexSpec, KeyColumn
 from shadow.storage import storage_at
+from shadow.storage.create_only_probe import probe
 
 BENCH = "bench.match"
 COMMAND = f".venv/bin/python -m {BENCH}"

@@ -24,8 +24,8 @@ from gnomon.output import say
 from gnomon.spark import spark_session
 from indexer import build
 from shadow import Index, open_index
-from shadow.answers import FetchStats
-from shadow.lookup import parse_key
+from shadow.fetch.results import FetchStats
+from shadow.lookup.point import parse_key
 
 BENCH = "bench.partitions"
 COMMAND = f".venv/bin/python -m {BENCH}"

@@ -5,7 +5,7 @@
 #   PYTHON=python3.12 deploy/try-spark.sh 4.2.1 tests/end_to_end/test_cluster.py    Those named, with another Python.
 #   JAVA_HOME=/opt/jdk-25 deploy/try-spark.sh 4.3                                   With another Java.
 #   PYSPARK_SUBMIT_ARGS='--packages org.apache.spark:spark-avro_2.13:4.1.1 pyspark-shell' \
-#       deploy/try-spark.sh 4.1.1 tests/indexer/test_index_table.py                 With spark-avro in the session.
+#       deploy/try-spark.sh 4.1.1 tests/indexer/datasource/test_index_table.py                 With spark-avro in the session.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

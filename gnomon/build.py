@@ -8,13 +8,21 @@ import typer
 from gnomon.output import counted, megabytes, print_json, say
 from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
-from indexer.build import BuildResult, build_index, nothing_to_do
-from indexer.catalog import is_table, read_table
-from indexer.plan import FORMAT_NAMES, Plan, check_rows, plan
-from indexer.specs import Request, Vanished
+from indexer.build import (
+    FORMAT_NAMES,
+    BuildResult,
+    Plan,
+    Request,
+    Vanished,
+    build_index,
+    check_rows,
+    nothing_to_do,
+    plan,
+)
+from indexer.tables import is_table, read_table
 from shadow import IndexNotFound, UsageError
-from shadow.anew import spec_on_record
-from shadow.spec import MOST_FOLDERS
+from shadow.commit import spec_on_record
+from shadow.metadata import MOST_FOLDERS
 from shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from gnomon.output import counted, megabytes, print_json, say
-from shadow.compact import CompactResult
-from shadow.compact import compact as compact_index
+from shadow.maintenance import CompactResult
+from shadow.maintenance import compact as compact_index
 from shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

@@ -9,10 +9,9 @@ from gnomon.output import counted, print_json, say
 from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
 from indexer import DedupResult, Origin, append_new, batch_digest, read_batch
-from indexer.catalog import is_table
-from indexer.origin import existing, ready
-from indexer.plan import FORMAT_NAMES
-from indexer.specs import Vanished
+from indexer.build import FORMAT_NAMES, Vanished
+from indexer.dedup import existing, ready
+from indexer.tables import is_table
 from shadow import Index, UsageError
 from shadow.errors import DamagedMetadata
 

@@ -22,7 +22,7 @@ from gnomon.crawl import page_url, write_crawl, write_increment
 from gnomon.output import megabytes, say
 from gnomon.spark import Conf, Master, spark_session
 from indexer import append_new, build, load
-from indexer.load import load_counters
+from indexer.join import load_counters
 from shadow import ShadowError, StalePointer, UsageError, open_index
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

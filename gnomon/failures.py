@@ -48,7 +48,7 @@ def _of_task(error: BaseException) -> BaseException:
     """The error that a task of Spark ended with, where Spark's error holds one of ours."""
     if not type(error).__module__.startswith(OF_SPARK):
         return error
-    task_errors = importlib.import_module("indexer.task_errors")  # which needs Spark: it is there
+    task_errors = importlib.import_module("indexer.spark.task_errors")  # which needs Spark: it is there
     return task_errors.decoded(error) or error
 
 

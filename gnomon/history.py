@@ -6,8 +6,8 @@ import typer
 
 from gnomon.exit_codes import FAILED, FOUND
 from gnomon.output import complain, print_json, say
-from shadow.history import Record
-from shadow.history import history as read_history
+from shadow.maintenance import Record
+from shadow.maintenance import history as read_history
 from shadow.storage import storage_at
 
 PLURALS = ("segments", "rows", "files")  # in the names of counts

@@ -5,10 +5,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from indexer.key_files import parquet_keys
+from indexer.join import parquet_keys
 from indexer.keys import column
+from indexer.spark import SPARK_ERRORS
 from indexer.tables import exact
-from indexer.task_errors import SPARK_ERRORS
 from shadow import SourceNotFound, UsageError
 from shadow.storage import is_local, storage_at
 

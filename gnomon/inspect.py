@@ -7,13 +7,9 @@ import typer
 
 from gnomon.output import counted, megabytes, print_json, say
 from shadow import Index, IndexNotFound, ShadowError, UsageError, open_index
-from shadow.append_checks import appends_report
-from shadow.coverage import Diff, source_of
-from shadow.lake_tables import LakeTable, table_around
-from shadow.plain_table import plain_table
-from shadow.spec import IndexSpec, KeyColumn
+from shadow.metadata import Diff, IndexSpec, KeyColumn, LakeTable, View, source_of, table_around
 from shadow.storage import storage_at
-from shadow.view import View
+from shadow.verify import appends_report, plain_table
 
 SHOWN_PARTITIONS = 20
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

@@ -16,13 +16,13 @@ from gnomon.output import counted, megabytes, print_json, say
 from gnomon.progress import shown_progress
 from gnomon.spark import Conf, Master, spark_session
 from indexer import load as load_rows
+from indexer.dedup import check_rows_here, write_parquet
+from indexer.join import LoadCounters, load_counters
 from indexer.keys import typed_keys
-from indexer.load import LoadCounters, load_counters
-from indexer.output import check_rows_here, write_parquet
-from indexer.progress import Stages
+from indexer.spark import Stages
 from indexer.tables import read_parquet
 from shadow import UsageError, open_index
-from shadow.coverage import check_apart, source_of
+from shadow.metadata import check_apart, source_of
 from shadow.storage import is_local, storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from gnomon.output import complain, counted
-from indexer.progress import TASKS, Progress, Step
+from indexer.spark import TASKS, Progress, Step
 
 REFRESHES = 4  # a second
 STARTING = Step("start Spark")

@@ -7,7 +7,7 @@ import typer
 from gnomon.compact import as_text
 from gnomon.output import counted, print_json, say
 from shadow import UsageError
-from shadow.compact import rebucket as rebucket_index
+from shadow.maintenance import rebucket as rebucket_index
 from shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from gnomon.output import say
-from service.check import check as check_all
-from service.server import run
+from service.process import check as check_all
+from service.process import run
 from service.settings import load_settings
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

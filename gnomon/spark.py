@@ -14,8 +14,7 @@ import typer
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from indexer.session import is_this_machine, local_session
-from indexer.ship import WAIT_SECONDS, check_executors, ship
+from indexer.spark import WAIT_SECONDS, check_executors, is_this_machine, local_session, ship
 from shadow import ShadowError, UsageError
 
 Master = Annotated[str | None, typer.Option("--master", help="Spark master URL; by default this machine.")]

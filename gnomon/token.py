@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from gnomon.output import say
-from service.tokens import Token, new_token, parse_tokens
+from service.access import Token, new_token, parse_tokens
 from shadow import UsageError
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

@@ -7,8 +7,8 @@ import typer
 
 from gnomon.output import counted, megabytes, print_json, say
 from shadow import UsageError
+from shadow.maintenance import vacuum as vacuum_index
 from shadow.storage import storage_at
-from shadow.vacuum import vacuum as vacuum_index
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 

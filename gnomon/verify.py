@@ -6,10 +6,8 @@ import typer
 
 from gnomon.exit_codes import FAILED, FOUND
 from gnomon.output import counted, megabytes, print_json, say
-from shadow.plain_table import PlainTable
-from shadow.report import Report
 from shadow.storage import storage_at
-from shadow.verify import ENTRIES_PER_FILE
+from shadow.verify import ENTRIES_PER_FILE, PlainTable, Report
 from shadow.verify import verify as verify_index
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

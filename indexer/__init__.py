@@ -1,35 +1,21 @@
 """The Spark jobs: build an index, load rows by key, append rows with new keys.
 
-- `build`    source to index: list, diff, scan, write, commit (`files`, `specs`, `scan`, `write` are its steps)
-- `join`     keys to entries: the sample is shuffled to the index's buckets
-- `load`     rows by key, or by pointers: a join that shuffles the sample and never the index or the payload
-- `dedup`    rows whose key the source does not have; `append` adds them, `stage` writes their files, as `layout`
-             says; `origin` builds an index that is missing, `rejected` reports what was not appended
-- `read_batch`  the files of a batch, of any format, as rows in the source's types: `batch_files`, `batch_columns`
-- `write_btree`  any rows as a key-value folder
-- `ship`     our packages for the executors of a cluster
-- `index_manager`  Dione's `IndexManager`, on an index of ours
-- `index_table`  the index folder as a table of the Spark catalog
-- `datasource`  an index as a table of Spark SQL (`register`, `read_index`); `pushdown` says what its filters ask for
-- `progress` what a job is doing, told while it runs
-- `streaming`  appends of the micro-batches of a query
-- `session`  a Spark session for programs that are not handed one
+- `spark`          sessions, versions, types, tasks
+- `keys`           key columns of DataFrames
+- `tables`         sources as tables: files, formats, columns
+- `build`          source to index: list, compare, scan, write, commit
+- `join`           keys to entries and rows; the index and the payload are never shuffled
+- `datasource`     an index as a table of Spark SQL and of the catalog
+- `dedup`          appends of the rows of a batch whose key is new
+- `index_manager`  Dione's `IndexManager`
 """
 
-from indexer.append import DedupResult, append_new
-from indexer.batch_files import batch_digest
-from indexer.build import BuildResult, build
-from indexer.datasource import read_index, register
-from indexer.dedup import filter_new
+from indexer.build import BuildResult, WriteResult, build, write_btree
+from indexer.datasource import declare_table, read_index, register
+from indexer.dedup import DedupResult, Origin, append_batches, append_new, batch_digest, filter_new, read_batch
 from indexer.index_manager import IndexManager
-from indexer.index_table import declare_table
-from indexer.join import join_with_index
-from indexer.load import load, load_by_index
-from indexer.origin import Origin
-from indexer.read_batch import read_batch
-from indexer.ship import ship
-from indexer.streaming import append_batches
-from indexer.write_btree import WriteResult, write_btree
+from indexer.join import join_with_index, load, load_by_index
+from indexer.spark import ship
 
 __all__ = [
     "BuildResult",

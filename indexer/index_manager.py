@@ -13,23 +13,16 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
-from indexer.build import build
-from indexer.catalog import is_table, read_table
-from indexer.datasource import read_index
-from indexer.index_table import INDEX, PROPERTIES, check_form, declare_table, table_properties
-from indexer.join import join_with_index
-from indexer.load import load_by_index
-from indexer.plan import plan
-from indexer.specs import Request
+from indexer.build import Request, build, plan
+from indexer.datasource import INDEX, PROPERTIES, check_form, declare_table, read_index, table_properties
+from indexer.join import join_with_index, load_by_index
+from indexer.tables import is_table, read_table
 from shadow import Index, UsageError, open_index
-from shadow.compact import compact
 from shadow.errors import ConcurrentCommit, PartitionNotFound
-from shadow.partitions import partition_values
-from shadow.plain_table import plain_table
-from shadow.spec import TABLE_PREFIX, check_names
+from shadow.maintenance import compact, vacuum
+from shadow.metadata import TABLE_PREFIX, check_names, newest_view, open_view, partition_values
 from shadow.storage import Storage, storage_at
-from shadow.vacuum import vacuum
-from shadow.view import newest_view, open_view
+from shadow.verify import plain_table
 
 Partition = Sequence[tuple[str, object]]  # column and value, as [("dt", "2026-01-01")]
 # What a table of the index says beside where it lies, for whoever looks at it.

@@ -13,22 +13,14 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.access_log import AccessLog
+from service.access import Guard, GuardedApp, Tokens
+from service.api import ProtectedApp, Service, add_pages, add_routes, document, origins
 from service.errors import TABLE, problem_response
-from service.exchange import Slot
-from service.guard import Guard, GuardedApp
-from service.headers import ProtectedApp, origins
+from service.http import RefusalsApp, route_path
 from service.indexes import Indexes
-from service.logs import Lines
-from service.metrics import CONTENT_TYPE, Metrics
-from service.openapi import document
-from service.pages import add_pages
-from service.refusals import RefusalsApp
-from service.requests import route_path
-from service.routes import Service, add_routes
+from service.logs import AccessLog, Lines
+from service.metrics import CONTENT_TYPE, Metrics, Slot, WatchedApp
 from service.settings import Settings
-from service.tokens import Tokens
-from service.watched import WatchedApp
 
 
 def create_app(

@@ -6,21 +6,23 @@ from typing import Any, Self
 import pyarrow as pa
 
 from btree.reader import LookupStats
-from shadow.answer_tables import answer_table
-from shadow.answers import Answer, FetchStats, Found, Rows, answers
-from shadow.bounds import Bounds
-from shadow.coverage import source_of
-from shadow.entries import entry_rows
-from shadow.entry_batches import EntryColumn, scan_entries
 from shadow.errors import SourceError, StalePointer, UsageError
-from shadow.fetch import Fetcher, FetchReads
-from shadow.hits import Bound, Hit
-from shadow.lookup import Wanted, parse_key
-from shadow.match import Matcher, Matches, MatchStats
+from shadow.fetch import Answer, Bounds, Fetcher, FetchReads, FetchStats, Found, Rows, answer_table, answers
+from shadow.lookup import (
+    Bound,
+    EntryColumn,
+    Hit,
+    Matcher,
+    Matches,
+    MatchStats,
+    Wanted,
+    entry_rows,
+    parse_key,
+    scan_entries,
+)
+from shadow.metadata import IndexFileEntry, Segment, SourceFileEntry, open_view, source_of
 from shadow.opened import CACHE_BYTES, OpenIndex, State
-from shadow.segments import IndexFileEntry, Segment, SourceFileEntry
 from shadow.storage import Place, join, storage_at
-from shadow.view import open_view
 from sources import Numbers, Pointer
 
 
@@ -177,8 +179,8 @@ class Index(OpenIndex):
         most_rows: int | None = None,
         most_bytes: int | None = None,
     ) -> pa.Table:
-        """The first `limit` rows of each key as Arrow, one key after the other: `shadow.answer_tables`. Bounds and
-        errors as of `answer_many`."""
+        """The first `limit` rows of each key as Arrow, one key after the other (`shadow.fetch.result_tables`). Bounds
+        and errors as of `answer_many`."""
         stats = stats if stats is not None else FetchStats()
         bounds = Bounds(most_rows, most_bytes)
 

@@ -9,18 +9,23 @@ from functools import partial
 from typing import Self, TypeVar
 
 from base.actions import Action
-from shadow.ahead import Ahead
-from shadow.answers import FetchStats, Found
-from shadow.caches import CacheCounts
-from shadow.coverage import Diff, Proofs, SourceRoot, diff, source_of
 from shadow.errors import IndexFileGone, SourceError, UnknownColumn
-from shadow.fetch import Fetcher
-from shadow.hits import ALL, Bound
-from shadow.lookup import Lookup, parse_key
-from shadow.snapshots import read_snapshot, snapshot_files
-from shadow.spec import IndexSpec, check_names
-from shadow.storage import FileInfo, Storage, is_local
-from shadow.view import View, open_view
+from shadow.fetch import Ahead, Fetcher, FetchStats, Found
+from shadow.lookup import ALL, Bound, Lookup, parse_key
+from shadow.metadata import (
+    Diff,
+    IndexSpec,
+    Proofs,
+    SourceRoot,
+    View,
+    check_names,
+    diff,
+    open_view,
+    read_snapshot,
+    snapshot_files,
+    source_of,
+)
+from shadow.storage import CacheCounts, FileInfo, Storage, is_local
 
 Result = TypeVar("Result")
 # Memory: up to half of it for the index (nodes and Bloom filters), up to a quarter for metadata of source files, and

@@ -1,6 +1,7 @@
 """The house: imports point down, stand at the top of the file, and make no cycle."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,13 @@ NOT_IN = {
     "indexer": {"fastapi", "starlette", "uvicorn"},
     "service": {"pyspark", "pandas"},
 }
+# The sub-packages of a room, from the ground up: each may import those before it.
+FLOORS = {
+    "shadow": ["storage", "metadata", "values", "lookup", "fetch", "commit", "maintenance", "verify"],
+    "indexer": ["spark", "keys", "tables", "build", "join", "datasource", "dedup"],
+    "service": ["settings", "http", "indexes", "access", "logs", "api", "metrics", "process"],
+}
+SUB_PACKAGES = [f"{room}.{name}" for room, names in FLOORS.items() for name in names]
 FILES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 
@@ -60,6 +68,40 @@ def test_the_tests_of_a_room_run_without_spark(room: str) -> None:
         ]
         for name, _ in (found for node in at_the_top for found in imported(node)):
             assert name.split(".")[0] not in {"pyspark", "py4j", "indexer"}, f"{file} imports {name}"
+
+
+def sub_package(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_a_sub_package_imports_only_those_below_it(room: str) -> None:
+    below: set[str] = set()
+    for name in FLOORS[room]:
+        below.add(f"{room}.{name}")
+        for file in (ROOT / room / name).glob("*.py"):
+            for target, _ in imported(ast.parse(file.read_text())):
+                if sub_package(target) in SUB_PACKAGES and target.split(".")[0] == room:
+                    assert sub_package(target) in below, f"{file}: {room}.{name} may not import {target}"
+
+
+def test_a_sub_package_is_imported_by_its_face() -> None:
+    for file in FILES:
+        own = ".".join(file.parts[:2])
+        for target, _ in imported(ast.parse((ROOT / file).read_text())):
+            if target.count(".") > 1 and sub_package(target) in SUB_PACKAGES:
+                assert sub_package(target) == own, f"{file}: import from {sub_package(target)}, not from {target}"
+
+
+@pytest.mark.parametrize("package", SUB_PACKAGES)
+def test_the_docstring_of_a_sub_package_lists_its_modules_and_all_its_names(package: str) -> None:
+    folder = ROOT / package.replace(".", "/")
+    face = ast.parse((folder / "__init__.py").read_text())
+    listed = re.findall(r"^- `(\w+)`", ast.get_docstring(face) or "", re.MULTILINE)
+    assert sorted(listed) == sorted(file.stem for file in folder.glob("*.py") if file.stem != "__init__")
+    names = [alias.name for node in face.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assigned = [node for node in face.body if isinstance(node, ast.Assign)]
+    assert sorted(ast.literal_eval(assigned[0].value)) == sorted(names)
 
 
 def test_modules_make_no_cycle() -> None:

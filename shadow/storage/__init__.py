@@ -1,40 +1,78 @@
 """The only place that opens files: local disks, object stores, HDFS.
 
-- `contract`  what every store must give
-- `locations` a path or URL to its store
-- `local`     local disk
-- `objects`   S3, Google Cloud Storage, Azure, memory
-- `webhdfs`   HDFS
-- `retries`   calls that may be made again, and how often
-- `deadlines` how long the caller of it all waits
-- `threads`   those that wait for stores
-- `ranges`    several ranged reads as few larger ones
-- `source`    a source whose files may lie on several stores
-- `remote_file` an open file of a store that is asked over a network
+- `contract`           what every store must give
+- `locations`          a path or URL to its store
+- `local`              local disks
+- `objects`            S3, Google Cloud Storage, Azure and memory, on obstore
+- `object_clients`     connections to object stores, one for each process
+- `object_errors`      obstore's errors as ours
+- `webhdfs`            HDFS, over WebHDFS
+- `webhdfs_calls`      the HTTP requests of WebHDFS
+- `source`             the storage of a source, whose files may lie on several stores
+- `remote_file`        an open file of a remote store
+- `ranges`             several ranged reads as few larger ones
+- `retries`            which calls to a store are repeated, and when
+- `deadlines`          the deadline of a caller, which every thread that works for it obeys
+- `thread_pool`        the threads that wait for stores
+- `concurrency`        calls side by side, with results in order
+- `caches`             caches bounded by bytes
+- `trace`              the steps of one request, with their times and reads
+- `fingerprint`        whether a file is still the one on record
+- `create_only_probe`  whether a store refuses to overwrite a file
+- `redaction`          addresses without secrets
 """
 
-from shadow.storage.contract import FileInfo, OpenFile, Readable, ReadStats, Storage, is_hidden
+from shadow.storage.caches import ByteCache, CacheCounts, CacheShare, EarlyCache, Sized
+from shadow.storage.concurrency import Begun, in_order
+from shadow.storage.contract import STAGED, FileInfo, OpenFile, Readable, ReadStats, Storage, is_hidden
+from shadow.storage.create_only_probe import PROBE_FOLDER, probe, time_of_store
+from shadow.storage.deadlines import awaited, check, within
+from shadow.storage.fingerprint import ANY_TIME, difference, is_in_doubt
 from shadow.storage.local import LocalStorage
 from shadow.storage.locations import Place, as_location, below, host, is_absolute, is_local, join, split, storage_at
 from shadow.storage.source import SourceStorage, source_storage
+from shadow.storage.thread_pool import threads
+from shadow.storage.trace import Step, Trace, TracedReader, step_of
 
 __all__ = [
+    "ANY_TIME",
+    "PROBE_FOLDER",
+    "STAGED",
+    "Begun",
+    "ByteCache",
+    "CacheCounts",
+    "CacheShare",
+    "EarlyCache",
     "FileInfo",
     "LocalStorage",
     "OpenFile",
     "Place",
     "ReadStats",
     "Readable",
+    "Sized",
     "SourceStorage",
+    "Step",
     "Storage",
+    "Trace",
+    "TracedReader",
     "as_location",
+    "awaited",
     "below",
+    "check",
+    "difference",
     "host",
+    "in_order",
     "is_absolute",
     "is_hidden",
+    "is_in_doubt",
     "is_local",
     "join",
+    "probe",
     "source_storage",
     "split",
+    "step_of",
     "storage_at",
+    "threads",
+    "time_of_store",
+    "within",
 ]

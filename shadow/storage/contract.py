@@ -15,7 +15,7 @@ STAGED = "_staged-"  # begins the name of a file that is being written, or was l
 
 class FileInfo(NamedTuple):
     """A file as a listing shows it. `path` is relative to the root; the modification time is in nanoseconds; `etag` is
-    what the store calls this state of the file, empty where it has no such name (`shadow.fingerprint` compares).
+    what the store calls this state of the file, empty where it has no such name (`fingerprint` compares).
     `ctime_ns`, of local disks, is when the system last saw the file or its attributes change, which no program sets; 0
     elsewhere."""
 

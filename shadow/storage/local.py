@@ -14,8 +14,8 @@ from typing import BinaryIO, Self
 
 from base.actions import Action
 from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.fingerprint import difference
 from shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
+from shadow.storage.fingerprint import difference
 
 ACTIONS = {
     errno.ENOSPC: Action.FREE_SPACE,

@@ -15,10 +15,10 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from base.actions import Action
-from shadow.at_once import in_order
 from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.fingerprint import ANY_TIME, difference
+from shadow.storage.concurrency import in_order
 from shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
+from shadow.storage.fingerprint import ANY_TIME, difference
 from shadow.storage.object_clients import Clients, connect
 from shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, reason, status, translated
 from shadow.storage.ranges import Range

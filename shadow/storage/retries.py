@@ -10,7 +10,7 @@ from base.errors import GnomonError
 from shadow.errors import Unreachable
 from shadow.storage.deadlines import awaited, check, left, out_of_time
 from shadow.storage.locations import host
-from shadow.storage.threads import threads
+from shadow.storage.thread_pool import threads
 
 _CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
 WAITING = 64  # calls at a time to one store that have a deadline

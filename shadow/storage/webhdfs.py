@@ -12,10 +12,10 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from shadow.at_once import in_order
 from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.fingerprint import difference
+from shadow.storage.concurrency import in_order
 from shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
+from shadow.storage.fingerprint import difference
 from shadow.storage.ranges import Range
 from shadow.storage.remote_file import RemoteFile
 from shadow.storage.retries import Passing, Patience, retried

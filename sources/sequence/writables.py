@@ -1,7 +1,7 @@
 """Hadoop's value classes ("writables") as Arrow columns: all rows of a batch at once, from where they lie in a buffer.
 
 A class that is not known is a binary column of the bytes as they were written. Text is not checked to be UTF-8: some
-writers do not care, and whoever shows it (shadow/values.py) does.
+writers do not care, and whoever shows it (shadow/values/row_values.py) does.
 """
 
 from collections.abc import Callable

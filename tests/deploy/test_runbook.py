@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from service.settings import PREFIX, Settings
+from service.settings.table import PREFIX, Settings
 from shadow import open_index
 from tests.deploy.deployed import (
     DEPLOY,

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from gnomon.__main__ import main
 from gnomon.spark import spark_session
 from indexer import join_with_index, load, load_by_index, read_index, write_btree
-from indexer.ship import ExecutorsUnfit, check_executors
+from indexer.spark.executor_package import ExecutorsUnfit, check_executors
 from shadow import open_index
 from shadow.storage import storage_at
 from tests.java import OPTIONS

@@ -16,10 +16,10 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from indexer import append_batches, append_new, build
-from indexer.progress import Step
-from indexer.session import local_session
-from shadow.compact import compact
+from indexer.spark.progress import Step
+from indexer.spark.session import local_session
 from shadow.errors import ConcurrentCommit
+from shadow.maintenance.compaction import compact
 from shadow.storage import LocalStorage, storage_at
 
 CONF = {"spark.sql.shuffle.partitions": "3", "spark.driver.memory": "1g"}

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from shadow import open_index
 from shadow.storage import storage_at
-from shadow.verify import verify
+from shadow.verify.snapshot import verify
 from tests.end_to_end.dedup_child import STEPS
 from tests.end_to_end.killable import Answer, How, Kill, Killable
 

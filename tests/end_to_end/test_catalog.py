@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
-from service.settings import Settings
+from service.settings.table import Settings
 from shadow import open_index
 from tests.indexer.catalog_tables import COLUMNS, rows, write
 from tests.service.lake import Client

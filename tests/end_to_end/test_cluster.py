@@ -14,7 +14,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from indexer.ship import PACKAGES
+from indexer.spark.executor_package import PACKAGES
 from tests.end_to_end.cluster import NIGHT, ROWS
 from tests.stores.process import Store
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 
 from shadow import open_index
+from shadow.maintenance.vacuuming import vacuum
 from shadow.storage import LocalStorage, storage_at
-from shadow.vacuum import vacuum
-from shadow.verify import verify
+from shadow.verify.snapshot import verify
 from tests.shadow.make_index import write_source
 from tests.shadow.operations import OPERATIONS, check_clean, check_rows, check_state, prepare
 

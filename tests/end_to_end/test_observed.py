@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.lake import make_crawl
-from tests.service.test_metrics import requests, samples
+from tests.service.metrics.test_exposition import requests, samples
 
 pytestmark = pytest.mark.process
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from service.settings import Settings
-from shadow.coverage import source_root
-from shadow.snapshots import snapshot_path
+from service.settings.table import Settings
+from shadow.metadata.snapshots import snapshot_path
+from shadow.metadata.source_files import source_root
 from shadow.storage import storage_at
 from tests.service.lake import add_day, crawl_table, make_crawl
 from tests.service.load import Load

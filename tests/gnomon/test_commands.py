@@ -17,7 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
-from shadow import metadata, open_index, to_json
+from shadow import open_index, to_json
+from shadow.metadata import json_files
 from shadow.storage import LocalStorage, storage_at
 from tests.java import VARIABLES
 from tests.shadow.make_index import index_source, write_source
@@ -116,8 +117,8 @@ def test_a_composite_key_is_a_json_object(lake: Path, capsys: pytest.CaptureFixt
 
 def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     newer = lake / "newer"
-    spec = metadata.read(storage_at(str(lake / "index")), "_shadow/spec.json") | {"format_version": 99}
-    storage_at(str(newer)).put_new("_shadow/spec.json", [metadata.encode(spec)])
+    spec = json_files.read(storage_at(str(lake / "index")), "_shadow/spec.json") | {"format_version": 99}
+    storage_at(str(newer)).put_new("_shadow/spec.json", [json_files.encode(spec)])
     (lake / "plain").mkdir()
     damaged = lake / "damaged"
     index_source(lake / "source", damaged, ["url"])

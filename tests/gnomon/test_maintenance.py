@@ -9,11 +9,11 @@ import pytest
 from gnomon.__main__ import main
 from gnomon.vacuum import parse_duration
 from shadow import UsageError
-from shadow.append_log import Append, AppendedFile, commit_append, open_log
-from shadow.append_records import append_path
-from shadow.snapshots import snapshot_path
+from shadow.commit.append_log import Append, AppendedFile, commit_append, open_log
+from shadow.metadata.append_records import append_path
+from shadow.metadata.snapshot_view import open_view
+from shadow.metadata.snapshots import snapshot_path
 from shadow.storage import storage_at
-from shadow.view import open_view
 from tests.shadow.make_index import index_source, write_source
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.progress import shown_progress
-from indexer.progress import Progress, Step
+from indexer.spark.progress import Progress, Step
 
 HIDE, SHOW, ERASE = b"\x1b[?25l", b"\x1b[?25h", b"\x1b[2K"
 

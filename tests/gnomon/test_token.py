@@ -9,8 +9,8 @@ import pytest
 
 from gnomon.__main__ import main
 from gnomon.token import append
-from service.settings import Settings
-from service.tokens import Tokens, new_token
+from service.access.tokens import Tokens, new_token
+from service.settings.table import Settings
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str], str]:

@@ -43,7 +43,7 @@ def same_rows(spark: SparkSession, table: str, index: str, key: str = "url") -> 
 
 def watch_scans(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each scan of a build that is to come was Spark's own."""
-    module = importlib.import_module("indexer.build")  # `indexer.build` is the function
+    module = importlib.import_module("indexer.build.job")  # `indexer.build.job` is the function
     scan, seen = module.scan, []
 
     def watched(*given: Any, in_spark: bool) -> Any:

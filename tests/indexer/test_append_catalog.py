@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from indexer import append_new, build
-from indexer import finish as finish_module
+from indexer.dedup import finish as finish_module
 from shadow import UsageError, open_index
 from shadow.errors import StorageError
 from tests.indexer.catalog_tables import COLUMNS, rows, same_rows, write

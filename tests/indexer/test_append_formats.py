@@ -15,7 +15,7 @@ from indexer import append_new, build, read_batch
 from shadow import open_index
 from shadow.errors import UnsupportedFormat
 from shadow.storage import Storage, storage_at
-from shadow.verify import verify
+from shadow.verify.snapshot import verify
 from tests.indexer.test_formats import CASES, Rows
 from tests.stores.process import Store
 

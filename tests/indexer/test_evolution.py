@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from indexer import build, load
-from service.settings import Settings
+from service.settings.table import Settings
 from shadow import UsageError, open_index
 from tests.service.lake import Client, rows
 from tests.sources.sequence_files import written as sequence_file

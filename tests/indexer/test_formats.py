@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-import indexer.files as files_module
+import indexer.tables.source_files as files_module
 from indexer import build, join_with_index, load, load_by_index
 from shadow import SpecMismatch, StalePointer, UsageError, open_index
 from shadow.storage import storage_at
-from shadow.verify import verify
+from shadow.verify.snapshot import verify
 from sources import FORMATS
 from tests.sources.orc_files import by_pyorc
 from tests.sources.sequence_files import written as sequence_file

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 import shadow
 from indexer import IndexManager, build, declare_table
+from shadow.metadata.snapshot_view import open_view
 from shadow.storage import storage_at
-from shadow.view import open_view
 
 pytestmark = pytest.mark.spark
 
@@ -290,7 +290,7 @@ import sys
 from pathlib import Path
 from gnomon.failures import one_line
 from indexer import IndexManager
-from indexer.session import local_session
+from indexer.spark.session import local_session
 
 spark = local_session("local[1]", {"spark.sql.shuffle.partitions": "1", "spark.sql.warehouse.dir": sys.argv[1]})
 spark.sql("CREATE TABLE data (k INT, v STRING, p INT) USING parquet PARTITIONED BY (p)")

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from gnomon.failures import one_line
 from indexer import join_with_index, load_by_index
-from indexer.load import load_counters
+from indexer.join.load_rows import load_counters
 from shadow import UsageError
 from sources import POINTER_COLUMNS
 from tests.shadow.make_index import index_source, write_source

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from indexer import append_new, build, load
 from shadow.errors import StorageError
-from shadow.snapshots import snapshot_numbers
+from shadow.metadata.snapshots import snapshot_numbers
 from shadow.storage import storage_at
 
 pytestmark = pytest.mark.spark

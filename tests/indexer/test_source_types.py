@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 import shadow
 from gnomon.failures import exit_code, one_line
 from indexer import append_new, build, filter_new, load, read_batch
-from indexer.spark_versions import TIME_TYPE
+from indexer.spark.versions import TIME_TYPE
 from shadow import open_index
 from shadow.storage import storage_at
-from shadow.verify import verify
+from shadow.verify.snapshot import verify
 from tests.shadow.make_index import write_source
 
 pytestmark = pytest.mark.spark

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import datasource, pushdown, register
+from indexer import register
+from indexer.datasource import pushdown, source
 from tests.indexer.lakes import explained
 from tests.shadow.make_index import index_source, write_source
 
@@ -55,7 +56,7 @@ def test_the_table_of_conditions_is_what_spark_shows(spark: SparkSession, index:
     register(spark)
     table = spark.read.format("gnomon").load(index)
     lines = re.findall(r"^\| `(.*?)`(?: \(write `IN`\))? \| (?:`(.*?)`|none) \|$", PAGE, re.MULTILINE)
-    conditions = [line for line in lines if line[0] not in datasource.OPTIONS]
+    conditions = [line for line in lines if line[0] not in source.OPTIONS]
     assert len(conditions) == 16
     for condition, pushed in conditions:
         shown = re.findall(r"PushedFilters: \[(.*)\]", explained(table.where(condition)))
@@ -64,7 +65,7 @@ def test_the_table_of_conditions_is_what_spark_shows(spark: SparkSession, index:
 
 def test_the_limits_are_those_of_the_code() -> None:
     assert f"at most {pushdown.MOST_KEYS:,};" in PAGE
-    assert f"up to {datasource.TASK_KEYS} keys" in PAGE
-    assert f"each {datasource.TASK_BYTES // 1024**2} MB" in PAGE
+    assert f"up to {source.TASK_KEYS} keys" in PAGE
+    assert f"each {source.TASK_BYTES // 1024**2} MB" in PAGE
     options = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
-    assert tuple(options[: len(datasource.OPTIONS)]) == datasource.OPTIONS
+    assert tuple(options[: len(source.OPTIONS)]) == source.OPTIONS

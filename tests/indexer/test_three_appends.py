@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from indexer import DedupResult, append_new, build, filter_new
 from shadow import open_index
 from shadow.storage import storage_at
-from shadow.verify import verify
+from shadow.verify.snapshot import verify
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from indexer import build, load
 from shadow import UsageError, open_index
 from shadow.storage import storage_at
-from shadow.verify import verify
+from shadow.verify.snapshot import verify
 
 pytestmark = pytest.mark.spark
 
@@ -98,7 +98,7 @@ def test_builds_at_once_that_both_widen_columns_are_both_committed(
     put(source, "a.jsonl", {"k": 1, "n": 1})
     build(spark, str(source), place, ["k"])
     put(source, "ours.jsonl", {"k": 2, "n": 1.5})
-    build_module = importlib.import_module("indexer.build")
+    build_module = importlib.import_module("indexer.build.job")
     verify_sample = build_module.verify_sample
 
     def other_build_meanwhile(*arguments: Any) -> None:

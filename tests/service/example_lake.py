@@ -1,4 +1,4 @@
-"""The small lake and the indexes that the examples of the interface ask (`service/examples.py`, docs/http.md)."""
+"""The small lake and the indexes that the examples of the interface ask (`service/api/examples.py`, docs/http.md)."""
 
 import datetime as dt
 from decimal import Decimal
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from service.settings import Settings
+from service.settings.table import Settings
 from tests.shadow.make_index import index_source, write_source
 
 

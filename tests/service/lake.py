@@ -13,7 +13,7 @@ import pyarrow as pa
 from fastapi import FastAPI
 
 from service.app import create_app
-from service.settings import Settings
+from service.settings.table import Settings
 from tests.shadow.make_index import index_source, write_source
 
 # Each has its own way to go wrong between a client and a handler.

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from fastapi import FastAPI
 
 from service.app import create_app
-from service.server import _listen
-from service.serving import _config, _Server
-from service.settings import Settings
+from service.process.server import _listen
+from service.process.worker import _config, _Server
+from service.settings.table import Settings
 
 SECONDS = 60.0  # until a test gives up
 

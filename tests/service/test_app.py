@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.process
 def test_importing_the_app_loads_no_spark_and_nothing_above_shadow() -> None:
-    program = "import sys, service.app, service.server; print(*{name.partition('.')[0] for name in sys.modules})"
+    program = (
+        "import sys, service.app, service.process.server; print(*{name.partition('.')[0] for name in sys.modules})"
+    )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"pyspark", "py4j", "indexer", "gnomon"} & set(done.stdout.split())
 

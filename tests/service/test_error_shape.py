@@ -25,7 +25,7 @@ import pytest
 
 from service.app import create_app
 from service.errors import TABLE, status_and_title
-from service.settings import Settings
+from service.settings.table import Settings
 from tests.service.lake import TWICE, Client, crawl_table
 from tests.shadow.make_index import write_source
 

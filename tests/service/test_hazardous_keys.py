@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from starlette.types import Message
 
 from service.app import create_app
-from service.settings import Settings
+from service.settings.table import Settings
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.process
@@ -59,7 +59,9 @@ KEYS = [
 ]
 PREFIXES = ("/rows", "/indexes/odd/rows")
 NO_UTF8 = ["%ff", "a%80", "%c0%af", "%e2%82", "%ed%a0%80", "%f8%88%80%80%80", "%fe%ff/a"]
-PROGRAM = "from service.server import run; from service.settings import load_settings; run(load_settings())"
+PROGRAM = (
+    "from service.process.server import run; from service.settings.table import load_settings; run(load_settings())"
+)
 
 Ask = Callable[[str, str], tuple[int, bytes]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.errors import ROUTING, TABLE
-from service.options import NAMES
+from service.http.options import NAMES
 from tests.service.example_lake import make_examples
 from tests.service.lake import Client
 

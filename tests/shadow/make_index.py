@@ -11,21 +11,21 @@ import pyarrow.parquet as pq
 from btree.hashing import bucket_of
 from btree.keys import arrow_type, key_array, order_key, stored_values, type_of_arrow
 from btree.mapping import source_type
-from shadow.anew import newest_number, publish_full, spec_on_record
-from shadow.coverage import SourceRoot, diff, source_root
+from shadow.commit.full_reindex import newest_number, publish_full, spec_on_record
+from shadow.commit.publishing import Changes, new_segment_id
 from shadow.errors import FilesGone
-from shadow.fold import publish_build
-from shadow.index_files import write_index_file
-from shadow.page_maps import page_maps_path, write_page_maps
-from shadow.partitions import partition_of, partition_values
-from shadow.probe import probe
-from shadow.publish import Changes, new_segment_id
-from shadow.segments import IndexFileEntry, PageMapsEntry, SourceFileEntry
-from shadow.snapshots import Snapshot
-from shadow.spec import IndexSpec, KeyColumn, check_columns
-from shadow.spec_file import put_back
+from shadow.fetch.page_maps import page_maps_path, write_page_maps
+from shadow.lookup.index_files import write_index_file
+from shadow.maintenance.tiered_merge import publish_build
+from shadow.metadata.manifests import IndexFileEntry, PageMapsEntry, SourceFileEntry
+from shadow.metadata.partitions import partition_of, partition_values
+from shadow.metadata.snapshot_view import newest_view
+from shadow.metadata.snapshots import Snapshot
+from shadow.metadata.source_files import SourceRoot, diff, source_root
+from shadow.metadata.spec import IndexSpec, KeyColumn, check_columns
+from shadow.metadata.spec_file import put_back
 from shadow.storage import FileInfo, Storage, storage_at
-from shadow.view import newest_view
+from shadow.storage.create_only_probe import probe
 from sources import SourceFile, open_mapped, open_source
 
 
@@ -107,7 +107,7 @@ class Build:
             self.covered = [replace(file, page_maps=made[file]) for file in self.covered]
 
     def commit(self) -> Snapshot:
-        """Commit; do the work again, as `indexer.build` does, where a vacuum removed what was written."""
+        """Commit; do the work again, as `indexer.build.job` does, where a vacuum removed what was written."""
         try:
             return self._commit()
         except FilesGone:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
 from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.fingerprint import difference
 from shadow.storage import FileInfo, ReadStats
 from shadow.storage.contract import Hidden, is_skipped
+from shadow.storage.fingerprint import difference
 
 _clock = itertools.count(1)  # modification times: no two files share one
 

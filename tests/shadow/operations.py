@@ -16,20 +16,20 @@ import pyarrow as pa
 from btree import BTreeReader
 from btree.blocks import MemoryFile
 from btree.reader import LookupStats
-from shadow.adopt import adopt
-from shadow.compact import compact, rebucket
-from shadow.coverage import SourceRoot, source_root
-from shadow.filter_files import open_filter
+from shadow.commit.backfill_page_maps import record
+from shadow.commit.publishing import new_segment_id
+from shadow.commit.relocate import adopt
+from shadow.fetch.page_maps import prove_page_maps, without_maps
 from shadow.index import Index
-from shadow.lookup import parse_key
-from shadow.page_maps import prove_page_maps, without_maps
-from shadow.publish import new_segment_id
-from shadow.record import record
-from shadow.snapshots import read_segments, read_snapshot, snapshot_numbers
-from shadow.spec_file import read_spec
+from shadow.lookup.bloom_filters import open_filter
+from shadow.lookup.point import parse_key
+from shadow.maintenance.compaction import compact, rebucket
+from shadow.maintenance.vacuuming import vacuum
+from shadow.metadata.snapshot_view import open_view
+from shadow.metadata.snapshots import read_segments, read_snapshot, snapshot_numbers
+from shadow.metadata.source_files import SourceRoot, source_root
+from shadow.metadata.spec_file import read_spec
 from shadow.storage import Storage, storage_at
-from shadow.vacuum import vacuum
-from shadow.view import open_view
 from tests.shadow.make_index import index_source, write_maps, write_source
 
 Lake = dict[str, tuple[int, ...]]  # the source's files: the keys of their rows

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from shadow.append_log import commit_append, find_batch, mark_appended, move_files, open_log, settle
-from shadow.append_records import APPENDED
+from shadow.commit.append_log import commit_append, find_batch, mark_appended, move_files, open_log, settle
 from shadow.errors import ConcurrentCommit, ShadowError
+from shadow.metadata.append_records import APPENDED
 from shadow.storage import Storage
+from tests.shadow.commit.test_append_log import begun_after
 from tests.shadow.memory_store import MemoryStorage
-from tests.shadow.test_append_log import begun_after
 
 BATCHES = {f"batch {n}": {f"key {key}" for key in range(3 * n, 3 * n + 6)} for n in range(4)}  # each overlaps the next
 DEPTH = 3  # programs that are under way at once

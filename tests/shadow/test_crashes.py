@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shadow.coverage import SourceRoot, source_root
 from shadow.errors import ShadowError
+from shadow.metadata.source_files import SourceRoot, source_root
 from shadow.storage import LocalStorage, Storage
 from tests.profiles import stride
 from tests.shadow.faults import Call, Fault, FaultyStorage

@@ -10,8 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow import metadata, open_index
-from shadow.answers import FetchStats
+from shadow import open_index
 from shadow.errors import (
     DamagedMetadata,
     IndexFileGone,
@@ -23,10 +22,12 @@ from shadow.errors import (
     UnknownColumn,
     UsageError,
 )
-from shadow.snapshots import snapshot_path
-from shadow.spec_file import SPEC_PATH
+from shadow.fetch.results import FetchStats
+from shadow.metadata import json_files
+from shadow.metadata.snapshot_view import newest_good_view, newest_view
+from shadow.metadata.snapshots import snapshot_path
+from shadow.metadata.spec_file import SPEC_PATH
 from shadow.storage import storage_at
-from shadow.view import newest_good_view, newest_view
 from tests.profiles import stride
 from tests.shadow.make_index import index_source, write_source
 
@@ -297,8 +298,8 @@ def test_the_spec_of_another_index_is_named(place: str, tmp_path: Path) -> None:
 
 def test_a_snapshot_of_another_index_of_the_same_spec_names_what_it_misses(place: str, tmp_path: Path) -> None:
     index_source(tmp_path / "lake", tmp_path / "second", ["k"])
-    content = metadata.read(open_index(str(tmp_path / "second"))._storage, snapshot_path(1)) | {"snapshot": 3}
-    (Path(place) / snapshot_path(3)).write_bytes(metadata.encode(content))
+    content = json_files.read(open_index(str(tmp_path / "second"))._storage, snapshot_path(1)) | {"snapshot": 3}
+    (Path(place) / snapshot_path(3)).write_bytes(json_files.encode(content))
     with pytest.raises(DamagedMetadata, match=r"index/_shadow/segments/.*\.avro: missing, though the snapshot"):
         open_index(place)
 

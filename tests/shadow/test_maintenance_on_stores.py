@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from gnomon.__main__ import main
-from shadow.adopt import adopt
-from shadow.compact import compact, rebucket
-from shadow.coverage import source_root
+from shadow.commit.relocate import adopt
 from shadow.errors import SnapshotNotFound, StalePointer
-from shadow.history import history
-from shadow.snapshots import snapshot_numbers
+from shadow.maintenance.compaction import compact, rebucket
+from shadow.maintenance.snapshot_history import history
+from shadow.maintenance.vacuuming import VacuumResult, vacuum
+from shadow.metadata.snapshot_view import open_view
+from shadow.metadata.snapshots import snapshot_numbers
+from shadow.metadata.source_files import source_root
 from shadow.storage import Storage, storage_at
-from shadow.vacuum import VacuumResult, vacuum
-from shadow.verify import verify
-from shadow.view import open_view
+from shadow.verify.snapshot import verify
 from tests.shadow.make_index import Build
 from tests.shadow.operations import (
     FIRST,

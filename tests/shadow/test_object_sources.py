@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from shadow import FetchStats, IndexNotFound, SourceNotFound, StalePointer, UsageError, open_index
-from shadow.coverage import check_apart, source_root
 from shadow.errors import DamagedIndexFile, IndexFileGone
+from shadow.metadata.source_files import check_apart, source_root
 from shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow import compact
+from shadow.maintenance import compaction
 from shadow.old_names import under_old_name
 from shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
@@ -31,4 +31,4 @@ def test_the_old_name_of_rebucket_does_the_same_with_a_warning(tmp_path: Path) -
     write_source(tmp_path / "source", {"a.parquet": pa.table({"k": range(10)})})
     index_source(tmp_path / "source", tmp_path / "index", ["k"], buckets=2)
     with pytest.warns(DeprecationWarning, match="^rebuild is now rebucket; the old name is accepted"):
-        assert compact.rebuild(storage_at(str(tmp_path / "index")), 3).buckets == 3
+        assert compaction.rebuild(storage_at(str(tmp_path / "index")), 3).buckets == 3

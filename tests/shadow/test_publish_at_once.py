@@ -13,8 +13,7 @@ import pytest
 
 from btree.hashing import bucket_of
 from shadow import open_index
-from shadow.compact import compact
-from shadow.coverage import source_root
+from shadow.commit.publishing import Changes, new_segment_id, publish
 from shadow.errors import (
     AlreadyExists,
     CommitLost,
@@ -24,13 +23,14 @@ from shadow.errors import (
     SpecMismatch,
     StorageError,
 )
-from shadow.publish import Changes, new_segment_id, publish
-from shadow.snapshots import Snapshot, newest_snapshot, snapshot_numbers, snapshot_path
-from shadow.spec_file import SPEC_PATH, create_spec
+from shadow.maintenance.compaction import compact
+from shadow.maintenance.vacuuming import vacuum
+from shadow.metadata.snapshot_view import open_view
+from shadow.metadata.snapshots import Snapshot, newest_snapshot, snapshot_numbers, snapshot_path
+from shadow.metadata.source_files import source_root
+from shadow.metadata.spec_file import SPEC_PATH, create_spec
 from shadow.storage import LocalStorage, Storage, storage_at
-from shadow.vacuum import vacuum
-from shadow.verify import verify
-from shadow.view import open_view
+from shadow.verify.snapshot import verify
 from tests.shadow.faults import Fault, FaultyStorage, Interrupted, T
 from tests.shadow.make_index import Build, index_source, write_source
 from tests.shadow.memory_store import MemoryStorage
@@ -300,7 +300,7 @@ def test_a_commit_that_always_comes_second_gives_up_after_a_while(
     build = Build(lake, tmp_path / "index", ["k"])
     waits: list[float] = []
     monkeypatch.setattr(
-        "shadow.publish.time", SimpleNamespace(sleep=waits.append, time=time.time)
+        "shadow.commit.publishing.time", SimpleNamespace(sleep=waits.append, time=time.time)
     )  # other threads sleep, too
 
     class Slow(LocalStorage):

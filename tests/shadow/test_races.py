@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from shadow.adopt import adopt
-from shadow.compact import compact
-from shadow.coverage import source_root
+from shadow.commit.relocate import adopt
 from shadow.errors import ConcurrentCommit
-from shadow.snapshots import read_snapshot, snapshot_numbers
+from shadow.maintenance.compaction import compact
+from shadow.metadata.snapshot_view import open_view
+from shadow.metadata.snapshots import read_snapshot, snapshot_numbers
+from shadow.metadata.source_files import source_root
 from shadow.storage import LocalStorage
-from shadow.view import open_view
 from tests.shadow.make_index import Build, index_source, write_source
 from tests.shadow.operations import KEYS, Lake, answers, check_clean, check_rows, copy_lake, look_up, table
 

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from shadow import open_index
-from shadow.adopt import adopt
-from shadow.coverage import source_root
+from shadow.commit.relocate import adopt
 from shadow.errors import SourceError
 from shadow.index import Index
+from shadow.metadata.source_files import source_root
 from shadow.storage import storage_at
 from tests.shadow.make_index import index_source
 from tests.sources.sequence_files import written as sequence_file

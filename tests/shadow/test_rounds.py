@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from shadow import FetchStats, Trace
-from shadow.ahead import FEW_SOURCES
-from shadow.coverage import SourceRoot
 from shadow.errors import DamagedIndexFile
-from shadow.fetch import Fetcher
+from shadow.fetch.fetcher import Fetcher
+from shadow.fetch.prefetch import FEW_SOURCES
 from shadow.index import Index
-from shadow.search import FEW_FILES
-from shadow.view import open_view
+from shadow.lookup.tree_search import FEW_FILES
+from shadow.metadata.snapshot_view import open_view
+from shadow.metadata.source_files import SourceRoot
 from tests.shadow.far_store import FarStorage, Rounds
 from tests.shadow.make_index import index_source, write_source
 

@@ -14,15 +14,15 @@ import pytest
 
 from btree.errors import BTreeError
 from shadow import open_index
-from shadow.compact import compact
+from shadow.commit.publishing import check_there
 from shadow.errors import ConcurrentCommit, FilesGone, IndexNotFound, ShadowError
-from shadow.publish import check_there
-from shadow.snapshots import snapshot_numbers
+from shadow.maintenance.compaction import compact
+from shadow.maintenance.vacuuming import vacuum
+from shadow.metadata.snapshots import snapshot_numbers
 from shadow.storage import FileInfo, LocalStorage, ReadStats, Storage, storage_at
 from shadow.storage.contract import Hidden
 from shadow.storage.local import LocalFile
-from shadow.vacuum import vacuum
-from shadow.verify import verify
+from shadow.verify.snapshot import verify
 from tests.shadow.make_index import Build, index_source, write_source
 
 SLEEP_SECONDS = 25 * 3600
@@ -68,7 +68,7 @@ class Night:
     def __init__(self, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._index, self._slept = index, 0.0
         clock = SimpleNamespace(time=lambda: time.time() + self._slept, sleep=lambda _: None)
-        monkeypatch.setattr("shadow.publish.time", clock)
+        monkeypatch.setattr("shadow.commit.publishing.time", clock)
 
     def __call__(self) -> None:
         for path in self._index.rglob("*"):
@@ -183,7 +183,7 @@ def test_a_commit_that_slept_behind_its_list_is_refused(tmp_path: Path, monkeypa
     moments = iter([0.0])
     clock = SimpleNamespace(time=lambda: next(moments, float(SLEEP_SECONDS)), sleep=lambda _: None)
     with monkeypatch.context() as patched:
-        patched.setattr("shadow.publish.time", clock)
+        patched.setattr("shadow.commit.publishing.time", clock)
         with pytest.raises(FilesGone, match=r"25 hours passed before the commit"):
             build._commit()
     check(root, 1)

@@ -15,21 +15,22 @@ import pytest
 
 from btree import BTreeReader
 from btree.blocks import MemoryFile
-from shadow import metadata, open_index
-from shadow.adopt import adopt
-from shadow.compact import compact, rebucket
-from shadow.coverage import source_root
-from shadow.equal_keys import EqualKeys
+from shadow import open_index
+from shadow.commit.publishing import new_segment_id
+from shadow.commit.relocate import adopt
 from shadow.errors import IndexNotFound, SnapshotNotFound
-from shadow.index_files import write_index_file
-from shadow.publish import new_segment_id
-from shadow.report import Fault, Report, fault_of
-from shadow.segments import IndexFileEntry, Segment, SegmentRef, manifest_path, write_segment
-from shadow.snapshots import commit, newest_snapshot, read_snapshot, snapshot_path
+from shadow.lookup.index_files import write_index_file
+from shadow.maintenance.compaction import compact, rebucket
+from shadow.maintenance.vacuuming import vacuum
+from shadow.metadata import json_files
+from shadow.metadata.manifests import IndexFileEntry, Segment, SegmentRef, manifest_path, write_segment
+from shadow.metadata.snapshot_view import View, open_view
+from shadow.metadata.snapshots import commit, newest_snapshot, read_snapshot, snapshot_path
+from shadow.metadata.source_files import source_root
 from shadow.storage import FileInfo, LocalStorage, OpenFile, ReadStats, Storage, storage_at
-from shadow.vacuum import vacuum
-from shadow.verify import verify
-from shadow.view import View, open_view
+from shadow.verify.entry_order import EqualKeys
+from shadow.verify.report import Fault, Report, fault_of
+from shadow.verify.snapshot import verify
 from tests.shadow.make_index import Build, index_source, write_source
 from tests.shadow.random_lake import RandomLake
 
@@ -718,7 +719,7 @@ def test_a_source_at_a_place_that_cannot_be_does_not_hide_other_faults(lake: Lak
 )
 def test_a_snapshot_of_another_form_is_one_fault(lake: Lake, wrong: dict[str, Any]) -> None:
     content = {**lake.view.snapshot.to_json(), "snapshot": 3, **wrong}
-    lake.storage.put_new(snapshot_path(3), [metadata.encode(content)])
+    lake.storage.put_new(snapshot_path(3), [json_files.encode(content)])
     (fault,) = lake.verify().faults
     assert (fault.path, fault.offset) == (f"{lake.index}/{snapshot_path(3)}", 0)
     assert fault.what.startswith("not a snapshot")

@@ -6,12 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from btree.keys import type_of_arrow
-from shadow.anew import newest_number, publish_full
-from shadow.publish import Changes, new_segment_id
-from shadow.segments import SourceFileEntry
-from shadow.snapshots import Snapshot
-from shadow.spec import VALUES, IndexSpec, KeyColumn
-from shadow.spec_file import create_first_spec
+from shadow.commit.full_reindex import newest_number, publish_full
+from shadow.commit.publishing import Changes, new_segment_id
+from shadow.metadata.manifests import SourceFileEntry
+from shadow.metadata.snapshots import Snapshot
+from shadow.metadata.spec import VALUES, IndexSpec, KeyColumn
+from shadow.metadata.spec_file import create_first_spec
 from shadow.storage import storage_at
 from tests.shadow.make_index import write_entries
 

@@ -24,15 +24,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from indexer import append_new, build, load
-from indexer.session import local_session
-from indexer.spark_types import key_spark_type
+from indexer.spark.session import local_session
+from indexer.spark.types import key_spark_type
 from shadow import Index, open_index
-from shadow.compact import compact, rebucket
 from shadow.errors import FilesVanished, SnapshotNotFound, SourceError, SourceNotFound
-from shadow.snapshots import snapshot_numbers
+from shadow.maintenance.compaction import compact, rebucket
+from shadow.maintenance.vacuuming import vacuum
+from shadow.metadata.snapshots import snapshot_numbers
 from shadow.storage import storage_at
-from shadow.vacuum import vacuum
-from shadow.verify import verify
+from shadow.verify.snapshot import verify
 from tests.soak.lake import Lake, Row, read_file, same
 
 STEPS = 14

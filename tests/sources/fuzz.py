@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources import SourceError, open_source
 from sources.pointer import OFFSET, SUB_OFFSET
 from tests.sources import orc_files, parquet_files

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources import UnsupportedFormat, detect
 from sources.avro import AvroFile, open_avro
 from tests.sources.avro_files import (

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources import SourceError, open_source
 from sources.contract import SourceFile
 from tests.sources.corpora import expected_of, files_of, needs_corpora, reader_of

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources import DamagedSource, SourceError, UnsupportedFormat, open_source
 from sources.avro import open_avro, records
 from tests.profiles import positions

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources.avro import open_avro
 from tests.sources.avro_files import written
 from tests.sources.readers import BytesReader

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values import python_values, to_json
+from shadow.values.row_values import python_values, to_json
 from sources import DamagedSource, SourceError
 from sources.avro import container as avro_container
 from sources.avro import open_avro, scan

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources import DamagedSource, StalePointer, UnsupportedFormat, detect, open_source
 from tests.sources.orc_files import (
     ROWS,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources import DamagedSource, open_source
 from sources.orc import fetch, streams
 from sources.orc.codecs import Codec

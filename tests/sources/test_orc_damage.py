@@ -13,7 +13,7 @@ import lzallright
 import pyarrow as pa
 import pytest
 
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources import DamagedSource, SourceError, UnsupportedFormat, open_source
 from sources.orc.codecs import Codec
 from sources.orc.errors import Damage

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources import open_source
 from tests.sources.readers import BytesReader
 

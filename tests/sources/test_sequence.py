@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources import DamagedSource, StalePointer, UnsupportedFormat, detect, open_source
 from sources.pointer import OFFSET, SIZE
 from sources.sequence import block_fetch, layout, record_fetch, window

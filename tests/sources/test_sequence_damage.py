@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values import python_values
+from shadow.values.row_values import python_values
 from sources import DamagedSource, SourceError, UnsupportedFormat, open_source
 from sources.sequence import codecs
 from tests.profiles import positions

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from service.app import create_app
-from service.settings import Settings
+from service.settings.table import Settings
 from tests.service.lake import make_orders
 from tests.service.page.lake import serving
 from tests.service.page.looks import box, focused, link, open_row, value

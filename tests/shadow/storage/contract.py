@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.fingerprint import ANY_TIME, difference
 from shadow.storage import FileInfo, ReadStats, Storage
+from shadow.storage.fingerprint import ANY_TIME, difference
 
 RACERS = 8
 ROOT = Path(__file__).parents[3]

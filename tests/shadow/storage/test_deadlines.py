@@ -13,7 +13,7 @@ from shadow.errors import OutOfTime, StorageError
 from shadow.storage.deadlines import awaited, carried, check, left, within
 from shadow.storage.objects import ObjectStorage
 from shadow.storage.retries import Passing, Patience, retried
-from shadow.storage.threads import Threads
+from shadow.storage.thread_pool import Threads
 
 FAR = 3600.0
 

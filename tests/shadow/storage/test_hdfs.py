@@ -5,8 +5,8 @@ import time
 import pytest
 
 from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.fingerprint import difference
 from shadow.storage import Storage, storage_at
+from shadow.storage.fingerprint import difference
 from shadow.storage.retries import Passing, Patience
 from shadow.storage.webhdfs import WebHdfsStorage
 from shadow.storage.webhdfs_calls import Answer, WebHdfs

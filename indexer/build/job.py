@@ -1,0 +1,347 @@
+"""Build: bring an index up to date with its source. The first build, the nightly one and the repair are the same."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from pyspark.sql import SparkSession
+
+from indexer.tables import is_table, read_table
+from indexer.tables import Described, check_unchanged, columns_of, describe, with_rows
+from indexer.tables import infer_schema
+from indexer.build.sort_prefix import likely_beginning
+from indexer.build.page_maps import write_maps
+from indexer.build.planning import Plan, plan
+from indexer.spark import Progress, Stages
+from indexer.build.scan import is_for_spark, scan
+from indexer.build.specs import Request, Vanished, check_types, new_spec
+from indexer.spark import SPARK_ERRORS, as_raised, is_of_a_file
+from indexer.build.write import write_index_files
+from shadow.commit import adopt as adopt_source
+from shadow.commit import publish_full
+from shadow.metadata import SourceRoot
+from shadow.errors import ConcurrentCommit
+from shadow.maintenance import publish_build
+from shadow.old_names import under_old_name
+from shadow.storage import probe
+from shadow.commit import Changes, new_segment_id
+from shadow.commit import record
+from shadow.metadata import IndexFileEntry, PageMapsEntry
+from shadow.metadata import Snapshot
+from shadow.metadata import IndexSpec, schema_option
+from shadow.metadata import put_back
+from shadow.storage import Place, Storage, as_location
+from shadow.verify import verify_sample
+
+ATTEMPTS = 3  # of a build that others' commits undo
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What a build did. Bytes are of index files written, of the source files indexed, and of
+    their indexed columns, which are what the scan reads. `skipped_files` are covered as they are and were not read,
+    `empty_files` were indexed and have no row. `stage_seconds` is how long each stage took, of `seconds` in all.
+    `mapped_files` are those of which page maps were recorded, `page_map_bytes` so many. `flat` is the layout."""
+
+    snapshot: int
+    committed: bool
+    new_files: int
+    changed_files: int
+    vanished_files: int
+    rows_indexed: int
+    rows: int
+    index_files: int
+    index_bytes: int
+    source_bytes: int
+    source_bytes_read: int
+    buckets: int
+    seconds: float
+    skipped_files: int = 0
+    empty_files: int = 0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    adopted_files: int = 0
+    mapped_files: int = 0
+    page_map_bytes: int = 0
+    flat: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def build(
+    spark: SparkSession,
+    source: Place,
+    index: Place,
+    keys: Sequence[str],
+    include: Sequence[str] = (),
+    format: str = "auto",
+    buckets: int | None = None,
+    batch: str | None = None,
+    flat: bool | None = None,
+    adopt: bool = False,
+    full: bool = False,
+    options: Mapping[str, str] | None = None,
+    page_maps: bool = False,
+    partitions: Sequence[Mapping[str, object]] | None = None,
+    progress: Progress | None = None,
+    accept_vanished: bool = False,
+    as_files: bool = False,
+    *,
+    anew: bool | None = None,
+) -> BuildResult:
+    """Index the files of `source` (a path, a URL, `table:db.name`) that the newest snapshot of `index` does not cover,
+    and drop those that are gone.
+
+    The snapshot is committed only when each partition has exactly as many entries as its files have rows, the
+    files written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the
+    batch whose append added the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a
+    commit of its own (`shadow.commit.relocate`); `full` indexes every file again, whatever the index holds, which mends a
+    damaged one (`shadow.commit.full_reindex`; `anew` is its old name); `page_maps` records those of all files, and makes later builds
+    do so (Parquet only): of files that are indexed already in a commit of its own (`shadow.commit.backfill_page_maps`). With `partitions`
+    (`[{"dt": "2026-01-01"}]`, each named by some or all of its columns) the files of those alone are compared and
+    indexed, of others nothing changes; with none at all a first build makes an index without rows. `progress` is told
+    what is being done.
+
+    FilesVanished where files of more than half of the indexed bytes are gone from the source, and new ones do not make
+    up for them, as where a disk is not mounted; `accept_vanished` says that they were deleted on purpose. UsageError
+    where the source belongs to a Delta, Iceberg, Hudi, Lance or Paimon table, or is the output of a streaming query:
+    its files hold rows that are not live; `as_files` indexes them nevertheless. Other errors: those of
+    `shadow.errors`."""
+    full = under_old_name("anew", anew, "full", full)
+    vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
+    request = Request(keys, include, buckets, flat, options or {}, page_maps, partitions, vanished, as_files)
+    return build_index(spark, as_location(source), as_location(index), request, format, batch, adopt, full, progress)
+
+
+def build_index(
+    spark: SparkSession,
+    source: str,
+    index: str,
+    request: Request,
+    format: str = "auto",
+    batch: str | None = None,
+    adopt: bool = False,
+    full: bool = False,
+    progress: Progress | None = None,
+) -> BuildResult:
+    """Bring an index up to date, as `build` does. Where what others commit meanwhile cannot be brought together with
+    the build, or a vacuum has removed what it wrote, it begins again, ATTEMPTS times in all."""
+    begin, stages = time.perf_counter(), Stages(progress)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            result = _build(spark, source, index, request, format, batch, adopt, full, stages)
+        except ConcurrentCommit:
+            if attempt == ATTEMPTS:
+                raise
+        else:
+            break
+    return replace(result, seconds=round(time.perf_counter() - begin, 3), stage_seconds=stages.seconds)
+
+
+def _build(
+    spark: SparkSession,
+    source: str,
+    index: str,
+    request: Request,
+    format: str,
+    batch: str | None,
+    adopt: bool,
+    full: bool,
+    stages: Stages,
+) -> BuildResult:
+    with stages.stage("list"):
+        place = read_table(spark, source) if is_table(source) else source
+        planned = plan(place, index, request, format, adopt, full)
+    if planned.view is not None:
+        put_back(planned.storage, planned.view.spec)
+    adopted = 0
+    done: list[PageMapsEntry] = []
+    with as_raised():
+        if adopt and planned.view is not None:
+            check_types(planned.view.spec, _described(spark, planned, request)[0])  # before anything is committed
+            adopted = adopt_source(planned.storage, planned.root)[1]
+            planned = plan(place, index, request, format)
+        if request.page_maps and planned.view is not None and (planned.unmapped or not planned.view.spec.page_maps):
+            with stages.tasks(spark, "page maps"):
+                done = _record(spark, planned, planned.view.spec)
+            planned = plan(place, index, replace(request, page_maps=False), format)
+        result = _update(spark, planned, request, batch, stages)
+    return replace(
+        result,
+        adopted_files=adopted,
+        mapped_files=result.mapped_files + len(done),
+        page_map_bytes=result.page_map_bytes + sum(one.length for one in done),
+    )
+
+
+def nothing_to_do(planned: Plan, request: Request) -> BuildResult | None:
+    """The result of a build whose plan shows nothing to index, drop, adopt or record; None where there is something to
+    do. Spark is not needed. The index's `spec.json` is put back where it is missing."""
+    view = planned.view
+    if view is None or not planned.is_done or planned.adopted or planned.unmapped:
+        return None
+    is_moved = (view.spec.source, view.spec.source_name) != (planned.root.location, planned.root.name)
+    if is_moved or (request.page_maps and not view.spec.page_maps):
+        return None
+    put_back(planned.storage, view.spec)
+    return _result(planned, view.snapshot, [], [], view.spec, False)
+
+
+def _record(spark: SparkSession, planned: Plan, spec: IndexSpec) -> list[PageMapsEntry]:
+    """Record the page maps of files that are indexed already."""
+    storage, files = planned.storage, planned.unmapped
+    probe(storage)
+    made = write_maps(spark, planned.root.storage.root, storage.root, spec, new_segment_id(), files)
+    record(storage, {file: made[file.path] for file in files})
+    return list(made.values())
+
+
+def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | None, stages: Stages) -> BuildResult:
+    storage, root, view, difference = planned.storage, planned.root, planned.view, planned.difference
+    if view is not None and planned.is_done and batch is None:
+        return _result(planned, view.snapshot, [], [], view.spec, False)
+    with stages.stage("describe", len(difference.to_index), "files"):
+        described, schema = _described(spark, planned, request)
+    known = described if request.partitions is None or planned.spec else _opened(_of_all(planned), request, schema)
+    spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, known)
+    spec = replace(
+        spec,
+        schema=schema,
+        page_maps=spec.page_maps or request.page_maps,
+        as_files=spec.as_files or planned.as_files,
+    )
+    check_types(spec, described)
+    probe(storage)
+
+    segment = new_segment_id()
+    if spec.page_maps:  # before the scan, which takes longer: a damaged page header fails the build
+        with stages.tasks(spark, "page maps"):
+            described = _with_maps(spark, storage, root, spec, segment, described)
+    is_about = not all(one.is_counted for one in described)
+    with stages.tasks(spark, "write", sum(one.likely_rows for one in described), is_about):
+        written, described = _index(spark, storage, root, spec, segment, described)
+    with stages.stage("verify"):
+        check_unchanged(root, described, spec)
+        verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
+    changes = Changes(
+        operation="build" if batch is None else "dedup",
+        index_files=written,
+        source_files=[one.entry for one in described],
+        dead=difference.dead,
+        columns=columns_of(described, view.snapshot.columns if view else {}, root.table),
+        batch=batch,
+        counts={
+            "new": len(difference.new),
+            "changed": len(difference.changed),
+            "vanished": len(difference.vanished),
+            "rows_indexed": sum(one.entry.rows for one in described),
+        },
+        folders=root.table.folders if root.table is not None else None,
+    )
+    with stages.stage("commit"):
+        if planned.newest is not None:
+            snapshot, is_ours = publish_full(storage, spec, planned.newest, changes, segment), True
+        else:
+            snapshot, is_ours = publish_build(storage, spec, view, changes, segment, root.list)
+    return _result(planned, snapshot, described, written, spec, is_ours)
+
+
+def _described(spark: SparkSession, planned: Plan, request: Request) -> tuple[list[Described], str]:
+    """The files to index, opened; and the schema that a table declares, or that was found for all files of a format
+    whose files do not tell."""
+    files, options = planned.difference.to_index, dict(planned.options)
+    table = planned.root.table
+    if table is not None:
+        schema = table.columns
+    else:
+        schema = infer_schema(spark, planned.root, planned.format, options, files, planned.spec)
+    return _opened(planned, request, schema), schema
+
+
+def _opened(planned: Plan, request: Request, schema: str) -> list[Described]:
+    table, partitions = planned.root.table, bool(planned.partitions)
+    options = {**planned.options, **schema_option(table.name if table is not None else "", schema)}
+    return describe(planned.root, planned.format, options, partitions, planned.difference.to_index, request.columns)
+
+
+def _of_all(planned: Plan) -> Plan:
+    """The plan for all files of the source: a first build of some partitions sees to types and buckets for all."""
+    return replace(planned, difference=replace(planned.difference, new=tuple(planned.files), changed=()))
+
+
+def _index(
+    spark: SparkSession,
+    storage: Storage,
+    root: SourceRoot,
+    spec: IndexSpec,
+    segment: str,
+    described: Sequence[Described],
+) -> tuple[list[IndexFileEntry], list[Described]]:
+    """The index files written, and the source files with their rows counted."""
+    empty = [one for one in described if one.is_counted and not one.entry.rows]
+    others = [one for one in described if not one.is_counted or one.entry.rows]
+    if not others:
+        return [], list(described)
+    if is_for_spark(spark, root.storage.root, spec, others):
+        try:
+            entries = scan(spark, root.storage.root, spec, others, in_spark=True)
+            beginning = likely_beginning(root.storage, spec, others)
+            written, _ = write_index_files(entries, storage.root, spec, segment, others, beginning)
+            if sum(file.entries for file in written) == sum(one.entry.rows for one in others):
+                return written, list(described)
+        except SPARK_ERRORS as error:
+            if not is_of_a_file(error):
+                raise
+        # Spark cannot read a file, or brings fewer rows of a damaged one, and says nothing. `sources` reads it, or says
+        # which one is damaged, and where. What was written is replaced.
+    entries = scan(spark, root.storage.root, spec, others, in_spark=False)
+    written, rows = write_index_files(entries, storage.root, spec, segment, others)
+    # In the order in which the files were numbered for the sort: that of the entries of one key is the segment's.
+    numbers = {one.entry.path: number for number, one in enumerate(described)}
+    return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: numbers[one.entry.path])
+
+
+def _with_maps(
+    spark: SparkSession,
+    storage: Storage,
+    root: SourceRoot,
+    spec: IndexSpec,
+    segment: str,
+    described: Sequence[Described],
+) -> list[Described]:
+    """The source files, their page maps written; those without rows have none."""
+    made = write_maps(spark, root.storage.root, storage.root, spec, segment, [one.entry for one in described])
+    return [replace(one, entry=replace(one.entry, page_maps=made.get(one.entry.path))) for one in described]
+
+
+def _result(
+    planned: Plan,
+    snapshot: Snapshot,
+    described: Sequence[Described],
+    written: Sequence[IndexFileEntry],
+    spec: IndexSpec,
+    committed: bool,
+) -> BuildResult:
+    difference, view = planned.difference, planned.view
+    covered = len(view.covered) if view is not None else 0
+    maps = [one.entry.page_maps for one in described if one.entry.page_maps is not None]
+    return BuildResult(
+        snapshot=snapshot.number,
+        committed=committed,
+        new_files=len(difference.new),
+        changed_files=len(difference.changed),
+        vanished_files=len(difference.vanished),
+        rows_indexed=sum(one.entry.rows for one in described),
+        rows=snapshot.rows,
+        index_files=len(written),
+        index_bytes=sum(file.size for file in written),
+        source_bytes=sum(one.entry.size for one in described),
+        source_bytes_read=sum(one.scan_bytes for one in described),
+        buckets=spec.buckets,
+        seconds=0.0,
+        skipped_files=covered - len(difference.changed) - len(difference.vanished),
+        empty_files=sum(not one.entry.rows for one in described),
+        mapped_files=len(maps),
+        page_map_bytes=sum(one.length for one in maps),
+        flat=spec.flat,
+    )

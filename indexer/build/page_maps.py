@@ -1,0 +1,81 @@
+"""Page maps of source files, made and written inside Spark tasks."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from base.actions import Action
+from indexer.tables import listed
+from indexer.build.scan import shares_of
+from indexer.spark import hands_errors_over
+from indexer.build.write import check_files_here
+from shadow.errors import StalePointer
+from shadow.fetch import page_maps_path, write_page_maps
+from shadow.metadata import PageMapsEntry, SourceFileEntry
+from shadow.metadata import IndexSpec
+from shadow.storage import Readable, source_storage, storage_at
+from sources import open_mapped
+
+RESULT = pa.schema(
+    [
+        ("file", pa.int32()),
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("crc32", pa.int64()),
+    ]
+)
+RESULT_DDL = "file int, path string, size bigint, offset bigint, length bigint, crc32 bigint"
+
+
+@dataclass(frozen=True)
+class MapTask:
+    """What each task is told."""
+
+    root: str
+    index: str
+    spec: IndexSpec
+    segment: str
+    files: Sequence[SourceFileEntry]
+    shares: Sequence[Sequence[int]]  # of each task the ordinals of its files
+
+
+def write_maps(
+    spark: SparkSession, root: str, index: str, spec: IndexSpec, segment: str, files: Sequence[SourceFileEntry]
+) -> dict[str, PageMapsEntry]:
+    """The page maps of source files that have rows, by path; of each task's files in one file of the index."""
+    there = [file for file in files if file.rows]
+    if not there:
+        return {}
+    shares = shares_of([file.size for file in there], spark.sparkContext.defaultParallelism)
+    task = MapTask(root, index, spec, segment, there, shares)
+    rows = spark.range(0, len(shares), 1, len(shares)).mapInArrow(_writer(task), RESULT_DDL).collect()
+    check_files_here(storage_at(index), {row.path: row.size for row in rows})
+    return {there[row.file].path: PageMapsEntry(row.path, row.size, row.offset, row.length, row.crc32) for row in rows}
+
+
+def _writer(task: MapTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    @hands_errors_over
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        source, index = source_storage(task.root), storage_at(task.index)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                blocks = [_exported(source, task.spec, task.files[file]) for file in task.shares[number]]
+                placed = write_page_maps(index, page_maps_path(task.segment, number), blocks)
+                done = [{"file": file, **vars(entry)} for file, entry in zip(task.shares[number], placed, strict=True)]
+                yield pa.RecordBatch.from_pylist(done, RESULT)
+
+    return write
+
+
+def _exported(source: Readable, spec: IndexSpec, file: SourceFileEntry) -> bytes:
+    """The page maps of a file. StalePointer where it is not the one to index."""
+    with listed(source, file.info) as reader:
+        found = open_mapped(reader, spec.format, spec.read_options)
+        if found.digest != file.digest:
+            what = "the file changed while its page maps were made"
+            raise StalePointer(what, reader.name, action=Action.BUILD_AGAIN)
+        return found.export_maps(reader)

@@ -1,0 +1,360 @@
+"""What a build has to do: the source as it is now against the newest snapshot. Nothing is read but listings, the
+index's own metadata and, before a first build, that of a source file; nothing is written."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from base.actions import Action
+from indexer.tables import CatalogTable
+from indexer.tables import check_names, describe, detect_format
+from indexer.tables import infer_here
+from indexer.build.specs import Request, Vanished, check_declared, check_places, check_request, new_spec
+from shadow.commit import Adoption, adoption
+from shadow.commit import newest_number, spec_on_record
+from shadow.metadata import Diff, Listing, Proofs, SourceRoot, check_apart, diff, source_root, within, without_vanished
+from shadow.errors import (
+    FilesVanished,
+    IndexNotFound,
+    PartitionNotFound,
+    ShadowError,
+    SourceNotFound,
+    StorageError,
+    UnknownColumn,
+    UsageError,
+)
+from shadow.metadata import check_plain_files
+from shadow.fetch import check_format, without_maps
+from shadow.metadata import check_where, matches, stored_partition
+from shadow.metadata import SourceFileEntry
+from shadow.metadata import IndexSpec
+from shadow.metadata import SPEC_PATH, read_spec
+from shadow.storage import FileInfo, Storage, storage_at
+from shadow.maintenance import check_no_other_files
+from shadow.metadata import View, newest_good_view, newest_view
+from sources import FORMATS, check_options
+
+FORMAT_NAMES = ("auto", *FORMATS)
+MOST_LOST = 0.5  # of the bytes that the index covers: a build that would drop more asks for consent
+SHOWN_FILES = 3  # of those that vanished, in a message
+AS_FILES = (
+    "index a plain copy of its live rows, or say --as-files (as_files=True) to index every file of it, live or not"
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The index as it is (no `view` before its first commit), the source's files as they are now, and how they differ
+    from what the index covers; those that are `adopted` do not. `options` say how the files are read; `spec` is what
+    the index is of, where that is known.
+
+    `unmapped` are the files covered as they are of which page maps were asked for, and are missing or damaged. Of a
+    `full` build there is no view and all files are new; `newest` is the number of the snapshot that it follows.
+    `files` are all of the source, also where some partitions only are to be indexed. `as_files`: they belong to a lake
+    table, and the build indexes every one of them, live or not."""
+
+    storage: Storage
+    root: SourceRoot
+    view: View | None
+    format: str
+    partitions: tuple[str, ...]
+    adopted: Mapping[str, SourceFileEntry]
+    difference: Diff
+    options: Mapping[str, str]
+    spec: IndexSpec | None
+    newest: int | None = None
+    unmapped: Sequence[SourceFileEntry] = ()
+    files: Sequence[FileInfo] = ()
+    as_files: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the newest snapshot covers the source as it is, and says what the catalog says of it."""
+        if self.view is None or not self.difference.is_empty:
+            return False
+        if self.as_files and not self.view.spec.as_files:
+            return False
+        table, snapshot = self.root.table, self.view.snapshot
+        return table is None or (snapshot.folders == table.folders and snapshot.spec.schema == table.columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `gnomon build --dry-run --json` prints."""
+        return {
+            "index": self.storage.root,
+            "source": self.root.name,
+            "snapshot": self.view.snapshot.number if self.view else self.newest,
+            "new": [{"path": info.path, "size": info.size} for info in self.difference.new],
+            "changed": [{"path": info.path, "size": info.size} for info in self.difference.changed],
+            "vanished": list(self.difference.vanished),
+            "adopted": sorted(self.adopted),
+            "unmapped": [file.path for file in self.unmapped],
+        }
+
+
+def plan(
+    source: str | CatalogTable, index: str, request: Request, format: str, adopt: bool = False, full: bool = False
+) -> Plan:
+    """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index. `adopt` covers
+    files of a copy that hold what was indexed; `full` covers none, and reads nothing that may be damaged."""
+    _check_asked(request, format, adopt, full)
+    storage = storage_at(index)
+    root = source_root(source) if isinstance(source, str) else source.root_at(source.location)
+    check_apart(root, storage)
+    _check_folder(storage)
+    _check_source(root)
+    newest = newest_number(storage) if full else 0
+    view = None if newest else _open(storage)
+    spec = view.spec if view else spec_on_record(storage) if newest else None
+    if spec is not None and spec.holds_values:
+        raise UsageError("a key-value folder that write_btree made; build to another folder", storage.root)
+    if isinstance(source, CatalogTable) and spec is not None and spec.table and not adopt:
+        root = source.root_at(spec.source)  # files keep their names, whatever the table's own folder is by now
+    if view is None and not newest:
+        check_no_other_files(storage)
+    files, lake_table = _files(root, view)
+    if not (request.as_files or (spec is not None and spec.as_files)):
+        check_plain_files(lake_table, root.name, AS_FILES)
+    partitions = root.partitions(files)
+    format_name = _format(root, files, format, spec)
+    options = _options(root, format_name, request, spec)
+    if spec is None and not _is_inferred(format_name, options):
+        _check_new(root, request, format_name, partitions, files, lambda _: options)
+    elif spec is not None:
+        there = replace(spec, source=root.location, table=root.table.name if root.table else "") if adopt else spec
+        check_request(there, request, root, format_name, partitions, storage.root)
+        check_declared(spec, root)
+    found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
+    proofs = Proofs(root.storage, spec.format, spec.read_options) if spec else None
+    difference = diff(files, found.applied_to(view.segments) if view else (), root.table, proofs)
+    if spec is not None and view is not None:
+        gone = {info.path for info in difference.changed}
+        check_places(spec, root, (info for info in files if info.path in view.covered and info.path not in gone))
+    if request.partitions is not None:
+        difference = _within(request.partitions, root, partitions, files, view, difference)
+    if newest:
+        _check_full(request.vanished, root, storage, files)
+    elif view is not None:
+        difference = _vanished(request.vanished, root, view, difference)
+    unmapped = _unmapped(storage, view, difference) if request.page_maps and view else []
+    return Plan(
+        storage=storage,
+        root=root,
+        view=view,
+        format=format_name,
+        partitions=partitions,
+        adopted=found.adopted,
+        difference=difference,
+        options=options,
+        spec=spec,
+        newest=newest or None,
+        unmapped=unmapped,
+        files=files,
+        as_files=request.as_files and lake_table is not None,
+    )
+
+
+def _check_asked(request: Request, format: str, adopt: bool, full: bool) -> None:
+    """Refuse options that are unknown, or that exclude each other."""
+    if format not in FORMAT_NAMES:
+        raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {format!r}")
+    if request.partitions is not None and (adopt or full):
+        raise UsageError("partitions: --adopt and --full are of the whole source")
+    if adopt and full:
+        raise UsageError("--adopt takes over what is indexed, --full indexes all files: expected one of them")
+
+
+def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> Diff:
+    """The difference, with the files that vanished as `how` says. FilesVanished where they must not be dropped."""
+    gone = [file for path in difference.vanished if (file := view.covered[path]).rows]
+    if not gone:  # files without rows, as those of no bytes that earlier versions covered
+        return difference
+    shown = ", ".join(file.path for file in gone[:SHOWN_FILES]) + (", ..." if len(gone) > SHOWN_FILES else "")
+    what = (
+        f"{len(gone):,} of the {len(view.covered):,} files that snapshot {view.snapshot.number} covers "
+        f"are gone ({shown})"
+    )
+    if how is Vanished.KEEP:
+        return without_vanished(difference, view.segments)
+    if how is Vanished.REFUSE:
+        raise FilesVanished(
+            f"{what}: their rows would be appended a second time; nothing was appended",
+            root.name,
+            action=Action.ACCEPT_VANISHED_IN_DEDUP,
+        )
+    lost = sum(file.size for file in gone) - sum(info.size for info in difference.new)
+    if how is Vanished.DROP_SOME and lost > MOST_LOST * sum(file.size for file in view.covered.values()):
+        raise FilesVanished(
+            f"{what}, and new files do not make up for them: more than {MOST_LOST:.0%} of the bytes that are indexed; "
+            "nothing was changed",
+            root.name,
+            action=Action.ACCEPT_VANISHED,
+        )
+    return difference
+
+
+def _check_full(how: Vanished, root: SourceRoot, storage: Storage, files: Sequence[FileInfo]) -> None:
+    """FilesVanished where a full build would drop files that are gone, as of `_vanished`: what was covered before, the
+    newest snapshot tells that can be read."""
+    if how is Vanished.DROP_ALL:
+        return
+    try:
+        before, _ = newest_good_view(storage)
+    except ShadowError:
+        if how is Vanished.REFUSE:
+            raise FilesVanished(
+                f"no snapshot can be read, so that it cannot be told whether files of {root.name} are "
+                "gone, whose rows would be appended a second time",
+                storage.root,
+                action=Action.ACCEPT_VANISHED_IN_DEDUP,
+            ) from None
+        return
+    now = {info.path for info in files}
+    gone = tuple(path for path in before.covered if path not in now)
+    new = tuple(info for info in files if info.path not in before.covered)
+    if gone:
+        _vanished(how, root, before, Diff(new, (), gone, {}))
+
+
+def _within(
+    chosen: Sequence[Mapping[str, object]],
+    root: SourceRoot,
+    columns: tuple[str, ...],
+    files: Sequence[FileInfo],
+    view: View | None,
+    difference: Diff,
+) -> Diff:
+    """What of the difference is of the partitions asked for. UsageError for one that neither source nor index has."""
+    types = root.table.types if root.table is not None else {}
+    there = {root.partition_of(info.path, bool(columns)) for info in files}
+    there |= set(root.table.folders) if root.table is not None else set()
+    there |= {file.partition for file in view.covered.values()} if view is not None else set()
+    values = {partition: stored_partition(partition, types) for partition in there}
+    partitions: set[str] = set()
+    for one in chosen:
+        known = {column: {of.get(column) for of in values.values()} for column in columns}
+        found: set[str] = set()
+        with suppress(PartitionNotFound):
+            where = check_where(one, columns, types, known)
+            found = {partition for partition, of in values.items() if matches(of, where)}
+        if not found:
+            raise UsageError(f"no partition {', '.join(f'{name}={value}' for name, value in one.items())}", root.name)
+        partitions |= found
+    return within(root, difference, view.segments if view is not None else (), partitions)
+
+
+def _files(root: SourceRoot, view: View | None) -> Listing:
+    """The source's files, and the lake table that they belong to. SourceNotFound where a catalog table that has
+    partitions has no file any more: a disk that is not there must not empty the index."""
+    found = root.listing()
+    if not found.files and root.table is not None and root.table.folders and view is not None and view.covered:
+        raise SourceNotFound(
+            f"no data files in any folder that the catalog names, below {root.location} or elsewhere; "
+            f"the index covers {len(view.covered):,}",
+            root.name,
+            action=Action.EMPTY_INDEX,
+        )
+    return found
+
+
+def _format(root: SourceRoot, files: Sequence[FileInfo], format: str, spec: IndexSpec | None) -> str:
+    """The format of the source's files: as asked for, on record, or told by the catalog or by themselves."""
+    if root.table is not None:
+        if format not in ("auto", root.table.format):
+            raise UsageError(f"format: {root.name} is of format {root.table.format}, found {format!r}")
+        return root.table.format
+    if format != "auto":
+        return format
+    format_name = spec.format if spec else detect_format(root, files)
+    check_names(root, format_name, files)
+    return format_name
+
+
+def _options(root: SourceRoot, format_name: str, request: Request, spec: IndexSpec | None) -> dict[str, str]:
+    """How the files are read: as asked for, on record, or told by the catalog."""
+    if request.page_maps:
+        check_format(format_name)
+    if root.table is not None:
+        if request.options:
+            raise UsageError(f"option {min(request.options)}: how the files of {root.name} are read the catalog says")
+        return dict(root.table.options)
+    options = dict(request.options or (spec.options if spec else {}))
+    check_options(format_name, options)
+    return options
+
+
+def _unmapped(storage: Storage, view: View, difference: Diff) -> list[SourceFileEntry]:
+    gone = {info.path for info in difference.changed}.union(difference.vanished)
+    return without_maps(storage, view.spec.format, [file for path, file in view.covered.items() if path not in gone])
+
+
+def check_rows(planned: Plan, request: Request) -> None:
+    """Refuse a first build whose columns are none of the source's where only rows tell: the first file's are read, and
+    the others' too where they lack a column. For a dry run; the build itself finds it when it reads all rows."""
+    if planned.spec is None and _is_inferred(planned.format, planned.options):
+        options, root, files = planned.options, planned.root, planned.difference.to_index
+        _check_new(
+            root,
+            request,
+            planned.format,
+            planned.partitions,
+            files,
+            lambda some: {**options, "schema": infer_here(root, planned.format, options, some)},
+        )
+
+
+def _is_inferred(format_name: str, options: Mapping[str, str]) -> bool:
+    """Whether columns are found in the rows."""
+    return FORMATS[format_name].infer is not None and "schema" not in options
+
+
+def _check_new(
+    root: SourceRoot,
+    request: Request,
+    format_name: str,
+    partitions: tuple[str, ...],
+    files: Sequence[FileInfo],
+    options_of: Callable[[Sequence[FileInfo]], Mapping[str, str]],
+) -> None:
+    """Refuse a first build whose columns are none of the source's. Mostly one file tells; of a table the catalog."""
+    if root.table is not None:
+        new_spec(request, root, format_name, partitions, [])
+        return
+    for some in (files[:1], files):
+        described = describe(root, format_name, options_of(some), bool(partitions), some, request.columns)
+        try:
+            new_spec(request, root, format_name, partitions, described)
+        except UnknownColumn:
+            if len(some) == len(files):
+                raise
+        else:
+            return
+
+
+def _check_folder(storage: Storage) -> None:
+    """Refuse an index that is a file, before any work."""
+    try:
+        storage.open("").close()
+    except (FileNotFoundError, IsADirectoryError):
+        return
+    except NotADirectoryError:
+        pass
+    raise StorageError("a file is there, or above it", storage.root, expected="a folder for the index")
+
+
+def _check_source(root: SourceRoot) -> None:
+    """Refuse the folder of an index: its files hold dead entries, too."""
+    if root.table is not None or root.single_file is not None:
+        return
+    with suppress(FileNotFoundError, NotADirectoryError):
+        root.storage.open(SPEC_PATH).close()
+        raise UsageError(f"an index lies there ({SPEC_PATH}); expected the root of a source", root.storage.root)
+
+
+def _open(storage: Storage) -> View | None:
+    """The newest snapshot; None where there is no index yet, or one whose first build never committed."""
+    view = newest_view(storage)
+    if view is None:
+        with suppress(IndexNotFound):
+            read_spec(storage)
+    return view

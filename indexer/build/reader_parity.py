@@ -1,0 +1,40 @@
+"""Whether Spark's scan reads a column as `sources` does. Where it does not, the index would hold keys that no fetch
+finds in their rows: then `sources` scans, too."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from indexer.tables import Described
+from shadow.metadata import IndexSpec
+from sources.declared import CONVERTED, FILE_COLUMN
+from sources.parquet.arrow_types import INT96_TYPE, PHYSICAL_TYPE
+from sources.parquet.footer import OLD_CALENDAR
+
+ALIKE = {
+    *(pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.bool_()),
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32()),
+}
+
+
+def reads_alike(spec: IndexSpec, described: Sequence[Described], case_sensitive: bool = False) -> bool:
+    """Whether Spark and `sources` read every indexed column of these Parquet files alike; with `case_sensitive` Spark
+    finds columns by their exact names only."""
+    names = [column.name for column in (*spec.stored_keys, *spec.include)]
+    there = [(one.schema, name) for one in described for name in names if name in one.schema.names]
+    return all(_is_alike(schema, name, case_sensitive) for schema, name in there)
+
+
+def _is_alike(schema: pa.Schema, name: str, case_sensitive: bool) -> bool:
+    """Not of a type that Spark does not know, or reads otherwise: INT96 out of range, and days of the old calendar,
+    which Spark alone turns into those of the new one. Nor of another type than a catalog table declares."""
+    field = schema.field(name)
+    kind = field.type
+    own = field.metadata or {}
+    if CONVERTED in own or (case_sensitive and FILE_COLUMN in own):
+        return False
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        known, of_file = field.metadata or {}, schema.metadata or {}
+        if known.get(PHYSICAL_TYPE) == INT96_TYPE or OLD_CALENDAR in of_file:
+            return False
+    return kind in ALIKE or pa.types.is_decimal128(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns")

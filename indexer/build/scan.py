@@ -1,0 +1,179 @@
+"""Keys and pointers of source files: of local Parquet files from Spark's own vectorised scan of the key columns; of
+other formats, on stores that Spark is not taken to reach, of columns that it reads otherwise, and of files that it
+cannot read, from the scan of `sources` inside Arrow map tasks."""
+
+import heapq
+import unicodedata
+from collections.abc import Iterator, Sequence
+from itertools import count
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from btree.errors import BTreeError
+from btree.hash_columns import xxhash64_columns
+from btree.keys import arrow_type, key_array
+from indexer.build.reader_parity import reads_alike
+from indexer.tables import Described, listed
+from indexer.keys import column
+from indexer.spark import key_spark_type
+from indexer.tables import read_parquet
+from indexer.spark import hands_errors_over
+from shadow.errors import UnsupportedFormat
+from shadow.metadata import IndexSpec, KeyColumn
+from shadow.storage import FileInfo, Readable, is_local, join, source_storage
+from sources import Split, open_source
+from sources.pointer_columns import POINTER_FIELDS
+
+GROUP, FILE, ROW = "__gnomon_group", "__gnomon_file", "__gnomon_row"
+SUB, SIZE = "__gnomon_sub_offset", "__gnomon_size"
+FOLDER, PATH_HASH = "__gnomon_folder", "__gnomon_path_hash"
+URI_SAFE = "/;:@&=+$,-_.!~*'()"  # what java.net.URI leaves in a path
+MOST_TASKS = 10_000  # of a scan of our own
+
+
+def is_for_spark(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described]) -> bool:
+    """Whether Spark's own scan gives what a fetch gives, from where it is taken to read."""
+    case_sensitive = spark.conf.get("spark.sql.caseSensitive") == "true"
+    are_local = all(is_local(join(root, one.entry.path)) for one in described)
+    return are_local and spec.format == "parquet" and reads_alike(spec, described, case_sensitive)
+
+
+def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described], in_spark: bool) -> DataFrame:
+    """One row for each source row: stored key and included columns under their names in the index file, GROUP
+    (folder ordinal * buckets + bucket), FILE (ordinal in `described`), and ROW, its `data_offset`. Of a scan by
+    `sources` (not `in_spark`) also SUB and SIZE, the rest of the pointer; and a row for each range that was scanned,
+    with the number of its rows in ROW, in the first group behind the last folder's."""
+    names = [entry.name for entry in spec.entry_schema.columns][: len(spec.stored_keys) + len(spec.include)]
+    rows = (_by_spark if in_spark else _by_sources)(spark, root, spec, described, names)
+    bucket = F.pmod(F.hash(*names[: len(spec.stored_keys)]), F.lit(spec.buckets))
+    behind = F.lit(len(folders_of(spec, described)) * spec.buckets)
+    group = F.least(F.col(FOLDER) * spec.buckets + bucket, behind).cast("int").alias(GROUP)
+    return rows.select(*names, group, F.col(FILE), F.col(ROW), *([] if in_spark else [F.col(SUB), F.col(SIZE)]))
+
+
+def _by_spark(
+    spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described], names: Sequence[str]
+) -> DataFrame:
+    columns = [*spec.stored_keys, *spec.include]
+    schema = StructType([StructField(c.name, key_spark_type(c.type)) for c in columns])
+    paths = [join(root, one.entry.path) for one in described]
+    folders = _folder_ordinals(spec, described)
+    salt, hashes = distinct_hashes([file_uri(path) for path in paths])
+    files = spark.createDataFrame(
+        [(one, i, folders[i]) for i, one in enumerate(hashes)], f"{PATH_HASH} bigint, {FILE} int, {FOLDER} int"
+    )
+    stored = [column(c.name).alias(name) for c, name in zip(columns, names, strict=True)]
+    rows = read_parquet(spark, paths, schema).select(
+        *stored,
+        F.xxhash64(F.lit(salt), F.col("_metadata.file_path")).alias(PATH_HASH),
+        F.col("_metadata.row_index").alias(ROW),
+    )
+    return rows.join(F.broadcast(files), PATH_HASH)
+
+
+def distinct_hashes(paths: Sequence[str]) -> tuple[int, list[int]]:
+    """A salt, and with it Spark's `xxhash64(salt, path)` of each path, no two alike: a row finds its file by a number
+    faster than by a path."""
+    texts, different = pa.array(paths, pa.large_binary()), len(set(paths))
+    hashed = ((salt, xxhash64_columns([pa.repeat(pa.scalar(salt, pa.int32()), len(paths)), texts])) for salt in count())
+    return next((salt, hashes.tolist()) for salt, hashes in hashed if len(np.unique(hashes)) == different)
+
+
+def _by_sources(
+    spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described], names: Sequence[str]
+) -> DataFrame:
+    columns = [*spec.stored_keys, *spec.include]
+    folders = _folder_ordinals(spec, described)
+    pieces = [(file, split) for file, one in enumerate(described) for split in one.splits]
+    weights = [described[file].scan_bytes // len(described[file].splits) for file, _ in pieces]
+    shares = shares_of(weights, spark.sparkContext.defaultParallelism)
+    files = [one.entry.info for one in described]
+    behind = len(folders_of(spec, described))
+    tail = [FOLDER, FILE, ROW, SUB, SIZE]
+
+    @hands_errors_over
+    def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = source_storage(root)
+        for batch in batches:
+            for file, split in (pieces[piece] for share in batch.column(0).to_pylist() for piece in shares[share]):
+                rows = 0
+                for *values, offsets, sub_offsets, sizes in _scan_file(storage, files[file], spec, columns, split):
+                    rows += len(offsets)
+                    numbers = [pa.array(np.full(len(offsets), n, np.int32)) for n in (folders[file], file)]
+                    arrays = [*values, *numbers, offsets, sub_offsets, sizes]
+                    yield pa.RecordBatch.from_arrays(arrays, names=[*names, *tail])
+                nulls = [pa.nulls(1, arrow_type(c.type)) for c in columns]
+                kinds = (pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int32())
+                count = [pa.array([n], kind) for n, kind in zip((behind, file, rows, 0, 0), kinds, strict=True)]
+                yield pa.RecordBatch.from_arrays([*nulls, *count], names=[*names, *tail])
+
+    stored = [StructField(name, key_spark_type(c.type)) for name, c in zip(names, columns, strict=True)]
+    numbers = zip(tail, (IntegerType(), IntegerType(), LongType(), IntegerType(), IntegerType()), strict=True)
+    schema = StructType([*stored, *(StructField(name, kind) for name, kind in numbers)])
+    return spark.range(0, len(shares), 1, len(shares)).mapInArrow(scanned, schema)
+
+
+def _scan_file(
+    storage: Readable, info: FileInfo, spec: IndexSpec, columns: Sequence[KeyColumn], split: Split
+) -> Iterator[list[pa.Array]]:
+    """The columns of a range of a file in the types of the index, a batch at a time, and behind them the numbers of the
+    rows' pointers. A column that the file lacks is null."""
+    with listed(storage, info) as reader:
+        source = open_source(reader, spec.format, spec.read_options)
+        there = [c.name for c in columns if c.name in source.schema.names]
+        for batch in source.scan(reader, there, split):
+            found = dict(zip(there, batch.columns, strict=False))  # the pointer's columns stand behind
+            try:
+                values = [
+                    key_array(found[c.name], c.type, c.name)
+                    if c.name in found
+                    else pa.nulls(batch.num_rows, arrow_type(c.type))
+                    for c in columns
+                ]
+            except BTreeError as error:
+                raise UnsupportedFormat(
+                    f"cannot be indexed: {error.what}" if error.what else "cannot be indexed",
+                    reader.name,
+                    column=error.column,
+                    expected=error.expected,
+                    found=error.found,
+                ) from None
+            yield [*values, *batch.columns[-len(POINTER_FIELDS) :]]
+
+
+def shares_of(sizes: Sequence[int], cores: int) -> list[list[int]]:
+    """The ordinals of files for each task: the largest first, each to the task that has least."""
+    tasks = [(0, task) for task in range(max(1, min(len(sizes), max(4 * cores, len(sizes) // 64), MOST_TASKS)))]
+    shares: list[list[int]] = [[] for _ in tasks]
+    for file in sorted(range(len(sizes)), key=lambda file: -sizes[file]):
+        load, task = heapq.heappop(tasks)
+        shares[task].append(file)
+        heapq.heappush(tasks, (load + sizes[file] + 1, task))
+    return shares
+
+
+def _folder_ordinals(spec: IndexSpec, described: Sequence[Described]) -> list[int]:
+    """For each file, the ordinal of its index files' folder among `folders_of` them."""
+    ordinals = {folder: i for i, folder in enumerate(folders_of(spec, described))}
+    return [ordinals[spec.folder_of(one.entry.partition)] for one in described]
+
+
+def folders_of(spec: IndexSpec, described: Sequence[Described]) -> list[str]:
+    """The folders of the index files for these source files, ordered."""
+    return sorted({spec.folder_of(one.entry.partition) for one in described})
+
+
+def file_uri(path: str) -> str:
+    """A local path as Spark's `_metadata.file_path` shows it: percent-encoded as java.net.URI does."""
+    return "file:" + "".join(_uri_character(c) for c in path)
+
+
+def _uri_character(c: str) -> str:
+    if c.isascii():
+        return quote(c, safe=URI_SAFE)
+    return quote(c) if unicodedata.category(c) in ("Zs", "Zl", "Zp", "Cc") else c

@@ -1,0 +1,56 @@
+"""Texts that begin alike, sorted fast. Spark keeps eight bytes of the first column it sorts by beside each row, and
+looks at the rows themselves where these are equal: of URLs they are in all rows."""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from indexer.tables import Described, listed
+from shadow.errors import SourceError
+from shadow.metadata import IndexSpec
+from shadow.storage import Readable
+from shadow.values import python_values
+from sources import open_source
+
+HEAD = "__gnomon_head"
+HEAD_BYTES = 8
+LARGEST = b"\xff" * (HEAD_BYTES + 1)  # greater than any head
+SAMPLED_FILES = 8
+WORTH_ROWS = 500_000  # of a build, so that some keys are read beforehand
+
+
+def likely_beginning(root: Readable, spec: IndexSpec, described: Sequence[Described]) -> str:
+    """What the first key column begins with in some rows of Parquet files; empty where it is no text, or rows are few.
+    A guess: no more than speed hangs on it."""
+    key, files = spec.stored_keys[0], [one for one in described if one.is_counted and one.entry.rows]
+    if key.type != "string" or sum(one.entry.rows for one in files) < WORTH_ROWS:
+        return ""
+    texts: list[str] = []
+    for one in files[:: -(-len(files) // SAMPLED_FILES)]:
+        if key.name not in one.schema.names:
+            continue
+        places = [(row, 0) for row in sorted({0, one.entry.rows // 2, one.entry.rows - 1})]
+        try:
+            with listed(root, one.entry.info) as reader:
+                rows = open_source(reader, spec.format, spec.read_options).fetch(reader, places, [key.name])
+        except SourceError:  # the scan says what it is
+            return ""
+        texts += [value for value in python_values(rows.column(0)) if isinstance(value, str)]
+    return shared_beginning(texts) if len(texts) > 1 else ""
+
+
+def shared_beginning(texts: Sequence[str]) -> str:
+    """What all of the texts begin with."""
+    least, most = min(texts), max(texts)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
+    return least[:same]
+
+
+def head_of(text: Column, beginning: str) -> Column:
+    """Bytes that rise, or stay, as the texts do, whatever these begin with: those behind the beginning."""
+    data = text.cast("binary")
+    behind = F.substring(data, len(beginning.encode()) + 1, HEAD_BYTES)
+    head = F.when(text.isNull(), F.lit(None)).when(text.startswith(beginning), behind)
+    return head.when(text < beginning, F.lit(b"")).otherwise(F.lit(LARGEST))

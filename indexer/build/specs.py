@@ -1,0 +1,230 @@
+"""From what a build was asked for to the spec of its index."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import pyarrow as pa
+
+from base.actions import Action
+from btree.keys import is_key_type, type_of_arrow
+from btree.mapping import mean_the_same, source_type
+from indexer.tables import Described, listed
+from shadow.metadata import SourceRoot
+from shadow.errors import SpecMismatch, UnknownColumn, UsageError
+from shadow.metadata import TEXT
+from shadow.metadata import (
+    IndexSpec,
+    KeyColumn,
+    buckets_for,
+    check_buckets,
+    check_columns,
+    check_names,
+    check_same,
+    is_better_flat,
+    ordered,
+)
+from shadow.storage import FileInfo
+from sources import open_source
+from sources.ddl import parse_ddl
+from sources.declared import FILE_COLUMN, UNNAMED
+
+UNKNOWN_TYPE = "unknown"
+RESERVED = ("_metadata", "__gnomon")
+Columns = Sequence[tuple[str, pa.Schema]]  # of files, or of a table
+
+
+class Vanished(Enum):
+    """What a build does with files that the index covers and that are gone from the source."""
+
+    DROP_SOME = "drop some"  # drop them, but refuse to drop a large part of the source
+    DROP_ALL = "drop all"  # drop them, however many
+    KEEP = "keep"  # leave their entries live
+    REFUSE = "refuse"  # refuse the build
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a build was asked for. `buckets` None: as many as there are, or as the rows ask for. `flat` None: as the
+    index is, or as the number of partitions asks for. No `options` of the format: those of the index, or none. No
+    `page_maps`: as the index has it, or none. `partitions` None: all, else those that have one of these values of
+    partition columns. `vanished` says what becomes of files that are gone from the source; `as_files` takes the files
+    of a lake table as they are."""
+
+    keys: Sequence[str]
+    include: Sequence[str]
+    buckets: int | None
+    flat: bool | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    page_maps: bool = False
+    partitions: Sequence[Mapping[str, object]] | None = None
+    vanished: Vanished = Vanished.DROP_SOME
+    as_files: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        return [*self.keys, *self.include]
+
+    def __post_init__(self) -> None:
+        check_names("keys", self.keys)
+        check_names("include", self.include)
+        if not self.keys:
+            raise UsageError("an index needs at least one key column")
+        if self.buckets is not None:
+            check_buckets(self.buckets)
+
+
+def new_spec(
+    request: Request,
+    root: SourceRoot,
+    format_name: str,
+    partitions: Sequence[str],
+    described: Sequence[Described],
+    schema: str = "",
+) -> IndexSpec:
+    """The spec of a first build: types from the source's files, or as a catalog table declares them; buckets from the
+    rows. `schema`: what was found of columns that the files do not tell."""
+    rows: dict[str, int] = {}
+    for one in described:
+        rows[one.entry.partition] = rows.get(one.entry.partition, 0) + one.likely_rows
+    reserved = [name for name in (*request.keys, *request.include) if name.startswith(RESERVED)]
+    if reserved:
+        raise UsageError(f"column {reserved[0]}: a column of this name cannot be told from one of Spark's or ours")
+    for name in request.include:
+        if name in partitions or name in request.keys:
+            raise UsageError(f"include: {name} need not be included, every answer has it")
+    table = root.table
+    types = dict(table.types) if table is not None else {}
+    columns = _of_files(described) if table is None else [(root.name, parse_ddl(table.columns))]
+    keys = tuple(_column(name, columns, dict.fromkeys(partitions, TEXT) | types) for name in request.keys)
+    flat = is_better_flat(len(rows), keys) if request.flat is None else request.flat
+    spec = IndexSpec(
+        source=root.location,
+        single_file=root.single_file is not None,
+        format=format_name,
+        partitions=tuple(partitions),
+        keys=keys,
+        include=tuple(_column(name, columns, {}) for name in request.include),
+        buckets=request.buckets or buckets_for(rows, flat),
+        flat=flat,
+        options=ordered(request.options if table is None else table.options),
+        schema=schema if table is None else table.columns,
+        page_maps=request.page_maps,
+        table="" if table is None else table.name,
+        partition_types=types,
+    )
+    check_columns(spec)
+    return spec
+
+
+def check_request(
+    spec: IndexSpec, request: Request, root: SourceRoot, format_name: str, partitions: Sequence[str], where: str
+) -> None:
+    """Refuse (SpecMismatch, with the differences) a build that asks for something else than the index is."""
+    known = {column.name: column for column in (*spec.keys, *spec.include)}
+    wanted = replace(
+        spec,
+        source=root.location,
+        single_file=root.single_file is not None,
+        format=format_name,
+        partitions=tuple(partitions),
+        keys=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.keys),
+        include=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.include),
+        buckets=request.buckets or spec.buckets,
+        flat=spec.flat if request.flat is None else request.flat,
+        options=_options(spec, request, root),
+        table=root.table.name if root.table is not None else "",
+        partition_types=dict(root.table.types) if root.table is not None else {},
+    )
+    check_same(spec, wanted, where)
+
+
+def _options(spec: IndexSpec, request: Request, root: SourceRoot) -> tuple[tuple[str, str], ...]:
+    if root.table is not None:
+        return ordered(root.table.options)
+    return ordered(request.options) if request.options else spec.options
+
+
+def check_declared(spec: IndexSpec, root: SourceRoot) -> None:
+    """Refuse (SpecMismatch) an index of a catalog table that declares an indexed column as another type by now."""
+    declared = parse_ddl(root.table.columns) if root.table is not None else pa.schema([])
+    for column in (*spec.stored_keys, *spec.include) if root.table is not None else ():
+        found = declared.field(column.name).type if column.name in declared.names else None
+        if found is None or not _fits(found, column):
+            raise SpecMismatch(
+                f"column {column.name} is {found or 'not there'} by now, the index was made with "
+                f"{column.type}; build to another folder",
+                root.name,
+            )
+
+
+def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -> None:
+    """Refuse (SpecMismatch) a catalog table that declares an indexed column at another place by now, where one of the
+    `files` that are indexed has columns by place: what was indexed of it is another column."""
+    if root.table is None:
+        return
+    before, now = parse_ddl(spec.schema).names, parse_ddl(root.table.columns).names
+    names = [column.name for column in (*spec.stored_keys, *spec.include)]
+    moved = [name for name in names if before.index(name) != now.index(name)]
+    for info in files if moved else ():
+        with listed(root.storage, info) as reader:
+            schema = open_source(reader, spec.format, spec.read_options).schema
+            for name in moved:
+                metadata = (schema.field(name).metadata or {}) if name in schema.names else {}
+                if UNNAMED.fullmatch(metadata.get(FILE_COLUMN, b"").decode()):
+                    raise SpecMismatch(
+                        f"column {name} is number {now.index(name) + 1} by now, it was number "
+                        f"{before.index(name) + 1} when {reader.name} was indexed, whose columns have no names",
+                        root.name,
+                        action=Action.BUILD_FULL_OR_ELSEWHERE,
+                    )
+
+
+def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
+    """Refuse files whose indexed columns are stored as another type than in the index, or, where that is a number of
+    units, have other units. A column may be absent, or of type null."""
+    for column in (*spec.stored_keys, *spec.include):
+        for one in described:
+            alike = [n for n in one.schema.names if n != column.name and n.lower() == column.name.lower()]
+            if alike:  # Spark would read it for the other
+                raise UsageError(f"column {alike[0]} differs from {column.name} in case only", one.entry.path)
+            if column.name in one.schema.names and not _fits(one.schema.field(column.name).type, column):
+                raise UsageError(
+                    f"column {column.name} is {one.schema.field(column.name).type}, "
+                    f"elsewhere in the source it is {column.source_type or column.type}",
+                    one.entry.path,
+                )
+
+
+def _fits(arrow: pa.DataType, column: KeyColumn) -> bool:
+    same = type_of_arrow(arrow) == column.type and mean_the_same(source_type(arrow), column.source_type)
+    return same or pa.types.is_null(arrow)
+
+
+def _of_files(described: Sequence[Described]) -> Columns:
+    return [(one.entry.path, one.schema) for one in described]
+
+
+def _column(name: str, columns: Columns, partitions: Mapping[str, str]) -> KeyColumn:
+    """A column with its type in the first file that has it, and values in it."""
+    if name in partitions:
+        return KeyColumn(name, partitions[name], partition=True)
+    there = [(path, schema.field(name).type) for path, schema in columns if name in schema.names]
+    for path, arrow in there:
+        if pa.types.is_null(arrow):
+            continue
+        found = type_of_arrow(arrow)
+        if found is None or not is_key_type(found):
+            raise UsageError(
+                f"column {name} of type {arrow} cannot be stored in an index; name a column of an atomic type "
+                "(decimals: up to 38 digits)",
+                path,
+            )
+        return KeyColumn(name, found, source_type=source_type(arrow))
+    if there:
+        raise UnknownColumn(
+            f"column {name} has no type in any file: no values, or none that can be read; name another column"
+        )
+    known = [*dict.fromkeys(n for _, schema in columns for n in schema.names), *partitions]
+    raise UnknownColumn(f"the source has no column {name}; it has {', '.join(known) or 'none'}")

@@ -1,0 +1,220 @@
+"""Index files written inside Spark tasks: sorted Arrow batches in, one row for each file out."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby, pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from btree.hashing import SEED, hash_int
+from indexer.tables import Described
+from indexer.build.sort_prefix import HEAD, head_of
+from indexer.build.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
+from indexer.spark import hands_errors_over
+from shadow.errors import StorageError
+from shadow.metadata import partition_values
+from shadow.commit import write_index_file
+from shadow.metadata import BloomFilterEntry, IndexFileEntry
+from shadow.metadata import IndexSpec
+from shadow.storage import Storage, is_local, storage_at
+
+RESULT = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition", pa.string()),
+        ("bucket", pa.int32()),
+        ("entries", pa.int64()),
+        ("size", pa.int64()),
+        ("crc32", pa.int64()),
+        ("filter", pa.struct([("path", pa.string()), ("size", pa.int64()), ("crc32", pa.int64())])),
+    ]
+)
+RESULT_DDL = (
+    "path string, partition string, bucket int, entries bigint, size bigint, crc32 bigint, "
+    "filter struct<path: string, size: bigint, crc32: bigint>"
+)
+ROWS_OF_A_TASK = 100_000  # in one index file, so that it is worth a task
+ROWS_PER_TASK = 1_000_000  # in several
+MOST_TASKS = 4096
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """What each task is told."""
+
+    index: str
+    spec: IndexSpec
+    segment: str
+    folders: list[str]  # of the index files
+    paths: list[str]  # of the source files
+    partitions: list[str]  # by file
+    row_bytes: list[int]  # by file, where the scan does not give them by row
+
+
+def write_index_files(
+    entries: DataFrame,
+    index: str,
+    spec: IndexSpec,
+    segment: str,
+    described: Sequence[Described],
+    beginning: str = "",
+) -> tuple[list[IndexFileEntry], dict[int, int]]:
+    """Shuffle the scanned entries to their index files, sort, write and read back: the files written, and the rows that
+    the scan counted, by ordinal of the file, where it does. `beginning`: that of the first key, likely (`order`)."""
+    folders = folders_of(spec, described)
+    rows = sum(one.likely_rows for one in described)
+    task = WriteTask(
+        index,
+        spec,
+        segment,
+        folders,
+        [one.entry.path for one in described],
+        [one.entry.partition for one in described],
+        [min(one.row_bytes, 2**31 - 1) for one in described],
+    )
+    order = [FILE, ROW, *([SUB] if SUB in entries.columns else [])]
+    placed = by_index_file(entries, spec, len(folders), rows, order, beginning)
+    written = placed.mapInArrow(_writer(task), RESULT_DDL).collect()
+    counts: Counter[int] = Counter()
+    for row in written:
+        if row.path is None:
+            counts[row.bucket] += row.entries
+    entries_of = [_entry_of(row.asDict(recursive=True)) for row in written if row.path is not None]
+    check_files_here(storage_at(index), {entry.path: entry.size for entry in entries_of})
+    return entries_of, dict(counts)
+
+
+def check_files_here(storage: Storage, sizes: Mapping[str, int]) -> None:
+    """StorageError where tasks wrote files of the index to disks of other machines."""
+    if not is_local(storage.root):
+        return
+    for path, size in sizes.items():
+        try:
+            with storage.open(path) as reader:
+                found = reader.size
+        except FileNotFoundError:
+            found = None
+        if found != size:
+            raise StorageError(
+                "a task wrote this file, and it is not here; expected a disk that executors "
+                "and this machine share: docs/cluster.md; nothing was committed",
+                f"{storage.root}/{path}",
+            )
+
+
+def write_values(
+    entries: DataFrame, index: str, spec: IndexSpec, segment: str, rows: int, beginning: str
+) -> list[IndexFileEntry]:
+    """The index files of entries that hold values: the columns of the entry schema, and their GROUP, the bucket.
+
+    Equal keys are sorted by their values, so that a task that is run again makes the same bytes."""
+    placed = by_index_file(entries, spec, 1, rows, [column.name for column in spec.entry_schema.values], beginning)
+    written = placed.mapInArrow(_writer(WriteTask(index, spec, segment, [""], [], [], [])), RESULT_DDL).collect()
+    files = [_entry_of(row.asDict(recursive=True)) for row in written]
+    check_files_here(storage_at(index), {entry.path: entry.size for entry in files})
+    return files
+
+
+def by_index_file(
+    entries: DataFrame, spec: IndexSpec, folders: int, rows: int, within_key: Sequence[str], beginning: str = ""
+) -> DataFrame:
+    """The entries shuffled so that each task has whole index files, one after the other, each sorted by key; what the
+    texts of the first key column are likely to begin with is the `beginning`.
+
+    Where files are large each is a task of its own, and its entries need not be sorted by file first, so that the key
+    is what Spark compares quickly (`order`)."""
+    cores = entries.sparkSession.sparkContext.defaultParallelism
+    files, keys = folders * spec.buckets, [key.name for key in spec.entry_schema.keys]
+    if files >= MOST_TASKS or rows < files * ROWS_OF_A_TASK:
+        tasks = min(files, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)
+        return entries.repartition(tasks, _route(tasks)).sortWithinPartitions(GROUP, *keys, *within_key)
+    tasks = files + (SUB in entries.columns)  # the last one for what a scan counted
+    routed = entries.repartition(tasks, _route(tasks))
+    if not beginning:
+        return routed.sortWithinPartitions(*keys, *within_key)
+    headed = routed.withColumn(HEAD, head_of(F.col(keys[0]), beginning))
+    return headed.sortWithinPartitions(HEAD, *keys, *within_key).drop(HEAD)
+
+
+def _entry_of(row: dict[str, Any]) -> IndexFileEntry:
+    found = row["filter"]
+    return IndexFileEntry(**{**row, "filter": found and BloomFilterEntry(**found)})
+
+
+def _route(tasks: int) -> F.Column:
+    """A column whose hash sends group g to task g mod `tasks`: Spark routes by its own hash, so the values that
+    hash to each task are looked up beforehand. Neighbouring buckets of a large partition go to different tasks."""
+    values: dict[int, int] = {}
+    candidate = 0
+    while len(values) < tasks:
+        signed = hash_int(candidate, SEED)
+        values.setdefault((signed - (1 << 32) if signed >> 31 else signed) % tasks, candidate)
+        candidate += 1
+    routes = F.array(*[F.lit(values[task]) for task in range(tasks)])
+    return F.get(routes, F.pmod(F.col(GROUP), F.lit(tasks)))
+
+
+def _writer(task: WriteTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    @hands_errors_over
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = storage_at(task.index)
+        done = []
+        for group, pieces in groupby(_pieces(batches), key=lambda piece: piece[0]):
+            folder, bucket = divmod(group, task.spec.buckets)
+            if folder == len(task.folders):
+                done += [count for _, piece in pieces for count in _counts(piece)]
+                continue
+            entry = write_index_file(
+                storage,
+                task.spec,
+                task.segment,
+                task.folders[folder],
+                bucket,
+                (_entries(piece, task) for _, piece in pieces),
+            )
+            done.append(asdict(entry))
+        yield pa.RecordBatch.from_pylist(done, RESULT)
+
+    return write
+
+
+def _counts(piece: pa.RecordBatch) -> list[dict[str, Any]]:
+    """What the scan counted, as rows of RESULT without a path: a file's ordinal as the bucket, its rows as entries."""
+    pairs = zip(piece.column(FILE).to_pylist(), piece.column(ROW).to_pylist(), strict=True)
+    return [{"path": None, "bucket": file, "entries": rows} for file, rows in pairs]
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches, cut where the group changes."""
+    for batch in batches:
+        groups = batch.column(GROUP).to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+        for begin, end in pairwise(cuts):
+            if end > begin:
+                yield int(groups[begin]), batch.slice(begin, end - begin)
+
+
+def _entries(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
+    """The columns of the entry schema: keys, included columns, partition columns in a flat index, then the pointer."""
+    spec = task.spec
+    names = [column.name for column in spec.entry_schema.columns]
+    if spec.holds_values:
+        return batch.select(names)
+    columns = [batch.column(name) for name in names[: len(spec.stored_keys) + len(spec.include)]]
+    files = batch.column(FILE)
+    values = [partition_values(partition) for partition in task.partitions] if spec.stored_partitions else []
+    texts = [pa.array([one[name] for one in values], pa.string()) for name in spec.stored_partitions]
+    columns += [pa.DictionaryArray.from_arrays(files, text) for text in texts]
+    path = pa.DictionaryArray.from_arrays(files, pa.array(task.paths, pa.string()))
+    if SUB in batch.schema.names:
+        sub_offset, size = batch.column(SUB), batch.column(SIZE)
+    else:
+        sub_offset = pa.array(np.zeros(len(files), np.int32))
+        size = pa.array(task.row_bytes, pa.int32()).take(files)
+    arrays = [*columns, path, batch.column(ROW), sub_offset, size]
+    return pa.RecordBatch.from_arrays(arrays, names=names)

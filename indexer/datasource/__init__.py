@@ -1,0 +1,21 @@
+"""An index as a table of Spark SQL.
+
+- `source`       `spark.read.format("gnomon")`
+- `pushdown`     filters of a query as look-ups
+- `index_table`  the index folder as a table of the catalog
+- `entry_table`  the columns of that table
+- `source_rows`  rows of the source beside entries of its index
+"""
+
+from indexer.datasource.index_table import INDEX, PROPERTIES, check_form, declare_table, table_properties
+from indexer.datasource.source import read_index, register
+
+__all__ = [
+    "INDEX",
+    "PROPERTIES",
+    "check_form",
+    "declare_table",
+    "read_index",
+    "register",
+    "table_properties",
+]

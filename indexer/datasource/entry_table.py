@@ -1,0 +1,80 @@
+"""An index as a table of Spark's: its columns, and those of the source that are read along."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
+
+from btree.keys import arrow_type
+from indexer.spark import spark_type
+from indexer.tables import arrow_schema, source_types
+from shadow import Index, UsageError
+from shadow.lookup import POINTER, EntryColumn, entry_columns
+
+
+@dataclass(frozen=True)
+class EntryTable:
+    """The columns that are read, in the order of the schema: of the index, then of the source. `known` are all of the
+    index, by their names in Spark."""
+
+    known: dict[str, EntryColumn]
+    columns: tuple[str, ...]
+    payload: tuple[str, ...]
+    payload_types: StructType
+
+    @cached_property
+    def schema(self) -> StructType:
+        fields = [StructField(name, spark_type(arrow_type(self.known[name].type))) for name in self.columns]
+        return StructType([*fields, *self.payload_types])
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        return arrow_schema(self.schema)
+
+
+def entry_table(index: Index, columns: Sequence[str] | None, payload: Sequence[str] | bool) -> EntryTable:
+    """What to read of an index: all its columns, or `columns`; and columns of the source: all that the index has not
+    (True), or those named. UnknownColumn, UsageError where there is no such column."""
+    known = _named(entry_columns(index.spec))
+    covered = {column.source for column in known.values() if column.part != POINTER}
+    sources = index.view.columns
+    if payload is True:
+        wanted = [name for name in sources if name not in covered]
+    else:
+        wanted = [name for name in payload or () if name not in covered]
+        _check("payload: the source", wanted, sources)
+    both = [name for name in wanted if name.lower() in {other.lower() for other in known}]
+    if both:
+        raise UsageError(f"payload: the index has a column {', '.join(both)}, too; name other columns")
+    if columns is not None:
+        _check("columns: the index", columns, [*known, *wanted])
+    types = source_types(None, index, wanted)
+    kept = [name for name in known if columns is None or name in columns]
+    kept_types = [field for field in types if columns is None or field.name in columns]
+    if not kept and not kept_types:
+        raise UsageError("columns: none is named; leave it out for all of them")
+    return EntryTable(known, tuple(kept), tuple(field.name for field in kept_types), StructType(kept_types))
+
+
+def _check(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UsageError(f"{what} has no column {', '.join(unknown)}; it has {', '.join(known)}")
+
+
+def _named(columns: Sequence[EntryColumn]) -> dict[str, EntryColumn]:
+    """The columns under the names that the source has for them; one that another column has, too, whose names Spark
+    would not tell apart, keeps its name in the folder's plain table."""
+    taken = {column.name.lower() for column in columns if column.part == POINTER}
+    names = {}
+    for column in columns:
+        name = column.source
+        if column.part != POINTER:
+            name = name if name.lower() not in taken else column.name
+            while name.lower() in taken:
+                name += "_"
+            taken.add(name.lower())
+        names[name] = column
+    return names

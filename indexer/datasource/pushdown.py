@@ -1,0 +1,124 @@
+"""Filters that Spark hands a Python source, as what to look for in an index.
+
+A filter is taken where it decides by itself which rows there are, exactly as Spark would: values of a column that is
+part of the key, or of a partition column. All others are Spark's, and prune nothing. The key's filters are taken when
+they name values of all of its columns, for it is hashed as a whole.
+"""
+
+import datetime as dt
+import decimal
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from btree.errors import KeyTypeError
+from btree.keys import INTEGER_BITS, Key, Stored, decimal_type, to_stored
+from shadow.lookup import KEY, PARTITION, EntryColumn
+
+MOST_KEYS = 10_000  # that are looked up for one query; beyond it an index is scanned
+VALUE_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "float": (float,),
+    "double": (float,),
+    "date": (dt.date,),
+    "timestamp": (dt.datetime,),
+    "timestamp_ntz": (dt.datetime,),
+    "binary": (bytes, bytearray),
+}
+
+Values = dict[Stored, None]  # in the order given, each once; every NaN is `math.nan`
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a query asks for: these keys (None: all), in partitions that have one of the values named for each column;
+    all in stored form."""
+
+    keys: tuple[Key, ...] | None = None
+    where: Mapping[str, frozenset[Stored]] = field(default_factory=dict)
+
+
+def select(filters: Sequence[Any], columns: Mapping[str, EntryColumn]) -> tuple[Selection, list[Any]]:
+    """What filters ask for, which hold all at once, and those that are left to Spark; `columns` are those of the index
+    by their names in Spark."""
+    allowed: dict[str, Values] = {}  # by the column's name in Spark
+    taken: dict[str, list[Any]] = {}
+    left: list[Any] = []
+    for one in filters:
+        name = _column(one, columns)
+        values = None if name is None else _values(one, columns[name])
+        if name is None or values is None:
+            left.append(one)
+            continue
+        both = [value for value in allowed.get(name, values) if value in values]
+        allowed[name] = dict.fromkeys(both)
+        taken.setdefault(name, []).append(one)
+    keys = [name for name, column in columns.items() if column.part == KEY]
+    found = None
+    if all(name in allowed for name in keys) and math.prod(len(allowed[name]) for name in keys) <= MOST_KEYS:
+        found = tuple(product(*(allowed[name] for name in keys)))
+    else:
+        left += [one for name in keys for one in taken.get(name, [])]
+    parts = {name: column.source for name, column in columns.items() if column.part == PARTITION and name in allowed}
+    return Selection(found, {source: frozenset(allowed[name]) for name, source in parts.items()}), left
+
+
+def chosen(partitions: Mapping[str, Mapping[str, Stored]], selection: Selection) -> list[str]:
+    """The partitions that a selection leaves, of all, each with its values."""
+    return [
+        name
+        for name, values in partitions.items()
+        if all(_one(values.get(column)) in allowed for column, allowed in selection.where.items())
+    ]
+
+
+def _one(value: Stored) -> Stored:
+    """The value; one NaN for all of them, which a set can find."""
+    return math.nan if isinstance(value, float) and value != value else value
+
+
+def _column(one: Any, columns: Mapping[str, EntryColumn]) -> str | None:
+    """The key or partition column that a filter is on."""
+    path: Sequence[str] = getattr(getattr(one, "child", one), "attribute", ())
+    column = columns.get(path[0]) if len(path) == 1 else None
+    return path[0] if column is not None and column.part in (KEY, PARTITION) else None
+
+
+def _values(one: Any, column: EntryColumn) -> Values | None:
+    """The values of its column that a filter lets pass; None where that is not for us to say."""
+    kind = type(one).__name__  # by name: Spark 4.0 has no filters
+    if kind == "IsNull":
+        return {None: None}
+    if (kind == "EqualTo" and one.value is not None) or kind == "EqualNullSafe":
+        given = [one.value]
+    elif kind == "In":
+        given = [value for value in one.value if value is not None]  # in SQL nothing equals null
+    elif kind == "Not" and column.type == "boolean" and type(one.child).__name__ == "EqualTo":
+        given = [not one.child.value]  # how Spark says that a boolean is false
+    else:
+        return None
+    try:
+        return dict.fromkeys(_stored(value, column) for value in given)
+    except (KeyTypeError, _OtherValueError):
+        return None
+
+
+class _OtherValueError(Exception):
+    """A value that is not one of the column's type as it stands."""
+
+
+def _stored(value: object, column: EntryColumn) -> Stored:
+    if value is None:
+        return None
+    expected = (int,) if column.type in INTEGER_BITS else (decimal.Decimal,) if decimal_type(column.type) else None
+    if type(value) not in (expected or VALUE_TYPES[column.type]):
+        raise _OtherValueError
+    if isinstance(value, dt.datetime) and (value.tzinfo is None) != (column.type == "timestamp_ntz"):
+        raise _OtherValueError
+    stored = _one(to_stored(value, column.type, column.source))
+    if isinstance(value, float) and value == value and stored != value:  # more digits than a float holds
+        raise _OtherValueError
+    return stored

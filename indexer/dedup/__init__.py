@@ -1,0 +1,39 @@
+"""Appends of the rows of a batch whose key is new.
+
+- `check`           which rows have a key that the source does not have
+- `append`          appends them, each key once
+- `bootstrap`       an append to a source that has no index yet
+- `finish`          finishes appends that were interrupted
+- `staging`         new rows written where no reader looks
+- `layout`          format, columns and folders of new files
+- `rejected`        the report of rows that were not appended
+- `batch_reader`    a batch as a DataFrame
+- `batch_files`     the files of a batch
+- `batch_columns`   the columns of a batch
+- `batch_names`     the columns of JSON lines
+- `row_digest`      a digest of the rows of a batch
+- `parquet_output`  rows as Parquet files on a local disk
+- `streaming`       micro-batches of a streaming query
+"""
+
+from indexer.dedup.append import DedupResult, append_new
+from indexer.dedup.batch_files import batch_digest
+from indexer.dedup.batch_reader import read_batch
+from indexer.dedup.bootstrap import Origin, existing, ready
+from indexer.dedup.check import filter_new
+from indexer.dedup.parquet_output import check_rows_here, write_parquet
+from indexer.dedup.streaming import append_batches
+
+__all__ = [
+    "DedupResult",
+    "Origin",
+    "append_batches",
+    "append_new",
+    "batch_digest",
+    "check_rows_here",
+    "existing",
+    "filter_new",
+    "read_batch",
+    "ready",
+    "write_parquet",
+]

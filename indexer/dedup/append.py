@@ -1,0 +1,339 @@
+"""Append the rows of a batch whose key the source does not have, and index them: each key once, through crashes and
+races.
+
+An append first finishes the appends of programs that committed (`shadow.commit.append_log`) and died, and brings the
+index up to date, so that it has the key of every row of the source. It then looks its rows up, stages the new ones, and
+commits. If another append committed meanwhile, it removes what it staged, and begins again.
+"""
+
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, reduce
+from operator import or_
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from base.actions import Action
+from indexer.build import Vanished
+from indexer.dedup.bootstrap import Origin, check_origin, existing, ready
+from indexer.dedup.check import ALL_PRESENT, check_arguments, columns_within, order_of, with_status
+from indexer.dedup.finish import ORIGIN, bring_up_to_date, finish_appends
+from indexer.dedup.layout import check_appendable, first_layout, layout_of
+from indexer.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
+from indexer.dedup.row_digest import row_hash, rows_digest, rows_of
+from indexer.dedup.staging import COUNTS, DIGEST, FILES, NULLS, Staged, StageRunAgain, stage
+from indexer.join import LookupCounters, lookup_counters
+from indexer.keys import KEY_PREFIX, column, key_names
+from indexer.spark import AtSnapshot, Progress, Stages, as_raised
+from indexer.tables import arrow_schema, first_columns, read_table, source_columns
+from shadow import Index, UsageError, open_index
+from shadow.commit import (
+    Append,
+    AppendLog,
+    Batch,
+    commit_append,
+    find_batch,
+    open_log,
+    staging_folder,
+    wait,
+)
+from shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
+from shadow.old_names import under_old_name
+from shadow.storage import Place, Storage, as_location, probe, storage_at
+
+PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
+KEEP = "keep"
+# Members of an append's counts: of each partition; the files of rejected rows, where there is to be a report.
+PARTITIONS, REPORTED = "partitions", "rejected_files"
+ORDER_PREFIX = f"{KEY_PREFIX}order_"
+ATTEMPTS = 10  # of an append that others come before
+
+
+@dataclass(frozen=True)
+class DedupResult:
+    """What an append did; rows, unless a name says otherwise. `rows_read` are `duplicates_in_batch`,
+    `already_loaded`, `rejected` (for a null in their key) and `appended`; `null_keys` had a null in their key, whatever
+    became of them. `partitions` has the same numbers for each partition of the source that the batch has rows of;
+    `reported` rows went into the report: None if there is none, because the batch was known, or because another run
+    began its append without one; `index_bytes_read` are those of index files and Bloom filters."""
+
+    batch_id: str
+    known_batch: bool
+    rows_read: int
+    duplicates_in_batch: int
+    already_loaded: int
+    null_keys: int
+    rejected: int
+    appended: int
+    files: int
+    partitions: dict[str, dict[str, int]]
+    snapshot: int
+    seconds: float
+    reported: int | None = None
+    index_bytes_read: int = 0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def append_new(
+    spark: SparkSession,
+    index: Place,
+    batch: DataFrame,
+    batch_id: str,
+    scope: str = "table",
+    progress: Progress | None = None,
+    *,
+    order_by: Sequence[str] = (),
+    null_keys: str = "dedup",
+    report: Place | None = None,
+    origin: Origin | None = None,
+    full: bool = False,
+    accept_vanished: bool = False,
+    rebuild: bool | None = None,
+) -> DedupResult:
+    """Append the rows of `batch` whose key the source does not have, and index them.
+
+    `batch_id` names the batch: once it is appended, running it again does nothing; where that run died, it finishes
+    what is left. UsageError where a known batch has other rows than before. `scope`, `order_by`, `null_keys`: as in
+    `filter_new`. `report` names a Parquet file, on a local disk and not there yet, to write the rows to that were not
+    appended, each with the reason and the pointer to the row that was there first.
+
+    If there is no index, that of `origin` is built first, or, if its source has no files, by this append; SpecMismatch
+    if the index is of another source or key. With `full` every file is indexed again first, which mends a damaged
+    index (`rebuild` is its old name). `progress` is told what is being done.
+
+    FilesVanished, before anything is written, where files that the index covers are gone from the source: their rows
+    would be appended a second time. With `accept_vanished` the index drops them first. UsageError when the batch's
+    columns are not the source's, before anything is written, or when the source belongs to a lake table (Delta,
+    Iceberg ...), which would not see the new files; ConcurrentCommit where other appends come first again and again."""
+    full = under_old_name("rebuild", rebuild, "full", full)
+    begin, stages = time.perf_counter(), Stages(progress)
+    index = as_location(index)
+    check_arguments(scope, order_by, null_keys)
+    target = report_target(as_location(report), batch.columns) if report is not None else None
+    vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
+    asked = _Asked(batch, batch_id, scope, order_of(batch, order_by), null_keys, target is not None, vanished)
+    run = _Run(spark, index, asked, origin, stages, progress)
+    with as_raised():
+        if full:
+            with stages.stage("full build"):
+                ready(spark, index, origin, full, progress, vanished)
+        known, is_known = run.append()
+        reported = run.report(target, known.append) if target is not None and not is_known else None
+    counts = {name: 0 if is_known else known.append.counts[name] for name in (*COUNTS, FILES)}
+    return DedupResult(
+        batch_id=known.append.batch,
+        known_batch=is_known,
+        partitions={} if is_known else known.append.counts[PARTITIONS],
+        snapshot=known.snapshot,
+        seconds=round(time.perf_counter() - begin, 3),
+        reported=reported,
+        index_bytes_read=run.counters.index_bytes.value,
+        stage_seconds=stages.seconds,
+        **counts,
+    )
+
+
+class _Asked(NamedTuple):
+    """What `append_new` was asked for."""
+
+    batch: DataFrame
+    batch_id: str
+    scope: str
+    order: list[tuple[str, bool]]
+    null_keys: str
+    has_report: bool
+    vanished: Vanished
+
+
+@dataclass
+class _Run:
+    """A run of `append_new`. `number` and `token` are of the append that it tries last."""
+
+    spark: SparkSession
+    index: str
+    asked: _Asked
+    origin: Origin | None
+    stages: Stages
+    progress: Progress | None
+    number: int = 0
+    token: str = ""
+
+    @cached_property
+    def counters(self) -> LookupCounters:
+        return lookup_counters(self.spark)
+
+    @cached_property
+    def storage(self) -> Storage:
+        return storage_at(self.index)
+
+    def append(self) -> tuple[Batch, bool]:
+        """The batch as it is known, and whether it was before."""
+        batch_id = self.asked.batch_id
+        known, is_ours, is_known = find_batch(self.storage, batch_id), False, True
+        for attempt in range(ATTEMPTS if known is None else 0):
+            opened = existing(self.index, self.origin)
+            if opened is not None:
+                check_appendable(self.index, opened.spec)
+                with suppress(SourceError):  # files changed since they were indexed: the check is made again below
+                    source_columns(self.spark, self.asked.batch.schema, opened)  # before hours of indexing
+            wait(attempt)
+            with self.stages.stage("bring up to date"):
+                log = bring_up_to_date(self.spark, self.index, self.progress, self.origin, self.asked.vanished)
+            known = find_batch(self.storage, batch_id)
+            if known is not None:  # what a run began that died, or another run at the same time
+                is_known = batch_id not in [append.batch for append in log.open]
+                break
+            if self._commit(log):
+                with self.stages.stage("append and index"):
+                    finish_appends(self.spark, self.index, self.progress, self.origin)
+                known, is_ours, is_known = find_batch(self.storage, batch_id), True, False
+                break
+        if known is None:
+            what = "it was deleted while an append ran" if is_ours else f"{ATTEMPTS} other appends came first"
+            raise ConcurrentCommit(what, self.index, action=Action.RUN_AGAIN)
+        if not is_ours:
+            self._check_content(known)
+        return known, is_known
+
+    def _check_content(self, known: Batch) -> None:
+        opened = existing(self.index, self.origin)
+        with self.stages.tasks(self.spark, "compare with the known batch"):
+            found = rows_digest(self.asked.batch, opened.spec.partitions if opened is not None else ())
+        if found != known.append.content:
+            content = known.append.content
+            raise UsageError(
+                f"batch {self.asked.batch_id!r} was appended by snapshot {known.snapshot} with other rows: "
+                f"expected {rows_of(content):,} of digest {content}, found {found}; give this "
+                "one another name; nothing of it was appended",
+                self.index,
+            )
+
+    def _commit(self, log: AppendLog) -> bool:
+        """Stage the rows that are new at the index's newest snapshot, and commit them as the next append; false where
+        another one has that number."""
+        asked, batch = self.asked, self.asked.batch
+        self.number, self.token = log.last + 1, secrets.token_hex(8)
+        opened = existing(self.index, self.origin)
+        if opened is None:
+            spec, at, null_keys = check_origin(self.index, self.origin).first_spec(batch.schema), None, asked.null_keys
+            columns = first_columns(batch.schema, spec)
+        else:
+            check_appendable(self.index, opened.spec)
+            spec, at = opened.spec, AtSnapshot.of(opened)
+            null_keys = _null_keys(opened, asked.batch_id, asked.null_keys)
+            columns = source_columns(self.spark, batch.schema, opened)
+        names = batch.select(*columns).columns
+        order = [(f"{ORDER_PREFIX}{i}", down) for i, (_, down) in enumerate(asked.order)]  # of the batch's own columns
+        ordered = [column(name).alias(ours) for (name, _), (ours, _) in zip(asked.order, order, strict=True)]
+        rows = batch.select(*columns, row_hash(batch, spec.partitions).alias(DIGEST), *ordered)
+        schema = rows.select(*map(column, names)).schema
+        if opened is None:
+            layout = first_layout(spec, schema)
+        else:
+            table = read_table(self.spark, spec.source_name).root_at(spec.source).table if spec.table else None
+            layout = layout_of(opened, table, schema)
+        source = storage_at(spec.source)
+        folder = staging_folder(self.storage.root, self.number, self.token)
+        checked = with_status(rows, spec, at, asked.scope, order, null_keys, self.counters)
+        has_null = reduce(or_, [column(name).isNull() for name in key_names(spec)])
+        rejected = RejectedAt(self.storage.root, self._rejected_folder) if asked.has_report else None
+        probe(self.storage)
+        try:
+            with self.stages.tasks(self.spark, "check and write"):
+                staged = stage(checked.withColumn(NULLS, has_null), names, layout, folder, self._file_name, rejected)
+            if opened is None and not staged.files:
+                raise UsageError(
+                    "it has no files, and the batch has no row to append; its index is made by the "
+                    "first append that has one; nothing was written",
+                    spec.source,
+                )
+        except Exception as error:
+            self._throw_away(source, folder)
+            # Who has the number removes what others staged for it.
+            if isinstance(error, StageRunAgain) or open_log(self.storage).last >= self.number:
+                return False
+            raise
+        with self.stages.stage("commit append"):
+            first = asdict(self.origin) if opened is None and self.origin is not None else None
+            is_committed = commit_append(self.storage, self._record(log, staged, first))
+        if not is_committed:
+            self._throw_away(source, folder)
+        return is_committed
+
+    def _throw_away(self, source: Storage, folder: str) -> None:
+        """Remove what was staged. What is left of it, the next append sweeps."""
+        with suppress(StorageError):
+            source.delete_folder(folder)
+            self.storage.delete_folder(self._rejected_folder)
+
+    @property
+    def _rejected_folder(self) -> str:
+        return rejected_folder(self.number, self.token)
+
+    @property
+    def _file_name(self) -> str:
+        """What the append's files are called after: the batch, so that they are known for its own, this attempt, and
+        that all of its null keys are in them, where they are."""
+        words = re.sub(r"[^A-Za-z0-9]+", "-", self.asked.batch_id)[:40].strip("-")
+        keep = [KEEP] if self.asked.null_keys == KEEP else []
+        return "-".join(filter(None, [words, batch_word(self.asked.batch_id), self.token, *keep]))
+
+    def _record(self, log: AppendLog, staged: Staged, first: Mapping[str, Any] | None) -> Append:
+        reported = list(staged.rejected) if self.asked.has_report else None
+        return Append(
+            number=self.number,
+            append_id=self.token,
+            parent=log.parent,
+            batch=self.asked.batch_id,
+            content=staged.content,
+            folder=staged.folder,
+            files=staged.files,
+            counts={**staged.counts, PARTITIONS: staged.partitions, REPORTED: reported, ORIGIN: first},
+        )
+
+    def report(self, target: Path, append: Append) -> int | None:
+        """Write the rows that were not appended, now that their keys are indexed. None if the run that began the append
+        was not asked for a report."""
+        if append.counts[REPORTED] is None:
+            return None
+        opened = open_index(self.index)
+        with self.stages.stage("report"):
+            rows = self.asked.batch.select(*source_columns(self.spark, self.asked.batch.schema, opened))
+            schema, within = arrow_schema(rows.schema), columns_within(opened.spec, self.asked.scope)
+            return write_report(target, opened, append, append.counts[REPORTED], schema, within)
+
+
+def batch_word(batch_id: str) -> str:
+    """The part of a file's name that names the batch, in the files that its appends add."""
+    return hashlib.blake2b(batch_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _null_keys(opened: Index, batch_id: str, null_keys: str) -> str:
+    """What becomes of null keys. Where files that keep those of the batch lie in the source though it is not known, the
+    index was lost, and built anew: rows with a null in their key, of which each counts, were all appended then, or it
+    cannot be told which. Other rows are looked up, as ever."""
+    parts: dict[str, tuple[int, set[str]]] = {}
+    for match in filter(None, map(PART.search, opened.view.covered)):
+        if match[3] == batch_word(batch_id):
+            parts.setdefault(match[4], (int(match[2]), set()))[1].add(match[1])
+    if null_keys != KEEP or not parts:
+        return null_keys
+    if all(len(found) < expected for expected, found in parts.values()):
+        expected, found = next(iter(parts.values()))
+        raise StalePointer(
+            f"{len(found)} of {expected} files that an earlier append of batch {batch_id!r} wrote are there, and its "
+            "record is not: which rows with a null in their key it added cannot be told",
+            opened.spec.source,
+            action=Action.DEDUP_NULL_KEYS,
+        )
+    return ALL_PRESENT

@@ -1,0 +1,142 @@
+"""The columns of a batch: their Spark types, and their values in these.
+
+A column that the source has comes in the source's type where that holds every value of the type in the files: numbers
+are widened. Any other column, and one that is not of the source, keeps the type that it has in the files. Values in
+text have no type of their own: they are read as those of the source's columns, and refused where they are not."""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyarrow import types
+from pyspark.sql.types import BinaryType, DataType, StringType
+
+from indexer.dedup.batch_files import BatchFile
+from indexer.spark import NoSparkType, arrow_of, holds, spark_type
+from shadow import to_json
+from shadow.errors import OptionError, UnsupportedFormat, UsageError
+from shadow.values import python_values
+from sources.conform import Unfit, conform, fits
+from sources.ddl import to_ddl
+from sources.errors import check_memory
+from sources.text_values import converter
+
+EXTENSION = "extension<"  # begins Arrow's name of a type whose bytes stand for something: a UUID
+
+
+def column_kinds(files: Sequence[BatchFile], wanted: Mapping[str, DataType], in_utc: bool) -> dict[str, DataType]:
+    """The Spark type of each column of some files, without those of their folders: `wanted`, the source's, where it
+    holds the types in all files, else one of theirs. With `in_utc` a timestamp without a zone is an instant.
+
+    UsageError where no type of Spark's holds a column, or none of those in the files holds the others."""
+    found: dict[str, dict[pa.DataType, str]] = {}
+    for file in files:
+        for field in file.schema:
+            if field.name not in file.values:
+                found.setdefault(field.name, {}).setdefault(field.type, file.info.path)
+    return {name: _kind(name, kinds, wanted.get(name), in_utc) for name, kinds in found.items()}
+
+
+def _kind(name: str, found: Mapping[pa.DataType, str], wanted: DataType | None, in_utc: bool) -> DataType:
+    """The type of a column that is of these types, each with the first file that has it so."""
+    if wanted is not None and all(_fits(kind, wanted, in_utc) for kind in found):
+        return wanted
+    own: dict[str, DataType] = {}
+    for kind, path in found.items():
+        if types.is_null(kind):
+            continue
+        try:
+            own[path] = spark_type(kind)
+        except NoSparkType:
+            raise UsageError(f"column {name} of type {kind} has no Spark type; leave it out", path) from None
+    for one in own.values():
+        if all(_fits(kind, one, False) for kind in found):
+            return one
+    if own:
+        shown = ", ".join(f"{one.simpleString()} in {path}" for path, one in list(own.items())[:3])
+        raise UsageError(f"batch: column {name} is {shown}; expected one type in all of its files")
+    return StringType()
+
+
+def _fits(found: pa.DataType, kind: DataType, in_utc: bool) -> bool:
+    """Whether a Spark type holds every value of a type in a file, or refuses it: no fraction is cut, no field of a
+    record left out, no text read; and no time put into a zone, but in UTC within records and lists, where INT96 comes
+    without one."""
+    try:
+        exact, own = arrow_of(kind), spark_type(found)
+    except NoSparkType:
+        return False
+    if types.is_timestamp(found) and types.is_timestamp(exact) and not found.tz and in_utc:
+        return True
+    return holds(kind, found) and (own == kind or fits(found, exact))
+
+
+def in_kind(
+    array: pa.Array, kind: DataType, target: pa.DataType, name: str, offsets: pa.Array, by_ordinal: bool, path: str
+) -> pa.Array:
+    """A column of a file in `target`, the Arrow type that Spark takes for `kind`. UnsupportedFormat, with the value and
+    its place (by `offsets`: a row of the file if `by_ordinal`, else a byte), where the type does not hold it."""
+    exact = arrow_of(kind)
+    try:
+        return conform(array, exact).cast(target)
+    except (Unfit, pa.ArrowException) as error:
+        check_memory(error)
+        place = next((i for i in range(len(array) - 1) if not _is_kept(array.slice(i, 1), exact)), len(array) - 1)
+    value, offset = to_json(python_values(array.slice(place, 1))[0]), offsets[place].as_py()
+    where = f"column {name}, row {offset}" if by_ordinal else f"column {name}"
+    raise UnsupportedFormat(
+        f"{where}: {kind.simpleString()} does not hold {value}", path, None if by_ordinal else offset
+    )
+
+
+def _is_kept(array: pa.Array, exact: pa.DataType) -> bool:
+    try:
+        conform(array, exact)
+    except (Unfit, pa.ArrowException) as error:
+        check_memory(error)
+        return False
+    return True
+
+
+def csv_columns(names: Sequence[str], wanted: Mapping[str, DataType], known: Mapping[str, str]) -> pa.Schema:
+    """What the fields of CSV files are read as: the source's types where values of these are written as text, else
+    text. `known` is what Arrow calls the types in the source's files."""
+    return pa.schema([(name, _as_text(pa.string(), wanted.get(name), known.get(name, ""), True)) for name in names])
+
+
+def json_columns(found: pa.Schema, wanted: Mapping[str, DataType], known: Mapping[str, str]) -> pa.Schema:
+    """What the members of JSON rows are read as: the source's types, but those whose records lack fields that were
+    `found`, in the rows; columns of which nothing was found are null."""
+    read = [one.with_type(_as_text(one.type, wanted.get(one.name), known.get(one.name, ""))) for one in found]
+    return pa.schema([*read, *(pa.field(name, pa.null()) for name in wanted if name not in found.names)])
+
+
+def _as_text(found: pa.DataType, wanted: DataType | None, known: str, flat: bool = False) -> pa.DataType:
+    """The type to read a column of text as; `flat` if no values are nested in it."""
+    if wanted is None or (isinstance(wanted, BinaryType) and known.startswith(EXTENSION)):
+        return found
+    try:
+        exact = arrow_of(wanted)
+        to_ddl(pa.schema([("c", exact)]))
+        if flat and not (types.is_string(exact) or types.is_binary(exact)):
+            converter(exact)
+    except (NoSparkType, OptionError, TypeError):
+        return found
+    return found if _lacks(exact, found) or _has_odd_keys(exact) else exact
+
+
+def _lacks(wanted: pa.DataType, found: pa.DataType) -> bool:
+    """Whether a record somewhere in a type has no place for a field that was found."""
+    if types.is_list(wanted) and types.is_list(found):
+        return _lacks(wanted.value_type, found.value_type)
+    if types.is_map(wanted) and types.is_struct(found):
+        return any(_lacks(wanted.item_type, field.type) for field in found)
+    if types.is_struct(wanted) and types.is_struct(found):
+        known = {field.name: field.type for field in wanted}
+        return any(field.name not in known or _lacks(known[field.name], field.type) for field in found)
+    return False
+
+
+def _has_odd_keys(kind: pa.DataType) -> bool:
+    """Whether a map in a type has keys that JSON does not know."""
+    odd = types.is_map(kind) and not types.is_string(kind.key_type)
+    return odd or any(_has_odd_keys(kind.field(i).type) for i in range(kind.num_fields))

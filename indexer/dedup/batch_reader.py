@@ -1,0 +1,173 @@
+"""A batch that is to be appended, of any format and on any store, as a DataFrame in the types of the source."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from indexer.dedup.batch_columns import column_kinds, csv_columns, in_kind, json_columns
+from indexer.dedup.batch_files import TEXT, BatchFile, batch_root, describe_batch, open_file, task_shares
+from indexer.dedup.batch_names import columns_in_rows
+from indexer.spark import as_raised, hands_errors_over
+from indexer.tables import arrow_schema, infer_schema, source_types
+from shadow import Index
+from shadow.metadata import SourceRoot
+from shadow.storage import FileInfo, Place, Readable, as_location, source_storage
+from sources import FORMATS, Options, Split, check_options, open_source
+from sources.ddl import to_ddl
+from sources.pointer_columns import POINTER_FIELDS
+from sources.text.opening import flag
+
+TASKS_PER_CORE = 4
+Opened = tuple[FileInfo, Mapping[str, str | None], Options]  # what a task is told of a file, `BatchFile` has more
+OUT_BYTES = 16 << 20  # of rows that a task hands to Spark at a time
+
+
+def read_batch(
+    spark: SparkSession, path: Place, index: Index | None, format: str = "auto", options: Options | None = None
+) -> DataFrame:
+    """The rows of a file, or of the files of a folder, on any store, with all of their columns.
+
+    Columns of partition folders are text, and come last. A column that the source of `index` has too is of the source's
+    type where that holds it (`batch_columns`), other columns are kept as they are; so are the source's partition
+    columns inside the files, and all columns where there is no index (of CSV as text). Files may differ in columns:
+    what one lacks is null. CSV is read by the names in its header; without header by place, as the source's columns.
+    JSON lines are read once more before, for their names: the source's columns that no row has are null, but those of
+    the key and of its partitions. `options` are those of the format, by default as the source's files are read where
+    they are of the same; with the option `schema` text is of the types that it says.
+
+    Files are listed and described now, and read when the DataFrame is used, in the same order each time: task after
+    task in the order of (path, row), so that `monotonically_increasing_id()` right above it rises in that order. A
+    damaged file, a value that the source's type does not hold, and a file that changed are errors that name it."""
+    root, format_name, infos = batch_root(as_location(path), format)
+    options = _options(index, format_name, options)
+    tasks = spark.sparkContext.defaultParallelism * TASKS_PER_CORE
+    if FORMATS[format_name].endings and "schema" not in options:
+        if index is not None:
+            files = _text_files(spark, root, format_name, infos, options, tasks, index)
+        else:
+            with as_raised():
+                options["schema"] = infer_schema(spark, root, format_name, options, infos, None)
+            files = describe_batch(root, format_name, infos, options, tasks)
+    else:
+        files = describe_batch(root, format_name, infos, options, tasks)
+    names = {field.name for file in files for field in file.schema}
+    # As a table's own files are read, where they are of the same format.
+    in_utc = index is not None and bool(index.spec.table) and index.spec.format == format_name
+    kinds = column_kinds(files, _wanted(spark, index, names), in_utc)
+    fields = [*kinds.items(), *((name, StringType()) for name in root.partitions(infos))]
+    schema = StructType([StructField(name, kind) for name, kind in fields])
+    shares = task_shares(files, tasks)
+    scanned = _scan(root.storage.root, format_name, files, shares, schema)
+    return spark.range(0, len(shares), 1, len(shares)).mapInArrow(scanned, schema)
+
+
+def _options(index: Index | None, format_name: str, options: Options | None) -> dict[str, str]:
+    """How the files are read: as asked for, beside what the source's own options say where it is of the format."""
+    check_options(format_name, options or {})
+    spec = index.spec if index is not None else None
+    as_source = spec.options if spec is not None and spec.format == format_name else ()
+    own = {name: value for name, value in as_source if name != "schema"}
+    return {**(TEXT if FORMATS[format_name].endings else {}), **own, **(options or {})}
+
+
+def _wanted(spark: SparkSession, index: Index | None, names: set[str]) -> dict[str, DataType]:
+    """The types of those columns that the source has, too; of its partition columns none."""
+    if index is None:
+        return {}
+    known = [name for name in index.view.columns if name in names and name not in index.spec.partitions]
+    return {field.name: field.dataType for field in source_types(spark, index, known)} if known else {}
+
+
+def _text_files(
+    spark: SparkSession,
+    root: SourceRoot,
+    format_name: str,
+    infos: Sequence[FileInfo],
+    options: Options,
+    tasks: int,
+    index: Index,
+) -> list[BatchFile]:
+    """Files that do not tell their types, opened with those of the source."""
+    known = index.view.snapshot.columns
+    folders = set(root.partitions(infos))
+    of_source = [name for name in index.view.columns if name not in folders]
+    if format_name == "csv" and flag(options, "header", True) and any(info.size for info in infos):
+        files = describe_batch(root, format_name, infos, {**options, "schema": ""}, tasks)
+        wanted = _wanted(spark, index, {name for file in files for name in file.schema.names})
+        return [_declared(file, csv_columns(file.schema.names, wanted, known)) for file in files]
+    wanted = _wanted(spark, index, set(of_source))
+    if format_name == "csv":
+        given = {"schema": to_ddl(csv_columns(of_source, wanted, known))} if of_source else {}
+        return describe_batch(root, format_name, infos, {**options, **given}, tasks)
+    files = describe_batch(root, format_name, infos, {**options, "schema": ""}, tasks)
+    if any(info.size for info in infos):
+        of_rows = columns_in_rows(spark, root, files, options, {name: wanted.get(name) for name in of_source}, tasks)
+        found = [one.with_type(pa.string()) if one.name in index.spec.partitions else one for one in of_rows]
+        keys = {key.name for key in index.spec.keys}
+        wanted = {name: kind for name, kind in wanted.items() if name in of_rows.names or name not in keys}
+    else:
+        found = [pa.field(name, pa.string()) for name in of_source if name in index.spec.partitions]
+    return [_declared(file, json_columns(pa.schema(found), wanted, known)) for file in files]
+
+
+def _declared(file: BatchFile, columns: pa.Schema) -> BatchFile:
+    """A file of text with the types of its columns."""
+    return replace(file, schema=columns, options={**file.options, "schema": to_ddl(columns)})
+
+
+def _scan(
+    place: str,
+    format_name: str,
+    files: Sequence[BatchFile],
+    shares: Sequence[Sequence[tuple[int, Split]]],
+    schema: StructType,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does that is handed numbers of shares."""
+    opened: list[Opened] = [(file.info, file.values, file.options) for file in files]
+
+    @hands_errors_over
+    def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage, target = source_storage(place), arrow_schema(schema)
+        for share in (share for batch in batches for share in batch.column(0).to_pylist()):
+            for file, split in shares[share]:
+                yield from _rows(storage, format_name, opened[file], split, schema, target)
+
+    return scanned
+
+
+def _rows(
+    storage: Readable, format_name: str, file: Opened, split: Split, schema: StructType, target: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range of a file, in file order, in the types of the batch."""
+    info, values, options = file
+    by_ordinal = FORMATS[format_name].by_ordinal
+    with open_file(storage, info) as reader:
+        source = open_source(reader, format_name, options)
+        own = set(source.schema.names).difference(values)
+        names = [name for name in schema.names if name in own]
+        for batch in source.scan(reader, names, split):
+            offsets = batch.column(batch.num_columns - len(POINTER_FIELDS))
+            found = dict(zip(names, batch.columns, strict=False))  # the pointer's columns stand behind
+            arrays = [
+                in_kind(found[field.name], field.dataType, kind, field.name, offsets, by_ordinal, reader.name)
+                if field.name in found
+                else _constant(values, field.name, batch.num_rows, kind)
+                for field, kind in zip(schema, target.types, strict=True)
+            ]
+            yield from _handed_on(pa.RecordBatch.from_arrays(arrays, schema=target))
+
+
+def _handed_on(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows, as many at a time as `OUT_BYTES` hold in the mean."""
+    rows = max(batch.num_rows * OUT_BYTES // max(batch.nbytes, 1), 1)
+    for begin in range(0, batch.num_rows, rows):
+        yield batch.slice(begin, rows)
+
+
+def _constant(values: Mapping[str, str | None], name: str, rows: int, kind: pa.DataType) -> pa.Array:
+    """A column that a file does not have: the text of its folder, or nulls."""
+    value = values.get(name)
+    return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)

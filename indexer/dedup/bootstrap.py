@@ -1,0 +1,139 @@
+"""Where an append begins without an index: what is to be indexed, and rows of a source that has none yet."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from base.actions import Action
+from indexer.build import FORMAT_NAMES, BuildResult, Request, Vanished, build_index, new_spec
+from indexer.dedup.layout import columns_of_batch
+from indexer.spark import Progress
+from indexer.tables import Described, is_table
+from shadow import Index, open_index
+from shadow.commit import spec_on_record
+from shadow.errors import IndexNotFound, SourceNotFound, SpecMismatch, UsageError
+from shadow.metadata import IndexSpec, SourceFileEntry, SourceRoot, source_root
+from shadow.storage import Place, as_location, source_storage, storage_at
+
+FIRST_FORMAT = "parquet"  # of a source without files, unless another one is asked for
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What `build` is asked for where there is no index. `partition_by`: the partition columns of a source that has no
+    files yet; one with files has its own."""
+
+    source: Place
+    keys: Sequence[str]
+    include: Sequence[str] = ()
+    format: str = "auto"
+    buckets: int | None = None
+    flat: bool | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    partition_by: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", as_location(self.source))
+        if self.format not in FORMAT_NAMES:
+            raise UsageError(f"source_format: expected one of {', '.join(FORMAT_NAMES)}, found {self.format!r}")
+
+    @property
+    def location(self) -> str:
+        """The source as text."""
+        return as_location(self.source)
+
+    def has_files(self) -> bool:
+        """Whether the source has files, or is a table, which may be indexed without. UsageError for one file."""
+        if is_table(self.location):
+            return True
+        try:
+            root = source_root(self.location)
+            if root.single_file is not None:
+                raise UsageError("a source of one file cannot be appended to; dedup needs a folder", self.location)
+        except SourceNotFound:
+            return False
+        return any(info.size for info in root.storage.list())  # what is wrong with them the build says
+
+    def check(self, index: str, spec: IndexSpec) -> None:
+        """SpecMismatch where an index is of something else."""
+        is_other = not (spec.table or is_table(self.location)) and storage_at(self.location).root != spec.source
+        keys = [key.name for key in spec.keys]
+        if is_other or bool(spec.table) != is_table(self.location) or keys != list(self.keys):
+            raise SpecMismatch(
+                f"it is of {spec.source_name} by {', '.join(keys)}, found source {self.location} by "
+                f"{', '.join(self.keys)}; leave these out, or name another index",
+                index,
+            )
+
+    def build(
+        self,
+        spark: SparkSession,
+        index: str,
+        progress: Progress | None,
+        batch: str | None = None,
+        full: bool = False,
+        vanished: Vanished = Vanished.REFUSE,
+    ) -> BuildResult:
+        """Index the source. `vanished` says what becomes of files that are gone from it."""
+        asked = Request(self.keys, self.include, self.buckets, self.flat, self.options, vanished=vanished)
+        return build_index(spark, self.location, index, asked, self.format, batch, full=full, progress=progress)
+
+    def first_spec(self, batch: StructType) -> IndexSpec:
+        """The spec by which the first rows of a source are looked at. UsageError where they cannot be."""
+        if unknown := [name for name in self.partition_by if name not in batch.names]:
+            raise UsageError(f"partition_by: the batch has no column {unknown[0]}; it has {', '.join(batch.names)}")
+        root = SourceRoot(source_storage(storage_at(self.location).root))
+        format_name = FIRST_FORMAT if self.format == "auto" else self.format
+        columns = columns_of_batch(batch, [name for name in batch.names if name not in self.partition_by])
+        none = Described(SourceFileEntry("batch", "", 0, 0, 0, ""), columns, 1, 0, [])
+        request = Request(self.keys, self.include, self.buckets, self.flat, self.options)
+        return new_spec(request, root, format_name, tuple(self.partition_by), [none])
+
+
+def origin_of(spec: IndexSpec) -> Origin:
+    """The source of an index."""
+    keys, include = [key.name for key in spec.keys], [one.name for one in spec.include]
+    return Origin(spec.source_name, keys, include, spec.format)
+
+
+def existing(index: str, origin: Origin | None) -> Index | None:
+    """The index; None where there is none. SpecMismatch where it is not that of `origin`, IndexNotFound where there is
+    neither."""
+    try:
+        opened = open_index(index)
+    except IndexNotFound:
+        check_origin(index, origin)
+        return None
+    if origin is not None:
+        origin.check(index, opened.spec)
+    return opened
+
+
+def ready(
+    spark: SparkSession,
+    index: str,
+    origin: Origin | None,
+    full: bool,
+    progress: Progress | None = None,
+    vanished: Vanished = Vanished.REFUSE,
+) -> Index | None:
+    """Return the index. Build it from `origin` if it does not exist; with `full`, index every source file again. None
+    if the source has no files yet. IndexNotFound if there is neither an index nor an origin."""
+    if full:
+        spec = spec_on_record(storage_at(index))
+        of = origin_of(spec) if spec is not None else check_origin(index, origin)
+        of.build(spark, index, progress, full=True, vanished=vanished)
+    opened = existing(index, origin)
+    if opened is None and origin is not None and origin.has_files():
+        origin.build(spark, index, progress)
+        return open_index(index)
+    return opened
+
+
+def check_origin(index: str, origin: Origin | None) -> Origin:
+    """IndexNotFound where there is neither an index nor what to build one of."""
+    if origin is None:
+        raise IndexNotFound("no index there", index, action=Action.NAME_SOURCE)
+    return origin

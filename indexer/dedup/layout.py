@@ -1,0 +1,138 @@
+"""How and where new files of a source are written: its format, their columns, the folders of its partitions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from btree.keys import Stored
+from indexer.spark import arrow_of
+from shadow import Index, UsageError
+from shadow.commit import wider
+from shadow.metadata import (
+    IndexSpec,
+    SourceFileEntry,
+    Table,
+    as_partition_value,
+    base_of,
+    partition_folders,
+    source_of,
+    stored_partition,
+)
+from shadow.storage import host, join
+from sources import Style, open_writer, style_of
+from sources.ddl import parse_ddl
+
+FILE_BYTES = 128 << 20  # of a data file, and of its rows in a task's memory, roughly
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`root` is that of the source, `style` how its newest file is written, `columns` are those of its files in the
+    types that they are read in; `options` say how they are read. `folders` are those of the partitions there are, by
+    their values in stored form: below the root, or absolute; new ones come below `base`. A file
+    has about `file_bytes`."""
+
+    root: str
+    format: str
+    style: Style
+    options: Mapping[str, str]
+    columns: pa.Schema
+    partitions: tuple[str, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[tuple[Stored, ...], str] = field(default_factory=dict)
+    base: str = ""
+    file_bytes: int = FILE_BYTES
+
+    def place_of(self, texts: Sequence[str | None]) -> tuple[str, str]:
+        """The partition of some values, as its folders are named, and the folder of its files. UsageError for one that
+        there cannot be."""
+        named = dict(zip(self.partitions, texts, strict=True))
+        values = tuple(as_partition_value(text, self.types.get(name, "string"), name) for name, text in named.items())
+        partition = partition_folders({name: text or "" for name, text in named.items()})
+        if values in self.folders:
+            return partition, self.folders[values]
+        folder = "/".join(filter(None, [self.base, partition]))
+        if "\0" in folder or folder in self.folders.values():
+            what = "a NUL is in its name" if "\0" in folder else "another partition lies in its folder"
+            raise UsageError(f"batch: there cannot be a partition {partition!r}: {what}; nothing was appended")
+        return partition, folder
+
+
+def layout_of(opened: Index, table: Table | None, batch: StructType) -> Layout:
+    """That of an index's source; `table` is a catalog table as it is now; `batch` the columns of the rows, which are
+    the source's where it has no files. UsageError for a source that rows cannot be appended to, UnsupportedFormat where
+    files like its others cannot be written."""
+    spec, covered = opened.spec, opened.view.covered
+    names = [name for name in opened.view.columns if name not in spec.partitions]
+    newest = max(covered.values(), key=lambda file: (file.mtime_ns, file.path), default=None)
+    columns = parse_ddl(spec.schema) if spec.table else _of_files(opened, names)
+    if newest is None:
+        style = style_of(None, spec.format, spec.read_options)
+        columns = columns if spec.table else columns_of_batch(batch, names)
+    else:
+        with source_of(spec).storage.open(newest.path, known=newest.info) as reader:
+            style = style_of(reader, spec.format, spec.read_options)
+    folders = _folders(spec, table.folders if table is not None else _places(covered))
+    bases = {base_of(path) for path in covered} if table is None and spec.partitions else set()
+    return _checked(spec, style, columns, folders, next(iter(bases), ""))
+
+
+def first_layout(spec: IndexSpec, batch: StructType) -> Layout:
+    """That of a source without files, and without an index."""
+    columns = columns_of_batch(batch, [name for name in batch.names if name not in spec.partitions])
+    return _checked(spec, style_of(None, spec.format, spec.read_options), columns, {}, "")
+
+
+def _checked(
+    spec: IndexSpec, style: Style, columns: pa.Schema, folders: Mapping[tuple[Stored, ...], str], base: str
+) -> Layout:
+    open_writer(spec.format, style, columns, spec.source)  # which refuses what it cannot write
+    if far := [one for one in folders.values() if host(join(spec.source, one)) != host(spec.source)]:
+        raise UsageError(f"{far[0]} lies on another store than {spec.source}; move it there", spec.source_name)
+    of_source = (spec.source, spec.format, style, spec.read_options, columns)
+    of_partitions = (spec.partitions, spec.partition_types, folders, base)
+    return Layout(*of_source, *of_partitions, FILE_BYTES)
+
+
+def check_appendable(index: str, spec: IndexSpec) -> None:
+    """UsageError for a source that rows cannot be appended to."""
+    if spec.holds_values:
+        raise UsageError("a key-value folder, which has no source to append to; expected an index", index)
+    if spec.single_file:
+        raise UsageError("a source of one file cannot be appended to; dedup needs a folder", spec.source)
+
+
+def columns_of_batch(batch: StructType, names: Sequence[str]) -> pa.Schema:
+    """Columns of rows of Spark's, in Arrow's types."""
+    kinds = {one.name: arrow_of(one.dataType) for one in batch}
+    return pa.schema([pa.field(name, kinds[name]) for name in names if name in kinds])
+
+
+def _of_files(opened: Index, names: Sequence[str]) -> pa.Schema:
+    """The columns in the types that files are read in, the widest where they differ."""
+    found: dict[str, pa.DataType] = {}
+    for _, schema in opened.schemas(names):
+        for one in schema:
+            if one.name in names and one.name not in found and not pa.types.is_null(one.type):
+                widest = wider(opened.view.snapshot.columns.get(one.name, ""), str(one.type))
+                found[one.name] = one.type if widest == str(one.type) else pa.type_for_alias(widest)
+    return pa.schema([pa.field(name, found.get(name, pa.null())) for name in names])
+
+
+def _places(covered: Mapping[str, SourceFileEntry]) -> dict[str, str]:
+    """The folders of partitions, by what these are called."""
+    places: dict[str, str] = {}
+    for path, file in covered.items():
+        if file.partition:
+            places.setdefault(file.partition, path.partition(file.partition)[0] + file.partition)
+    return places
+
+
+def _folders(spec: IndexSpec, places: Mapping[str, str]) -> dict[tuple[Stored, ...], str]:
+    found: dict[tuple[Stored, ...], str] = {}
+    for partition, folder in places.items():
+        values = stored_partition(partition, spec.partition_types)
+        found[tuple(values[name] for name in spec.partitions)] = folder
+    return found

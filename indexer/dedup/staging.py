@@ -1,0 +1,238 @@
+"""Staging: the new rows of a batch written as data files, in the source's own format, where no reader of it looks.
+
+One Spark job checks the batch (`dedup`), brings the new rows of each partition of the source together, and writes them
+through `shadow.storage`, so that each file is whole and durable before the job knows of it. Rows that are not new go
+the same way, as a few bytes each: so what became of the batch is counted exactly, whichever tasks are run again.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from btree.keys import adjacent
+from indexer.dedup.check import DUPLICATE, NEW, OF_ROW, PRESENT, REJECTED, STATUS, TASK_BITS, are_of_one_attempt
+from indexer.dedup.layout import Layout
+from indexer.dedup.rejected import RejectedAt
+from indexer.dedup.row_digest import digest_of
+from indexer.keys import KEY_PREFIX, column, map_batches
+from shadow.commit import AppendedFile
+from shadow.errors import StorageError
+from shadow.storage import Storage, storage_at
+from sources import Writer, check_written, open_writer
+
+DIGEST, NULLS = f"{KEY_PREFIX}digest", f"{KEY_PREFIX}nulls"  # the hash of a row; whether its key holds a null
+PART_PREFIX = f"{KEY_PREFIX}part_"  # the partition of a row, as text
+COUNTS = ("rows_read", "duplicates_in_batch", "already_loaded", "null_keys", "rejected", "appended")
+FILES = "files"
+NOBODYS = "\0"  # stands for a partition, which has no such name
+NUMBERS = ("size", *COUNTS, "digest", "task", "of_rejected")
+PIECE = ", ".join(["partition string", "folder string", "path string", *(f"{name} bigint" for name in NUMBERS)])
+
+
+class Piece(NamedTuple):
+    """What a task says of a partition of the source: a file that it wrote for it (`appended` are the rows in it), or,
+    without a path, what became of rows of the batch. `folder` is where the files of the partition lie. NOBODYS are a
+    file `of_rejected` rows, and the number of a `task` of the check that rows came from."""
+
+    partition: str
+    folder: str
+    path: str | None
+    size: int = 0
+    rows_read: int = 0
+    duplicates_in_batch: int = 0
+    already_loaded: int = 0
+    null_keys: int = 0
+    rejected: int = 0
+    appended: int = 0
+    digest: int = 0
+    task: int = 0
+    of_rejected: int = 0
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The files of an append, which no reader of the source sees yet; what became of the batch's rows, in all and by
+    partition of the source; the digest of these rows; and the files of the index that hold rejected ones."""
+
+    folder: str
+    files: tuple[AppendedFile, ...]
+    counts: dict[str, int]
+    partitions: dict[str, dict[str, int]]
+    content: str
+    rejected: tuple[str, ...]
+
+
+class StageRunAgain(Exception):
+    """Spark ran a task of the check again after rows of it had been written: of a key another copy may have been taken
+    for new then, so that both are among the files, or none."""
+
+
+def stage(
+    checked: DataFrame, names: Sequence[str], layout: Layout, folder: str, name: str, rejected: RejectedAt | None
+) -> Staged:
+    """Write the new rows of a batch that `with_status` looked at to a folder below the source's root; `name` is what
+    the files are to be called after. `names` are the batch's columns; `checked` has DIGEST and NULLS, too. With
+    `rejected` the other rows go there. StageRunAgain: the job is to be done anew."""
+    for i, partition in enumerate(layout.partitions):
+        checked = checked.withColumn(f"{PART_PREFIX}{i}", column(partition).cast("string"))
+    parts = [f"{PART_PREFIX}{i}" for i in range(len(layout.partitions))]
+    if rejected is None:
+        is_new = column(STATUS).bitwiseAND(OF_ROW) == NEW
+        columns = [F.when(is_new, column(one)).alias(one) for one in names]
+        kept = [STATUS, NULLS, DIGEST, *parts]
+    else:
+        columns = [column(one) for one in names]
+        kept = [one for one in checked.columns if one.startswith(KEY_PREFIX)]
+    # Rows of a partition come together; Spark, which knows their bytes, cuts them where they are many.
+    rows, by = checked.select(*columns, *map(column, kept)), [column(one) for one in parts or [DIGEST]]
+    is_adaptive = rows.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
+    rows = rows.hint("rebalance", *by) if is_adaptive else rows.repartition(*by)
+    rows = rows.sortWithinPartitions(*map(column, parts)) if parts else rows
+    writing = _writing(layout, folder, rejected)
+    pieces = [Piece(*row) for row in map_batches(rows, writing, StructType.fromDDL(PIECE)).collect()]
+    return _staged(storage_at(layout.root), folder, name + layout.style.ending, pieces)
+
+
+def _writing(
+    layout: Layout, folder: str, rejected: RejectedAt | None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    kinds = [pa.string()] * 3 + [pa.int64()] * len(NUMBERS)
+
+    def writing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = _Task(layout, folder, rejected)
+        for batch in batches:
+            task.add(batch)
+        columns = zip(*task.end(), strict=True)
+        arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=False)]
+        if arrays:
+            yield pa.RecordBatch.from_arrays(arrays, names=list(Piece._fields))
+
+    return writing
+
+
+class _Task:
+    """Writes the rows of a task, which come sorted by partition."""
+
+    def __init__(self, layout: Layout, folder: str, rejected: RejectedAt | None) -> None:
+        self._layout, self._folder = layout, folder
+        self._storage = storage_at(layout.root)
+        self._rejected = rejected.open() if rejected is not None else None
+        self._pieces: list[Piece] = []
+        self._tasks: set[int] = set()  # of the check, whose rows came here
+        self._values: tuple[str | None, ...] = ()
+        self._path = ""
+        self._writer: Writer | None = None
+        self._rows: list[pa.RecordBatch] = []  # of the file that is being written
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Rows, behind those of before."""
+        parts = [batch.column(f"{PART_PREFIX}{i}") for i in range(len(self._layout.partitions))]
+        begins = [0, *(np.flatnonzero(~adjacent(parts)[0]) + 1)] if parts else [0]
+        for begin, end in zip(begins, [*begins[1:], batch.num_rows], strict=True):
+            if begin < end:
+                values = tuple(part[int(begin)].as_py() for part in parts)
+                if values != self._values:
+                    self._close()
+                    self._values = values
+                self._add(batch.slice(begin, end - begin))
+
+    def _add(self, rows: pa.RecordBatch) -> None:
+        """Rows of one partition."""
+        told = rows.column(STATUS).to_numpy()
+        self._tasks.update(np.unique(told >> TASK_BITS).tolist())
+        status = told & OF_ROW
+        found = np.bincount(status, minlength=REJECTED + 1).tolist()
+        nulls, digest = rows.column(NULLS).true_count, int(np.add.reduce(rows.column(DIGEST).to_numpy()))
+        numbers = (0, rows.num_rows, found[DUPLICATE], found[PRESENT], nulls, found[REJECTED], found[NEW], digest)
+        self._pieces.append(Piece(*self._layout.place_of(self._values), None, *numbers))
+        is_new = pa.array(status == NEW)
+        if self._rejected is not None:
+            self._rejected.add(rows.filter(pc.invert(is_new)))
+        if found[NEW]:
+            self._write(rows.filter(is_new).select(self._layout.columns.names))
+
+    def _write(self, new: pa.RecordBatch) -> None:
+        layout = self._layout
+        if self._writer is None:
+            # Below its partition: a name that the store refuses fails now, and not after the commit.
+            partition, _ = layout.place_of(self._values)
+            name = f"{secrets.token_hex(8)}{layout.style.ending}"
+            self._path = "/".join(filter(None, [self._folder, partition, name]))
+            self._writer = open_writer(layout.format, layout.style, layout.columns, f"{layout.root}/{self._path}")
+        self._writer.write(new)
+        self._rows.append(new)
+        if max(self._writer.size, sum(rows.nbytes for rows in self._rows)) >= layout.file_bytes:
+            self._close()
+
+    def _close(self) -> None:
+        """End the file that is being written: it is read back, and put."""
+        if self._writer is None:
+            return
+        data, layout = self._writer.finish(), self._layout
+        check_written(data, layout.format, layout.options, f"{layout.root}/{self._path}", self._rows)
+        self._storage.put_new(self._path, [data])
+        rows = sum(batch.num_rows for batch in self._rows)
+        self._pieces.append(Piece(*layout.place_of(self._values), self._path, len(data), appended=rows))
+        self._writer, self._rows = None, []
+
+    def end(self) -> list[Piece]:
+        """What was written and counted."""
+        self._close()
+        self._pieces += [Piece(NOBODYS, "", None, task=task) for task in self._tasks]
+        if self._rejected is not None:
+            self._rejected.close()
+            self._pieces += [Piece(NOBODYS, "", path, of_rejected=1) for path in self._rejected.files]
+        return self._pieces
+
+
+def _staged(storage: Storage, folder: str, name: str, pieces: Sequence[Piece]) -> Staged:
+    """The result of the job. StorageError where a file that a task wrote is not to be found from here."""
+    if not are_of_one_attempt({piece.task for piece in pieces if piece.partition == NOBODYS and piece.path is None}):
+        raise StageRunAgain
+    of_rejected = [piece.path for piece in pieces if piece.of_rejected and piece.path is not None]
+    pieces = [piece for piece in pieces if piece.partition != NOBODYS]
+    written = sorted((piece.folder, piece.path, piece) for piece in pieces if piece.path is not None)
+    files = []
+    for i, (where, path, piece) in enumerate(written):
+        check_here(storage, path, piece.size)
+        target = "/".join(filter(None, [where, f"part-{i:05d}-of-{len(written):05d}-{name}"]))
+        files.append(AppendedFile(path, target, piece.size, piece.appended))
+    partitions: dict[str, dict[str, int]] = {}
+    total = 0
+    for piece in pieces:
+        counts = partitions.setdefault(piece.partition, dict.fromkeys((*COUNTS, FILES), 0))
+        if piece.path is not None:
+            counts[FILES] += 1
+            continue
+        total += piece.digest
+        for one in COUNTS:
+            counts[one] += getattr(piece, one)
+    counts = {one: sum(of[one] for of in partitions.values()) for one in (*COUNTS, FILES)}
+    rows = sum(file.rows for file in files)
+    if rows != counts["appended"]:
+        raise StorageError(f"{counts['appended']:,} new rows, and files of {rows:,}", f"{storage.root}/{folder}")
+    content = digest_of(counts["rows_read"], total)
+    return Staged(folder, tuple(files), counts, dict(sorted(partitions.items())), content, tuple(sorted(of_rejected)))
+
+
+def check_here(storage: Storage, path: str, size: int) -> None:
+    """StorageError where a task wrote to a disk of another machine."""
+    try:
+        with storage.open(path) as file:
+            found = file.size
+    except FileNotFoundError:
+        found = -1
+    if found != size:
+        raise StorageError(
+            f"a task wrote {size:,} bytes, and {'none' if found < 0 else found} are here; "
+            "expected a disk that executors and this machine share: docs/cluster.md",
+            f"{storage.root}/{path}",
+        )

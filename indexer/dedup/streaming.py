@@ -1,0 +1,59 @@
+"""Structured Streaming: appends of a query's micro-batches, each once, however often the query is started again."""
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from indexer.dedup.append import DedupResult, append_new
+from indexer.dedup.bootstrap import Origin
+from shadow import UsageError
+from shadow.storage import Place, as_location
+
+QUERY_ID = "sql.streaming.queryId"  # of the thread that runs a query; stands in its checkpoint, unlike the run's id
+
+
+def append_batches(
+    index: Place,
+    scope: str = "table",
+    order_by: Sequence[str] = (),
+    null_keys: str = "dedup",
+    on_result: Callable[[DedupResult], None] | None = None,
+    origin: Origin | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """What to hand to `stream.writeStream.foreachBatch`: appends the new rows of each micro-batch (`append_new`).
+
+    The id of a batch is the query's, which its checkpoint keeps, and the micro-batch's number: a micro-batch that is
+    run again is known, one with other rows under a known id is a UsageError. So the query must give the same rows when
+    it is run again: no rand(), no uuid(). `on_result` is told what became of each micro-batch; `origin` says what to
+    index where there is no index yet."""
+    place = as_location(index)
+
+    def append_batch(batch: DataFrame, number: int) -> None:
+        batch_id = f"{_query_id(place, batch)}-{number}"
+        spark = batch.sparkSession
+        result = append_new(
+            *(spark, place, batch, batch_id, scope), order_by=order_by, null_keys=null_keys, origin=origin
+        )
+        if on_result is not None:
+            on_result(result)
+
+    return append_batch
+
+
+def _query_id(index: str, batch: DataFrame) -> str:
+    """The id of the query whose micro-batch this is."""
+    if not isinstance(batch, ClassicDataFrame):
+        raise UsageError(
+            "append_batches needs a Spark session of its own JVM, found Spark Connect; run the query in a "
+            "program that Spark itself starts (spark-submit); nothing was appended",
+            index,
+        )
+    found = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    if not found:
+        raise UsageError(
+            f"this is no micro-batch of a query: the thread has no {QUERY_ID}; hand append_batches to "
+            "writeStream.foreachBatch, and leave PYSPARK_PIN_THREAD on; nothing was appended",
+            index,
+        )
+    return str(found)

@@ -1,0 +1,23 @@
+"""Rows and pointers of many keys.
+
+- `key_join`      keys to pointers, without a shuffle of the index
+- `load_rows`     rows of many keys
+- `fetch`         pointers to rows, in tasks
+- `task_batches`  how the rows of a task are cut
+- `key_files`     key columns of Parquet files that Spark does not read
+"""
+
+from indexer.join.key_files import parquet_keys
+from indexer.join.key_join import LookupCounters, join_with_index, lookup_counters
+from indexer.join.load_rows import LoadCounters, load, load_by_index, load_counters
+
+__all__ = [
+    "LoadCounters",
+    "LookupCounters",
+    "join_with_index",
+    "load",
+    "load_by_index",
+    "load_counters",
+    "lookup_counters",
+    "parquet_keys",
+]

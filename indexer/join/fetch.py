@@ -1,0 +1,339 @@
+"""Pointers to rows: the second half of a load.
+
+Pointers go to tasks by file and by place in the file, so that a file of which much is wanted is many tasks; each task
+reads its rows in file order. What several rows lie in (a page, a block) is read once; a row that several pointers lead
+to is decoded once.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.accumulators import Accumulator
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DateType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from btree.keys import arrow_type
+from indexer.join.key_join import FILE, OFFSET, OURS, SIZE, SUB_OFFSET
+from indexer.join.task_batches import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken, without_nulls
+from indexer.keys import column, map_batches
+from indexer.spark import AtSnapshot, as_spark, open_in_worker
+from indexer.tables import arrow_schema
+from shadow import Index
+from shadow.errors import SourceError, UsageError
+from shadow.fetch import FetchReads
+from shadow.metadata import source_of
+from shadow.storage import join
+from sources import FORMATS, Numbers
+from sources.arrow_numbers import int64s
+
+ERROR = "data_error"  # with unreadable="report": why a row could not be read
+TASKS_PER_CORE = 2
+PIECES_PER_TASK = 8  # pieces of the source that would go to a task if all were wanted: enough to be dealt out evenly
+PIECE_BYTES = (16 << 20, 128 << 20)  # of a source file, at least and at most; a page on a cut is read by two tasks
+READ_BYTES = 16 << 20  # of rows, decoded, that a task reads at a time; at most twice as many
+OUT_BYTES = 16 << 20  # of rows that it hands to Spark at a time
+PACKED_TEXT = r"(?i)\.(gz|bz2|zst)$"  # read from the beginning each time: one task's, whatever is wanted of it
+FIRST_GROWTH = 4.0  # bytes of a decoded row to those it is said to take in the file, until some were read
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the tasks of a load are told. `given`: the columns of the pointers that are kept. `payload`: the columns to
+    read. `keys`: columns of the pointers that hold the keys the rows must have, by name of the key column."""
+
+    index: AtSnapshot
+    given: Sequence[str]
+    payload: Sequence[str]
+    keys: Mapping[str, str]
+    schema: StructType
+    report: bool
+
+
+@dataclass
+class FetchCounters:
+    """Sums over the tasks that fetch rows; a retried task counts twice."""
+
+    source_bytes: Accumulator[int]
+    map_bytes: Accumulator[int]
+    rows: Accumulator[int]
+    unreadable: Accumulator[int]
+    tasks: Accumulator[int]
+
+
+def fetched(
+    opened: Index,
+    found: DataFrame,
+    given: Sequence[str],
+    keys: Mapping[str, str],
+    payload: StructType,
+    report: bool,
+    counters: FetchCounters,
+) -> DataFrame:
+    """The columns `given` of `found`, beside the rows that its pointers (`join.POINTER_FIELDS`) lead to; a row without
+    a pointer stays, beside nulls."""
+    kinds = {field.name: field for field in found.schema}
+    error = [StructField(ERROR, StringType())] if report else []
+    schema = StructType([*(kinds[name] for name in given), *payload, *error])
+    asked = Asked(AtSnapshot.of(opened), tuple(given), tuple(payload.names), dict(keys), schema, report)
+    tasks = found.sparkSession.sparkContext.defaultParallelism * TASKS_PER_CORE
+    ordered = found.repartition(tasks, column(FILE), _piece(opened, found, tasks))
+    return map_batches(ordered.sortWithinPartitions(FILE, OFFSET, SUB_OFFSET), _fetch(asked, counters), schema)
+
+
+def _piece(opened: Index, found: DataFrame, tasks: int) -> Column:
+    """The number of the piece of its file that a row lies in; of rows without a pointer, one that spreads them."""
+    files = opened.view.covered.values()
+    total, rows = sum(file.size for file in files), sum(file.rows for file in files)
+    least, most = PIECE_BYTES
+    piece_bytes = min(max(total // (tasks * PIECES_PER_TASK), least), most)
+    place = column(OFFSET)
+    if FORMATS[opened.spec.format].by_ordinal:
+        mean = max(total // max(rows, 1), 1)
+        place = place * F.when(column(SIZE) > 0, column(SIZE)).otherwise(F.lit(mean))
+    packed = column(FILE).rlike(PACKED_TEXT) & F.lit(bool(FORMATS[opened.spec.format].endings))
+    piece = F.when(packed, F.lit(0)).otherwise(F.floor(place / F.lit(piece_bytes)).cast("long"))
+    plain = [column(field.name) for field in found.schema if _can_be_hashed(field.dataType)]
+    return F.when(column(FILE).isNull(), F.xxhash64(*plain)).otherwise(piece)
+
+
+def _can_be_hashed(kind: DataType) -> bool:
+    return isinstance(kind, NumericType | BinaryType | DateType | TimestampType) or kind == StringType()
+
+
+def _fetch(asked: Asked, counters: FetchCounters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = None
+        for run in runs(batches, FILE):
+            if task is None:
+                counters.tasks.add(1)
+                task = _Task(asked, counters)
+            yield from task.rows(run)
+
+    return fetch
+
+
+class _Task:
+    """What one task does: run after run of rows of one file."""
+
+    def __init__(self, asked: Asked, counters: FetchCounters) -> None:
+        self._asked = asked
+        self._counters = counters
+        self._index = open_in_worker(asked.index)
+        self._target = arrow_schema(asked.schema)
+        self._stored = {key.name: arrow_type(key.type) for key in self._index.spec.stored_keys}
+        self._growth = FIRST_GROWTH
+
+    def rows(self, run: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows of one file, or without a pointer, as batches of the answer."""
+        if not run.column(FILE)[0].is_valid:
+            yield from self._answer(run, self._nulls(1), np.zeros(run.num_rows, np.int64), None)
+            return
+        wanted = _Wanted(run)
+        failed = self._units(wanted)
+        begin = 0
+        while begin < wanted.rows:
+            if failed is None:
+                end = next_cut(wanted.filled(self._index), wanted.units, begin, READ_BYTES / self._growth)
+                pieces = self._read(wanted, begin, end)
+            else:
+                end, pieces = wanted.rows, iter([(begin, wanted.rows, failed)])
+            for low, high, found in pieces:
+                rows, places = wanted.within(low, high)
+                if isinstance(found, str):
+                    nulls = self._nulls(high - low)
+                    yield from self._answer(run.slice(rows.start, len(places)), nulls, places, wanted.told(found, rows))
+                else:
+                    yield from self._answer(run.slice(rows.start, len(places)), found, places, None)
+            begin = end
+
+    def _units(self, wanted: "_Wanted") -> str | None:
+        """Which rows are read together, told to `wanted`; the error where the file cannot be opened."""
+        stats = FetchReads()
+        try:
+            wanted.units = self._index.units(wanted.path, wanted.pointers[:, 0], stats)
+        except SourceError as error:
+            if not self._asked.report:
+                raise
+            return str(error)
+        finally:
+            self._count(stats)
+        return None
+
+    def _read(self, wanted: "_Wanted", begin: int, end: int) -> Iterator[tuple[int, int, list[pa.Array] | str]]:
+        """`(begin, end, their columns or why they cannot be read)`: where some rows cannot, these alone."""
+        found = self._tried(wanted, begin, end)
+        if isinstance(found, SourceError):
+            try:
+                self._index.check_file(wanted.path)
+            except SourceError as error:  # none of its rows can be read
+                yield begin, end, str(error)
+            else:
+                yield from self._halved(wanted, begin, end, found)
+        else:
+            yield begin, end, found
+
+    def _halved(
+        self, wanted: "_Wanted", begin: int, end: int, error: SourceError
+    ) -> Iterator[tuple[int, int, list[pa.Array] | str]]:
+        """`_read` of rows that cannot be read together. Rows of one block come together or not at all: that it can be
+        decoded up to some row does not say that it is sound up to there."""
+        middle = wanted.middle(begin, end)
+        if not begin < middle < end or self._all_fail(wanted, begin, end, error):
+            yield begin, end, str(error)
+            return
+        for low, high in ((begin, middle), (middle, end)):
+            found = self._tried(wanted, low, high)
+            if isinstance(found, SourceError):
+                yield from self._halved(wanted, low, high, found)
+            else:
+                yield low, high, found
+
+    def _all_fail(self, wanted: "_Wanted", begin: int, end: int, error: SourceError) -> bool:
+        """Whether all rows fail as some do. Where the first and the last fail at the same place of the file, all
+        between do; an error without a place may be that of a value which several rows have, or of any row: then
+        reading none fails, too."""
+        if error.offset is not None:
+            return self._fails(wanted, begin, begin + 1, error) and self._fails(wanted, end - 1, end, error)
+        return self._fails(wanted, begin, begin, error)
+
+    def _fails(self, wanted: "_Wanted", begin: int, end: int, error: SourceError) -> bool:
+        found = self._tried(wanted, begin, end)
+        return isinstance(found, SourceError) and str(found) == str(error)
+
+    def _tried(self, wanted: "_Wanted", begin: int, end: int) -> list[pa.Array] | SourceError:
+        """The payload of some rows; with `report`, the error where one of them cannot be read."""
+        try:
+            return self._arrays(wanted, begin, end)
+        except SourceError as error:
+            if not self._asked.report:
+                raise
+            return error
+
+    def _arrays(self, wanted: "_Wanted", begin: int, end: int) -> list[pa.Array]:
+        """The payload of some rows in Spark's types."""
+        stats, pointers = FetchReads(), wanted.pointers[begin:end]
+        keys = {
+            name: taken(wanted.run.column(key), wanted.first[begin:end]).cast(self._stored[name])
+            for name, key in self._asked.keys.items()
+        }
+        try:
+            table = self._index.read(wanted.path, pointers, keys, self._asked.payload, stats)
+        finally:
+            self._count(stats)
+        if begin < end:
+            filled = wanted.filled(self._index)
+            expected = float(filled[end - 1] - (filled[begin - 1] if begin else 0.0))
+            self._growth = max(table.nbytes / expected, self._growth / 2, 2.0**-6)
+        at, path = int64s(pointers[:, 0]), self._path(wanted.path)
+        skip = len(self._asked.given)
+        kinds = zip(self._asked.schema[skip:], self._target.types[skip:], strict=True)
+        return [
+            as_spark(values.combine_chunks(), field.dataType, kind, field.name, at, path)
+            for values, (field, kind) in zip(table.columns, kinds, strict=False)
+        ]
+
+    def _path(self, path: str) -> str:
+        return join(source_of(self._index.spec).storage.root, path)
+
+    def _nulls(self, rows: int) -> list[pa.Array]:
+        skip = len(self._asked.given)
+        return [pa.nulls(rows, kind) for kind in self._target.types[skip : skip + len(self._asked.payload)]]
+
+    def _answer(
+        self, given: pa.RecordBatch, payload: list[pa.Array], places: Numbers, error: pa.Array | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the sample beside theirs of the payload, as many at a time as `OUT_BYTES` hold."""
+        self._counters.rows.add(len(places))
+        self._counters.unreadable.add(len(places) if error is not None else 0)
+        kept = [given.column(name) for name in self._asked.given]
+        sizes = row_bytes(kept) if kept else np.zeros(len(places))
+        if payload:
+            sizes = sizes + row_bytes(payload)[places]
+        for begin, end in slices(sizes, OUT_BYTES):
+            arrays = [values.slice(begin, end - begin) for values in kept]
+            arrays += [taken(values, places[begin:end]) for values in payload]
+            if self._asked.report:
+                arrays.append(
+                    error.slice(begin, end - begin) if error is not None else pa.nulls(end - begin, pa.string())
+                )
+            yield pa.RecordBatch.from_arrays(
+                [values.cast(field.type) for values, field in zip(arrays, self._target, strict=True)],
+                schema=self._target,
+            )
+
+    def _count(self, stats: FetchReads) -> None:
+        self._counters.source_bytes.add(stats.bytes)
+        self._counters.map_bytes.add(stats.page_maps.bytes)
+
+
+class _Wanted:
+    """The rows wanted of one file. `run`: a row of the sample each, sorted by pointer. `pointers`: each once; `first`:
+    the row of `run` that it comes from; `places`: for each row of `run` its pointer."""
+
+    units: Numbers
+
+    def __init__(self, run: pa.RecordBatch) -> None:
+        self.run = run
+        self.path: str = run.column(FILE)[0].as_py()
+        for name in (OFFSET, SUB_OFFSET):
+            if run.column(name).null_count:
+                raise UsageError(
+                    f"a pointer without data_{name.removeprefix(OURS)}; pointers need all columns", self.path
+                )
+        offsets, sub_offsets = numbers_of(run.column(OFFSET)), numbers_of(run.column(SUB_OFFSET))
+        fresh = firsts(offsets, sub_offsets)
+        self.first: Numbers = np.flatnonzero(fresh)
+        self.places: Numbers = np.cumsum(fresh) - 1
+        self.pointers: Numbers = np.stack([offsets[self.first], sub_offsets[self.first]], axis=1)
+        self._filled: NDArray[np.float64] | None = None
+
+    @property
+    def rows(self) -> int:
+        """Of the file."""
+        return len(self.first)
+
+    def filled(self, index: Index) -> NDArray[np.float64]:
+        """Bytes of all rows up to each: what the pointers say, else the mean of the file."""
+        if self._filled is None:
+            sizes = numbers_of(without_nulls(self.run.column(SIZE).cast(pa.int64())))[self.first]
+            self._filled = np.cumsum(np.where(sizes > 0, sizes, index.row_bytes(self.path)), dtype=np.float64)
+        return self._filled
+
+    def within(self, begin: int, end: int) -> tuple[range, Numbers]:
+        """The rows of the sample that some rows of the file belong to, and for each which of them it is."""
+        low, high = np.searchsorted(self.places, [begin, end]).tolist()
+        return range(low, high), self.places[low:high] - begin
+
+    def middle(self, begin: int, end: int) -> int:
+        """Near the middle of some rows: the first of what is read together, or else of what has an offset of its own;
+        `begin` where all have one."""
+        middle = (begin + end) // 2
+        for numbers in (self.units, self.pointers[:, 0]):
+            first = int(np.searchsorted(numbers, numbers[middle]))
+            if first > begin:
+                return first
+            beyond = int(np.searchsorted(numbers, numbers[middle], side="right"))
+            if beyond < end:
+                return beyond
+        return begin
+
+    def told(self, error: str, rows: range) -> pa.Array:
+        """The error with the pointer of each row."""
+        offsets, sub_offsets = (
+            self.run.column(name).slice(rows.start, len(rows)).cast(pa.string()) for name in (OFFSET, SUB_OFFSET)
+        )
+        return pc.binary_join_element_wise(f"{error}; pointer (", offsets, ", ", sub_offsets, ")", "")

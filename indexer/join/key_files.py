@@ -1,0 +1,74 @@
+"""Key columns of Parquet files that Spark does not read (it reads none of a file that has one of a type it does not
+know), scanned by `sources` in Arrow tasks."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from btree.mapping import source_type
+from indexer.spark import NoSparkType, as_spark, hands_errors_over, spark_type
+from indexer.tables import Described, arrow_schema, describe, listed
+from shadow import to_json
+from shadow.metadata import source_root
+from shadow.storage import storage_at
+from shadow.values import python_values
+from sources import open_source
+
+
+def parquet_keys(spark: SparkSession, path: str, names: Sequence[str]) -> DataFrame:
+    """The columns of these names that a Parquet file, or those of a folder, have. What Spark has no type for comes as
+    the text that rows show, which `with_keys` reads: a UUID in 36 characters, a time of day as HH:MM:SS.f."""
+    root = source_root(path)
+    described = describe(root, "parquet", {}, False, root.list(), names)
+    there = [name for name in names if any(name in one.schema.names for one in described)]
+    fields = [StructField(f"c{i}", _type(described, name)) for i, name in enumerate(there)]
+    schema, place = StructType(fields), root.storage.root
+    target = arrow_schema(schema)
+    pieces = [(one.entry.info, split) for one in described for split in one.splits]
+
+    @hands_errors_over
+    def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = storage_at(place)
+        for info, split in (pieces[i] for batch in batches for i in batch.column(0).to_pylist()):
+            with listed(storage, info) as reader:
+                source = open_source(reader, "parquet", {})
+                known = [name for name in there if name in source.schema.names]
+                for batch in source.scan(reader, known, split):
+                    found = dict(zip(known, batch.columns, strict=False))  # the pointer's columns stand behind
+                    arrays = [
+                        _given(found.get(name, pa.nulls(batch.num_rows)), field, kind.type, name, reader.name)
+                        for name, field, kind in zip(there, fields, target, strict=True)
+                    ]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=target)
+
+    tasks = spark.range(0, len(pieces), 1, max(len(pieces), 1))
+    return tasks.mapInArrow(scanned, schema).toDF(*there)
+
+
+def _type(described: Sequence[Described], name: str) -> DataType:
+    """The Spark type of a column; text where Spark has none of its own, or files differ."""
+    kinds = {one.schema.field(name).type for one in described if name in one.schema.names}
+    if len(kinds) == 1:
+        [kind] = kinds
+        try:
+            return spark_type(kind) if source_type(kind) is None else StringType()
+        except NoSparkType:
+            pass
+    return StringType()
+
+
+def _given(array: pa.Array, field: StructField, target: pa.DataType, name: str, path: str) -> pa.Array:
+    if not isinstance(field.dataType, StringType) or pa.types.is_string(array.type):
+        return as_spark(array, field.dataType, target, name, pa.array(range(len(array))), path)
+    return pa.array([_text(value) for value in python_values(array)], pa.string())
+
+
+def _text(value: object) -> str | None:
+    """A value as the text that a key is given in."""
+    if value is None or isinstance(value, str):
+        return value
+    text = to_json(value)
+    return str(json.loads(text)) if text.startswith('"') else text

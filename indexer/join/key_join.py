@@ -1,0 +1,233 @@
+"""Join with an index: the pointers and included columns of many keys, without a shuffle of the index.
+
+The sample goes to the index's buckets, sorted by key, and each task looks its keys up in its own index files.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.accumulators import Accumulator
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from btree.keys import arrow_type
+from indexer.keys import (
+    KEY_PREFIX,
+    column,
+    in_chunks,
+    key_names,
+    map_batches,
+    narrowing,
+    stored_keys,
+    to_buckets,
+    with_keys,
+)
+from indexer.spark import AtSnapshot, open_in_worker, spark_type
+from indexer.tables import source_types
+from shadow import Index, UsageError, open_index
+from shadow.lookup import MatchStats
+from shadow.metadata import POINTER_TYPES, IndexSpec, check_names
+from shadow.storage import Place
+from sources import POINTER_COLUMNS
+
+OURS = "__gnomon_"  # what the columns begin with that a join adds on its way
+FILE, OFFSET, SUB_OFFSET, SIZE = "__gnomon_file", "__gnomon_offset", "__gnomon_sub_offset", "__gnomon_size"
+POINTER_FIELDS = [
+    StructField(FILE, StringType()),
+    StructField(OFFSET, LongType()),
+    StructField(SUB_OFFSET, IntegerType()),
+    StructField(SIZE, IntegerType()),
+]
+ENTRY_PREFIX = "__gnomon_entry_"  # included and partition columns, until they get their names
+HOWS = ("inner", "left")
+OUTPUT_BYTES, ENTRY_BYTES = 16 * 1024 * 1024, 200  # of a batch handed to Spark, and of an entry, roughly
+
+
+@dataclass
+class LookupCounters:
+    """Sums over the tasks of a join, complete once its result was computed; a retried task counts twice."""
+
+    index_bytes: Accumulator[int]  # read, of index files and Bloom filters
+    files_spared: Accumulator[int]  # by their Bloom filter; of the others how each was asked, each time that it was
+    files_by_key: Accumulator[int]
+    files_by_leaf: Accumulator[int]
+    files_read_whole: Accumulator[int]
+    keys: Accumulator[int]  # rows of the sample, and those of them that have an entry
+    matched: Accumulator[int]
+
+    def add(self, stats: MatchStats) -> None:
+        """What a task did."""
+        self.index_bytes.add(stats.bytes)
+        self.files_spared.add(stats.files_spared)
+        self.files_by_key.add(stats.files_by_key)
+        self.files_by_leaf.add(stats.files_by_leaf)
+        self.files_read_whole.add(stats.files_read_whole)
+
+
+def lookup_counters(spark: SparkSession) -> LookupCounters:
+    return LookupCounters(*[spark.sparkContext.accumulator(0) for _ in fields(LookupCounters)])
+
+
+def join_with_index(
+    spark: SparkSession,
+    index: Place,
+    sample: DataFrame,
+    how: str = "inner",
+    null_safe: bool = False,
+    within: Sequence[str] = (),
+    counters: LookupCounters | None = None,
+) -> DataFrame:
+    """Each row of `sample` beside each entry of the index with its key: all columns of `sample`, then those of the
+    index that it lacks (included columns, in the types they are stored in, and partition columns), then data_filename,
+    data_offset, data_sub_offset, data_size.
+
+    With how="left" a row without a match is kept, beside nulls. As in SQL, a key with a null matches nothing; with
+    `null_safe` nulls match nulls. `within` names partition columns that `sample` has: an entry matches only in the
+    partition that the row names. Lazy; errors of a task fail the job."""
+    opened = open_index(index)
+    keyed = with_keys(sample, opened.spec, "sample")
+    taken = [name for name in POINTER_COLUMNS if name in sample.columns]
+    if taken:
+        raise UsageError(f"sample: it has a column {', '.join(taken)}, which the join adds; rename it")
+    added = [column.name for column in opened.spec.include if column.name not in sample.columns]
+    folders = [name for name in opened.spec.partitions if name not in sample.columns]
+    found = _found(spark, opened, keyed, how, null_safe, within, counters, [*added, *folders])
+    kinds = {field.name: field.dataType for field in source_types(spark, opened, folders)}
+    entries = [column(f"{ENTRY_PREFIX}{i}").alias(name) for i, name in enumerate(added)]
+    entries += [
+        column(f"{ENTRY_PREFIX}{i}").cast(kinds[name]).alias(name) for i, name in enumerate(folders, len(added))
+    ]
+    pointers = [column(field.name).alias(name) for field, name in zip(POINTER_FIELDS, POINTER_COLUMNS, strict=True)]
+    return found.select(*[column(name) for name in sample.columns], *entries, *pointers)
+
+
+def located(
+    spark: SparkSession,
+    opened: Index,
+    sample: DataFrame,
+    how: str = "inner",
+    null_safe: bool = False,
+    within: Sequence[str] = (),
+    counters: LookupCounters | None = None,
+) -> DataFrame:
+    """A sample that `with_keys` gave its key columns, each row beside the pointers (POINTER_FIELDS) of its key."""
+    return _found(spark, opened, sample, how, null_safe, within, counters, [])
+
+
+def _found(
+    spark: SparkSession,
+    opened: Index,
+    sample: DataFrame,
+    how: str,
+    null_safe: bool,
+    within: Sequence[str],
+    counters: LookupCounters | None,
+    columns: Sequence[str],
+) -> DataFrame:
+    """`located`, with these columns of the entries as ENTRY_PREFIX0 ... before the pointers."""
+    spec = opened.spec
+    check_names("within", within)
+    check_sample(sample, spec, how, within)
+    types = _entry_types(spec)
+    entries = [StructField(f"{ENTRY_PREFIX}{i}", spark_type(arrow_type(types[name]))) for i, name in enumerate(columns)]
+    look_up = _look_up(
+        AtSnapshot.of(opened),
+        how,
+        null_safe,
+        tuple(within),
+        tuple(columns),
+        counters or lookup_counters(spark),
+    )
+    schema = StructType([*sample.schema, *entries, *POINTER_FIELDS])
+    return map_batches(to_buckets(sample, spec).sortWithinPartitions(*key_names(spec)), look_up, schema)
+
+
+def _entry_types(spec: IndexSpec) -> dict[str, str]:
+    """The key types of the included columns and the partition columns."""
+    folders = {name: spec.partition_type(name) for name in spec.partitions}
+    return folders | {one.name: one.type for one in spec.include}
+
+
+def check_sample(sample: DataFrame, spec: IndexSpec, how: str, within: Sequence[str]) -> None:
+    """UsageError for what cannot be joined."""
+    if spec.holds_values:
+        raise UsageError("a key-value folder has no pointers to join with (write_btree made it); read its rows by get")
+    if how not in HOWS:
+        raise UsageError(f"how: expected {' or '.join(HOWS)}, found {how!r}")
+    names = [name for name in sample.columns if not name.startswith(KEY_PREFIX)]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise UsageError(f"keys: it has more than one column {twice[0]}; rename one")
+    ours = [name for name in names if name.startswith(OURS)]
+    if ours:
+        raise UsageError(f"keys: names that begin with {OURS} are taken; rename {', '.join(ours)}")
+    unknown = [name for name in within if name not in spec.partitions]
+    if unknown:
+        known = ", ".join(spec.partitions) or "none"
+        raise UsageError(f"within: {', '.join(unknown)} is not a partition column (there are: {known})")
+    missing = [name for name in within if name not in names]
+    if missing:
+        raise UsageError(f"within: the sample has no column {', '.join(missing)}")
+
+
+def _look_up(
+    at: AtSnapshot,
+    how: str,
+    null_safe: bool,
+    within: Sequence[str],
+    columns: Sequence[str],
+    counters: LookupCounters,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        index = open_in_worker(at)
+        types = _entry_types(index.spec)
+        kinds = [arrow_type(kind) for kind in (*map(types.__getitem__, columns), *POINTER_TYPES)]
+        for batch in in_chunks(batches):
+            stats = MatchStats()
+            asked = np.flatnonzero(_is_held(batch, index.spec))
+            some = batch if len(asked) == batch.num_rows else batch.take(pa.array(asked))
+            keys, narrow = stored_keys(some, index.spec), narrowing(some, index.spec, within)
+            is_matched = np.zeros(batch.num_rows, bool)
+            for rows, entries in index.match_pieces(keys, narrow, stats, null_safe):
+                given, chosen = asked[rows.to_numpy()], _chosen(entries, index.spec, columns)
+                is_matched[given] = True
+                yield from _beside(batch, given, chosen)
+            counters.add(stats)
+            counters.keys.add(batch.num_rows)
+            counters.matched.add(int(is_matched.sum()))
+            alone = np.flatnonzero(~is_matched & (how == "left"))
+            yield from _beside(batch, alone, [pa.nulls(len(alone), kind) for kind in kinds])
+
+    return look_up
+
+
+def _is_held(batch: pa.RecordBatch, spec: IndexSpec) -> npt.NDArray[np.bool_]:
+    """Which rows have keys that the types of the index hold; one that they do not is null beside the sample's own."""
+    held = np.ones(batch.num_rows, bool)
+    for key, name in zip(spec.keys, key_names(spec), strict=True):
+        if batch.column(name).null_count > batch.column(key.name).null_count:
+            nulls = [batch.column(one).is_null().to_numpy(zero_copy_only=False) for one in (name, key.name)]
+            held &= ~nulls[0] | nulls[1]
+    return held
+
+
+def _chosen(entries: pa.RecordBatch, spec: IndexSpec, columns: Sequence[str]) -> list[pa.Array]:
+    """These columns of entries, and those of the pointer."""
+    names = [*(one.name for one in spec.include), *spec.partitions]
+    return [*(entries.column(names.index(name)) for name in columns), *entries.columns[len(names) :]]
+
+
+def _beside(
+    batch: pa.RecordBatch, rows: npt.NDArray[np.int64], entries: Sequence[pa.Array]
+) -> Iterator[pa.RecordBatch]:
+    """These rows of the sample, each beside its entry. Cut where a batch would take more than
+    OUTPUT_BYTES."""
+    row_bytes = batch.nbytes // max(batch.num_rows, 1) + ENTRY_BYTES
+    most = max(1, OUTPUT_BYTES // row_bytes)
+    for begin in range(0, len(rows), most):
+        some = batch.take(pa.array(rows[begin : begin + most]))
+        arrays = [*some.columns, *(one.slice(begin, most) for one in entries)]
+        yield pa.RecordBatch.from_arrays(arrays, [str(i) for i in range(len(arrays))])

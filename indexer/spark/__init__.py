@@ -1,0 +1,60 @@
+"""Spark: sessions, versions, types, tasks and their errors.
+
+- `session`           a Spark session
+- `versions`          what differs between versions of Spark
+- `types`             columns in Spark's types
+- `tasks`             what the tasks of a Python worker share
+- `task_errors`       errors of tasks, handed to the driver
+- `executor_package`  our packages for the executors of a cluster
+- `progress`          what a job is doing
+- `scan_isolation`    Spark's plans of a Python source, kept apart (`OwnScans.java`)
+"""
+
+from indexer.spark.executor_package import WAIT_SECONDS, check_executors, ship
+from indexer.spark.progress import TASKS, Progress, Stages, Step
+from indexer.spark.scan_isolation import keep_scans_apart, made_active
+from indexer.spark.session import is_this_machine, local_session
+from indexer.spark.task_errors import (
+    SPARK_ERRORS,
+    as_raised,
+    handing_over,
+    hands_errors_over,
+    is_of_a_file,
+    raised_by_sql,
+)
+from indexer.spark.tasks import AtSnapshot, open_in_worker
+from indexer.spark.types import NoSparkType, arrow_of, as_spark, holds, key_spark_type, spark_type
+from indexer.spark.versions import HAS_ARROW_UDF, IN_UTC, arrow_udf, text_udf, with_column_in_arrow
+
+__all__ = [
+    "HAS_ARROW_UDF",
+    "IN_UTC",
+    "SPARK_ERRORS",
+    "TASKS",
+    "WAIT_SECONDS",
+    "AtSnapshot",
+    "NoSparkType",
+    "Progress",
+    "Stages",
+    "Step",
+    "arrow_of",
+    "arrow_udf",
+    "as_raised",
+    "as_spark",
+    "check_executors",
+    "handing_over",
+    "hands_errors_over",
+    "holds",
+    "is_of_a_file",
+    "is_this_machine",
+    "keep_scans_apart",
+    "key_spark_type",
+    "local_session",
+    "made_active",
+    "open_in_worker",
+    "raised_by_sql",
+    "ship",
+    "spark_type",
+    "text_udf",
+    "with_column_in_arrow",
+]

@@ -1,0 +1,127 @@
+"""Our own packages for the executors of a cluster: an archive of the code that this program runs, and tasks that prove
+that it works where it came to."""
+
+import atexit
+import hashlib
+import logging
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from shadow import ShadowError
+
+PACKAGES = ("base", "btree", "sources", "shadow", "indexer", "gnomon")
+ASKED_FOR = ("indexer.join.load_rows", "indexer.dedup.check", "pandas")  # which import all that tasks of ours use
+NEEDED = ("pyarrow", "numpy", "pandas", "fastavro", "msgspec", "isal", "cramjam")
+MOST_TASKS = 32
+WAIT_SECONDS = 30
+EPOCH = (1980, 1, 1, 0, 0, 0)  # of each file in the archive, so that equal code makes equal bytes
+NO_PROGRAM = re.compile(r"Cannot run program \"(?P<program>[^\"]*)\"")
+NO_MODULE = re.compile(r"(?:ModuleNotFoundError|ImportError): (?P<what>[^\n]+)")
+OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] (?P<what>[^\n]+)")
+OUR_MODULE = re.compile(
+    rf"ModuleNotFoundError: (?P<what>No module named '(?:{'|'.join((*PACKAGES, *NEEDED))})(?:\.[\w.]+)?')"
+)
+log = logging.getLogger(__name__)
+PAGE = "docs/cluster.md says what executors need"
+
+
+class ExecutorsUnfit(ShadowError):
+    """The cluster's executors cannot run our tasks."""
+
+
+def ship(spark: SparkSession) -> None:
+    """Give our packages to the session's executors, as they are here, and see that tasks can use them. Calling it again
+    sends nothing again. ExecutorsUnfit, with the cure, where a task cannot import them or what they need."""
+    path = list(sys.path)
+    spark.sparkContext.addPyFile(archive())
+    sys.path[:] = path  # the driver goes on with what it has, which outlives the session
+    check_executors(spark)
+
+
+@cache
+def archive() -> str:
+    """A zip archive of our packages, from an installation of any kind; removed when the program ends."""
+    content = {name: data for package in PACKAGES for name, data in _modules(files(package), package)}
+    digest = hashlib.blake2b(repr(sorted(content.items())).encode(), digest_size=6).hexdigest()
+    folder = tempfile.mkdtemp(prefix="gnomon-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder, f"gnomon-{digest}.zip")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
+        for name, data in sorted(content.items()):
+            target.writestr(zipfile.ZipInfo(name, EPOCH), data, zipfile.ZIP_DEFLATED)
+    return str(path)
+
+
+def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        path = f"{name}/{entry.name}"
+        if entry.is_dir():
+            yield from _modules(entry, path)
+        elif entry.name.endswith(".py"):
+            yield path, entry.read_bytes()
+
+
+def check_executors(spark: SparkSession) -> None:
+    """See that tasks can import our packages and what they need. Says so while no executor answers."""
+
+    def imported(_: int) -> str:
+        for name in ASKED_FOR:
+            import_module(name)
+        return name
+
+    context = spark.sparkContext
+    tasks = min(context.defaultParallelism, MOST_TASKS)
+    waiting = threading.Timer(WAIT_SECONDS, _say_so, [context.master])
+    waiting.daemon = True
+    waiting.start()
+    try:
+        context.parallelize(range(tasks), tasks).map(imported).count()
+    except (Py4JJavaError, PySparkException) as error:
+        raise ExecutorsUnfit(_reason(str(error), context.pythonVer, context.pythonExec)) from error
+    finally:
+        waiting.cancel()
+
+
+def unfit(text: str) -> ExecutorsUnfit | None:
+    """Return advice where Spark's workers run another Python, from the error of a job; None for any other error."""
+    found = OTHER_PYTHON.search(text) or OUR_MODULE.search(text)
+    if found is None:
+        return None
+    return ExecutorsUnfit(
+        f"the Python of Spark's workers cannot run our tasks: {found['what']}; set PYSPARK_PYTHON to {sys.executable} "
+        f"before the session is made, on a cluster call indexer.ship(spark); {PAGE}"
+    )
+
+
+def _say_so(master: str) -> None:
+    log.warning(
+        "%s: no executor has answered for %d s; is the cluster busy, or asked for more cores or memory than it has? "
+        "Still waiting",
+        master,
+        WAIT_SECONDS,
+    )
+
+
+def _reason(text: str, version: str, python: str) -> str:
+    """What is wrong, and the cure, from what Spark says."""
+    if found := NO_PROGRAM.search(text):
+        return f"the executors have no {found['program']}; set PYSPARK_PYTHON to a Python {version} they have; {PAGE}"
+    if found := OTHER_PYTHON.search(text):
+        return f"the executors' {python} is another version than this program's {version}; {found['what']}; {PAGE}"
+    if found := NO_MODULE.search(text):
+        return f"the executors' {python} cannot run our tasks: {found['what']}; {PAGE}"
+    return f"a task failed on the cluster: {' '.join(text.split(chr(10) + chr(10))[0].split())}; {PAGE}"

@@ -1,0 +1,75 @@
+"""Spark's plans of a Python source, kept apart: `OwnScans.java` says from what, and how.
+
+Filters may prune only where each scan reads what its own filters ask for. Spark 4.1 to 4.3 do not see to that, so an
+optimizer rule does; it is compiled in the driver by the compiler that Spark itself brings for its generated code.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceReader
+
+RULE = "gnomon.spark.OwnScans"
+SOURCE = "OwnScans.java"
+SHARING = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2"
+REMEMBERS = "setReadInfo"  # the method by which scans that share an object overwrite each other's plan
+
+_log = logging.getLogger(__name__)
+
+
+def keep_scans_apart(spark: SparkSession, name: str) -> bool:
+    """Whether each scan of the source of this name reads by its own filters in this session, from now on at least."""
+    if not hasattr(DataSourceReader, "pushFilters"):  # Spark 4.0
+        return False
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        _log.warning("filters will not prune: Spark's driver is out of reach from here")
+        return False
+    try:
+        methods = jvm.java.lang.Class.forName(SHARING).getMethods()
+        if not any(method.getName() == REMEMBERS for method in methods):
+            return True
+        experimental = spark._jsparkSession.experimental()
+        rules = experimental.extraOptimizations()
+        if f"{RULE}({name})" not in rules.mkString("\n").split("\n"):
+            getattr(experimental, "extraOptimizations_$eq")(rules.appended(_rule(spark, name)))
+        return True
+    except Py4JError as error:
+        why = " ".join(str(error).split("\n")[:2])
+        _log.warning("filters will not prune: the rule that plans each scan by itself cannot be made (%s)", why)
+        return False
+
+
+@contextmanager
+def made_active(spark: SparkSession) -> Iterator[None]:
+    """While a session is the active one. Spark refuses a source of a name that the active session has, whichever
+    session it is for."""
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        yield
+        return
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def _rule(spark: SparkSession, name: str) -> Any:
+    jvm: Any = spark._jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(files("indexer.spark").joinpath(SOURCE).read_text("utf-8"))
+    arguments = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 1)
+    arguments[0] = name
+    return compiler.getClassLoader().loadClass(RULE).getConstructors()[0].newInstance(arguments)

@@ -1,0 +1,107 @@
+"""Errors of Spark tasks: a task hands its error over as JSON, and who called the job gets the same error raised.
+
+Spark sends the driver the traceback of a task, as text. `hands_errors_over` adds the JSON of the error to that text, as
+a note between two marks; `decoded` finds it there. No other module knows the form."""
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from base.errors import GnomonError
+from indexer.spark.executor_package import unfit
+from shadow.errors import BTreeError
+
+Task = TypeVar("Task", bound=Callable[..., Any])
+
+BEGIN, END = "<gnomon-error>", "</gnomon-error>"
+_MARKED = re.compile(f"{BEGIN}(.*?){END}")
+_FOUND = "@found@"  # where the JSON of `raised_by_sql` has the value that Spark puts there
+# Spark's error for files, and its reader of Parquet, which decodes some values later, when they are used.
+UNREAD_BY_SPARK = (
+    "FAILED_READ_FILE",
+    "at org.apache.parquet.",
+    "at org.apache.spark.sql.execution.datasources.parquet.",
+)
+WRONG_CHECKSUM = "ChecksumException"
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+
+
+def hands_errors_over(task: Task) -> Task:
+    """Decorate a function, or a generator function, that Spark runs in a Python worker."""
+    if inspect.isgeneratorfunction(task):
+
+        @wraps(task)
+        def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            with handing_over():
+                yield from task(*args, **kwargs)
+
+        return generate  # type: ignore[return-value]
+
+    @wraps(task)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with handing_over():
+            return task(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+@contextmanager
+def handing_over() -> Iterator[None]:
+    """Add to an error of ours the note by which the driver knows it."""
+    try:
+        yield
+    except GnomonError as error:
+        if not any(_MARKED.search(note) for note in getattr(error, "__notes__", ())):
+            error.add_note(_marked(json.dumps(error.to_json())))
+        raise
+
+
+def raised_by_sql(error: GnomonError, found: Column) -> Column:
+    """A column that fails the job with the error, whose `found` is the value of the column `found`."""
+    error = error.with_fields(found=_FOUND)
+    begin, _, end = str(error).partition(_FOUND)
+    before, after = _marked(json.dumps(error.to_json())).split(json.dumps(_FOUND))
+    text = found.cast("string")
+    quoted = F.regexp_replace(F.to_json(F.array(text)), r"^\[|\]$", "")
+    return F.raise_error(F.concat(F.lit(begin), text, F.lit(f"{end} {before}"), quoted, F.lit(after)))
+
+
+def decoded(error: BaseException) -> GnomonError | None:
+    """The error of ours that ended a job; None where it was another one."""
+    marked = _MARKED.findall(str(error)) if isinstance(error, SPARK_ERRORS) else []
+    return GnomonError.from_json(json.loads(marked[-1])) if marked else None
+
+
+@contextmanager
+def as_raised() -> Iterator[None]:
+    """Raise an error of ours that a task ended with as what it was there, and ExecutorsUnfit where the workers' Python
+    cannot run our tasks; others pass."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raised = decoded(error) or unfit(str(error))
+        if raised is None:
+            raise
+        raise raised from error
+
+
+def is_of_a_file(error: Exception) -> bool:
+    """Whether Spark could not read a data file, or read a key that is none. A wrong checksum that Hadoop left beside
+    the file is another thing: whether the file is what it should be is not for us to say then."""
+    text = str(error)
+    is_unread = any(sign in text for sign in UNREAD_BY_SPARK) and WRONG_CHECKSUM not in text
+    return is_unread or isinstance(decoded(error), BTreeError)
+
+
+def _marked(content: str) -> str:
+    """JSON between the marks, which it cannot hold itself."""
+    return BEGIN + content.replace("<", "\\u003c") + END

@@ -1,0 +1,166 @@
+"""Columns of source files in Spark's types: which type holds a column, and its values in that type, each exactly.
+
+What Spark has no type for is held by the next one that loses nothing: unsigned integers by the next wider one (64 bits:
+`decimal(20,0)`), half floats by `float`, UUIDs by `binary`, decimals of more than 38 digits and JSON by `string`, a
+column of nulls by `string`, a duration by `interval day to second`. The same within lists, maps and structs. A value
+that the type cannot hold (digits below a microsecond, say) is an error."""
+
+import pyarrow as pa
+from pyarrow import types
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+
+from btree.keys import LONGEST_DECIMAL, arrow_type
+from btree.mapping import MAPPED, is_count, source_type, value_type
+from indexer.spark.versions import IN_UTC, TIME_TYPE, is_time, type_of
+from shadow import to_json
+from shadow.errors import UnsupportedFormat
+from shadow.values import python_values
+from sources.errors import check_memory
+
+MICROSECONDS, NANOSECONDS = 6, 9  # digits of a time of day
+
+
+class NoSparkType(Exception):
+    """No type of Spark's holds all values of a column."""
+
+
+def spark_type(arrow: pa.DataType) -> DataType:
+    """The Spark type of a column of a source file. NoSparkType where there is none."""
+    if _is_list(arrow):
+        return ArrayType(spark_type(arrow.value_type))
+    if types.is_map(arrow):
+        return MapType(spark_type(arrow.key_type), spark_type(arrow.item_type))
+    if types.is_struct(arrow):
+        return StructType([StructField(field.name, spark_type(field.type)) for field in arrow])
+    name = source_type(arrow)
+    if name is not None and not is_count(name):
+        return type_of(MAPPED[name])
+    kind = value_type(arrow)
+    if types.is_time(kind):
+        if TIME_TYPE is None:
+            raise NoSparkType
+        return TIME_TYPE(NANOSECONDS if kind.unit == "ns" else MICROSECONDS)
+    if types.is_null(kind) or (types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= LONGEST_DECIMAL):
+        return StringType()
+    if types.is_decimal(kind):
+        kind = pa.decimal128(kind.precision, kind.scale)
+    if types.is_union(kind) or types.is_interval(kind):
+        raise NoSparkType
+    try:
+        return type_of(kind)
+    except PySparkException:
+        raise NoSparkType from None
+
+
+def key_spark_type(name: str) -> DataType:
+    """The Spark type of a key type (`btree.keys`). Spark is given types as objects: in the text of a schema the word
+    `timestamp` means what `spark.sql.timestampType` says."""
+    return spark_type(arrow_type(name))
+
+
+def arrow_of(kind: DataType) -> pa.DataType:
+    """The Arrow type whose values are exactly those of a Spark type. NoSparkType where none leads into Python."""
+    if isinstance(kind, ArrayType):
+        return pa.list_(arrow_of(kind.elementType))
+    if isinstance(kind, MapType):
+        return pa.map_(arrow_of(kind.keyType), arrow_of(kind.valueType))
+    if isinstance(kind, StructType):
+        return pa.struct([pa.field(field.name, arrow_of(field.dataType)) for field in kind])
+    if is_time(kind) and kind.precision <= MICROSECONDS:
+        return pa.time64("us")  # Spark hands it over as nanoseconds
+    try:
+        return to_arrow_type(kind, **IN_UTC)
+    except PySparkException:
+        raise NoSparkType from None
+
+
+def holds(kind: DataType, arrow: pa.DataType) -> bool:
+    """Whether a Spark type may hold the values of a column of a source file, so that those it does not are found."""
+    try:
+        return _keeps(arrow, arrow_of(kind))
+    except NoSparkType:
+        return False
+
+
+def as_spark(array: pa.Array, kind: DataType, target: pa.DataType, name: str, rows: pa.Array, path: str) -> pa.Array:
+    """A column of a source file in `target`, the Arrow type that Spark takes for `kind`. UnsupportedFormat, with the
+    value and where its row lies (`rows`: their offsets), where Spark's type does not hold it."""
+    exact, called = arrow_of(kind), kind.simpleString()
+    if not _keeps(array.type, exact):
+        raise UnsupportedFormat(
+            f"column {name} is {array.type} here and {called} in newer files, which cannot be one column of Spark's; "
+            "load other columns",
+            path,
+        )
+    try:
+        return array.cast(exact).cast(target)
+    except pa.ArrowException as error:
+        check_memory(error)
+        place = _first_refused(array, exact)
+        value = to_json(python_values(array.slice(place, 1))[0])
+        raise UnsupportedFormat(
+            f"column {name}, row {rows[place]}: Spark's {called} does not hold {value}; load other columns", path
+        ) from None
+
+
+def _first_refused(array: pa.Array, exact: pa.DataType) -> int:
+    """The place of the first value that does not fit; some value does not."""
+    for place in range(len(array) - 1):
+        try:
+            array.take(pa.array([place])).cast(exact)  # of a slice of lists all values would be cast
+        except pa.ArrowException as error:
+            check_memory(error)
+            return place
+    return len(array) - 1
+
+
+def _keeps(found: pa.DataType, exact: pa.DataType, nested: bool = False) -> bool:
+    """Whether a safe cast keeps each value or refuses it. Between other kinds Arrow's would cut, round, read text or
+    leave fields out."""
+    if _is_list(found):
+        return _is_list(exact) and _keeps(found.value_type, exact.value_type, True)
+    if types.is_map(found):
+        keys = types.is_map(exact) and _keeps(found.key_type, exact.key_type, True)
+        return keys and _keeps(found.item_type, exact.item_type, True)
+    if types.is_struct(found):
+        names = [field.name for field in found]
+        known = {field.name: field.type for field in exact} if types.is_struct(exact) else {}
+        unique = len(set(names)) == len(names) and set(names) <= set(known)
+        return unique and all(_keeps(field.type, known[field.name], True) for field in found)
+    if isinstance(found, pa.Bool8Type):
+        return bool(types.is_boolean(exact))
+    kind = value_type(found)
+    if types.is_timestamp(kind) and types.is_timestamp(exact):
+        return bool(kind.tz) == bool(exact.tz) or (nested and not kind.tz)  # INT96 comes without a zone there
+    if types.is_floating(kind) and types.is_floating(exact):
+        return bool(kind.bit_width <= exact.bit_width)
+    return types.is_null(kind) or any(is_one(kind) and is_other(exact) for is_one, is_other in _ALIKE)
+
+
+def _is_list(arrow: pa.DataType) -> bool:
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    return any(is_kind(arrow) for is_kind in lists)
+
+
+def _is_text(arrow: pa.DataType) -> bool:
+    return bool(types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow))
+
+
+def _is_binary(arrow: pa.DataType) -> bool:
+    plain = types.is_binary(arrow) or types.is_large_binary(arrow) or types.is_binary_view(arrow)
+    return bool(plain or types.is_fixed_size_binary(arrow))
+
+
+_ALIKE = (
+    (types.is_integer, lambda exact: types.is_integer(exact) or types.is_decimal(exact) or types.is_floating(exact)),
+    (types.is_int64, types.is_duration),  # Spark's own files of intervals
+    (types.is_decimal, lambda exact: types.is_decimal(exact) or types.is_string(exact)),
+    (types.is_boolean, types.is_boolean),
+    (types.is_date, types.is_date),
+    (types.is_time, types.is_time),
+    (types.is_duration, types.is_duration),
+    (_is_text, _is_text),
+    (_is_binary, lambda exact: _is_binary(exact) or _is_text(exact)),  # text has to be UTF-8
+)

@@ -1,0 +1,195 @@
+"""Tables of Spark's catalog as sources: what a table is, and where its partitions lie. The only place that asks the
+catalog, through the session's JVM: its answers come as JSON, one call for all partitions."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from indexer.keys import quoted
+from indexer.tables.columns import columns_of_table, partition_types
+from indexer.tables.formats import format_of_table, is_like_table
+from shadow.errors import KeyTypeError, SourceNotFound, UsageError
+from shadow.metadata import TABLE_PREFIX, SourceRoot, Table, partition_folders, partition_values, stored_partition
+from shadow.storage import below, source_storage, storage_at
+
+SESSION_CATALOG = "spark_catalog"
+
+
+@dataclass(frozen=True)
+class CatalogTable:
+    """A table as the catalog has it now: `location` is its root, `places` are those of its partitions, by their
+    folders in an index ("" where it has none)."""
+
+    name: str
+    location: str
+    format: str
+    options: Mapping[str, str]
+    columns: str
+    types: Mapping[str, str]
+    places: Mapping[str, str]
+
+    def root_at(self, location: str) -> SourceRoot:
+        """The table as a source whose files are named by their paths below a location, where they lie there."""
+        root = source_storage(location)
+        folders = {partition: below(root.root, place) for partition, place in self.places.items()}
+        return SourceRoot(root, table=Table(self.name, folders, self.types, self.columns, self.format, self.options))
+
+
+def is_table(source: str) -> bool:
+    """Whether a source is named as a table of the catalog."""
+    return source.startswith(TABLE_PREFIX)
+
+
+def read_table(spark: SparkSession, source: str) -> CatalogTable:
+    """Ask the catalog for `table:db.name`. SourceNotFound where there is none; UsageError for one that cannot be
+    indexed, with the reason."""
+    asked = source.removeprefix(TABLE_PREFIX)
+    found = _Found(spark, asked)
+    table, storage = found.table, found.table["storage"]
+    if table["type"] == "VIEW":
+        raise UsageError("a view has no files; name the table that it is of", source)
+    if not storage["locationUri"]:
+        raise UsageError("the catalog names no folder of the table; expected one whose files lie in one", source)
+    format_name, options = format_of_table(source, table)
+    schema = StructType.fromJson(table["schema"])
+    partitions = table["partitions"]
+    if partitions and not table["tracked"]:
+        raise UsageError(f"the catalog does not hold its partitions; run MSCK REPAIR TABLE {found.name} first", source)
+    location = _location(storage["locationUri"])
+    types = partition_types(source, schema, partitions)
+    places = {"": location}
+    if partitions:
+        places = _places(source, location, types, found.partitions(), table)
+    columns = columns_of_table(source, schema, partitions, format_name)
+    return CatalogTable(found.name, location, format_name, options, columns, types, places)
+
+
+def add_partitions(spark: SparkSession, source: str, root: str, folders: Collection[str]) -> None:
+    """Register the folders below the root of `table:db.name` that are none of its partitions' yet. UsageError where
+    the partition is there, and lies elsewhere."""
+    name = ".".join(map(quoted, source.removeprefix(TABLE_PREFIX).split(".")))
+    for folder in sorted(set(folders) - _folders(spark, source, root)):
+        values = partition_values(folder).items()
+        spec = ", ".join(f"{quoted(column)}={'null' if text is None else _literal(text)}" for column, text in values)
+        try:
+            spark.sql(f"ALTER TABLE {name} ADD PARTITION ({spec}) LOCATION {_literal(f'{root}/{folder}')}")
+        except AnalysisException as error:
+            if folder not in _folders(spark, source, root):  # else another program registered it
+                reason = str(error).partition("\n")[0]
+                raise UsageError(f"{root}/{folder} cannot be registered as a partition: {reason}", source) from None
+
+
+def _folders(spark: SparkSession, source: str, root: str) -> set[str]:
+    """The folders of a table's partitions, named from a root."""
+    table = read_table(spark, source).root_at(root).table
+    return set(table.folders.values()) if table is not None else set()
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _places(
+    source: str, root: str, types: Mapping[str, str], partitions: list[dict[str, Any]], table: Mapping[str, Any]
+) -> dict[str, str]:
+    """Where each partition lies, by its folders' names. Refuse those that lie in one folder, are of another format than
+    the table, or have a value that is not of its column's type."""
+    places: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for one in partitions:
+        name = partition_folders({column: one["spec"][column] for column in types})
+        if not is_like_table(table, one["storage"]):
+            raise UsageError(f"partition {name} is of another format than the table; expected one format", source)
+        try:
+            stored_partition(name, types)
+        except KeyTypeError as error:
+            raise UsageError(
+                f"partition {name}: drop or rename it",
+                source,
+                column=error.column,
+                expected=f"{error.expected}{error.hint}",
+                found=error.found,
+            ) from None
+        uri = one["storage"]["locationUri"]
+        place = _location(uri) if uri else f"{root}/{name}"
+        if place in owners:
+            raise UsageError(
+                f"partitions {owners[place]} and {name} lie in one folder, {place}: its rows would be of "
+                "both; give each its own",
+                source,
+            )
+        places[name], owners[place] = place, name
+    return places
+
+
+def _location(uri: str) -> str:
+    """The root of a storage by a URI of the catalog, in which Java has escaped what a URI cannot hold."""
+    return storage_at(unquote(uri)).root
+
+
+class _Found:
+    """A table in the session catalog."""
+
+    def __init__(self, spark: SparkSession, asked: str) -> None:
+        session = getattr(spark, "_jsparkSession", None)
+        if session is None:
+            raise UsageError("this session (Spark Connect) gives no access to its catalog", f"{TABLE_PREFIX}{asked}")
+        self._jvm: Any = spark._jvm
+        state = session.sessionState()
+        self._catalog = state.catalog()
+        try:
+            parts = json.loads(self._json(state.sqlParser().parseMultipartIdentifier(asked)))
+        except ParseException:
+            raise UsageError("expected table:name or table:database.name", f"{TABLE_PREFIX}{asked}") from None
+        parts = parts[1:] if len(parts) > 2 and parts[0] == SESSION_CATALOG else parts
+        if len(parts) > 2:
+            raise UsageError(f"tables of other catalogs than {SESSION_CATALOG} are not read", f"{TABLE_PREFIX}{asked}")
+        parts = parts if len(parts) > 1 else [self._catalog.getCurrentDatabase(), *parts]
+        self._name = state.sqlParser().parseTableIdentifier(".".join("`" + p.replace("`", "``") + "`" for p in parts))
+        try:
+            self._table = self._catalog.getTableMetadata(self._name)
+        except AnalysisException as error:
+            reason = str(error).partition(". ")[0].partition("\n")[0]
+            raise SourceNotFound(
+                f"not in the catalog of this Spark session ({reason})", f"{TABLE_PREFIX}{asked}"
+            ) from None
+
+    @property
+    def name(self) -> str:
+        """Database and table, as the catalog has them."""
+        name = self._table.identifier()
+        return f"{name.database().get()}.{name.table()}"
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """What the catalog says of the table."""
+        table = self._table
+        provider = table.provider()
+        return {
+            "type": table.tableType().name(),
+            "provider": provider.get().lower() if provider.isDefined() else "hive",
+            "tracked": table.tracksPartitionsInCatalog(),
+            "storage": json.loads(self._json(table.storage())),
+            "properties": json.loads(self._json(table.properties())),
+            "partitions": json.loads(self._json(table.partitionColumnNames())),
+            "schema": json.loads(table.schema().json()),
+        }
+
+    def partitions(self) -> list[dict[str, Any]]:
+        none = getattr(self._jvm.scala, "None$").__getattr__("MODULE$")
+        found: list[dict[str, Any]] = json.loads(self._json(self._catalog.listPartitions(self._name, none)))
+        return found
+
+    def _json(self, value: Any) -> str:
+        """An object of Scala's as JSON."""
+        jackson = self._jvm.com.fasterxml.jackson
+        mapper = jackson.databind.ObjectMapper()
+        mapper.registerModule(getattr(getattr(jackson.module.scala, "DefaultScalaModule$"), "MODULE$"))
+        text: str = mapper.writeValueAsString(value)
+        return text

@@ -1,0 +1,95 @@
+"""What Spark says of source files: the types of their columns."""
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from btree.keys import arrow_type
+from indexer.spark import IN_UTC, NoSparkType, holds, spark_type
+from shadow import Index, UsageError
+from shadow.commit import wider
+from shadow.metadata import IndexSpec
+from shadow.storage import is_local
+from sources.ddl import parse_ddl
+
+# Of numbers that are wider in other files of the source, by Arrow's name.
+WIDER = {
+    "int16": ShortType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+}
+PATTERN_SIGNS = re.compile(r"[\\*?\[\]{}]")
+
+
+def read_parquet(spark: SparkSession, paths: Sequence[str], schema: StructType | str | None = None) -> DataFrame:
+    """Parquet files by their exact paths. Spark takes a path as a pattern, so its signs are escaped (its option not
+    to look for patterns reads each of several files twice when a folder above them is named like one). Days are taken
+    as they stand, whatever the session says; those of a file that says it is of the old calendar Spark turns anyway."""
+    reader = spark.read.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED")
+    reader = reader if schema is None else reader.schema(schema)
+    return reader.parquet(*map(exact, paths))
+
+
+def exact(path: str) -> str:
+    """A local path as a pattern that only it matches, whatever file system Spark takes a plain path to be of."""
+    return "file:" + PATTERN_SIGNS.sub(r"\\\g<0>", path)
+
+
+def source_types(spark: SparkSession | None, index: Index, names: Sequence[str]) -> StructType:
+    """The source's columns in the types Spark reads them in (partition columns are text), or a catalog table declares;
+    by the rules of `spark_types` where Spark has none of its own, cannot read the file, is not taken to reach it, or is
+    not asked (None). UsageError for a column that no Spark type holds; SourceError as of `Index.schemas`."""
+    found: dict[str, DataType] = {name: StringType() for name in index.spec.partitions}
+    if index.spec.table:
+        return _declared(index.spec, names)
+    for path, schema in index.schemas(names):
+        try:
+            by_spark = spark is not None and is_local(path) and index.spec.format == "parquet"
+            in_spark = {f.name: f.dataType for f in read_parquet(spark, [path]).schema} if by_spark else {}
+        except PySparkException:
+            in_spark = {}
+        for field in schema:
+            if field.name in names and field.name not in found and not pa.types.is_null(field.type):
+                widest = wider(index.view.snapshot.columns.get(field.name, ""), str(field.type))
+                kind = None if widest == str(field.type) else WIDER.get(widest)
+                found[field.name] = kind or _type_of(field, in_spark.get(field.name))
+    return StructType([StructField(name, found.get(name, StringType())) for name in names])
+
+
+def _declared(spec: IndexSpec, names: Sequence[str]) -> StructType:
+    """Columns of a catalog table, as it declares them."""
+    declared = {field.name: field.type for field in parse_ddl(spec.schema)}
+    declared |= {name: arrow_type(kind) for name, kind in spec.partition_types.items()}
+    return StructType([StructField(name, spark_type(declared[name])) for name in names])
+
+
+def _type_of(field: pa.Field, in_spark: DataType | None) -> DataType:
+    """Spark's own type where it leads into Python and holds what we read (it does not of a variant in columns)."""
+    try:
+        if in_spark is not None and not pa.types.is_duration(field.type) and holds(in_spark, field.type):
+            return in_spark
+        return spark_type(field.type)
+    except NoSparkType:
+        raise UsageError(f"column {field.name} of type {field.type} has no Spark type; name other columns") from None
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow types Spark takes for these columns, timestamps in UTC."""
+    return to_arrow_schema(schema, **IN_UTC)

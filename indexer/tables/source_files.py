@@ -1,0 +1,172 @@
+"""What the source's files say of themselves: rows, columns and fingerprints, read from their own metadata."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from base.actions import Action
+from shadow.commit import wider
+from shadow.errors import BuildFailed, FileChanged, SourceError, StalePointer, UnsupportedFormat
+from shadow.metadata import IndexSpec, Proofs, SourceFileEntry, SourceRoot, Table
+from shadow.storage import FileInfo, OpenFile, Readable, difference, join
+from sources import FORMATS, Options, Split, detect, format_of_name, open_source
+from sources.ddl import parse_ddl
+
+WHILE_LISTED = "while the source was listed"
+READERS = 16  # files whose metadata is read at a time
+WANTED_SPLITS = 64  # of all files together, of which each is cut into at least one
+LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Described:
+    """A source file to index: its entry for the segment (with 0 rows where only the scan will tell: then `is_counted`
+    is false), its columns, mean bytes a row, bytes that the scan of the indexed columns reads, and the ranges of it
+    that tasks scan apart."""
+
+    entry: SourceFileEntry
+    schema: pa.Schema
+    row_bytes: int
+    scan_bytes: int
+    splits: Sequence[Split]
+    is_counted: bool = True
+
+    @property
+    def likely_rows(self) -> int:
+        return self.entry.rows if self.is_counted else self.entry.size // self.row_bytes
+
+
+def detect_format(root: SourceRoot, files: Sequence[FileInfo]) -> str:
+    """The format of a source, from the first bytes of its first file. UnsupportedFormat names what was found."""
+    with listed(root.storage, files[0]) as reader:
+        return detect(reader)
+
+
+def describe(
+    root: SourceRoot,
+    format_name: str,
+    options: Options,
+    partitions: bool,
+    files: Sequence[FileInfo],
+    indexed: Sequence[str],
+) -> list[Described]:
+    """Open each file and read its metadata. A damaged file, or one of another format, fails the build."""
+    target = min(max(sum(info.size for info in files) // WANTED_SPLITS, LEAST_SPLIT), LARGEST_SPLIT)
+
+    def one(info: FileInfo) -> Described:
+        with listed(root.storage, info) as reader:
+            with of_one_format(reader, format_name):
+                source = open_source(reader, format_name, options)
+            partition = root.partition_of(info.path, partitions)
+            rows = source.rows
+            entry = SourceFileEntry(
+                info.path,
+                partition,
+                rows or 0,
+                info.size,
+                info.mtime_ns,
+                source.digest,
+                info.etag,
+                ctime_ns=info.ctime_ns,
+            )
+            scanned = source.scan_bytes(indexed)
+            return Described(entry, source.schema, source.row_bytes, scanned, source.splits(target), rows is not None)
+
+    with ThreadPoolExecutor(READERS) as pool:
+        return list(pool.map(one, files))
+
+
+def check_names(root: SourceRoot, format_name: str, files: Sequence[FileInfo]) -> None:
+    """Refuse files of text whose names speak of another format of text: CSV would take JSON lines for rows."""
+    if not FORMATS[format_name].endings:
+        return
+    for info in files:
+        if format_of_name(info.path) not in ("", format_name):
+            raise _another(join(root.storage.root, info.path), format_of_name(info.path), format_name)
+
+
+@contextmanager
+def of_one_format(reader: OpenFile, format_name: str) -> Iterator[None]:
+    """A file of the source is read. UnsupportedFormat for one that is, by its first bytes, of another format."""
+    try:
+        yield
+    except SourceError as error:
+        other = _format_by_bytes(reader)
+        if other in ("", format_name):
+            raise
+        raise _another(reader.name, other, format_name) from error
+
+
+def _another(path: str, other: str, format_name: str) -> UnsupportedFormat:
+    cure = "name that folder as the source"
+    if FORMATS[other].endings:
+        cure += f", or give --format {format_name} if it is only the name"
+    return UnsupportedFormat(
+        f"a file of format {other} among {format_name} ones",
+        path,
+        expected=f"a folder whose files are of one format: {cure}",
+    )
+
+
+def _format_by_bytes(reader: OpenFile) -> str:
+    """The format that a file's bytes tell; "" where they do not."""
+    try:
+        found = detect(reader)
+    except SourceError:
+        return ""
+    return found if FORMATS[found].magic else ""
+
+
+@contextmanager
+def listed(
+    storage: Readable, info: FileInfo, when: str = WHILE_LISTED, action: Action = Action.BUILD_AGAIN
+) -> Iterator[OpenFile]:
+    """Open a file of a listing. StalePointer when it is another one, or gone: `when` that was, and what to do."""
+    try:
+        with storage.open(info.path, known=info) as reader:
+            yield reader
+    except (FileChanged, FileNotFoundError, NotADirectoryError) as error:
+        what, where = "changed" if isinstance(error, FileChanged) else "vanished", join(storage.root, info.path)
+        raise StalePointer(f"the file {what} {when}", where, action=action) from None
+
+
+def with_rows(described: Sequence[Described], rows: Mapping[int, int]) -> list[Described]:
+    """The files, those that could not tell their rows with what the scan counted, by ordinal. BuildFailed where it did
+    not count one."""
+    counted = []
+    for ordinal, one in enumerate(described):
+        if not one.is_counted:
+            if ordinal not in rows:
+                raise BuildFailed("the scan did not count its rows; nothing was committed", one.entry.path)
+            one = replace(one, entry=replace(one.entry, rows=rows[ordinal]), is_counted=True)
+        counted.append(one)
+    return counted
+
+
+def check_unchanged(root: SourceRoot, described: Sequence[Described], spec: IndexSpec) -> None:
+    """Fail when a file changed or vanished while it was being indexed."""
+    proofs = Proofs(root.storage, spec.format, spec.read_options)
+    now = {info.path: info for info in root.list()}
+    for entry in (one.entry for one in described):
+        found = now.get(entry.path)
+        if found is None or difference(entry, found) or not proofs.is_same(entry, found):
+            raise StalePointer(
+                "the file changed while it was being indexed; nothing was committed",
+                join(root.storage.root, entry.path),
+                action=Action.BUILD_AGAIN,
+            )
+
+
+def columns_of(described: Sequence[Described], known: Mapping[str, str], table: Table | None = None) -> dict[str, str]:
+    """The columns that a table declares, with their Arrow types. Of another source all that were seen: those known,
+    then new ones in file order; of numbers of one kind the widest type, of others that of the newest file."""
+    if table is not None:
+        return {field.name: str(field.type) for field in parse_ddl(table.columns)}
+    columns = dict(known)
+    for one in described:
+        for field in one.schema:
+            columns[field.name] = wider(columns.get(field.name, ""), str(field.type))
+    return columns

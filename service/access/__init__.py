@@ -1,0 +1,24 @@
+"""Who may ask: tokens, rates, addresses.
+
+- `middleware`      the layer around all routes
+- `tokens`          bearer tokens
+- `rate_limit`      requests per client
+- `client_address`  the address of a client, through trusted proxies
+"""
+
+from service.access.middleware import Guard, GuardedApp, charge_keys, check_index, is_page, may_ask, of_readiness
+from service.access.tokens import Token, Tokens, new_token, parse_tokens
+
+__all__ = [
+    "Guard",
+    "GuardedApp",
+    "Token",
+    "Tokens",
+    "charge_keys",
+    "check_index",
+    "is_page",
+    "may_ask",
+    "new_token",
+    "of_readiness",
+    "parse_tokens",
+]

@@ -1,0 +1,138 @@
+"""Who asks, and whether they may: the layer of tokens and rates around all routes.
+
+What needs no token is listed here by its whole path, everything else does, so that a path nobody thought of is
+refused. Which index a token may ask is checked where a request finds its index (`check_index`)."""
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.access.client_address import Peers, client_network
+from service.access.rate_limit import Rates
+from service.access.tokens import MOST_TOKEN_LENGTH, Token, Tokens
+from service.errors import Forbidden, TokensUnread, TooManyRequests, Unauthorized, problem_response
+from service.http import route_path
+from service.redaction import Roots
+from service.settings import Settings
+
+PROBES = frozenset({"/healthz", "/readyz"})  # not counted: those who watch must not be locked out
+PAGES = frozenset({"", "/", "/docs"})  # "" leads to "/"
+PAGE_FOLDER = "/page/"
+OPENAPI = "/openapi.json"
+
+
+def is_page(path: str) -> bool:
+    """Whether a path below the root path is of the page, which holds nothing of any index."""
+    return path in PAGES or path.startswith(PAGE_FOLDER)
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks: `scope["state"]["asker"]` of every request. `known`: with a token, or where none is needed."""
+
+    address: str
+    known: bool
+    token: Token | None = None
+
+    @property
+    def client(self) -> str:
+        """What its requests are counted under."""
+        return f"token {self.token.name}" if self.token else client_network(self.address)
+
+
+class Guard:
+    """What the layer needs, one for an app: `app.state.guard`. UsageError where settings or tokens are wrong."""
+
+    def __init__(self, settings: Settings, at_start: bool = True) -> None:
+        self.tokens = Tokens(settings, at_start)
+        self.rates = Rates(settings)
+        self.peers = Peers(settings)
+        self.open_paths = PROBES | ({OPENAPI} if settings.public_docs else set())
+
+    def admit(self, scope: Scope) -> Asker:
+        """Who asks. The errors of `Rates.take` and `_token`."""
+        path, address = route_path(scope), self.peers.address(scope)
+        try:
+            token, refusal = self._token(scope), None
+        except (Unauthorized, TokensUnread) as error:
+            token, refusal = None, error
+        asker = Asker(address, known=refusal is None, token=token)
+        scope.setdefault("state", {})["asker"] = asker
+        if path not in PROBES:
+            self.rates.take(asker.client)
+        if refusal is not None and path not in self.open_paths and not is_page(path):
+            raise refusal
+        return asker
+
+    def _token(self, scope: Scope) -> Token | None:
+        """The token of a request, None where none is needed. Unauthorized where it has none that counts, TokensUnread
+        where that cannot be told."""
+        if not self.tokens.needed:
+            return None
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, secret = (given[0] if given else b"").decode("latin-1").partition(" ")
+        secret = secret.strip()
+        if len(given) != 1 or scheme.lower() != "bearer" or not secret:
+            raise Unauthorized("a token is needed: one header Authorization: Bearer TOKEN")
+        token = self.tokens.find(secret) if len(secret) <= MOST_TOKEN_LENGTH else None
+        if token is None:
+            if self.tokens.unread:
+                raise TokensUnread("who may ask is not known now: the service cannot read its tokens file")
+            raise Unauthorized("this token is not known", given=True)
+        if token.expired(dt.datetime.now(dt.UTC).date()):
+            raise Unauthorized(f"this token has expired; its last day was {token.expires}", given=True)
+        return token
+
+
+class GuardedApp:
+    """The layer: refuses with a problem before anything of the app runs."""
+
+    def __init__(self, app: ASGIApp, guard: Guard, roots: Callable[[], Roots]) -> None:
+        self._app, self._guard, self._roots = app, guard, roots
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                self._guard.admit(scope)
+            except (Unauthorized, TokensUnread, TooManyRequests) as error:
+                await problem_response(Request(scope, receive), error, self._roots())(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def asker_of(scope: Scope) -> Asker:
+    """Who asks, as the layer found."""
+    asker: Asker = scope["state"]["asker"]
+    return asker
+
+
+def may_ask(scope: Scope, index: str) -> bool:
+    """Whether who asks may know of an index."""
+    asker = asker_of(scope)
+    return asker.known and (asker.token is None or asker.token.may_ask(index))
+
+
+def of_readiness(scope: Scope, told: dict[str, Any], tokens: Tokens) -> dict[str, Any]:
+    """What of the readiness is told to who asks: without a token, where one is needed, nothing of any index."""
+    if not asker_of(scope).known:
+        return {"ready": told["ready"]}
+    shown = {name: one for name, one in told["indexes"].items() if may_ask(scope, name)}
+    trouble = {"tokens": tokens.trouble} if tokens.trouble is not None else {}
+    return {**told, "indexes": shown, **trouble}
+
+
+def check_index(scope: Scope, index: str | None, default: str) -> None:
+    """Forbidden unless who asks may ask the index of that name (None for the default), whether or not there is one."""
+    name = default if index is None else index
+    token = asker_of(scope).token
+    if token is not None and not token.may_ask(name):
+        raise Forbidden(f"this token may not ask this index; it may ask {', '.join(sorted(token.indexes or ()))}")
+
+
+def charge_keys(request: Request, keys: int) -> None:
+    """Count the keys of a batch beside its request."""
+    request.app.state.guard.rates.charge_keys(asker_of(request.scope).client, keys)

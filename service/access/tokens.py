@@ -1,0 +1,260 @@
+"""Bearer tokens: who may ask. Only their hashes are kept.
+
+A token is 256 random bits, so nobody finds one by trying, and its plain SHA-256 is as good as a slow hash with salt:
+those are for what people make up, which can be guessed."""
+
+import datetime as dt
+import hashlib
+import hmac
+import logging
+import os
+import re
+import secrets
+import stat
+import threading
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from base.actions import Action
+from service.settings import Settings
+from shadow import UsageError
+from shadow.errors import OutOfTime
+from shadow.storage import awaited, threads, within
+
+PREFIX = "gnomon_"  # by which scanners for secrets, and people, know what they have found
+RANDOM_BYTES = 32
+MOST_TOKENS = 1000  # each is compared with what every request brings
+MOST_FILE_BYTES = 1024 * 1024
+MOST_TOKEN_LENGTH = 512
+LOOK_SECONDS = 1.0
+READ_SECONDS = 5.0  # for one read of the file, whose file system may hang
+READERS = "gnomon-tokens-read"
+FORM = "NAME sha256:HEX [indexes=a,b] [expires=YYYY-MM-DD]"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
+_HASH = re.compile(r"sha256:([0-9a-f]{64})")
+_INDEX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+logger = logging.getLogger("gnomon.service")
+
+
+@dataclass(frozen=True)
+class Token:
+    """One line: whose token it is, its SHA-256, the indexes it may ask (all for None), its last day (UTC)."""
+
+    name: str
+    digest: bytes
+    indexes: frozenset[str] | None = None
+    expires: dt.date | None = None
+
+    def may_ask(self, index: str) -> bool:
+        return self.indexes is None or index in self.indexes
+
+    def expired(self, today: dt.date) -> bool:
+        return self.expires is not None and today > self.expires
+
+    @property
+    def line(self) -> str:
+        """The token as it stands in a file."""
+        parts = [self.name, f"sha256:{self.digest.hex()}"]
+        parts += [f"indexes={','.join(sorted(self.indexes))}"] if self.indexes is not None else []
+        parts += [f"expires={self.expires.isoformat()}"] if self.expires is not None else []
+        return " ".join(parts)
+
+
+def new_token(name: str, indexes: Iterable[str] = (), expires: dt.date | None = None) -> tuple[str, Token]:
+    """A new secret, and what is kept of it. UsageError for a name that no line can hold."""
+    secret = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    allowed = frozenset(indexes)
+    token = Token(name, digest_of(secret), allowed or None, expires)
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"token name {name!r}: expected up to 64 letters, digits and _.@-, the first no sign")
+    for index in allowed:
+        if not _INDEX.fullmatch(index):
+            raise UsageError(f"token for index {index!r}: expected the name of an index: letters, digits and _.-")
+    return secret, token
+
+
+def digest_of(secret: str) -> bytes:
+    """What is kept of a token."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
+
+
+def parse_tokens(
+    lines: Iterable[str], path: str | None, each: str = "line", others: Iterable[Token] = ()
+) -> list[Token]:
+    """The tokens of lines; empty ones and comments (`#`) are left out.
+
+    UsageError names the file at `path` and the number of the line, which is called `each`. It never shows the line:
+    somebody may have put the token itself there."""
+    found = {token.digest: "among the other tokens" for token in others}
+    tokens: list[Token] = []
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        try:
+            token = _parse(words)
+        except ValueError as error:
+            raise UsageError(f"{each} {number}: {error}", path, action=Action.MAKE_TOKEN) from None
+        if token.digest in found:
+            what = f"{each} {number}: its hash stands {found[token.digest]}, too; keep one of them"
+            raise UsageError(what, path)
+        found[token.digest] = f"in {each} {number}"
+        tokens.append(token)
+        if len(tokens) > MOST_TOKENS:
+            raise UsageError(f"{each} {number}", path, expected=f"at most {MOST_TOKENS} tokens", found="more")
+    return tokens
+
+
+def _parse(words: list[str]) -> Token:
+    """One line. ValueError says what is expected, and nothing of what was found."""
+    if len(words) < 2 or not _NAME.fullmatch(words[0]):
+        raise ValueError(f"expected {FORM}")
+    hashed = _HASH.fullmatch(words[1])
+    if hashed is None:
+        raise ValueError("the second word: expected sha256: and 64 digits of 0-9a-f")
+    given: dict[str, str] = {}
+    for word in words[2:]:
+        name, equals, value = word.partition("=")
+        if name not in ("indexes", "expires") or not equals or name in given:
+            raise ValueError(f"behind the hash: expected indexes= and expires= once each, as in {FORM}")
+        given[name] = value
+    indexes = frozenset(given["indexes"].split(",")) if "indexes" in given else None
+    if indexes is not None and not all(_INDEX.fullmatch(index) for index in indexes):
+        raise ValueError("indexes=: expected names of indexes with commas between them")
+    return Token(words[0], bytes.fromhex(hashed[1]), indexes, _day(given.get("expires")))
+
+
+def _day(text: str | None) -> dt.date | None:
+    if text is None:
+        return None
+    try:
+        if not _DAY.fullmatch(text):
+            raise ValueError
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        raise ValueError("expires=: expected a day like 2026-12-31") from None
+
+
+class Tokens:
+    """The tokens of the settings and of their file, which is read again while the service runs.
+
+    Made `at_start`, it raises UsageError where a token cannot be read, naming file and line. Later a file that cannot
+    be read leaves the tokens as they were: `trouble` says why, for the log, metrics and readiness. Safe to share
+    between threads."""
+
+    def __init__(self, settings: Settings, at_start: bool = True) -> None:
+        self.needed = settings.tokens_file is not None or bool(settings.tokens)
+        self.trouble: str | None = None
+        self._fixed = parse_tokens(settings.tokens, None, f"{settings.where('tokens')}, entry")
+        self._path = Path(settings.tokens_file) if settings.tokens_file is not None else None
+        self._content: bytes | None = None  # of the file, as it was when all of it could be read
+        self._of_file: tuple[Token, ...] = ()
+        self._told = ""
+        self._stop = threading.Event()
+        self._watching: threading.Thread | None = None
+        if self._path is not None and at_start:
+            try:
+                self._take(self._path)
+            except UsageError as error:
+                raise UsageError(f"{settings.where('tokens_file')}: {error}") from None
+        elif self._path is not None:
+            self.look()
+
+    def check_names(self, served: Collection[str]) -> None:
+        """Warn of tokens for indexes that there are not. One file may be for several services, so it is no error."""
+        for token in (*self._fixed, *self._of_file):
+            for name in sorted((token.indexes or frozenset()) - set(served)):
+                logger.warning("token %s is for index %s, which is not served", token.name, name)
+
+    @property
+    def unread(self) -> bool:
+        """Whether there is a file that could never be read: who may ask is not known then."""
+        return self._path is not None and self._content is None
+
+    def find(self, secret: str) -> Token | None:
+        """The token of a secret, expired or not. All are compared, whichever it is, so that no time tells."""
+        digest, found = digest_of(secret), None
+        for token in (*self._fixed, *self._of_file):
+            if hmac.compare_digest(token.digest, digest):
+                found = token
+        return found
+
+    def look(self) -> None:
+        """Take what the file holds now."""
+        if self._path is None:
+            return
+        try:
+            self._take(self._path)
+        except UsageError as error:
+            if str(error) != self._told:  # once, not at every look
+                logger.error("%s; the tokens from before are still taken", error)
+            self._told = str(error)
+            self.trouble = str(error.with_fields(path="the tokens file"))
+        else:
+            if self._told:
+                logger.info("%s: can be read again", self._path)
+            self._told, self.trouble = "", None
+
+    def _take(self, path: Path) -> None:
+        """The whole file, at each look: its times are too coarse to tell two writes apart."""
+        content, public = _content_in_time(path)
+        if content == self._content:
+            return
+        lines = content.decode("utf-8", "replace").splitlines()
+        self._of_file = tuple(parse_tokens(lines, str(path), others=self._fixed))
+        self._content = content
+        logger.info("%s: %d tokens", path, len(self._of_file))
+        if public:
+            logger.warning("%s: every user of this machine may read it; chmod 600 leaves it to its owner", path)
+
+    def watch(self) -> None:
+        """Look at the file each second in a thread of its own, until `close`. A file system that hangs holds up nobody
+        but this thread."""
+        if self._path is not None and self._watching is None:
+            self._watching = threading.Thread(target=self._watch, name="gnomon-tokens", daemon=True)
+            self._watching.start()
+
+    def close(self) -> None:
+        """Look no more. Does not wait for a look that hangs."""
+        self._stop.set()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            self.look()
+
+
+def _content_in_time(path: Path) -> tuple[bytes, bool]:
+    """`_content_of`, and UsageError where that takes too long. A read that hangs is left to its thread, of which there
+    is one: later reads wait for it, each its time."""
+    reading = threads(READERS, 1).submit(partial(_content_of, path))
+    try:
+        with within(READ_SECONDS):
+            return awaited(reading, str(path))
+    except OutOfTime:
+        what = f"the tokens cannot be read (not within {READ_SECONDS:g} s); mend its file system or name another"
+        raise UsageError(what, str(path)) from None
+
+
+def _content_of(path: Path) -> tuple[bytes, bool]:
+    """The bytes of the file, and whether all users may read it. UsageError where it is not a small file."""
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UsageError("not a file", str(path), expected=f"lines like {FORM}")
+            content = file.read(MOST_FILE_BYTES + 1)
+    except OSError as error:
+        what = f"the tokens cannot be read ({error.strerror or error}); mend it or name another"
+        raise UsageError(what, str(path)) from None
+    if len(content) > MOST_FILE_BYTES:
+        raise UsageError(f"more than {MOST_FILE_BYTES} bytes", str(path), expected=f"lines like {FORM}")
+    return content, bool(status.st_mode & stat.S_IROTH)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer

@@ -1,0 +1,31 @@
+"""The routes and their answers.
+
+- `routes`        the handlers
+- `query`         a request for rows, run at one snapshot
+- `keys`          keys as requests give them and answers show them
+- `json_answers`  answers in JSON
+- `arrow`         answers as Arrow streams
+- `negotiation`   the media type of an answer
+- `explain`       what an answer cost
+- `describe`      the description of an index
+- `readiness`     `/readyz`
+- `pages`         the page at `/`
+- `headers`       the headers of every answer
+- `models`        the shapes of answers, for OpenAPI
+- `openapi`       the rest of the OpenAPI document
+- `examples`      the examples that it shows
+"""
+
+from service.api.headers import ProtectedApp, origins
+from service.api.openapi import document
+from service.api.pages import add_pages
+from service.api.routes import Service, add_routes
+
+__all__ = [
+    "ProtectedApp",
+    "Service",
+    "add_pages",
+    "add_routes",
+    "document",
+    "origins",
+]

@@ -1,0 +1,98 @@
+"""Keys and options to answers as Arrow IPC streams: rows in the types of the source. Runs in the service's threads.
+
+What JSON says beside the rows stands in the schema's metadata, as JSON text."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from service import costs
+from service.api.explain import explanation
+from service.api.query import Question, answered, bounded
+from service.errors import BadRequest, encode
+from service.http import Options
+from service.indexes import ServedIndex
+from shadow import KeyTypeError
+from shadow.lookup import Wanted
+
+SNAPSHOT, KEY, COUNT, COUNTS, EXPLAIN = (
+    b"gnomon." + name for name in (b"snapshot", b"key", b"count", b"counts", b"explain")
+)
+
+ROWS = (
+    "An Arrow IPC stream with the rows, in the types of the source. The schema's metadata has `gnomon.key`, "
+    "`gnomon.count` and `gnomon.snapshot`, as JSON."
+)
+BATCH = (
+    "An Arrow IPC stream with the rows of all keys, in the types of the source; the first column, `key_number`, is the "
+    "place of the row's key in the batch, from 0. The schema's metadata has `gnomon.counts`, for each key the number "
+    "of its rows, and `gnomon.snapshot`, as JSON. A key that fails fails the batch."
+)
+
+
+class WrongKey(BadRequest):
+    """A key of a batch that cannot be asked. `members` of its problem: its place, from 0."""
+
+    def __init__(self, place: int, error: Exception) -> None:
+        super().__init__(f"key {place} of the batch: {error}")
+        self.members = {"key_number": place}
+
+
+def rows_of(served: ServedIndex, key: object, options: Options) -> bytes:
+    """The rows of one key. KeyNotFound says what the snapshot covers."""
+
+    def work(question: Question) -> bytes:
+        wanted = question.read(key)
+        question.trace()
+        table = _table(question, [key])
+        [count] = _counts(table)
+        if not count:
+            raise question.not_found(wanted)
+        told = {KEY: question.shown(wanted), COUNT: count}
+        return _stream(question, table.drop_columns([table.column_names[0]]), told, wanted)
+
+    return answered(served, options, work)
+
+
+def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, instance: str) -> bytes:
+    """The rows of a batch, key by key in the order asked; the first column is the place of the key. A key that fails
+    fails the whole: there is no place for its error among the rows."""
+
+    def work(question: Question) -> bytes:
+        for place, key in enumerate(keys):
+            try:
+                question.read(key)
+            except (BadRequest, KeyTypeError) as error:
+                raise WrongKey(place, error) from None
+        table = _table(question, keys)
+        return _stream(question, table, {COUNTS: _counts(table)})
+
+    return answered(served, options, work)
+
+
+def _table(question: Question, keys: Sequence[object]) -> pa.Table:
+    table_many, columns, stats = question.index.table_many, question.columns, question.stats
+    table = question.ask(table_many, keys, columns, stats=stats, **question.bounds)
+    costs.note(stats, len(keys), sum(_counts(table)))
+    return table
+
+
+def _counts(table: pa.Table) -> list[int]:
+    """Of each key the number of its rows, those beyond a limit included."""
+    counts: list[int] = json.loads(table.schema.metadata[COUNTS])
+    return counts
+
+
+def _stream(question: Question, table: pa.Table, told: Mapping[bytes, Any], key: Wanted | None = None) -> bytes:
+    """The table as one stream, with what is told beside its rows."""
+    told = {SNAPSHOT: question.view.snapshot.number, **told}
+    if question.options.explain:
+        told = {**told, EXPLAIN: explanation(question, key)}
+    with costs.encoding():
+        table = table.combine_chunks().replace_schema_metadata({name: encode(value) for name, value in told.items()})
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write_table(table)
+        return bounded(out.getvalue().to_pybytes(), question.served)

@@ -1,0 +1,174 @@
+"""What is told of an index: its keys, columns, snapshot, coverage, and how its rows lie in partitions and buckets.
+
+All of it comes from what is open in memory, but for the list of kept snapshots: that is looked at once in a while, and
+each snapshot is read once."""
+
+import datetime as dt
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from service.api.readiness import coverage_told
+from service.indexes import Place, ServedIndex, visible
+from service.settings import Settings
+from shadow.errors import ShadowError
+from shadow.maintenance import Record, newest_records
+from shadow.metadata import KeyColumn, Snapshot, View, shown_part
+from shadow.storage import FileInfo, storage_at
+
+MOST_PARTITIONS = 400  # of an answer: the last by name, which are the newest where they are dates
+MOST_SNAPSHOTS = 200  # the newest
+
+
+def listed(served: ServedIndex, default: bool, root_path: str) -> dict[str, Any]:
+    """An index in the list of all; its URL begins with the path that the service is served under."""
+    view, name = served.index.view if served.is_open else None, served.place.name
+    return {
+        "name": name,
+        "default": default,
+        "url": f"{root_path}/indexes/{name}",
+        "open": view is not None,
+        "snapshot": view.snapshot.number if view is not None else None,
+        "rows": view.snapshot.rows if view is not None else None,
+        "keys": visible(served.place, [key.name for key in view.spec.keys]) if view is not None else None,
+    }
+
+
+@dataclass
+class _Known:
+    """What was worked out of an index before, and holds as long as its view, or for some seconds."""
+
+    of_view: tuple[View | None, dict[str, Any]] = (None, {})
+    records: dict[FileInfo, Record] = field(default_factory=dict)
+    listed_at: float = float("-inf")
+    listing: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Descriptions:
+    """The answers to `/indexes/{name}`. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def of(self, served: ServedIndex, settings: Settings, default: bool) -> dict[str, Any]:
+        """All that is told of one index. Looks for its snapshots where that was not done lately."""
+        known = self._known.setdefault(served.place.name, _Known())
+        view = served.index.view
+        known_view, of_view = known.of_view
+        if known_view is not view:
+            of_view = _of_view(view, served.place)
+            known.of_view = view, of_view
+        return {
+            "name": served.place.name,
+            "default": default,
+            "open": True,
+            **of_view,
+            "snapshot": _snapshot(view.snapshot),
+            "refused": served.refused,
+            "coverage": coverage_told(served),
+            "coverage_error": served.coverage_error,
+            "snapshots": _snapshots(served, known, view.snapshot, settings.refresh_seconds),
+            "limits": {
+                "max_key_bytes": settings.max_key_bytes,
+                "max_batch_keys": settings.max_batch_keys,
+                "max_rows": settings.max_rows,
+                "max_answer_bytes": settings.max_answer_bytes,
+            },
+        }
+
+
+def _snapshots(served: ServedIndex, known: _Known, newest: Snapshot, every_seconds: float) -> list[dict[str, Any]]:
+    """The kept snapshots, oldest first. While they cannot be listed those that were known before, and the one that
+    is served."""
+    due = time.monotonic() - known.listed_at >= every_seconds
+    if due and known.listing.acquire(blocking=False):  # one at a time: others must not wait for a slow store
+        try:
+            known.records = newest_records(storage_at(served.place.path), MOST_SNAPSHOTS, known.records)
+        except (ShadowError, OSError):
+            pass  # the index is served on; readiness tells of a store that does not answer
+        finally:
+            known.listed_at = time.monotonic()
+            known.listing.release()
+    records = {record.snapshot: record for record in known.records.values()}
+    told = {number: _record(record) for number, record in records.items()}
+    if newest.number not in told:
+        told[newest.number] = _record(Record(newest.number, newest.committed_at, newest.operation, newest.rows))
+    return [told[number] for number in sorted(told)][-MOST_SNAPSHOTS:]
+
+
+def _record(record: Record) -> dict[str, Any]:
+    """A kept snapshot; of one that cannot be read the number alone is known."""
+    sound = not record.error
+    return {
+        "snapshot": record.snapshot,
+        "committed_at": record.committed_at if sound else None,
+        "operation": record.operation if sound else None,
+        "rows": record.rows if sound else None,
+    }
+
+
+def _snapshot(snapshot: Snapshot) -> dict[str, Any]:
+    age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(snapshot.committed_at)
+    return {
+        "number": snapshot.number,
+        "committed_at": snapshot.committed_at,
+        "operation": snapshot.operation,
+        "rows": snapshot.rows,
+        "age_seconds": round(max(age.total_seconds(), 0.0), 3),
+    }
+
+
+def _of_view(view: View, place: Place) -> dict[str, Any]:
+    """What does not change as long as the snapshot is served."""
+    spec = view.spec
+    files = [file for segment in view.segments for file in segment.by_bucket.values()]
+    bucket_rows, bucket_bytes = [0] * spec.buckets, [0] * spec.buckets
+    for file in files:
+        bucket_rows[file.bucket] += file.entries
+        bucket_bytes[file.bucket] += file.size
+    partitions = _partitions(view, place)
+    types = {**view.snapshot.columns, **{name: spec.partition_type(name) for name in spec.partitions}}
+    return {
+        "format": spec.format,
+        "keys": [_key(key) for key in spec.keys if visible(place, [key.name])],
+        "columns": [{"name": name, "type": types[name]} for name in visible(place, view.columns)],
+        "included": visible(place, [column.name for column in spec.include]),
+        "partition_columns": visible(place, spec.partitions),
+        "flat": spec.flat,
+        "buckets": spec.buckets,
+        "source_files": view.source_files,
+        "segments": len(view.segments),
+        "index_files": len(files),
+        "index_bytes": sum(bucket_bytes),
+        "filter_bytes": view.filter_bytes,
+        "partitions": partitions[-MOST_PARTITIONS:],
+        "partitions_total": len(partitions),
+        "bucket_rows": bucket_rows,
+        "bucket_bytes": bucket_bytes,
+    }
+
+
+def _key(key: KeyColumn) -> dict[str, Any]:
+    return {"name": key.name, "type": key.source_type or key.type, "partition": key.partition}
+
+
+def _partitions(view: View, place: Place) -> list[dict[str, Any]]:
+    """The partitions by name, those together that differ in hidden columns alone. In a flat index no index file is of
+    one partition."""
+    hidden = set(view.spec.partitions) - set(visible(place, view.spec.partitions))
+    told: dict[str, dict[str, Any]] = {}
+
+    def of(partition: str) -> dict[str, Any]:
+        name = shown_part(partition, hidden)
+        begun = {"partition": name, "rows": 0, "source_files": 0, "index_bytes": None if view.spec.flat else 0}
+        return told.setdefault(name, begun)
+
+    for partition, rows in view.snapshot.partitions.items():
+        of(partition)["rows"] += rows
+    for segment in view.segments:
+        for source in () if view.spec.holds_values else segment.live.values():
+            of(source.partition)["source_files"] += 1
+        for file in () if view.spec.flat else segment.by_bucket.values():
+            of(file.partition)["index_bytes"] += file.size
+    return [told[name] for name in sorted(told)]

@@ -1,0 +1,43 @@
+"""What an answer cost, as it says with `_explain=true`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from service.api.query import Question
+from service.indexes import visible
+from shadow.lookup import Wanted, buckets_of_keys
+from shadow.metadata import shown_part
+
+
+def explanation(question: Question, key: Wanted | None = None, files: Sequence[str] = ()) -> dict[str, Any]:
+    """Of a single key its bucket, what index and source cost, each step in the order of its begin, and the source file
+    of each row; of a batch the sums alone."""
+    stats = question.stats
+    index, source = stats.index, stats.source
+    sums = {
+        "index": {
+            "nodes": index.nodes,
+            "reads": index.reads,
+            "bytes": index.bytes,
+            "filter_checks": index.filter_checks,
+            "filter_bytes": index.filter_bytes,
+            "microseconds": stats.lookup_us,
+        },
+        "source": {
+            "files": stats.source_files,
+            "reads": source.reads,
+            "bytes": source.bytes,
+            "page_map_reads": source.page_maps.reads,
+            "page_map_bytes": source.page_maps.bytes,
+            "microseconds": stats.fetch_us,
+        },
+    }
+    if key is None:
+        return sums
+    [bucket] = buckets_of_keys([key.stored], question.spec)
+    partitions = question.spec.partitions
+    hidden = set(partitions) - set(visible(question.place, partitions))  # no path tells their values
+    steps = question.stats.trace.to_json() if question.stats.trace is not None else []
+    shown = [step | {"file": shown_part(step["file"], hidden)} if "file" in step else step for step in steps]
+    of_rows = {"files": [shown_part(file, hidden) for file in files]} if files else {}
+    return {"bucket": bucket, **sums, "steps": shown, **of_rows}

@@ -1,0 +1,126 @@
+"""The headers of every answer, failed and refused ones included, and which other origins may read answers.
+
+`docs/security.md` shows them in tables; a test holds the page to this module."""
+
+import re
+from functools import cache
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.access import is_page
+from service.http import route_path
+from service.settings import Settings
+from shadow import UsageError
+
+Headers = list[tuple[bytes, bytes]]
+
+# Nothing of an answer runs, loads or is framed, whatever a browser takes it for.
+API_POLICY = "default-src 'none'; frame-ancestors 'none'"
+# The frame in which the page shows the HTML of a row inherits this: its scripts, forms, frames and foreign images are
+# refused by it, and by the frame's sandbox once more.
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; frame-src 'none'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+EVERY_ANSWER = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+OF_API = {"Content-Security-Policy": API_POLICY, "Cache-Control": "no-store"}
+OF_PAGE = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-cache", "X-DNS-Prefetch-Control": "off"}
+UNDER_TLS = {"Strict-Transport-Security": "max-age=31536000"}
+
+CORS_METHODS = "GET, HEAD, POST"
+CORS_HEADERS = "Authorization, Accept, Content-Type"
+CORS_EXPOSED = "X-Request-Id"
+CORS_SECONDS = 600  # for which a browser remembers what it was told
+
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+
+
+def headers_of(path: str, tls: bool) -> Headers:
+    """The headers of an answer at a path, in the form of ASGI: for answers that are made without the app, too."""
+    return list(_added(is_page(path), tls))
+
+
+@cache
+def _added(to_page: bool, tls: bool) -> Headers:
+    return _encoded(EVERY_ANSWER | (OF_PAGE if to_page else OF_API) | (UNDER_TLS if tls else {}))
+
+
+def _encoded(named: dict[str, str]) -> Headers:
+    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in named.items()]
+
+
+def origins(settings: Settings) -> frozenset[str]:
+    """The origins of `cors_origins`. UsageError for what no browser sends as one."""
+    for origin in settings.cors_origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise UsageError(
+                f"{settings.where('cors_origins')}: expected origins as browsers send them, like "
+                f"https://wiki.example.com: no path, no slash at the end, no *, lower case; found {origin!r}"
+            )
+    return frozenset(settings.cors_origins)
+
+
+class ProtectedApp:
+    """The layer around all that answers. A header that the app set itself is left as it is."""
+
+    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
+        self._app = app
+        self._origins = {origin.encode("ascii") for origin in origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        added = headers_of(route_path(scope), scope.get("scheme") == "https") + self._cors(scope)
+
+        async def protected(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                there = {name.lower() for name, _ in headers}
+                headers += [(name, value) for name, value in added if name == b"vary" or name not in there]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        if self._is_preflight(scope):
+            await _answer_preflight(protected)
+        else:
+            await self._app(scope, receive, protected)
+
+    def _cors(self, scope: Scope) -> Headers:
+        """What lets the page of an origin read the answer; caches are told that the answer depends on the origin."""
+        if not self._origins:
+            return []
+        vary, origin = (b"vary", b"Origin"), _header(scope, b"origin")
+        if origin not in self._origins:
+            return [vary]
+        return [
+            vary,
+            (b"access-control-allow-origin", origin),
+            *_encoded({"Access-Control-Expose-Headers": CORS_EXPOSED}),
+        ]
+
+    def _is_preflight(self, scope: Scope) -> bool:
+        """Whether a browser asks what its page may ask; a token does not come with it."""
+        asked = _header(scope, b"access-control-request-method")
+        return scope["method"] == "OPTIONS" and bool(asked) and _header(scope, b"origin") in self._origins
+
+
+async def _answer_preflight(send: Send) -> None:
+    named = {
+        "Access-Control-Allow-Methods": CORS_METHODS,
+        "Access-Control-Allow-Headers": CORS_HEADERS,
+        "Access-Control-Max-Age": str(CORS_SECONDS),
+    }
+    await send({"type": "http.response.start", "status": 204, "headers": _encoded(named)})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    """The value of a header that is there once; else nothing."""
+    values = [value for given, value in scope["headers"] if given == name]
+    return values[0] if len(values) == 1 else b""

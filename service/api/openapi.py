@@ -1,0 +1,174 @@
+"""What `/openapi.json` says of the routes, where FastAPI cannot read it from their signatures."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from service.api import models
+from service.api.examples import EXAMPLES
+from service.api.negotiation import ARROW, JSON
+from service.errors import MEDIA_TYPE
+from service.http import OPTIONS
+from service.settings import Settings
+
+TAGS = [
+    {"name": "rows", "description": "Rows by their key, of the default index and of each by its name."},
+    {"name": "indexes", "description": "Which indexes there are, and what each holds."},
+    {"name": "operations", "description": "Whether the service is alive and ready."},
+]
+BEARER = "bearer"
+SECURITY_SCHEMES = {
+    BEARER: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token that `gnomon token` printed. A service without tokens lets everybody ask.",
+    }
+}
+
+MEANING = {
+    400: "The request, a column, or the type of a key, is wrong",
+    401: "A token is needed, or is not known",
+    403: "The token may not ask this index",
+    404: "No covered row has the key; or there is no such index or snapshot",
+    406: "None of the media types that `Accept` takes is given here",
+    408: "The request did not come whole in time",
+    409: "A source file changed since it was indexed, and no newer snapshot knows it",
+    413: "The request, or its answer, is beyond a limit",
+    414: "The path and query are longer than is taken",
+    429: "The client asks more often than it may",
+    431: "The headers are larger than is taken",
+    500: "A fault of the service",
+    501: "A source file is of a kind that cannot be read",
+    503: "Index or source are damaged or unreachable, or the service is overloaded or too slow",
+}
+ANYWHERE = (400, 408, 414, 429, 431, 500, 503)  # before any route, or wherever it leads
+GUARDED = (401, 403)
+OF_INDEX = (*GUARDED, 404)
+OF_KEYS = (*OF_INDEX, 400, 406)
+OF_ROWS = (*OF_KEYS, 409, 413, 501)
+
+
+def _header(description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": kind, **schema}}
+
+
+REQUEST_ID = {
+    "X-Request-Id": _header("The id of the request, as it was sent or made: logs have it, too.", pattern="^[!-~]+$")
+}
+RETRY_AFTER = {"Retry-After": _header("Seconds to wait before the request is sent again.", "integer", minimum=0)}
+HEADERS = {
+    401: {"WWW-Authenticate": _header("`Bearer`")},
+    429: RETRY_AFTER,
+    503: RETRY_AFTER,
+}
+
+
+def _parameter(name: str, place: str, description: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    given = {"name": name, "in": place, "required": place == "path", "description": description, "schema": schema}
+    return given | more
+
+
+KEY = _parameter(
+    "key",
+    "path",
+    "The key: everything after `/rows/`, percent-decoded once. It may be empty and may hold slashes; `?`, `#` and `%` "
+    "must be encoded.",
+    {"type": "string"},
+)
+NAME = _parameter(
+    "name",
+    "path",
+    "The name of the index; `/indexes` lists them.",
+    {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$", "maxLength": 64},
+)
+KEY_COLUMNS = _parameter(
+    "key",
+    "query",
+    "The key: each of its columns with its value, like `country=de&id=5`. Ask by POST if a key column has the name of "
+    "an option (`_limit`), or if a value is null.",
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    style="form",
+    explode=True,
+)
+OPTION_PARAMETERS = [
+    _parameter(one.name, "query", one.description, dict(one.schema), **one.style) for one in OPTIONS
+] + [
+    _parameter(one.old_name, "query", f"The old name of `{one.name}`.", dict(one.schema), **one.style, deprecated=True)
+    for one in OPTIONS
+]
+
+
+def batch(route: str) -> dict[str, Any]:
+    """The body of a batch, with the examples of its route."""
+    shown = {name: {"value": one.body} for name, one in EXAMPLES.items() if one.route == route and one.body is not None}
+    content = {"schema": {"$ref": "#/components/schemas/BatchRequest"}, "examples": shown}
+    return {"required": True, "content": {JSON: content}}
+
+
+def operation(
+    name: str,
+    tag: str,
+    found: dict[str, Any],
+    statuses: Sequence[int] = (),
+    parameters: Sequence[Mapping[str, Any]] = (),
+    body: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """How a route is told of: arguments of `add_api_route`. `statuses` are those of its failures, beside what may
+    befall any request."""
+    is_head = "content" not in found
+    failures = {status: _problem(status, is_head) for status in sorted({*statuses, *ANYWHERE})}
+    extra: dict[str, Any] = {"parameters": list(parameters)} if parameters else {}
+    extra |= {"requestBody": body} if body is not None else {}
+    return {
+        "operation_id": name,
+        "tags": [tag],
+        "response_class": Response if is_head else JSONResponse,
+        "responses": {200: found, **failures},
+        "openapi_extra": extra,
+    }
+
+
+def _problem(status: int, is_head: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"description": MEANING[status], "headers": REQUEST_ID | HEADERS.get(status, {})}
+    if not is_head:
+        content: dict[str, Any] = {"schema": {"$ref": "#/components/schemas/Problem"}}
+        shown = {name: {"value": one.answer} for name, one in EXAMPLES.items() if one.status == status}
+        told["content"] = {MEDIA_TYPE: content | ({"examples": shown} if shown else {})}
+    return told
+
+
+def answer(model: type[BaseModel], route: str, arrow: str = "") -> dict[str, Any]:
+    """The answer of a route that gives JSON, with its examples, and Arrow where `arrow` says what is in it."""
+    shown = {
+        name: {"summary": f"{one.method} {one.target}", "value": one.answer}
+        for name, one in EXAMPLES.items()
+        if one.route == route and one.status == 200
+    }
+    content: dict[str, Any] = {JSON: {"examples": shown} if shown else {}}
+    if arrow:
+        content[ARROW] = {"schema": {"type": "string", "format": "binary", "description": arrow}}
+    description = " ".join((model.__doc__ or "").split())
+    return {"model": model, "description": description, "headers": REQUEST_ID, "content": content}
+
+
+FOUND = {"description": "What a GET would answer with 200, without its body", "headers": REQUEST_ID}
+
+
+def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
+    """The whole OpenAPI document, made once."""
+    if app.openapi_schema is not None:
+        return app.openapi_schema
+    told = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes, tags=TAGS)
+    schemas = told["components"]["schemas"]
+    schemas["BatchRequest"] = models.BatchRequest.model_json_schema()
+    schemas["BatchRequest"]["properties"]["keys"]["maxItems"] = settings.max_batch_keys
+    told["components"]["securitySchemes"] = SECURITY_SCHEMES
+    needed = settings.tokens_file is not None or bool(settings.tokens)
+    told["security"] = [{BEARER: []}] if needed else [{}, {BEARER: []}]
+    app.openapi_schema = told
+    return told

@@ -1,0 +1,145 @@
+"""A question about the rows of an index: at one snapshot, of the columns that it shows, within bounds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
+
+from service.api.keys import key_shown, read_key
+from service.errors import AnswerTooLarge, BadRequest, KeyNotFound
+from service.http import Options, cut
+from service.indexes import ServedIndex, visible
+from shadow import FetchStats, IndexNotFound, SnapshotNotFound, StalePointer, UnknownColumn
+from shadow.errors import BeyondBound, IndexFileGone
+from shadow.lookup import Wanted
+from shadow.storage import Trace
+
+T = TypeVar("T")
+
+# What a newer snapshot may know better: a source file that changed, an index file that was vacuumed with its snapshot.
+MENDABLE = (StalePointer, IndexFileGone, SnapshotNotFound)
+LISTED_CHARACTERS = 1000  # of the names of columns in an error
+
+
+class Moved(Exception):
+    """The index is to be asked again: it moved to a newer snapshot, or its source file is back."""
+
+
+class Bounds(TypedDict):
+    """How the rows of an answer are bounded."""
+
+    limit: int | None
+    most_rows: int
+    most_bytes: int
+
+
+class Question:
+    """What is asked of an index that stays at one snapshot. BadRequest, UnknownColumn and SnapshotNotFound where it
+    cannot be asked."""
+
+    def __init__(self, served: ServedIndex, options: Options, may_move: bool) -> None:
+        self.served = served
+        self.place = served.place
+        self.options = options
+        self.index = served.at(options.snapshot) if options.snapshot is not None else served.index.here()
+        self.view = self.index.view
+        self.spec = self.view.spec
+        self.stats = FetchStats()
+        self._may_move = may_move and options.snapshot is None
+        self.columns = self._columns(options.columns)
+        self.where = self._where(options.where)
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(limit=self.options.limit, most_rows=self.served.max_rows, most_bytes=self.served.max_answer_bytes)
+
+    def _columns(self, asked: Sequence[str] | None) -> list[str]:
+        shown = visible(self.place, self.view.columns)
+        unknown = [name for name in asked or () if name not in shown]
+        if unknown:
+            there = cut(", ".join(shown), LISTED_CHARACTERS)
+            raise UnknownColumn(f"the source has no column {cut(', '.join(unknown))}; it has {there}")
+        return shown if asked is None else list(dict.fromkeys(asked))
+
+    def _where(self, asked: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+        shown = visible(self.place, self.spec.partitions)
+        for name in asked:
+            if name not in shown:
+                there = cut(", ".join(shown), LISTED_CHARACTERS) or "none"
+                raise BadRequest(f"where: {cut(name)} is not a partition column (there are: {there})")
+        self._named = self.view.where(asked)
+        return asked
+
+    def read(self, key: object) -> Wanted:
+        """A key in the form of the index: `keys.read_key`."""
+        return read_key(key, self.spec, self.place, self.served.max_key_bytes)
+
+    def shown(self, key: Wanted) -> dict[str, Any]:
+        """A key as answers show it."""
+        return key_shown(key, self.spec, self.place)
+
+    def trace(self) -> None:
+        """Note each step from here on, if the answer is to explain itself."""
+        if self.options.explain:
+            self.stats.trace = Trace()
+
+    def ask(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """A call of the index. Moved where a newer snapshot may do better; AnswerTooLarge names the setting."""
+        try:
+            return call(*args, **kwargs, where=self.where)
+        except MENDABLE as error:
+            self.mend(error)
+            if isinstance(error, SnapshotNotFound) and self.options.snapshot is None:
+                raise IndexNotFound(error.what, error.path) from None  # nobody asked for it, and there is no newer one
+            raise
+        except BeyondBound as error:
+            raise too_large(error) from None
+
+    def mend(self, error: Exception) -> None:
+        """Moved where the index has a newer snapshot than the one at which this error came, or the source file of the
+        error is as it was indexed: back from where it was for a moment."""
+        if not (self._may_move and isinstance(error, MENDABLE)):
+            return
+        moved = self.served.moved_from(self.view.snapshot.number)
+        if moved or (isinstance(error, StalePointer) and self.index.is_as_indexed(error.path)):
+            raise Moved
+
+    def not_found(self, key: Wanted) -> KeyNotFound:
+        """What is answered where no row has the key: what the snapshot covers, and which part of it was asked."""
+        snapshot, files = self.view.snapshot, self.view.source_files
+        told = {"rows": snapshot.rows, "source_files": files}
+        members = {"key": self.shown(key), "snapshot": snapshot.number, "covered": told}
+        if not self.where:
+            covers = f"which covers {snapshot.rows} rows of {files} source files"
+            return KeyNotFound(f"no row has this key in snapshot {snapshot.number}, {covers}", **members)
+        asked = self.view.partitions_of(self._named, key.where)
+        rows = sum(snapshot.partitions[partition] for partition in asked)
+        named = cut(", ".join(f"{name}={' or '.join(values)}" for name, values in self.where.items()))
+        return KeyNotFound(
+            f"where {named} no row has this key; only that part of snapshot {snapshot.number}, {rows} of "
+            f"{snapshot.rows} rows, was asked",
+            **members,
+            asked={"where": dict(self.where), "partitions": len(asked), "rows": rows},
+        )
+
+
+def answered(served: ServedIndex, options: Options, work: Callable[[Question], T]) -> T:
+    """What comes of a question. Where the newest snapshot is asked, and a file of it changed or is gone, a still newer
+    one is asked, or the same where the file is back, once."""
+    try:
+        return work(Question(served, options, may_move=True))
+    except Moved:
+        return work(Question(served, options, may_move=False))
+
+
+def too_large(error: BeyondBound) -> AnswerTooLarge:
+    """The error of a bound, with the setting that has it."""
+    return AnswerTooLarge(f"{error} (setting {'max_rows' if error.unit == 'rows' else 'max_answer_bytes'})")
+
+
+def bounded(body: bytes, served: ServedIndex) -> bytes:
+    """The bytes of an answer. AnswerTooLarge where they are more than the service sends."""
+    if len(body) > served.max_answer_bytes:
+        raise AnswerTooLarge(
+            f"the answer has {len(body):,} bytes, at most {served.max_answer_bytes:,} (setting max_answer_bytes); "
+            "ask for fewer rows with _limit=, or fewer columns with _columns="
+        )
+    return body

@@ -1,0 +1,45 @@
+"""`/readyz`: what is served of each index. From memory alone: storage that hangs delays no probe."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from service.errors import NotReady
+from service.indexes import ServedIndex
+
+
+def readiness(indexes: Iterable[ServedIndex]) -> dict[str, Any]:
+    """The state of each index, by name. NotReady, with the same, while none of them is open: what is open answers from
+    what it has, so a source or a store that is gone later takes no process out of service."""
+    states = {served.place.name: _state(served) for served in indexes}
+    if not any(state["open"] for state in states.values()):
+        raise NotReady("no index could be opened yet; they are tried again and again", indexes=states)
+    return {"ready": True, "indexes": states}
+
+
+def _state(served: ServedIndex) -> dict[str, Any]:
+    view = served.index.view if served.is_open else None
+    return {
+        "open": view is not None,
+        "snapshot": view.snapshot.number if view is not None else None,
+        "rows": view.snapshot.rows if view is not None else None,
+        "source_files": view.source_files if view is not None else None,
+        "refused": served.refused,
+        "unreachable": served.unreachable,
+        "coverage": coverage_told(served),
+        "coverage_error": served.coverage_error,
+    }
+
+
+def coverage_told(served: ServedIndex) -> dict[str, Any] | None:
+    """The coverage of an index as it was last seen; None until then."""
+    coverage = served.coverage
+    if coverage is None:
+        return None
+    return {
+        "snapshot": coverage.snapshot,
+        "new": coverage.new,
+        "changed": coverage.changed,
+        "vanished": coverage.vanished,
+        "lake_table": coverage.lake_table,
+        "age_seconds": round(coverage.age_seconds, 3),
+    }

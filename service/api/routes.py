@@ -1,0 +1,300 @@
+"""What is answered where. Handlers parse, hand the work to the threads of an index, and return bytes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import request_response
+
+from service.access import charge_keys, check_index, may_ask, of_readiness
+from service.api import arrow, json_answers, models
+from service.api.describe import Descriptions, listed
+from service.api.negotiation import ARROW, JSON, chosen
+from service.api.openapi import (
+    FOUND,
+    GUARDED,
+    KEY,
+    KEY_COLUMNS,
+    NAME,
+    OF_INDEX,
+    OF_KEYS,
+    OF_ROWS,
+    OPTION_PARAMETERS,
+    answer,
+    batch,
+    operation,
+)
+from service.api.readiness import readiness
+from service.errors import BadRequest, KeyNotFound, NoSuchIndex, NotReady, encode
+from service.http import (
+    Bodies,
+    Options,
+    cut,
+    merged_slashes,
+    no_others,
+    parse_batch,
+    path_key,
+    query_options,
+    read_body,
+)
+from service.indexes import Indexes, ServedIndex
+from service.settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
+
+ROWS_OF = {JSON: json_answers.rows_of, ARROW: arrow.rows_of}
+ROWS_OF_EACH = {JSON: json_answers.rows_of_each, ARROW: arrow.rows_of_each}
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the handlers of one app share: `app.state.service`."""
+
+    settings: Settings
+    indexes: Indexes
+    descriptions: Descriptions = field(default_factory=Descriptions)
+    bodies: Bodies = field(default_factory=Bodies)
+
+    async def run(
+        self, work: Callable[Concatenate[ServedIndex, P], T], served: ServedIndex, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Do blocking work for an index in the threads that are its own, in the context of this task, where its cost is
+        noted. Overloaded and TookTooLong as of these."""
+        return await served.threads.run(work, served, *args, **kwargs)
+
+
+class KeyConvertor(Convertor[str]):
+    """The rest of a path, whatever it holds: slashes, nothing, line ends. `requests.path_key` reads the key itself."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("key", KeyConvertor())
+
+
+class PlainRoute(APIRoute):
+    """A route that FastAPI describes, but whose handler takes the request itself: nothing is to be solved for it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.app = request_response(self.endpoint)
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _served(request: Request) -> ServedIndex:
+    """The index that the path names, or the default."""
+    indexes, name = _service(request).indexes, request.path_params.get("name")
+    check_index(request.scope, name, indexes.default.place.name)
+    try:
+        return indexes.named(name)
+    except NoSuchIndex:
+        known = [served.place.name for served in indexes if may_ask(request.scope, served.place.name)]
+        there = f"there are {', '.join(known)}" if known else "there is none that this token may ask"
+        raise NoSuchIndex(f"there is no index of this name; {there}") from None
+
+
+def _answer(body: bytes, media_type: str = JSON) -> Response:
+    return Response(body, media_type=media_type)
+
+
+def _bodiless(response: Response) -> Response:
+    """The answer to a HEAD."""
+    response.body = b""
+    del response.headers["content-length"]  # it would be that of the answer to a GET
+    return response
+
+
+def _negotiated(request: Request) -> str:
+    return chosen(request.headers.getlist("accept"))
+
+
+def _of_rows(body: bytes, media_type: str) -> Response:
+    return Response(body, headers={"vary": "Accept"}, media_type=media_type)
+
+
+def _key_of_path(request: Request) -> tuple[str, Options]:
+    key = path_key(request.scope)
+    options, others = query_options(request.scope)
+    no_others(others)
+    return key, options
+
+
+def _key_of_query(request: Request) -> tuple[Options, dict[str, str]]:
+    def key_columns() -> list[str]:
+        return [column.name for column in _served(request).index.spec.keys]
+
+    return query_options(request.scope, key_columns)
+
+
+@contextmanager
+def _advice_on_slashes(request: Request, key: str) -> Iterator[None]:
+    """KeyNotFound of a key in the path that looks as if a proxy had merged its slashes says so."""
+    try:
+        yield
+    except KeyNotFound as error:
+        if not merged_slashes(key):
+            raise
+        raise KeyNotFound(
+            f"{error}. The key came as {cut(key)}, with one slash after the colon: if it was sent with two, a proxy "
+            f"has merged them; ask in the query, like /rows?{next(iter(error.members['key']), 'column')}=VALUE",
+            **error.members,
+        ) from None
+
+
+async def _rows_of(request: Request, key: object, options: Options) -> Response:
+    media_type = _negotiated(request)
+    body = await _service(request).run(ROWS_OF[media_type], _served(request), key, options)
+    return _of_rows(body, media_type)
+
+
+async def _has_rows(request: Request, key: object, options: Options) -> Response:
+    media_type = _negotiated(request)
+    await _service(request).run(json_answers.has_rows, _served(request), key, options)
+    return _bodiless(_of_rows(b"", media_type))
+
+
+async def get_row(request: Request) -> Response:
+    """The rows of a one-column key."""
+    key, options = _key_of_path(request)
+    with _advice_on_slashes(request, key):
+        return await _rows_of(request, key, options)
+
+
+async def head_row(request: Request) -> Response:
+    """Whether a one-column key is there, from the index alone: the source is not read."""
+    key, options = _key_of_path(request)
+    with _advice_on_slashes(request, key):
+        return await _has_rows(request, key, options)
+
+
+async def get_rows(request: Request) -> Response:
+    """The rows of any key, by column name: `/rows?country=de&id=5`. `+` is a space; percent-encode a plus."""
+    options, key = _key_of_query(request)
+    return await _rows_of(request, key, options)
+
+
+async def head_rows(request: Request) -> Response:
+    """Whether any key is there, by column name, from the index alone: the source is not read."""
+    options, key = _key_of_query(request)
+    return await _has_rows(request, key, options)
+
+
+async def post_rows(request: Request) -> Response:
+    """The rows of many keys, in the order asked; keys may hold nulls.
+
+    In JSON a key that fails carries its error, and the others are answered; in Arrow it fails the batch."""
+    service, media_type = _service(request), _negotiated(request)
+    options, others = query_options(request.scope)
+    no_others(others)
+    served = _served(request)
+    content = await read_body(request, service.settings.max_body_bytes, service.bodies)
+    loop = asyncio.get_running_loop()
+    instance = request.scope["path"]  # without the query: each failed key repeats it
+
+    def work(served: ServedIndex) -> bytes:
+        asked = parse_batch(content, service.settings.max_batch_keys)
+        loop.call_soon_threadsafe(charge_keys, request, len(asked.keys))
+        return ROWS_OF_EACH[media_type](served, asked.keys, _with_columns(options, asked.columns), instance)
+
+    return _of_rows(await service.run(work, served), media_type)
+
+
+def _with_columns(options: Options, columns: list[str] | None) -> Options:
+    """The options of a batch, whose columns may stand in its body."""
+    if columns is None:
+        return options
+    if options.columns is not None:
+        raise BadRequest("columns is given twice, in the query and in the body")
+    return replace(options, columns=columns)
+
+
+async def get_indexes(request: Request) -> Response:
+    """The indexes of the service that the token may ask, the default first."""
+    indexes = _service(request).indexes
+    shown = [served for served in indexes if may_ask(request.scope, served.place.name)]
+    root = request.scope.get("root_path", "").rstrip("/")
+    return _answer(encode({"indexes": [listed(served, served is indexes.default, root) for served in shown]}))
+
+
+async def get_index(request: Request) -> Response:
+    """What an index is of, what its snapshot holds, and how its rows lie in partitions and buckets."""
+    service, served = _service(request), _served(request)
+    told = await service.run(service.descriptions.of, served, service.settings, served is service.indexes.default)
+    return _answer(encode(told))
+
+
+async def healthz(request: Request) -> Response:
+    """The process answers."""
+    return _answer(b'{"alive": true}')
+
+
+async def readyz(request: Request) -> Response:
+    """What is served of each index, and what its source holds beyond; 503 while none could be opened yet."""
+    tokens = request.app.state.guard.tokens
+    try:
+        told = readiness(_service(request).indexes)
+    except NotReady as error:
+        error.members = of_readiness(request.scope, error.members, tokens)
+        raise
+    return _answer(encode(of_readiness(request.scope, told, tokens)))
+
+
+def _without_body(handler: Handler) -> Handler:
+    """The HEAD of a GET whose answer costs little."""
+
+    async def head(request: Request) -> Response:
+        return _bodiless(await handler(request))
+
+    return head
+
+
+def add_routes(app: FastAPI) -> None:
+    """Put every route on the app; what is asked most comes first, for they are tried in this order."""
+    app.router.route_class = PlainRoute
+
+    def add(path: str, method: str, handler: Handler, told: dict[str, Any]) -> None:
+        app.add_api_route(path, handler, methods=[method], response_model=None, **told)
+
+    def add_both(path: str, handler: Handler, name: str, tag: str, model: Any, *told: Any) -> None:
+        add(path, "GET", handler, operation(f"get{name}", tag, answer(model, path), *told))
+        add(path, "HEAD", _without_body(handler), operation(f"head{name}", tag, FOUND, *told))
+
+    for prefix, of, names in (("", "", []), ("/indexes/{name}", "Index", [NAME])):
+        rows, row = f"{prefix}/rows", f"{prefix}/rows/{{key}}"
+        by_name, by_path = [*names, KEY_COLUMNS, *OPTION_PARAMETERS], [*names, KEY, *OPTION_PARAMETERS]
+        of_rows, of_row = (answer(models.RowsAnswer, path, arrow.ROWS) for path in (rows, row))
+        of_batch = answer(models.BatchAnswer, rows, arrow.BATCH)
+        keyed = f"{prefix}/rows/{{key:key}}"
+        add(keyed, "GET", get_row, operation(f"get{of}Row", "rows", of_row, OF_ROWS, by_path))
+        add(keyed, "HEAD", head_row, operation(f"head{of}Row", "rows", FOUND, OF_KEYS, by_path))
+        add(rows, "GET", get_rows, operation(f"get{of}Rows", "rows", of_rows, OF_ROWS, by_name))
+        add(rows, "HEAD", head_rows, operation(f"head{of}Rows", "rows", FOUND, OF_KEYS, by_name))
+        add(
+            rows,
+            "POST",
+            post_rows,
+            operation(f"post{of}Rows", "rows", of_batch, OF_ROWS, [*names, *OPTION_PARAMETERS], batch(rows)),
+        )
+    add_both("/indexes", get_indexes, "Indexes", "indexes", models.IndexList, GUARDED)
+    add_both("/indexes/{name}", get_index, "Index", "indexes", models.IndexDescription, OF_INDEX, [NAME])
+    add_both("/healthz", healthz, "Healthz", "operations", models.Liveness)
+    add_both("/readyz", readyz, "Readyz", "operations", models.Readiness)

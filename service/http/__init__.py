@@ -1,0 +1,34 @@
+"""HTTP below the routes: connections, TLS, requests as paths, queries and bodies.
+
+- `connection`       HTTP/1.1 on one connection, with limits
+- `protocol_errors`  answers to requests that the connection refused
+- `tls`              certificates
+- `requests`         paths and bodies to keys
+- `options`          the one table of the options of a query
+- `batch_json`       the JSON of a batch
+"""
+
+from service.http.connection import protocol
+from service.http.options import NAMES, OPTIONS, Options, cut, no_others, query_options
+from service.http.protocol_errors import RefusalsApp
+from service.http.requests import Bodies, merged_slashes, parse_batch, path_key, read_body, route_path
+from service.http.tls import TlsOptions, tls_options
+
+__all__ = [
+    "NAMES",
+    "OPTIONS",
+    "Bodies",
+    "Options",
+    "RefusalsApp",
+    "TlsOptions",
+    "cut",
+    "merged_slashes",
+    "no_others",
+    "parse_batch",
+    "path_key",
+    "protocol",
+    "query_options",
+    "read_body",
+    "route_path",
+    "tls_options",
+]

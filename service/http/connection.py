@@ -1,0 +1,358 @@
+"""HTTP/1.1 on one connection: uvicorn's protocol over httptools, with a limit on everything a client may send or hold.
+
+A request that is refused before its routes see it (400, 408, 414, 431, or 503 for one connection too many) is answered
+in its turn, through the whole app, which finds the error in its scope (`protocol_errors`): so it is logged, counted
+and has an id like any other. One whose client has left is cancelled."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from service.errors import BadRequest, HeadTooLarge, Overloaded, RequestTooSlow, TargetTooLong
+from service.settings import Settings
+
+# Every byte of a key may be percent-encoded; the rest is for the other parameters and key columns.
+ENCODED_BYTES, OTHER_BYTES = 3, 64 * 1024
+HEAD_BYTES = 64 * 1024  # of all header fields
+MOST_FIELDS = 200
+MOST_AHEAD = 100  # requests of one connection that wait for the answer to the one before
+SHOWN_BYTES = 256  # of a target that is refused, in the answer and the log
+LINGER_SECONDS = 2.0  # how long what a refused client goes on sending is read, so that it sees the answer
+GRACE_SECONDS = 1.0  # how long an idle connection stays open when the process is asked to end
+STALLED_SECONDS, LEAST_BYTES = 30.0, 64 * 1024  # a client takes at least so much of its answer in such a time
+PROBES = ("/healthz", "/readyz", "/metrics")  # answered beyond the limit of connections, too
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a client may send, and in which time."""
+
+    target_bytes: int
+    connections: int
+    read_seconds: float
+    idle_seconds: float
+    root_path: str = ""  # that probes may begin with
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Limits":
+        longest = ENCODED_BYTES * settings.max_key_bytes + OTHER_BYTES
+        return cls(longest, settings.max_connections, settings.read_seconds, settings.idle_seconds, settings.root_path)
+
+
+def protocol(settings: Settings) -> type[HttpToolsProtocol]:
+    """The class of connections with the limits of the settings."""
+    return type("LimitedConnection", (Connection,), {"limits": Limits.of(settings)})
+
+
+class Connection(HttpToolsProtocol):
+    """One connection: `limits` is set by `protocol`."""
+
+    limits: Limits
+    cycle: "_Exchange"  # the request that came last
+
+    # -- the connection ------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._in_head = True
+        self._head_bytes = self._field_bytes = 0
+        self._begun = self._upgrades = self._refused = self._ending = False
+        self._error: Exception | None = None  # what a callback of the parser raised
+        self._active: _Exchange | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._unsent = 0
+        self._stalled: asyncio.TimerHandle | None = None
+        self._too_many = len(self.connections) > self.limits.connections
+        self._timer: asyncio.TimerHandle | None = None
+        self._set_timer(self.limits.idle_seconds)
+        if len(self.connections) > 2 * self.limits.connections:
+            transport.abort()  # they do not even leave when they are told to
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._timer, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        self.pipeline.clear()
+        active = self._active
+        super().connection_lost(exc)
+        if active is not None and not active.response_complete:
+            active.disconnected = True
+            if self._task is not None:
+                self._task.cancel()
+
+    def shutdown(self) -> None:
+        """Close when what was asked is answered. One that is idle may send one more request: it may be on its way."""
+        self._ending = True
+        if self.cycle is None or self.cycle.response_complete:
+            self.loop.call_later(GRACE_SECONDS, self._close_if_idle)
+        else:
+            self.cycle.keep_alive = False
+
+    def _close_if_idle(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+    def _set_timer(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._time_is_over)
+
+    def _time_is_over(self) -> None:
+        """The request that comes in is not whole in its time; or none came."""
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        if self._in_head and self.cycle is not None and not self.cycle.response_complete:
+            self._set_timer(self.limits.read_seconds)  # it is not its turn: answers before it are still to come
+            return
+        if self._in_head and not self._head_bytes:
+            self.transport.close()
+            return
+        error = RequestTooSlow(f"the request was not whole in {self.limits.read_seconds:g} s (setting read_seconds)")
+        if self._in_head:
+            self._refuse(error)
+        elif self.pipeline:  # it is not read because it is not its turn
+            self._set_timer(self.limits.read_seconds)
+        elif self.cycle.response_complete:
+            self.transport.close()
+        else:
+            self.cycle.keep_alive = False
+            self.cycle.failure = error
+            self.cycle.message_event.set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unsent = self.transport.get_write_buffer_size()
+        self._stalled = self.loop.call_later(STALLED_SECONDS, self._check_progress)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+
+    def _check_progress(self) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        if unsent > max(0, self._unsent - LEAST_BYTES):
+            self.transport.abort()
+            return
+        self._unsent = unsent
+        self._stalled = self.loop.call_later(STALLED_SECONDS, self._check_progress)
+
+    # -- what comes in -------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        self._unset_keepalive_if_required()
+        if self._in_head:
+            if not self._head_bytes:
+                self._set_timer(self.limits.read_seconds)
+            self._head_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._upgrades:
+                self._read_without_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            why = " ".join(str(error).split())
+            self._refuse(self._error or BadRequest(f"not a request of HTTP/1.1: {why}"))
+        if self._in_head and self._head_bytes > self.limits.target_bytes + HEAD_BYTES and not self._refused:
+            self._refuse(_head_too_large())
+
+    def _read_without_upgrade(self, rest: bytes) -> None:
+        """Nothing but HTTP/1.1 is spoken here: the request counts as if it had not offered more. The parser stops at an
+        upgrade, and takes a body for the other protocol."""
+        self._upgrades = False
+        self.parser = httptools.HttpRequestParser(self)
+        fields = [(name, value) for name, value in self.headers if name not in (b"upgrade", b"http2-settings")]
+        lines = [b"%s: %s\r\n" % (n, _without_upgrade(v) if n == b"connection" else v) for n, v in fields]
+        method, version = self.scope["method"].encode(), self.scope["http_version"].encode()
+        head = b"%s %s HTTP/%s\r\n%s\r\n" % (method, self.url, version, b"".join(lines))
+        self._in_head, self._head_bytes = True, 0
+        self.data_received(head + rest)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._begun, self._field_bytes = True, 0
+        if self._timer is None:
+            self._set_timer(self.limits.read_seconds)
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > self.limits.target_bytes:
+            most = self.limits.target_bytes
+            self._fail(TargetTooLong(f"the path and query are longer than {most} bytes; send long keys by POST"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._field_bytes += len(name) + len(value) + 4
+        if self._field_bytes > HEAD_BYTES or len(self.headers) >= MOST_FIELDS:
+            self._fail(_head_too_large())
+        if self._in_head:  # what stands behind a body is no field of the request: no proxy has looked at it
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        version, method = self.parser.get_http_version(), self.parser.get_method()
+        self.scope |= {"method": method.decode("ascii"), "http_version": version}
+        if version not in ("1.0", "1.1"):
+            self._fail(BadRequest(f"expected HTTP/1.1, found HTTP/{version}"))
+        if method == b"CONNECT":  # which the parser takes for an upgrade, whatever its fields say
+            self._fail(BadRequest("CONNECT is for proxies; this is none"))
+        if sum(name == b"host" for name, _ in self.headers) != 1 and version == "1.1":
+            self._fail(BadRequest("expected one header field Host, which HTTP/1.1 asks for"))
+        path, query = self._target()
+        self._in_head, self._head_bytes = False, 0
+        if self.parser.should_upgrade():
+            self._upgrades = True
+            return
+        self.scope |= {
+            "path": self.root_path + unquote(path.decode("ascii")),
+            "raw_path": self.root_path.encode("ascii") + path,
+            "query_string": query,
+        }
+        if self._too_many and self.scope["path"].removeprefix(self.limits.root_path) not in PROBES:
+            most = self.limits.connections
+            self.scope["state"]["refused"] = Overloaded(f"there are more than {most} connections (max_connections)")
+        keep_alive = version != "1.0" and self.parser.should_keep_alive() and not (self._ending or self._too_many)
+        self._put(keep_alive, self.transport)
+
+    def _target(self) -> tuple[bytes, bytes]:
+        """Path and query, each as it was sent. The parser's own splitting ends at 65,535 bytes."""
+        target = self.url
+        if b"#" in target:
+            self._fail(BadRequest("the path and query hold a #; percent-encode it as %23"))
+        path, _, query = target.partition(b"?")
+        if b"://" in path and not path.startswith(b"/"):  # as a proxy is asked
+            _, slash, below = path.partition(b"://")[2].partition(b"/")
+            path = slash + below or b"/"
+        if not path.startswith(b"/") and path != b"*":
+            self._fail(BadRequest("expected a path that begins with /"))
+        return path, query
+
+    def on_body(self, body: bytes) -> None:
+        if not self._upgrades:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._upgrades:
+            return
+        self._in_head, self._head_bytes, self._begun = True, 0, False
+        self._set_timer(None)
+        super().on_message_complete()
+
+    # -- what is answered ----------------------------------------------------------------------------------------------
+
+    def _put(self, keep_alive: bool, transport: Any) -> None:
+        """Let the app answer the request of the scope, when it is its turn."""
+        before = self.cycle
+        if len(self.pipeline) >= MOST_AHEAD and not self._refused:
+            self._fail(BadRequest(f"more than {MOST_AHEAD} requests were sent ahead of the answers"))
+        self.cycle = _Exchange(
+            scope=self.scope,
+            transport=transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=keep_alive,
+            on_response=self.on_response_complete,
+        )
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+            return
+        self.flow.pause_reading()
+        self.pipeline.appendleft((self.cycle, self.app))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        assert isinstance(cycle, _Exchange)
+        self._active = cycle
+        self._task = self.loop.create_task(cycle.run_asgi(app))
+        self._task.add_done_callback(self.tasks.discard)
+        self.tasks.add(self._task)
+
+    def _fail(self, error: Exception) -> None:
+        """End the parsing of what comes in, from one of its callbacks."""
+        self._error = error
+        raise error
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer what cannot be read, after what was asked before, and end the connection."""
+        self._refused = True
+        self._set_timer(None)
+        if not self._begun:
+            self.on_message_begin()
+        if self.cycle is not None and self.cycle.scope is self.scope:  # its body is broken, the app has the rest
+            if self.cycle.response_complete:
+                self.transport.close()
+            self.cycle.keep_alive = False
+            self.cycle.failure = error
+            self.cycle.message_event.set()
+            return
+        shown, known = self.url[:SHOWN_BYTES] or b"-", bool(self.url)
+        path, _, query = shown.partition(b"?")
+        self.scope |= {
+            "method": self.parser.get_method().decode("ascii") if known else "-",
+            "path": path.decode("latin-1"),
+            "raw_path": path,
+            "query_string": query,
+        }
+        self.scope["state"]["refused"] = error
+        self.expect_100_continue = False
+        self._put(False, _Lingering(self.transport, self.loop))
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
+
+
+class _Exchange(RequestResponseCycle):
+    """A request and its answer. `failure` is raised where the rest of its body is waited for."""
+
+    failure: Exception | None = None
+
+    async def run_asgi(self, app: Any) -> None:
+        async def until_cancelled(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await app(scope, receive, send)
+            except asyncio.CancelledError:  # the client has left, or the process ends before the answer
+                if not self.disconnected:
+                    self.disconnected = True
+                    self.transport.close()
+
+        await super().run_asgi(until_cancelled)
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        if self.failure is not None and message["type"] == "http.request":
+            raise self.failure
+        return message
+
+
+class _Lingering:
+    """A transport whose `close` says that nothing more comes, but reads on for a while: a socket closed with bytes
+    unread takes back what it has sent."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._loop.call_later(LINGER_SECONDS, self._transport.close)
+
+
+def _without_upgrade(connection: bytes) -> bytes:
+    """What a field Connection says of the connection itself."""
+    return b"close" if b"close" in [word.strip() for word in connection.lower().split(b",")] else b"keep-alive"
+
+
+def _head_too_large() -> HeadTooLarge:
+    return HeadTooLarge(f"the header fields are more than {MOST_FIELDS}, or larger than {HEAD_BYTES} bytes together")

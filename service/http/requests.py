@@ -1,0 +1,114 @@
+"""The path and the body of a request. BadRequest says what in it cannot be read."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from starlette.requests import ClientDisconnect, Request
+
+from service.errors import BadRequest, Overloaded, TooLarge
+from service.http import batch_json
+from service.http.options import cut
+
+HELD_BYTES = 256 * 1024 * 1024  # of bodies that are coming in, of all requests
+_MERGED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The body of `POST /rows`."""
+
+    keys: list[Any]
+    columns: list[str] | None
+
+
+def route_path(scope: Mapping[str, Any]) -> str:
+    """The decoded path below `root_path`, which is where an app is mounted, or what a proxy serves it under.
+
+    A path that does not begin with the root path is returned whole: the proxy has removed the root path."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "").rstrip("/")
+    return path[len(root) :] if path == root or path.startswith(f"{root}/") else path
+
+
+def path_key(scope: Mapping[str, Any]) -> str:
+    """The key in `/rows/{key}` or `/indexes/{name}/rows/{key}`: the raw path, percent-decoded exactly once.
+
+    BadRequest where the raw path is not UTF-8 (the framework decodes such bytes to U+FFFD, which is another key), or
+    does not end in the key that the routes found in the decoded path: something between rewrote one of the two."""
+    key: str = scope["path_params"]["key"]
+    path = unquote_to_bytes(scope.get("raw_path") or scope["path"])
+    if path.endswith(b"/rows/" + key.encode(errors="replace")):
+        return key
+    try:
+        sent = path.decode()
+    except UnicodeDecodeError:
+        raise BadRequest("the key in the path is not UTF-8 when percent-decoded") from None
+    raise BadRequest(
+        f"the key in the path cannot be read: the path as sent is {cut(sent)}, but it reached the routes as "
+        f"{cut(scope['path'])}; ask in the query, like /rows?column=value"
+    )
+
+
+def merged_slashes(key: str) -> bool:
+    """Whether a key of a path looks like a URL that a proxy decoded, and whose slashes it merged: `https:/host`."""
+    return _MERGED.match(key) is not None
+
+
+class Bodies:
+    """How much of all bodies of a process is held while they come in. For one event loop; no thread may use it."""
+
+    def __init__(self, most_bytes: int = HELD_BYTES) -> None:
+        self.most_bytes = most_bytes
+        self.held = 0
+
+    def take(self, size: int) -> None:
+        """Hold so much more, or Overloaded."""
+        if self.held + size > self.most_bytes:
+            raise Overloaded(f"bodies of more than {self.most_bytes} bytes are coming in; come again later")
+        self.held += size
+
+
+async def read_body(request: Request, most_bytes: int, bodies: Bodies) -> bytes:
+    """The whole body, or TooLarge: before any of it is read where its length is said, else before more than the limit
+    is held. Overloaded where all bodies together are too large."""
+    body = bytearray()
+    too_large = TooLarge(f"the body is larger than {most_bytes} bytes (setting max_body_bytes)")
+    said = request.headers.get("content-length", "")
+    if said.isascii() and said.isdigit() and int(said[:20]) > most_bytes:
+        raise too_large
+    try:
+        async for chunk in request.stream():
+            if len(body) + len(chunk) > most_bytes:
+                raise too_large
+            bodies.take(len(chunk))
+            body += chunk
+    except ClientDisconnect:
+        raise BadRequest("the connection ended inside the body") from None
+    finally:
+        bodies.held -= len(body)
+    return bytes(body)
+
+
+def parse_batch(body: bytes, most_keys: int) -> Batch:
+    """The keys and columns that the body of `POST /rows` asks for. For a thread: it may take long."""
+    try:
+        content = batch_json.decode(body, most_keys)
+    except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
+        raise BadRequest(f"the body is not JSON ({error})") from None
+    if not isinstance(content, dict) or not isinstance(content.get("keys"), list):
+        found = "no list of keys in it" if isinstance(content, dict) else f"a {type(content).__name__}"
+        raise BadRequest(f'the body: expected an object like {{"keys": [...], "columns": [...]}}, found {found}')
+    unknown = [name for name in content if name not in ("keys", "columns")]
+    if unknown:
+        raise BadRequest(
+            f"the body: unknown member {cut(', '.join(unknown))}; there are keys, columns; the rest goes into the query"
+        )
+    columns = content.get("columns")
+    if columns is not None and not (isinstance(columns, list) and all(isinstance(name, str) for name in columns)):
+        raise BadRequest("columns: expected a list of column names")
+    if len(content["keys"]) > most_keys:
+        raise TooLarge(f"{len(content['keys'])} keys; at most {most_keys} in one batch (setting max_batch_keys)")
+    return Batch(content["keys"], columns)

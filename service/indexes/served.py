@@ -1,0 +1,282 @@
+"""An index that is served: at its newest snapshot, followed without a restart, and at older ones when asked.
+
+Storage may fail at any time. What is open stays open, and what is not is tried again: by the thread that looks for
+newer snapshots, one look at a time, ever more seldom while they fail. No request waits for a look."""
+
+import logging
+import os
+import random
+import threading
+import time
+from collections import OrderedDict
+from contextlib import suppress
+from typing import NamedTuple
+
+from service.errors import NotOpen
+from service.indexes.config import Place
+from service.indexes.shown_columns import check_columns, hidden_of
+from service.indexes.threads import Threads
+from service.redaction import Roots, redact
+from service.settings import Settings
+from shadow import Index, IndexNotFound, SourceNotFound, open_index
+from shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
+from shadow.metadata import newest_good_view
+from shadow.storage import storage_at, within
+
+PINNED_SHARE = 4  # one part in four of the cache is for snapshots asked for by number
+LONGEST_PAUSE = 30.0  # seconds between two looks that fail, unless the settings ask for fewer looks
+LOOK_SECONDS = 60.0  # for one look for a newer snapshot
+LIST_SECONDS = 600.0  # for one listing of the source
+_CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
+FIRST_PAUSE = 1.0  # seconds after which an index that could not be opened is tried again
+
+logger = logging.getLogger("gnomon.service")
+
+
+class Coverage(NamedTuple):
+    """How many of the source's files a snapshot does not cover, as they were at a time of `time.monotonic`.
+    `lake_table` is the format of the table that the files belong to, if any: "Delta Lake table"."""
+
+    snapshot: int
+    new: int
+    changed: int
+    vanished: int
+    at: float
+    lake_table: str | None = None
+
+    @property
+    def age_seconds(self) -> float:
+        return time.monotonic() - self.at
+
+
+class ServedIndex:
+    """Safe to share between threads. It is opened by `refresh`, and follows the newest snapshot from `follow` on.
+
+    What a look found is at hand in memory: `failure`, why the index is not open; `refused`, why the newest snapshot is
+    not the one served; `unreachable`, why the last look found nothing out; `coverage`, and `coverage_error`, why it
+    is no younger."""
+
+    def __init__(self, settings: Settings, place: Place, cache_bytes: int) -> None:
+        self._settings = settings
+        self.place = place
+        self.max_key_bytes = settings.max_key_bytes
+        self.max_rows = settings.max_rows
+        self.max_answer_bytes = settings.max_answer_bytes
+        self.threads = Threads(place.name, settings.threads, settings.max_waiting, settings.timeout_seconds)
+        for_pinned = cache_bytes // PINNED_SHARE
+        self._pinned_cache_bytes = for_pinned // settings.pinned_snapshots
+        self._cache_bytes = cache_bytes - for_pinned
+        self._index: Index | None = None
+        self.failure: Exception | None = None
+        self.refused: str | None = None
+        self.unreachable: str | None = None
+        self.coverage: Coverage | None = None
+        self.coverage_error: str | None = None
+        self._looking = threading.Lock()
+        self._pinned: OrderedDict[int, Index] = OrderedDict()
+        self._pinning = threading.Lock()
+        self._stopped = threading.Event()
+        self._moved = threading.Event()
+
+    @property
+    def is_open(self) -> bool:
+        return self._index is not None
+
+    @property
+    def index(self) -> Index:
+        """The index at the newest snapshot that is good; it moves. NotOpen while storage has not let it be opened."""
+        if self._index is None:
+            why = redact(self.failure, self.roots) if self.failure is not None else "storage has not answered yet"
+            raise NotOpen(f"index {self.place.name} is not open yet, it is tried again and again: {why}")
+        return self._index
+
+    @property
+    def roots(self) -> Roots:
+        """What no answer may name."""
+        path = self.place.path
+        place = path if "://" in path else os.path.abspath(path)  # as errors name it; a relative one may be any word
+        index = self._index
+        if index is None:
+            return Roots(((place, "the index"),))
+        spec, source = index.spec, index.spec.source
+        above = ((source.rpartition("/")[0], "the source"),) if spec.single_file else ()
+        elsewhere = ((folder, "the source") for folder in index.folders_elsewhere)
+        of_index = ((index.location, "the index"), (place, "the index"))
+        return Roots(
+            (*of_index, (source, "the source"), *above, *elsewhere),
+            hidden_of(self.place, spec.partitions),
+            hidden_of(self.place, (column.name for column in spec.keys)),
+        )
+
+    def at(self, snapshot: int | None) -> Index:
+        """The index at the newest snapshot for None; else at one it will never move from. SnapshotNotFound where that
+        is gone."""
+        index = self.index
+        if snapshot is None:
+            return index
+        here = index.here()
+        return here if here.view.snapshot.number == snapshot else self.pinned(snapshot)
+
+    def pinned(self, snapshot: int) -> Index:
+        """The index at a snapshot it will never move from."""
+        with self._pinning:
+            if snapshot in self._pinned:
+                self._pinned.move_to_end(snapshot)
+                return self._pinned[snapshot]
+        index = open_index(self.place.path, snapshot, self._pinned_cache_bytes)
+        with self._pinning:
+            index = self._pinned.setdefault(snapshot, index)
+            while len(self._pinned) > self._settings.pinned_snapshots:
+                self._pinned.popitem(last=False)
+        return index
+
+    def moved_from(self, number: int) -> bool:
+        """Whether a snapshot is no longer the one served: for a request whose pointers were stale. A newer one is
+        looked for, where no other thread has found it already; what comes of that says nothing of later looks.
+        SourceNotFound where there is none, and no source either."""
+        index = self.index
+        if index.view.snapshot.number == number:
+            with suppress(ShadowError, OSError):
+                index.refresh()
+        if index.view.snapshot.number != number:
+            return True
+        if index.source_is_gone():
+            raise SourceNotFound("nothing is there", index.spec.source, expected="the source of the index")
+        return False
+
+    # -- looks, which no request makes ---------------------------------------------------------------------------------
+
+    def refresh(self, at_start: bool = False) -> bool:
+        """Open the index, or move it to the newest snapshot; whether there was a newer one. Raises nothing: one that
+        cannot be opened is refused, and the one before it served on. `at_start` the log is left to whoever raises
+        `failure`, where it will not pass."""
+        with self._looking:
+            try:
+                with within(LOOK_SECONDS):
+                    moved = self._open() if self._index is None else self._move(self._index)
+            except (StorageError, IndexNotFound, OSError) as error:
+                self._could_not(error, at_start)
+                return False
+            except Exception as error:  # noqa: BLE001 whatever it is, the next look may go well
+                if self._index is None:
+                    self._could_not(error, at_start)
+                else:
+                    self._answers()
+                    self._refuse(error)
+                return False
+            self._answers()
+            if moved:
+                self._moved.set()
+                logger.info("index %s: snapshot %d is served", self.place.name, self.index.view.snapshot.number)
+            return moved
+
+    def _open(self) -> bool:
+        storage = storage_at(self.place.path)
+        view, why_older = newest_good_view(storage)
+        check_columns(self.place, view)
+        self._index, self.failure = Index(storage, view, False, self._cache_bytes), None
+        if why_older is not None:
+            self._refuse(why_older)
+        return True
+
+    def _move(self, index: Index) -> bool:
+        moved = index.refresh()
+        self.refused = None
+        return moved
+
+    def _answers(self) -> None:
+        if self.unreachable is not None:
+            logger.info("index %s: storage answers again", self.place.name)
+        self.unreachable = None
+
+    def _could_not(self, error: Exception, at_start: bool) -> None:
+        if self._index is None:
+            self.failure = error
+        if at_start and not may_pass(error):
+            return
+        why = redact(error, self.roots)
+        if why != self.unreachable:  # once, not at every look
+            what = (
+                "cannot be opened, it is tried again" if self._index is None else "the look for a newer snapshot failed"
+            )
+            logger.error("index %s: %s: %s: %s", self.place.name, what, type(error).__name__, error)
+        self.unreachable = why
+
+    def _refuse(self, error: Exception) -> None:
+        why = redact(error, self.roots)
+        if why != self.refused:
+            logger.error("index %s: the newest snapshot is refused, an older one served on: %s", self.place.name, error)
+        self.refused = why
+
+    def cover(self) -> bool:
+        """List the source, for `coverage`; whether that was possible. Raises nothing."""
+        if self._index is None:
+            return False
+        index = self._index.here()
+        try:
+            with within(LIST_SECONDS):
+                diff = index.coverage()
+        except Exception as error:  # noqa: BLE001 as of looks
+            why = redact(error, self.roots)
+            if why != self.coverage_error:
+                logger.error("index %s: its source cannot be listed: %s", self.place.name, error)
+            self.coverage_error = why
+            return False
+        number = index.view.snapshot.number
+        lake_table = diff.lake_table.format if diff.lake_table is not None else None
+        if lake_table and not index.spec.as_files and (self.coverage is None or not self.coverage.lake_table):
+            logger.warning(
+                "index %s: its source belongs to %s; rows that the table deleted or replaced are answered",
+                self.place.name,
+                diff.lake_table,
+            )
+        counts = (len(diff.new), len(diff.changed), len(diff.vanished))
+        self.coverage = Coverage(number, *counts, time.monotonic(), lake_table)
+        self.coverage_error = None
+        return True
+
+    def follow(self) -> None:
+        """Look for newer snapshots, and at the source, until `stop`: in a thread for each, which a request's reads do
+        not delay, and which hold up nothing where a look hangs."""
+        self._stopped, self._moved = threading.Event(), threading.Event()
+        for look in (self._look_on, self._cover_on):
+            arguments = (self._stopped, self._moved)
+            name = f"gnomon-{look.__name__.strip('_')}-{self.place.name}"
+            threading.Thread(target=look, args=arguments, name=name, daemon=True).start()
+
+    def stop(self) -> None:
+        """End the looks, without waiting for one that is under way."""
+        self._stopped.set()
+        self._moved.set()
+
+    def _look_on(self, stopped: threading.Event, moved: threading.Event) -> None:
+        failed = 0
+        while not stopped.wait(self._pause(failed)):
+            self.refresh()
+            failed = failed + 1 if self.unreachable is not None else 0
+
+    def _pause(self, failed: int) -> float:
+        """Seconds until the next look, a little more or less, so that workers do not all come at once."""
+        every = self._settings.refresh_seconds
+        first = every if self.is_open else min(every, FIRST_PAUSE)
+        return _backed_off(first, failed, every) * _CHANCE.uniform(0.8, 1.2)
+
+    def _cover_on(self, stopped: threading.Event, moved: threading.Event) -> None:
+        """The source is listed again sooner where the snapshot moved."""
+        failed, every = 0, self._settings.coverage_seconds
+        while not stopped.is_set():
+            failed = 0 if self.cover() else failed + 1
+            pause = _backed_off(every if self.is_open else min(every, FIRST_PAUSE), failed, every)
+            if stopped.wait(pause / 10):
+                return
+            moved.wait(pause * 9 / 10)
+            moved.clear()
+
+
+def _backed_off(first: float, failed: int, every: float) -> float:
+    return min(first * 2.0 ** min(failed, 16), max(every, LONGEST_PAUSE)) if failed else first
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether storage may answer later, with nothing done about it."""
+    return isinstance(error, (OSError, OutOfTime, Unreachable)) and not isinstance(error, PermissionError)

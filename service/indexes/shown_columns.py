@@ -1,0 +1,33 @@
+"""Which columns of an index its answers show. What is not shown is not told of either: asked for, it is as a column
+that is not there. Keys may be asked by all their columns, shown or not."""
+
+from collections.abc import Iterable
+
+from service.indexes.config import Place
+from shadow import UsageError
+from shadow.metadata import View
+
+
+def visible(place: Place, names: Iterable[str]) -> list[str]:
+    """The names that are shown, in their order."""
+    shown = place.columns
+    return [name for name in names if name not in place.hidden and (shown is None or name in shown)]
+
+
+def check_columns(place: Place, view: View) -> None:
+    """UsageError where the settings name a column that the index does not have: misspelt, it would be shown where it
+    was to be hidden; and where they leave none."""
+    if place.columns == ():
+        raise UsageError(f"{place.columns_given}: index {place.name}: expected at least one column, found none")
+    for where, names in ((place.columns_given, place.columns or ()), (place.hidden_given, place.hidden)):
+        unknown = [name for name in names if name not in view.columns]
+        if unknown:
+            there = ", ".join(view.columns)
+            raise UsageError(f"{where}: index {place.name} has no column {unknown[0]}; it has {there}")
+
+
+def hidden_of(place: Place, names: Iterable[str]) -> tuple[str, ...]:
+    """The names that are not shown."""
+    given = list(names)
+    shown = set(visible(place, given))
+    return tuple(name for name in given if name not in shown)

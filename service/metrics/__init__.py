@@ -1,0 +1,20 @@
+"""Metrics of requests, indexes and processes, for Prometheus.
+
+- `exposition`    `/metrics`
+- `counters`      counts of requests
+- `gauges`        values that are read when metrics are asked for
+- `multiprocess`  the samples of several worker processes, summed
+- `observe`       the outermost layer: ids, counts and log lines of requests
+"""
+
+from service.metrics.exposition import CONTENT_TYPE, Metrics
+from service.metrics.multiprocess import Exchange, Slot
+from service.metrics.observe import WatchedApp
+
+__all__ = [
+    "CONTENT_TYPE",
+    "Exchange",
+    "Metrics",
+    "Slot",
+    "WatchedApp",
+]

@@ -1,0 +1,149 @@
+"""What the service counts, in the text format of Prometheus. With several workers the sum of all, whichever is asked.
+
+Labels have few values: routes are templates, methods and statuses are those of HTTP, indexes those of the settings."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from service.access import Tokens
+from service.api import Service
+from service.metrics.counters import PREFIX, Tallies
+from service.metrics.gauges import Gauges
+from service.metrics.multiprocess import Row, Slot
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+WRITE_SECONDS = 1.0  # how old what a worker knows of another may be
+COUNTED = ("counter", "histogram")
+Sample = tuple[str, tuple[tuple[str, str], ...]]  # name and labels
+# What is no sum: the least or the greatest of all workers.
+LEAST = frozenset({"gnomon_snapshot_number", "gnomon_index_open", "process_start_time_seconds", "process_max_fds"})
+GREATEST = frozenset(
+    {
+        "gnomon_build_info",
+        "gnomon_snapshot_age_seconds",
+        "gnomon_snapshot_refused",
+        "gnomon_index_unreachable",
+        "gnomon_tokens_refused",
+        "gnomon_coverage_files",
+        "gnomon_coverage_age_seconds",
+    }
+)
+
+
+class Metrics:
+    """What one app tells. `slot` is its place among several workers, None where it is alone."""
+
+    def __init__(self, service: Service, slot: Slot | None, dropped: Callable[[], int], tokens: Tokens) -> None:
+        self.in_progress = 0
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._slot = slot
+        self._publishing = threading.Lock()
+        self._scrapes = ThreadPoolExecutor(1, "gnomon-scrape")
+        self._stop = threading.Event()
+        self._writer: threading.Thread | None = None
+        self._tallies = Tallies()
+        self.count = self._tallies.count
+        self._gauges = Gauges(service, lambda: self.in_progress, dropped, tokens)
+        for collector in (self._tallies, self._gauges):
+            self._registry.register(collector)
+        ProcessCollector(registry=self._registry)
+
+    def start(self) -> None:
+        """Let other workers know these counts, from now on."""
+        if self._slot is not None:
+            self._published()
+            self._writer = threading.Thread(target=self._keep_publishing, name="gnomon-metrics", daemon=True)
+            self._writer.start()
+
+    def stop(self) -> None:
+        """The last counts of this worker; its gauges count no more when it has ended."""
+        self._stop.set()
+        self._published()
+        self._scrapes.shutdown(wait=False)
+
+    def _keep_publishing(self) -> None:
+        while not self._stop.wait(WRITE_SECONDS):
+            self._published()
+
+    def text(self) -> bytes:
+        """All samples of all workers. Quick, but not for an event loop: a thousand samples take some milliseconds."""
+        families = self._published()  # before they are told: what was told once is never told smaller by another worker
+        rows = [row for family in families for row in _rows(family)]
+        if self._slot is not None:
+            rows += self._slot.of_others()
+        summed = _summed(rows)
+        told = [_with_samples(family, summed.get(family.name, {})) for family in families]
+        return generate_latest(_Told([*told, self._restarts()]))
+
+    async def answer(self) -> bytes:
+        """`text`, in a thread that no request for rows waits for."""
+        return await asyncio.get_running_loop().run_in_executor(self._scrapes, self.text)
+
+    def table(self) -> str:
+        """The metrics as the Markdown table of `docs/observability.md`."""
+        labels_of = self._tallies.labels() | {gauge.name: gauge.labels for gauge in self._gauges.all}
+        lines = ["| metric | type | labels | what it is |", "|---|---|---|---|"]
+        for family in [*self._registry.collect(), self._restarts()]:
+            if family.name.startswith(PREFIX):
+                name = f"{family.name}_total" if family.type == "counter" else family.name
+                labels = ", ".join(f"`{label}`" for label in labels_of.get(family.name, ()))
+                lines.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
+        return "\n".join(lines) + "\n"
+
+    def _restarts(self) -> Metric:
+        """Of the parent of the workers, so no sum of theirs."""
+        family = Metric("gnomon_worker_restarts", "Workers that ended unasked and were replaced.", "counter")
+        family.add_sample("gnomon_worker_restarts_total", {}, self._slot.restarts() if self._slot is not None else 0)
+        return family
+
+    def _published(self) -> list[Metric]:
+        """The samples of this process, which the other workers can read from here on."""
+        with self._publishing:
+            families = list(self._registry.collect())
+            if self._slot is not None:
+                counts = [row for family in families if family.type in COUNTED for row in _rows(family)]
+                gauges = [row for family in families if family.type not in COUNTED for row in _rows(family)]
+                self._slot.write(counts, gauges)
+            return families
+
+
+class _Told(Collector):
+    """Families that are there already, as `generate_latest` wants them."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _rows(family: Metric) -> Iterable[Row]:
+    for sample in family.samples:
+        yield family.name, sample.name, tuple(sample.labels.items()), sample.value
+
+
+def _summed(rows: Iterable[Row]) -> dict[str, dict[Sample, float]]:
+    """Samples by family, those of the same labels in one; in the order they came first."""
+    summed: dict[str, dict[Sample, float]] = {}
+    for family, name, labels, value in rows:
+        of, sample = summed.setdefault(family, {}), (name, labels)
+        if sample not in of:
+            of[sample] = value
+        elif family in LEAST:
+            of[sample] = min(of[sample], value)
+        else:
+            of[sample] = max(of[sample], value) if family in GREATEST else of[sample] + value
+    return summed
+
+
+def _with_samples(family: Metric, samples: dict[Sample, float]) -> Metric:
+    whole = Metric(family.name, family.documentation, family.type)
+    for (name, labels), value in samples.items():
+        whole.add_sample(name, dict(labels), value)
+    return whole

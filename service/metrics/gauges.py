@@ -1,0 +1,159 @@
+"""What is read off the service when its metrics are asked for: all from memory, nothing is looked up then."""
+
+import datetime as dt
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from service.access import Tokens
+from service.api import Service
+from service.indexes import ServedIndex
+
+Values = Iterable[tuple[tuple[str, ...], float]]
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A metric that is read: its values are given with those of its labels."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    read: Callable[[], Values]
+    type: str = "gauge"
+
+    def family(self) -> Metric:
+        family = Metric(self.name, self.text, self.type)
+        sample = f"{self.name}_total" if self.type == "counter" else self.name
+        for labels, value in self.read():
+            family.add_sample(sample, dict(zip(self.labels, labels, strict=True)), value)
+        return family
+
+
+class Gauges(Collector):
+    """All that is read. `dropped` counts lines of the log."""
+
+    def __init__(
+        self, service: Service, in_progress: Callable[[], int], dropped: Callable[[], int], tokens: Tokens
+    ) -> None:
+        self._service = service
+        self.all = [
+            Gauge(
+                "gnomon_requests_in_progress", "Requests that are not answered yet.", (), lambda: [((), in_progress())]
+            ),
+            *self._of_indexes(),
+            *self._of_caches(),
+            Gauge(
+                "gnomon_tokens_refused",
+                "1 while the tokens file cannot be read, and the tokens from before are taken.",
+                (),
+                lambda: [((), tokens.trouble is not None)],
+            ),
+            Gauge(
+                "gnomon_log_dropped",
+                "Lines of the log that were dropped because nobody took them.",
+                (),
+                lambda: [((), dropped())],
+                "counter",
+            ),
+            Gauge(
+                "gnomon_build_info",
+                "1, labelled with what is served by.",
+                ("version",),
+                lambda: [((version("gnomon-index"),), 1)],
+            ),
+        ]
+
+    def collect(self) -> Iterable[Metric]:
+        return [gauge.family() for gauge in self.all]
+
+    def _of_indexes(self) -> list[Gauge]:
+        def each(read: Callable[[ServedIndex], float | None]) -> Callable[[], Values]:
+            def values() -> Values:
+                for served in self._service.indexes:
+                    value = read(served)
+                    if value is not None:
+                        yield (served.place.name,), value
+
+            return values
+
+        index = ("index",)
+        return [
+            Gauge(
+                "gnomon_requests_waiting", "Requests that wait for a thread.", index, each(lambda s: s.threads.waiting)
+            ),
+            Gauge(
+                "gnomon_threads_running", "Threads that work for a request.", index, each(lambda s: s.threads.running)
+            ),
+            Gauge(
+                "gnomon_threads_stuck",
+                "Threads that still wait for storage, their request answered without them.",
+                index,
+                each(lambda s: s.threads.stuck),
+            ),
+            Gauge("gnomon_index_open", "1 when the index is open, 0 before.", index, each(lambda s: s.is_open)),
+            Gauge(
+                "gnomon_index_unreachable",
+                "1 while the look for a newer snapshot fails.",
+                index,
+                each(lambda s: s.unreachable is not None),
+            ),
+            Gauge("gnomon_snapshot_number", "The snapshot that is served.", index, each(_number)),
+            Gauge("gnomon_snapshot_age_seconds", "Time since its commit.", index, each(_age_seconds)),
+            Gauge(
+                "gnomon_snapshot_refused",
+                "1 while the newest snapshot cannot be opened and an older one is served.",
+                index,
+                each(lambda s: s.refused is not None),
+            ),
+            Gauge(
+                "gnomon_coverage_files",
+                "Files of the source that the snapshot does not cover as they are now.",
+                ("index", "state"),
+                self._coverage,
+            ),
+            Gauge(
+                "gnomon_coverage_age_seconds",
+                "Time since the source was listed for them.",
+                index,
+                each(lambda s: s.coverage.age_seconds if s.coverage is not None else None),
+            ),
+        ]
+
+    def _coverage(self) -> Values:
+        for served in self._service.indexes:
+            if (known := served.coverage) is not None:
+                for state, files in (("new", known.new), ("changed", known.changed), ("vanished", known.vanished)):
+                    yield (served.place.name, state), files
+
+    def _of_caches(self) -> list[Gauge]:
+        def each(place: int) -> Callable[[], Values]:
+            def values() -> Values:
+                for served in self._service.indexes:
+                    if served.is_open:
+                        for cache, counts in served.index.cache_counts().items():
+                            yield (served.place.name, cache), counts[place]
+
+            return values
+
+        labels = ("index", "cache")
+        return [
+            Gauge("gnomon_cache_hits", "What was found in a cache.", labels, each(0), "counter"),
+            Gauge("gnomon_cache_misses", "What had to be read for a cache.", labels, each(1), "counter"),
+            Gauge("gnomon_cache_bytes", "What a cache holds.", labels, each(2)),
+        ]
+
+
+def _number(served: ServedIndex) -> float | None:
+    return served.index.view.snapshot.number if served.is_open else None
+
+
+def _age_seconds(served: ServedIndex) -> float | None:
+    """None where the snapshot does not say when it was committed."""
+    committed_at = served.index.view.snapshot.committed_at if served.is_open else ""
+    if not committed_at:
+        return None
+    return max(0.0, (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(committed_at)).total_seconds())

@@ -1,0 +1,112 @@
+"""The outermost layer: each request gets an id, is counted and logged, whatever became of it."""
+
+import os
+import re
+import time
+from typing import Any, Protocol
+
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service import costs
+from service.api import Service
+from service.logs import AccessLog, Entry
+from service.metrics.counters import OTHER
+from service.metrics.exposition import Metrics
+
+HEADER = b"x-request-id"
+MOUNTED = "app_root_path"  # in the scope of an app that is mounted in another one
+LEFT = 499  # the status of a request whose client did not wait for the answer
+_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+class Following(Protocol):
+    """What keeps the app up to date in the background."""
+
+    @property
+    def started(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+
+class WatchedApp:
+    """`X-Request-Id` is taken from the request where it is well formed, else made, and stands on every answer; the app
+    has it as `scope["state"]["request_id"]`.
+
+    The layer sets `root_path` from the settings, where no server and no mount has set it. `following` is started by the
+    first request that comes through a mount: a mount does not run the lifespan of the app."""
+
+    def __init__(
+        self, app: ASGIApp, service: Service, metrics: Metrics, log: AccessLog | None, following: Following
+    ) -> None:
+        self._app, self._service, self._metrics, self._log = app, service, metrics, log
+        self._root_path, self._following = service.settings.root_path, following
+        self._names = frozenset(served.place.name for served in service.indexes)
+        self._templates: dict[int, str] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if MOUNTED in scope and not self._following.started:
+            self._following.start()
+        if self._root_path and not scope.get("root_path"):
+            scope = {**scope, "root_path": self._root_path}
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id.decode()
+        cost = costs.begin(request_id.decode())
+        status, sent = 0, 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (HEADER, request_id)]
+            elif message["type"] == "http.response.body":
+                sent += len(message.get("body", b"")) if scope["method"] != "HEAD" else 0  # the protocol sends none
+            await send(message)
+
+        began, begun = time.time(), time.perf_counter()
+        self._metrics.in_progress += 1
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            self._metrics.in_progress -= 1
+            seconds = time.perf_counter() - begun
+            route = self._template(scope)
+            index = self._index(scope, route)
+            status = status or LEFT
+            rejected = scope["state"].get("rejected")
+            self._metrics.count(route, scope["method"], status, index, seconds, cost, rejected)
+            if self._log is not None:
+                self._log.put(Entry(scope, cost, began, seconds, route, index, status, sent, rejected))
+
+    def _index(self, scope: Scope, route: str) -> str:
+        """The index that was asked; nothing for a route of none, or a name that is none."""
+        name = (scope.get("path_params") or {}).get("name")
+        if name is not None:
+            return name if name in self._names else ""
+        return self._service.indexes.default.place.name if route.startswith("/rows") else ""
+
+    def _template(self, scope: Scope) -> str:
+        """The path of the route, with its parameters by name: there are not more of them than routes."""
+        route: Any = scope.get("route")
+        if route is not None:
+            template: str = route.path_format
+            return template
+        endpoint = scope.get("endpoint")
+        if endpoint is None:
+            return OTHER
+        if not self._templates:
+            self._templates = {id(target): path for target, path in map(_target, scope["app"].routes) if target}
+        return self._templates.get(id(endpoint), OTHER)
+
+
+def _target(route: BaseRoute) -> tuple[Any, str]:
+    """What a route, or a folder of files, hands requests to, and its path."""
+    return getattr(route, "endpoint", getattr(route, "app", None)), getattr(route, "path_format", OTHER)
+
+
+def _request_id(scope: Scope) -> bytes:
+    given: list[bytes] = [value for name, value in scope["headers"] if name == HEADER]
+    return given[0] if len(given) == 1 and _ID.fullmatch(given[0]) else os.urandom(16).hex().encode()

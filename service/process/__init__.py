@@ -1,0 +1,15 @@
+"""The service as a program.
+
+- `server`      a socket, and one process or several that answer there
+- `worker`      one process that serves
+- `supervisor`  starts, watches and ends workers
+- `self_check`  `gnomon serve --check`
+"""
+
+from service.process.self_check import check
+from service.process.server import run
+
+__all__ = [
+    "check",
+    "run",
+]

@@ -1,0 +1,24 @@
+"""What `gnomon serve --check` does: open all that serving needs, and say what is there."""
+
+from service.api import Service
+from service.app import create_app
+from service.http import tls_options
+from service.process.server import check_host
+from service.settings import Settings
+from shadow.errors import StorageError
+
+
+def check(settings: Settings) -> list[str]:
+    """A line for each index. Raises what ends a server at its start."""
+    check_host(settings)
+    tls_options(settings)
+    service: Service = create_app(settings).state.service
+    lines = []
+    for served in service.indexes:
+        if not served.is_open:  # a server would wait for its storage
+            raise served.failure or StorageError("the storage has not answered yet", served.place.path)
+        snapshot, keys = served.index.view.snapshot, ", ".join(key.name for key in served.index.spec.keys)
+        lines.append(
+            f"{served.place.name}: {served.place.path}: snapshot {snapshot.number}, {snapshot.rows} rows, key {keys}"
+        )
+    return lines

@@ -1,0 +1,85 @@
+"""The service as a program: a socket to listen on, and one process or several that answer there."""
+
+import logging
+import signal
+import socket
+import threading
+
+from service.errors import CannotListen
+from service.logs import setup
+from service.process.supervisor import supervise
+from service.process.worker import Listening, Served, serve
+from service.settings import Settings
+
+logger = logging.getLogger("gnomon.service")
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGINT or SIGTERM, then let running requests end and return.
+
+    Raises what `service.app.create_app` raises, and CannotListen."""
+    lines = setup.start()
+    try:
+        _run(settings, lines)
+    finally:
+        setup.stop(lines)
+
+
+def _run(settings: Settings, lines: setup.Lines) -> None:
+    with _listen(settings, settings.port) as listening:
+
+        def ready(served: Served) -> None:
+            shown = (f"{path} ({_state(snapshot)})" for path, snapshot in served)
+            print(
+                f"Gnomon serves {', '.join(shown)} at {_url(listening, settings.tls_certificate is not None)}",
+                flush=True,
+            )
+
+        if settings.workers > 1:
+            supervise(settings, listening, ready)
+            return
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGHUP, _nothing_to_replace)
+        serve(settings, listening, ready, lines)
+
+
+def _nothing_to_replace(*_: object) -> None:
+    logger.warning("SIGHUP replaces workers, and there are none beside this process: start it again to read files anew")
+
+
+def _state(snapshot: int | None) -> str:
+    return "not open yet" if snapshot is None else f"snapshot {snapshot}"
+
+
+def check_host(settings: Settings) -> None:
+    """CannotListen where the host is unknown, or not of this machine. The port is not tried: the service that these
+    settings are for may listen there."""
+    _listen(settings, 0).close()
+
+
+def _listen(settings: Settings, port: int) -> Listening:
+    try:
+        found = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        # With its protocol named: asyncio sends at once (TCP_NODELAY) only where it sees that a socket is TCP. Else an
+        # answer, which goes out as head and body, waits 40 ms for the acknowledgement of its head.
+        family, kind, protocol, _, address = found[0]
+        listening = Listening(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
+    except (OSError, UnicodeError) as error:  # of a name that the DNS cannot hold
+        why = (isinstance(error, OSError) and error.strerror) or error
+        raise CannotListen(
+            f"cannot listen at {settings.host}, port {settings.port} ({settings.where('host')}, "
+            f"{settings.where('port')}): {why}; choose another host or port"
+        ) from None
+    return listening
+
+
+def _url(listening: socket.socket, tls: bool) -> str:
+    host, port = listening.getsockname()[:2]
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -1,0 +1,172 @@
+"""One process that serves: the app on a socket, until a signal. `service.process.supervisor` starts it as a program."""
+
+import ctypes
+import logging
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from service.app import create_app
+from service.http import TlsOptions, protocol, tls_options
+from service.logs import setup
+from service.metrics import Slot
+from service.settings import Settings
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+BACKLOG = 1024  # connections that wait to be accepted
+END_SECONDS = 5.0  # beyond `shutdown_seconds`, until a worker without a parent ends whatever it does
+OPEN_FILES = 65_536
+M_ARENA_MAX = -8  # of mallopt(3)
+
+logger = logging.getLogger("gnomon.service")
+# The path of each index and the snapshot that is served, None where it is not open yet.
+Served = list[tuple[str, int | None]]
+
+
+class Listening(socket.socket):
+    """A socket to listen on, which several processes may share; `listen` never makes its queue shorter."""
+
+    def listen(self, backlog: int = BACKLOG) -> None:
+        super().listen(BACKLOG)
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready, and logs its end."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+        self._why = "stop"
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._why = signal.Signals(sig).name  # logged later: a handler may have interrupted whoever writes the log
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        running, seconds = len(self.server_state.tasks), self.config.timeout_graceful_shutdown
+        told = self._why, os.getpid(), running, seconds
+        logger.info("%s: process %d stops; requests in progress: %d, they may take %s s to end", *told)
+        await super().shutdown(sockets)
+        logger.info("process %d has stopped", os.getpid())
+
+
+def serve(
+    settings: Settings,
+    listening: Listening,
+    ready: Callable[[Served], None],
+    lines: setup.Lines,
+    patient: bool = False,
+    slot: Slot | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, then let running requests end and return. `ready` is called once with what is
+    served. Raises what `create_app` raises, which takes the rest, and UsageError for files of TLS that do not fit."""
+    tls = tls_options(settings)
+    app = create_app(settings, patient, slot=slot, lines=lines)
+    served = [
+        (one.place.path, one.index.view.snapshot.number if one.is_open else None) for one in app.state.service.indexes
+    ]
+    server = _Server(_config(settings, app, tls), lambda: ready(served))
+    _share_one_arena()
+    _raise_open_files()
+    with ExitStack() as restored:
+        if threading.current_thread() is threading.main_thread():
+            for number in STOP_SIGNALS:  # uvicorn raises a signal again when it has stopped: a stop is no failure
+                restored.callback(signal.signal, number, signal.signal(number, server.handle_exit))
+        server.run(sockets=[listening])
+
+
+def _config(settings: Settings, app: Any, tls: TlsOptions | None = None) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=protocol(settings),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # `peers` reads them, of proxies that are trusted
+        **(tls or {}),
+        timeout_keep_alive=settings.idle_seconds,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+        # How many connections a process takes before it lets another of them have a turn.
+        backlog=1 if settings.workers > 1 else BACKLOG,
+    )
+
+
+def _share_one_arena() -> None:
+    """Let all threads take memory from one arena, where the C library is glibc. The arenas it gives to threads return
+    memory to the system after every fetch and fault it in again, 0.7 ms of a 4 ms fetch; and they keep more of it."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+
+
+def _raise_open_files() -> None:
+    """Connections are open files: take as many as the system lets this process have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def work(descriptor: int, link: Connection) -> None:
+    """Serve as a worker: take the settings from the parent, tell it `ready` with what is served, or `failed` with the
+    error; end when it says so, or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent gets it, too
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        settings, patient, slot = link.recv()
+    except EOFError:
+        return
+    lines = setup.start()
+    threading.Thread(target=_end_with_parent, args=(link, settings.shutdown_seconds), daemon=True).start()
+    try:
+        with Listening(fileno=descriptor) as listening:
+            serve(settings, listening, lambda served: _tell(link, ("ready", served)), lines, patient, slot)
+    except Exception as error:  # noqa: BLE001 the parent raises it, or writes it down
+        _tell(link, ("failed", error))
+    finally:
+        setup.stop(lines)
+
+
+def _tell(link: Connection, message: tuple[str, object]) -> None:
+    try:
+        sent = pickle.dumps(message)
+        pickle.loads(sent)  # some errors can be written so, and not read
+    except Exception as error:  # noqa: BLE001 whatever their classes raise
+        sent = pickle.dumps((message[0], RuntimeError(f"{message[1]} ({error})")))
+    with suppress(OSError):  # the parent is gone
+        link.send_bytes(sent)
+
+
+def _end_with_parent(link: Connection, shutdown_seconds: float) -> None:
+    """Wait until the parent's end of the link is closed, as it is whatever it dies of."""
+    with suppress(EOFError, OSError):
+        while True:
+            link.recv()
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(shutdown_seconds + END_SECONDS)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    work(int(sys.argv[1]), Connection(int(sys.argv[2])))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # a thread that hangs in a read keeps no process

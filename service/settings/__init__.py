@@ -1,0 +1,13 @@
+"""The settings of the service.
+
+- `table`    the one table of settings
+- `sources`  flags, environment variables and the TOML file
+- `values`   values read from text and named in errors
+"""
+
+from service.settings.table import Settings, load_settings
+
+__all__ = [
+    "Settings",
+    "load_settings",
+]

@@ -1,0 +1,200 @@
+"""Where settings come from: flags, `--set`, the environment, a TOML file. Each value keeps its place, for errors."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pydantic.fields import FieldInfo
+
+from service.settings.values import expected, from_text, shown
+from shadow import UsageError
+
+PREFIX = "GNOMON_"
+CONFIG = PREFIX + "CONFIG"
+# Variables of other programs of the project; those of tests end the list.
+OTHERS = (CONFIG, PREFIX + "LOG", PREFIX + "WEBHDFS")
+OTHER_PREFIXES = (PREFIX + "TEST_", PREFIX + "REPLAY_")
+INDEX_KEYS = ("path", "columns", "hidden_columns")
+# Kubernetes puts these into every container, for a service called gnomon or gnomon-*.
+_OF_KUBERNETES = re.compile(r"GNOMON_(?:\w+_)?(?:SERVICE_(?:HOST|PORT\w*)|PORT_[0-9]+_(?:TCP|UDP|SCTP)\w*)")
+_ADDRESS_OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://[0-9a-fA-F.:\[\]]+")
+
+# What is expected where Python's parser of TOML says what begins so.
+_TOML = "a setting like port = 8000, a table like [indexes.pages], or a comment behind #"
+_EXPECTED = {
+    "Expected '='": "a setting like port = 8000: its name, =, its value",
+    "Invalid statement": _TOML,
+    "Invalid initial character": _TOML,
+    "Invalid value": 'a value: a number, true, false, a text in "quotes", or a list like ["a", "b"]',
+    "Expected newline": 'the end of the line behind one value; a text stands in "quotes"',
+    "Unterminated string": "the \" or ' that ends the text",
+    "Illegal character": "the quote that ends the text on its own line, and no control characters",
+    "Found invalid character": "no control characters",
+    "Unescaped": r"\\ for a backslash in a text, or the text in single quotes",
+    "Unclosed array": "the ] that ends the list, and commas between its values",
+    "Unclosed inline table": "the } that ends the table, and commas between its members",
+    "Expected ']": "the ] that ends the name of the table, as in [indexes.pages]",
+    "Cannot declare": "each table once, with all that it holds",
+    "Cannot overwrite": "each setting once",
+    "Duplicate": "each member of a table once",
+}
+
+Fields = Mapping[str, FieldInfo]
+
+
+class Given(NamedTuple):
+    """A value, and where it came from, as an error names it; that of an index may stand elsewhere."""
+
+    value: Any
+    where: str
+    by_index: Mapping[str, str] = MappingProxyType({})
+
+
+def of_flags(flags: Mapping[str, Any], fields: Fields) -> dict[str, Given]:
+    """Those of the command line; None is one that was not given. A text is parsed."""
+    found = {}
+    for name, value in flags.items():
+        if name not in fields:
+            raise UsageError(f"there is no setting {name}{_nearest(name, fields)}")
+        if value is not None:
+            where = "INDEX" if name == "indexes" else f"--{name.replace('_', '-')}"
+            found[name] = Given(from_text(value, fields[name]) if isinstance(value, str) else value, where)
+    return found
+
+
+def of_pairs(pairs: Sequence[str], fields: Fields) -> dict[str, Given]:
+    """Those of `--set NAME=VALUE`."""
+    found: dict[str, Given] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise UsageError("--set: expected NAME=VALUE, like --set threads=8, found no =")
+        if name not in fields:
+            raise UsageError(f"--set: there is no setting {shown(name, False)}{_nearest(name, fields)}")
+        if name in found:
+            raise UsageError(f"--set {name}: is given twice")
+        found[name] = Given(from_text(text, fields[name]), f"--set {name}")
+    return found
+
+
+def of_environment(environment: Mapping[str, str], fields: Fields) -> dict[str, Given]:
+    """Those of `GNOMON_*`. UsageError for a variable that no program of the project reads: it may be misspelt."""
+    variables = {PREFIX + name.upper(): name for name in fields}
+    found = {}
+    for variable, text in environment.items():
+        if not variable.upper().startswith(PREFIX) or _is_of_others(variable, text):
+            continue
+        if variable not in variables:
+            raise UsageError(f"{variable}: no setting has this variable{_nearest(variable.upper(), variables)}")
+        name = variables[variable]
+        found[name] = Given(from_text(text, fields[name]), variable)
+    return found
+
+
+def _is_of_others(variable: str, text: str) -> bool:
+    if variable in OTHERS or variable.startswith(OTHER_PREFIXES) or _OF_KUBERNETES.fullmatch(variable):
+        return True
+    return variable.endswith("_PORT") and _ADDRESS_OF_KUBERNETES.fullmatch(text) is not None
+
+
+def of_file(given: str, fields: Fields, where: str) -> dict[str, Given]:
+    """Those of a TOML file: settings by name, and `[indexes.NAME]` tables, the first of which is the default index."""
+    try:
+        text = Path(given).read_bytes().decode()
+        content = tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(
+            f"{where}: {given}: {error.strerror or error}; expected a TOML file that can be read"
+        ) from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{where}: {given}: expected a TOML file in UTF-8, found other bytes") from None
+    except RecursionError:
+        raise UsageError(f"{where}: {given}: expected TOML, found lists or tables too deep inside each other") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{where}: {given}{_not_toml(str(error), text)}") from None
+    found = {}
+    for name, value in content.items():
+        at = f"{given}{_line(text, name)}: {name}"
+        if name not in fields:
+            raise UsageError(f"{at}: there is no such setting{_nearest(name, fields)}")
+        found[name] = Given(value, at)
+    if isinstance(content.get("indexes"), dict):
+        found |= _of_tables(given, text, content, fields)
+    return found
+
+
+def _not_toml(told: str, text: str) -> str:
+    """Place and expectation of a syntax error, behind the file's name. The line is not shown: it may hold tokens."""
+    why, at, place = told.rpartition(" (at ")
+    found = re.fullmatch(r"line ([0-9]+), column ([0-9]+)\)", place)
+    lines = text.splitlines() or [""]
+    line, column = (found[1], found[2]) if found else (len(lines), len(lines[-1]) + 1)
+    wanted = next((words for begin, words in _EXPECTED.items() if why.startswith(begin)), _TOML)
+    return f", line {line}, column {column}: expected {wanted} (the parser says: {why if at else told})"
+
+
+def _of_tables(given: str, text: str, content: Mapping[str, Any], fields: Fields) -> dict[str, Given]:
+    """`indexes`, `columns` and `hidden_columns` of the tables `[indexes.NAME]`."""
+    paths: list[str] = []
+    lists: dict[str, dict[str, Any]] = {}
+    stands: dict[str, dict[str, str]] = {}
+    tables: dict[str, Any] = content["indexes"]
+    for index, table in tables.items():
+        at = f"{given}{_line(text, index, 'indexes')}: indexes.{index}"
+        if not isinstance(table, dict):
+            raise UsageError(f'{at}: expected a table with a path, like [indexes.{index}] path = "/data/{index}"')
+        for key, value in table.items():
+            at_key = f"{given}{_line(text, key, f'indexes.{index}')}: indexes.{index}.{key}"
+            if key not in INDEX_KEYS:
+                raise UsageError(f"{at_key}: there is no such key{_nearest(key, INDEX_KEYS)}")
+            if key == "path" and not (isinstance(value, str) and value):
+                raise UsageError(f"{at_key}: expected a path or URL, found {shown(value, False)}")
+            if key != "path" and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+                raise UsageError(f"{at_key}: expected a list of column names, found {shown(value, False)}")
+            if key in content:
+                raise UsageError(f"{at_key}: is given here and as {key} of the whole file; leave one of them out")
+            if key != "path":
+                lists.setdefault(key, {})[index] = value
+                stands.setdefault(key, {})[index] = at_key
+        if "path" not in table:
+            raise UsageError(f"{at}: expected a path or URL as its path, found none")
+        paths.append(f"{index}={table['path']}")
+    where = f"{given}{_line(text, 'indexes')}"
+    return {"indexes": Given(paths, f"{where}: indexes")} | {
+        name: Given(value, f"{where}: indexes.*.{name}", stands[name])
+        for name, value in lists.items()
+        if name in fields
+    }
+
+
+def _line(text: str, key: str, table: str = "") -> str:
+    """The line of a key or table in a TOML file as errors name it. Nothing where it is written in an unusual way."""
+    inside, name = "", re.escape(key)
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[\s*([^\]]+?)\s*\]", line)
+        if header:
+            inside = header[1].replace('"', "").replace("'", "")
+            if inside == (f"{table}.{key}" if table else key):
+                return f", line {number}"
+        elif inside == table and re.match(rf"""\s*["']?{name}["']?\s*[=.]""", line):
+            return f", line {number}"
+    return ""
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = {one.removeprefix(PREFIX): one for one in known}  # the prefix alone makes nothing alike
+    near = difflib.get_close_matches(name.removeprefix(PREFIX), names, 1)
+    return f"; did you mean {names[near[0]]}?" if near else f"; there are {', '.join(names.values())}"
+
+
+def wrong(name: str, given: Given, field: FieldInfo, secret: bool) -> UsageError:
+    """The error of a value that the table refuses."""
+    found = shown(given.value, secret)
+    if given.value in ("", [], ()):
+        found = "nothing"
+    return UsageError(f"{given.where}: expected {expected(field)}, found {found}")

@@ -1,0 +1,166 @@
+"""The settings of the service: one table. A test holds `docs/settings.md` to it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from service.settings.sources import CONFIG, PREFIX, Given, of_environment, of_file, of_flags, of_pairs, wrong
+from service.settings.values import extra
+from shadow import UsageError
+
+MIB = 1024 * 1024
+
+
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[tuple[Text, ...], Field(strict=False)]  # a list is taken, too
+
+
+def _setting(
+    default: Any, unit: str, help: str, secret: bool = False, expected: str | None = None, **bounds: Any
+) -> Any:
+    more: dict[str, Any] = {"unit": unit, "secret": secret, "expected": expected}
+    return Field(default, description=help, json_schema_extra=more, repr=not secret, **bounds)
+
+
+class Settings(BaseModel):
+    """The settings by name. `load_settings` reads them from where users write them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    _places: dict[str, str] = PrivateAttr(default_factory=dict)  # by setting, and by setting and index
+
+    indexes: Texts = _setting(
+        ...,
+        "list",
+        "The indexes that are served, each a path or URL, or `NAME=` and one; the first is the default.",
+        min_length=1,
+    )
+    columns: dict[Text, Texts] = _setting(
+        {}, "index to list", "The only columns an index shows, by its name; all where it is not named."
+    )
+    hidden_columns: dict[Text, Texts] = _setting(
+        {}, "index to list", "The columns an index does not show, by its name."
+    )
+    host: Text = _setting("127.0.0.1", "address", "The address to listen on; 0.0.0.0 lets other machines ask.")
+    port: int = _setting(8000, "port", "The port to listen on; 0 takes a free one.", ge=0, le=65535)
+    root_path: str = _setting(
+        "",
+        "path",
+        "The path under which a proxy serves the service, like `/gnomon`, whether the proxy removes it or not.",
+        expected="a path like /gnomon, with no slash at its end",
+        pattern=r"^((/[A-Za-z0-9_.~-]+)+)?$",
+    )
+    workers: int = _setting(1, "processes", "How many processes answer, each with caches of its own.", ge=1, le=256)
+    threads: int = _setting(
+        16, "threads", "How many requests of a worker read one index at the same time.", ge=1, le=1024
+    )
+    max_waiting: int = _setting(
+        256,
+        "requests",
+        "How many requests for one index may wait for a thread of a worker; more are answered 503.",
+        ge=0,
+    )
+    max_connections: int = _setting(
+        1000, "connections", "How many connections a worker holds; requests on more are answered 503.", ge=1
+    )
+    read_seconds: float = _setting(
+        30.0, "seconds", "How long a client may take to send a request before it is answered 408.", gt=0, le=86400
+    )
+    idle_seconds: int = _setting(75, "seconds", "How long a connection stays open without a request.", ge=1, le=86400)
+    timeout_seconds: float = _setting(
+        30.0, "seconds", "How long a request may take, waiting included, before it is answered 503.", gt=0, le=86400
+    )
+    cache_bytes: int = _setting(
+        256 * MIB,
+        "bytes",
+        "Memory of a worker for index nodes, Bloom filters, file metadata, pages; a quarter is kept for old snapshots.",
+        ge=0,
+    )
+    pinned_snapshots: int = _setting(4, "snapshots", "How many old snapshots stay open for `_snapshot=`.", ge=1)
+    refresh_seconds: float = _setting(5.0, "seconds", "How often a newer snapshot is looked for.", ge=0.01, le=86400)
+    coverage_seconds: float = _setting(
+        60.0, "seconds", "How often the source is listed, for the coverage in `/readyz`.", ge=0.01, le=86400
+    )
+    max_key_bytes: int = _setting(16 * 1024, "bytes", "The longest value of a key column that is taken.", ge=1)
+    max_batch_keys: int = _setting(10_000, "keys", "The most keys one `POST /rows` may ask for.", ge=1)
+    max_body_bytes: int = _setting(16 * MIB, "bytes", "The largest request body that is taken.", ge=1)
+    max_rows: int = _setting(10_000, "rows", "The most rows of one answer; more are answered 413.", ge=1)
+    max_answer_bytes: int = _setting(
+        32 * MIB,
+        "bytes",
+        "The largest answer; a larger one is answered 413, and while one is made it may take ten times as much memory.",
+        ge=1024,
+    )
+    tokens_file: Text | None = _setting(
+        None, "path", "A file of hashed bearer tokens that may ask, as `gnomon token` prints them; none lets all ask."
+    )
+    tokens: Texts = _setting((), "list", "Hashed bearer tokens that may ask, beside those of the file.", secret=True)
+    requests_per_second: float = _setting(
+        0.0, "requests/s", "How many requests a client may make in the long run; 0 does not count them.", ge=0
+    )
+    request_burst: int = _setting(50, "requests", "How many requests a client may make at once before that.", ge=1)
+    trusted_proxies: Texts = _setting(
+        (), "list", "Addresses or networks of proxies whose X-Forwarded-For says who asks; none by default."
+    )
+    cors_origins: Texts = _setting((), "list", "Origins whose pages may read answers in a browser; none by default.")
+    public_docs: bool = _setting(True, "flag", "Whether `/openapi.json` is shown without a token.")
+    tls_certificate: Text | None = _setting(None, "path", "A PEM file with the certificate chain; none serves HTTP.")
+    tls_key: Text | None = _setting(None, "path", "A PEM file with the key of the certificate.")
+    access_log: bool = _setting(True, "flag", "Whether each request is logged as a line of JSON.")
+    log_keys: bool = _setting(
+        False, "flag", "Whether the access log shows keys; else the route stands for the path, and `-` for key values."
+    )
+    shutdown_seconds: int = _setting(30, "seconds", "How long running requests may take to end after a signal.", ge=0)
+
+    def where(self, name: str, index: str = "") -> str:
+        """Where a setting was given, for errors: its flag, its variable, or its file with line and key; of an index,
+        where that one stands."""
+        return self._places.get(f"{name}.{index}") or self._places.get(name, f"setting {name}")
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    pairs: Sequence[str] = (),
+    config: Text | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """Settings from flags, from `NAME=VALUE` pairs, from the environment (of this process where none is handed in) and
+    from a TOML file; what is named first here wins.
+
+    UsageError names the flag, the variable, or the file with its key, what was found and what is expected."""
+    fields, variables = Settings.model_fields, os.environ if environment is None else environment
+    path, where = (config, "--config") if config is not None else (variables.get(CONFIG), CONFIG)
+    given: dict[str, Given] = of_file(path, fields, where) if path is not None else {}
+    given |= of_environment(variables, fields) | of_pairs(pairs, fields) | of_flags(flags or {}, fields)
+    if "indexes" not in given:
+        raise UsageError(
+            "no index is given: name one on the command line (gnomon serve /data/index), in GNOMON_INDEXES, or in the "
+            "file of --config"
+        )
+    try:
+        settings = Settings(**{name: one.value for name, one in given.items()})
+    except ValidationError as error:
+        name = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
+        field = fields[name]
+        raise wrong(name, given[name], field, extra(field).get("secret", False)) from None
+    for name, one in given.items():
+        settings._places[name] = one.where
+        settings._places.update((f"{name}.{index}", where) for index, where in one.by_index.items())
+    return settings
+
+
+def settings_table() -> str:
+    """The settings as the Markdown table of `docs/settings.md`."""
+    lines = ["| setting | variable | unit | default | what it does |", "|---|---|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        unit = extra(field)["unit"]
+        default = "required" if field.is_required() else f"`{_shown(field.default)}`"
+        lines.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {unit} | {default} | {field.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(default: Any) -> str:
+    if default is None or default in ("", (), {}):
+        return "none"
+    return str(default).lower() if isinstance(default, bool) else str(default)

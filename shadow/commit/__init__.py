@@ -1,0 +1,64 @@
+"""Commits: a build, an append, or another change of the metadata, visible as a whole or not at all.
+
+- `publishing`          puts the next snapshot, create-only
+- `rebase`              what is left of a build when others committed first
+- `schema_evolution`    the columns of a source whose files differ
+- `append_log`          the log of appends to the source
+- `full_reindex`        commits an index of all files in place of a damaged one
+- `relocate`            takes over a source that was moved or copied
+- `backfill_page_maps`  records page maps of files that are indexed already
+- `rewrite_manifests`   writes the manifests of segments again
+"""
+
+from shadow.commit.append_log import (
+    REJECTED_FOLDER,
+    Append,
+    AppendedFile,
+    AppendLog,
+    Batch,
+    commit_append,
+    find_batch,
+    mark_appended,
+    move_files,
+    open_log,
+    read_log,
+    settle,
+    staging_folder,
+)
+from shadow.commit.backfill_page_maps import record
+from shadow.commit.full_reindex import newest_number, publish_full, spec_on_record
+from shadow.commit.publishing import Changes, made_for, new_segment_id, publish, wait, write_index_file
+from shadow.commit.rebase import Current
+from shadow.commit.relocate import Adoption, adopt, adoption
+from shadow.commit.schema_evolution import wider
+
+__all__ = [
+    "REJECTED_FOLDER",
+    "Adoption",
+    "Append",
+    "AppendLog",
+    "AppendedFile",
+    "Batch",
+    "Changes",
+    "Current",
+    "adopt",
+    "adoption",
+    "commit_append",
+    "find_batch",
+    "made_for",
+    "mark_appended",
+    "move_files",
+    "new_segment_id",
+    "newest_number",
+    "open_log",
+    "publish",
+    "publish_full",
+    "read_log",
+    "record",
+    "settle",
+    "spec_on_record",
+    "staging_folder",
+    "wait",
+    "wider",
+    "write_index_file",
+]

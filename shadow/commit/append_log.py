@@ -1,0 +1,349 @@
+"""The log of appends: each append to the source is on record before any of its rows can be seen.
+
+An append stages its files where no engine looks, then puts its record under the next number, create-only: this put is
+its commit. If another append commits between the look-up of its rows and its own commit, it finds the number taken, and
+looks its rows up again. So two racing appends never add the same key. If a program dies after its commit, the next one
+finishes its append: it gives the files their names, marks that, indexes them, and puts the record of the batch. There
+is no lease and no clock.
+
+The index in which an append looks its rows up must be as new as the log whose `parent` it names: read the log first.
+
+Records form a chain: each names the one before it as its parent, the first one the log's origin. An append whose parent
+is not the append before it looked its rows up in an index that was deleted and built again meanwhile. It is **void**:
+its files are never moved into the source. The records alone decide this, so that all programs agree.
+"""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from base.actions import Action
+from shadow.errors import AlreadyExists, ConcurrentCommit, DamagedMetadata, StorageError
+from shadow.metadata import (
+    APPEND_NAME,
+    APPENDED,
+    APPENDS_FOLDER,
+    DONE,
+    ID_MEMBER,
+    ORIGIN_PATH,
+    REJECTED_FOLDER,
+    STAGING_FOLDER,
+    VOID,
+    Append,
+    AppendedFile,
+    Batch,
+    append_path,
+    batch_path,
+    encode_append,
+    encode_batch,
+    encode_origin,
+    find_batch,
+    json_files,
+    mark_path,
+    read_append,
+    read_origin,
+)
+from shadow.storage import OpenFile, Storage
+
+__all__ = [
+    "REJECTED_FOLDER",
+    "Append",
+    "AppendLog",
+    "AppendedFile",
+    "Batch",
+    "commit_append",
+    "find_batch",
+    "mark_appended",
+    "move_files",
+    "open_log",
+    "read_log",
+    "settle",
+    "staging_folder",
+    "sweep",
+]
+
+PIECE = 8 << 20  # bytes: of two files that are compared
+
+
+@dataclass(frozen=True)
+class AppendLog:
+    """The log of an index. `last` is the number of its last append, 0 if there is none; `parent` is what the next one
+    names as its parent; `open` are those that nobody finished yet, in their order, without the `void` ones. Where
+    `marks` differ from what is there, they say what `open_log` writes down; `has_origin` says whether the log can be
+    told from others."""
+
+    last: int
+    parent: str
+    open: tuple[Append, ...]
+    void: frozenset[int]
+    marks: tuple[tuple[Append, str], ...] = ()
+    has_origin: bool = True
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What a listing shows: the numbers of the records, and the marks of each: (id, mark)."""
+
+    records: frozenset[int]
+    marks: dict[int, set[tuple[str, str]]]
+
+    def is_closed(self, number: int) -> bool:
+        return any(mark in (DONE, VOID) for _, mark in self.marks.get(number, ()))
+
+    @cached_property
+    def last(self) -> int:
+        """The last number before a gap: what is behind one was put by a program of another history."""
+        last = 0
+        while last + 1 in self.records:
+            last += 1
+        return last
+
+    @property
+    def void(self) -> set[int]:
+        return {
+            number
+            for number, marks in self.marks.items()
+            if number <= self.last and any(mark == VOID for _, mark in marks)
+        }
+
+
+def staging_folder(index_root: str, number: int, token: str) -> str:
+    """Where, below the source's root, the append that aims at a number stages its files."""
+    return f"{_staging_of(index_root)}/{number}-{token}"
+
+
+def _staging_of(index_root: str) -> str:
+    return f"{STAGING_FOLDER}/{hashlib.blake2b(index_root.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
+
+
+def open_log(storage: Storage) -> AppendLog:
+    """The log. One whose batch is known is finished, whatever became of its files since; that, and which are void, is
+    written down. So is the log's origin, before its first append."""
+    found = read_log(storage)
+    if not found.has_origin:
+        with suppress(AlreadyExists):
+            storage.put_new(ORIGIN_PATH, [encode_origin(secrets.token_hex(8))])
+        found = read_log(storage)
+    for append, mark in found.marks:
+        _mark(storage, append, mark)
+    return found
+
+
+def read_log(storage: Storage) -> AppendLog:
+    """The log; nothing is written. DamagedMetadata where the record of a finished append is gone."""
+    names = _names(storage)
+    last = names.last
+    for number in sorted(names.records):
+        if number > last and names.is_closed(number) and _closing(names, read_append(storage, number)):
+            where = f"{storage.root}/{append_path(last + 1)}"
+            raise DamagedMetadata(
+                f"missing, though append {number} was finished after it", where, action=Action.RESTORE_RECORD
+            )
+    parent, begin = _begin(storage, names)
+    has_origin = bool(parent)
+    left, marks, void = list[Append](), list[tuple[Append, str]](), set(names.void)
+    for append in (read_append(storage, number) for number in range(begin, names.last + 1)):
+        closing = _closing(names, append)
+        if closing is None:
+            closing = VOID if append.parent != parent else DONE if _is_known(storage, append) else None
+            if closing is None:
+                left.append(append)
+            else:
+                marks.append((append, closing))
+        void = void | {append.number} if closing == VOID else void - {append.number}
+        parent = _link(append, closing)
+    return AppendLog(last, parent, tuple(left), frozenset(void), tuple(marks), has_origin)
+
+
+def _begin(storage: Storage, names: _Names) -> tuple[str, int]:
+    """The number from which on appends have to be looked at, and the parent of that one. What is before it is closed. A
+    mark may be of another history: the last one is compared with its record."""
+    begin = next((number for number in range(1, names.last + 1) if not names.is_closed(number)), names.last + 1)
+    while begin > 1:
+        before = read_append(storage, begin - 1)
+        if closing := _closing(names, before):
+            return _link(before, closing), begin
+        begin -= 1
+    return read_origin(storage), 1
+
+
+def _names(storage: Storage) -> _Names:
+    records, marks = set[int](), dict[int, set[tuple[str, str]]]()
+    for info in storage.list(APPENDS_FOLDER):
+        if match := APPEND_NAME.fullmatch(info.path):
+            if match[3]:
+                marks.setdefault(int(match[1]), set()).add((match[2], match[3]))
+            else:
+                records.add(int(match[1]))
+    return _Names(frozenset(records), marks)
+
+
+def _closing(names: _Names, append: Append) -> str | None:
+    """How an append ended, as far as it is marked."""
+    marks = names.marks.get(append.number, ())
+    return next((mark for mark in (VOID, DONE) if (append.append_id, mark) in marks), None)
+
+
+def _link(append: Append, closing: str | None) -> str:
+    """What the append after this one names as its parent. One that took a void append for a good one is void, too."""
+    return f"void:{append.append_id}" if closing == VOID else append.append_id
+
+
+def _is_known(storage: Storage, append: Append) -> bool:
+    known = find_batch(storage, append.batch)
+    return known is not None and known.append.append_id == append.append_id
+
+
+def commit_append(storage: Storage, append: Append) -> bool:
+    """Commit an append; whether the number was free. ConcurrentCommit if the index was deleted and built again after
+    the append's rows were looked up: the append is void."""
+    batch_path(append.batch)  # which says that a name is none
+    try:
+        storage.put_new(append_path(append.number), [encode_append(append)])
+    except AlreadyExists:
+        if read_append(storage, append.number).append_id != append.append_id:
+            return False
+    found = open_log(storage)
+    if append.number > found.last or append.number in found.void:
+        raise _made_anew(storage, append)
+    return True
+
+
+def _made_anew(storage: Storage, append: Append) -> ConcurrentCommit:
+    return ConcurrentCommit(
+        f"the index was deleted, and made anew, while append {append.number} of batch {append.batch!r} "
+        "ran; it does not count",
+        storage.root,
+        action=Action.RUN_AGAIN,
+    )
+
+
+def _check_on_record(storage: Storage, append: Append) -> None:
+    """ConcurrentCommit where the append is not that of its number any more."""
+    is_there = _is_there(storage, append_path(append.number))
+    if not is_there or read_append(storage, append.number).append_id != append.append_id:
+        raise _made_anew(storage, append)
+
+
+def move_files(storage: Storage, source: Storage, append: Append) -> bool:
+    """Give the append's files their names, those that have theirs already excepted: several programs may do so at once.
+    Whether there was anything to do: an append that is marked as appended is not touched, for what became of its files
+    since is the business of those who own them. StorageError where a file has neither name; ConcurrentCommit where the
+    index was made anew."""
+    if _is_appended(storage, append):
+        return False
+    _check_on_record(storage, append)
+    for file in append.files:
+        try:
+            _move(source, file)
+        except (FileNotFoundError, AlreadyExists) as error:
+            if _is_appended(storage, append):  # another program was faster, and files were replaced or removed since
+                return False
+            if isinstance(error, AlreadyExists):
+                raise
+            raise StorageError(
+                f"missing, and so is {file.path}, the name it was to have: "
+                f"{file.rows} rows that append {append.number} of batch {append.batch!r} adds "
+                f"(its record: {storage.root}/{append_path(append.number)})",
+                f"{source.root}/{file.staged}",
+                action=Action.RESTORE_APPEND,
+            ) from None
+    return True
+
+
+def _move(source: Storage, file: AppendedFile) -> None:
+    """FileNotFoundError where it has neither name, AlreadyExists where another file has the one it is to have."""
+    try:
+        source.move_new(file.staged, file.path)
+    except FileNotFoundError:
+        if _size(source, file.path) != file.size:
+            raise
+    except AlreadyExists:
+        if not _is_same(source, file):
+            raise
+        source.delete(file.staged)  # it had both names when a program died
+
+
+def _is_appended(storage: Storage, append: Append) -> bool:
+    return any(_is_there(storage, mark_path(append, mark)) for mark in (APPENDED, DONE)) or _is_known(storage, append)
+
+
+def _is_there(storage: Storage, path: str) -> bool:
+    try:
+        with storage.open(path):
+            return True
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def mark_appended(storage: Storage, append: Append) -> None:
+    """Write down that all files of an append have their names: they are never moved again. ConcurrentCommit where the
+    index was made anew."""
+    _check_on_record(storage, append)
+    _mark(storage, append, APPENDED)
+
+
+def settle(storage: Storage, source: Storage, append: Append, snapshot: int) -> None:
+    """Write down that an append is finished: its batch is known from now on. Then remove where it was staged, and where
+    others were that lost. ConcurrentCommit where the index was made anew."""
+    _check_on_record(storage, append)
+    with suppress(AlreadyExists):  # another program finished the append
+        storage.put_new(batch_path(append.batch), [encode_batch(append, snapshot)])
+    _mark(storage, append, DONE)
+    _clear(source, append.folder)
+    sweep(storage, source, append.number)
+
+
+def sweep(storage: Storage, source: Storage, number: int) -> None:
+    """Remove what programs staged that aimed at a number which is taken by now, `number` or less: they can never
+    commit. Several programs may do so at once; what cannot be removed now, the next one removes."""
+    found = open_log(storage)
+    taken, mine = min(number, found.last), _staging_of(storage.root)
+    still = {append.folder for append in found.open}
+    folder = re.compile(re.escape(mine) + r"/(\d+)-[^/]+", re.ASCII)
+    staged = {match[0]: int(match[1]) for info in source.list(mine, hidden=True) if (match := folder.match(info.path))}
+    for path, aim in staged.items():
+        if aim <= taken and path not in still:
+            _clear(source, path)
+    with suppress(StorageError):  # also what a program left that died while it removed files
+        source.delete_empty(STAGING_FOLDER)
+
+
+def _clear(source: Storage, folder: str) -> None:
+    with suppress(StorageError):  # a task that lost writes there right now
+        source.delete_folder(folder)
+
+
+def _mark(storage: Storage, append: Append, mark: str) -> None:
+    with suppress(AlreadyExists):
+        content = {"number": append.number, ID_MEMBER: append.append_id}
+        storage.put_new(mark_path(append, mark), [json_files.encode(content)])
+
+
+def _size(source: Storage, path: str) -> int | None:
+    try:
+        with source.open(path) as file:
+            return file.size
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def _is_same(source: Storage, file: AppendedFile) -> bool:
+    """Whether what has the file's name is the file. Where the staged one is gone, who removed it has compared them."""
+    if _size(source, file.path) != file.size:
+        return False
+    try:
+        with source.open(file.staged) as staged, source.open(file.path) as found:
+            return staged.size == found.size and all(one == two for one, two in _pieces(staged, found))
+    except FileNotFoundError:
+        return _size(source, file.path) == file.size
+
+
+def _pieces(*files: OpenFile) -> Iterator[tuple[bytes, ...]]:
+    size = files[0].size
+    for begin in range(0, size, PIECE):
+        yield tuple(file.read_range(begin, min(PIECE, size - begin)) for file in files)

@@ -1,0 +1,57 @@
+"""Page maps for files that are indexed already: a commit in which they are recorded, and the setting that later builds
+record them, too. No index file changes."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from base.actions import Action
+from shadow.commit.publishing import ATTEMPTS, new_segment_id, put_snapshot, wait
+from shadow.commit.rewrite_manifests import new_lists, relist
+from shadow.errors import ConcurrentCommit
+from shadow.metadata import PageMapsEntry, Segment, Snapshot, SourceFileEntry, View, open_view, utc_now
+from shadow.storage import Storage, probe
+
+Made = Mapping[SourceFileEntry, PageMapsEntry]
+
+OPERATION = "page-maps"
+
+
+def record(storage: Storage, made: Made) -> Snapshot:
+    """Commit the page maps that were made of source files, by what the index says of these; a file of which it says
+    something else by now is left as it is. The newest snapshot then: nothing is committed where nothing differs.
+    ConcurrentCommit where others go on committing meanwhile; UnsafeStore where two writers could overwrite each
+    other."""
+    for attempt in range(ATTEMPTS):
+        wait(attempt)
+        view = open_view(storage)
+        recorded = sum(file in made for segment in view.segments for file in segment.live.values())
+        if not recorded and view.spec.page_maps:
+            return view.snapshot
+        probe(storage)
+        begin = time.time()
+        snapshot = _next(storage, view, made, recorded)
+        maps = sorted({entry.path for entry in made.values()})
+        if put_snapshot(storage, snapshot, [*maps, *new_lists(view.snapshot, snapshot)], begin):
+            return snapshot
+    raise ConcurrentCommit(f"others committed {ATTEMPTS} times meanwhile", storage.root, action=Action.RUN_AGAIN)
+
+
+def _next(storage: Storage, view: View, made: Made, recorded: int) -> Snapshot:
+    return replace(
+        view.snapshot,
+        number=view.snapshot.number + 1,
+        operation=OPERATION,
+        segments=relist(storage, view, [_with(segment, made) for segment in view.segments]),
+        spec=replace(view.spec, page_maps=True),
+        committed_at=utc_now(),
+        batch=None,
+        commit_id=new_segment_id(),
+        parent_id=view.snapshot.commit_id,
+        counts={"recorded": recorded},
+    )
+
+
+def _with(segment: Segment, made: Made) -> Segment:
+    files = (replace(file, page_maps=made.get(file, file.page_maps)) for file in segment.source_files)
+    return replace(segment, source_files=tuple(files))

@@ -1,0 +1,81 @@
+"""The cure of a damaged index: all files of the source are indexed again, and committed as the snapshot after the
+newest, whatever that one and the files that it names are like.
+
+Nothing of the newest snapshot is needed but its number. Its readers go on with it until the commit; older snapshots
+stay until they are vacuumed.
+"""
+
+import time
+
+from base.actions import Action
+from shadow.commit.publishing import Changes, check_counts, paths_of, put_snapshot, write_manifest
+from shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError, SnapshotNotFound
+from shadow.metadata import (
+    IndexSpec,
+    Segment,
+    Snapshot,
+    put_back,
+    read_snapshot,
+    read_spec,
+    rows_by_partition,
+    snapshot_numbers,
+    utc_now,
+)
+from shadow.storage import Storage, probe
+
+
+def newest_number(storage: Storage) -> int:
+    """The number of the newest snapshot, which may be damaged; 0 before the first commit."""
+    return max(snapshot_numbers(storage), default=0)
+
+
+def spec_on_record(storage: Storage) -> IndexSpec | None:
+    """The spec of the newest snapshot that can be read, or else that of spec.json; None where all are damaged."""
+    for number in reversed(snapshot_numbers(storage)):
+        try:
+            return read_snapshot(storage, number).spec
+        except (DamagedMetadata, SnapshotNotFound):
+            continue
+    try:
+        return read_spec(storage)
+    except DamagedMetadata:
+        return None
+
+
+def publish_full(storage: Storage, spec: IndexSpec, newest: int, changes: Changes, segment_id: str) -> Snapshot:
+    """Commit index files of the whole source as the only segment of snapshot `newest` + 1. ConcurrentCommit where
+    others have committed that meanwhile; BuildFailed, UnsafeStore as of `publish`."""
+    check_counts(spec, changes)
+    probe(storage)
+    ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
+    begin = time.time()
+    ref = write_manifest(storage, ours)
+    snapshot = Snapshot(
+        number=newest + 1,
+        operation=changes.operation,
+        segments=(ref,) if ours.live else (),
+        partitions=rows_by_partition([ours]),
+        columns=dict(changes.columns),
+        spec=spec,
+        committed_at=utc_now(),
+        batch=changes.batch,
+        commit_id=segment_id,
+        parent_id=_commit_id(storage, newest),
+        counts=dict(changes.counts or {}),
+        folders=None if changes.folders is None else dict(changes.folders),
+    )
+    if not put_snapshot(storage, snapshot, paths_of(ours), begin):
+        raise ConcurrentCommit(
+            f"others committed snapshot {snapshot.number} meanwhile; nothing was changed",
+            storage.root,
+            action=Action.RUN_AGAIN,
+        )
+    put_back(storage, spec)
+    return snapshot
+
+
+def _commit_id(storage: Storage, number: int) -> str | None:
+    try:
+        return read_snapshot(storage, number).commit_id
+    except ShadowError:
+        return None

@@ -1,0 +1,279 @@
+"""What a build changes, and what of it is left when others have committed meanwhile. Segments in, segments out: nothing
+here reads or writes.
+
+A build was made for one snapshot, its base; it is committed on the newest one. Where these are the same, everything of
+it is left. A source file counts in one segment only, whoever indexed it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from base.actions import Action
+from shadow.errors import BuildFailed, ConcurrentCommit
+from shadow.metadata import (
+    IndexFileEntry,
+    IndexSpec,
+    Segment,
+    Snapshot,
+    SourceFileEntry,
+    Table,
+    shown,
+    spec_differences,
+)
+from shadow.storage import FileInfo, difference
+from sources import FORMATS
+from sources.ddl import parse_ddl, to_ddl
+
+Fingerprint = tuple[int, int, str, str]
+Current = Callable[[], Iterable[FileInfo]]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a commit adds and takes away: one new segment of these files, if any. `dead` holds all dead ordinals of the
+    segments it names; `replaced` the segments whose live source files the new one covers, with the same entries;
+    `buckets` is another number of buckets and `flat` another layout: then all live segments are replaced; `columns` are
+    added to those known; `folders` are those of a catalog table's partitions now (None: as they were)."""
+
+    operation: str
+    index_files: Sequence[IndexFileEntry]
+    source_files: Sequence[SourceFileEntry]
+    dead: Mapping[str, frozenset[int]]
+    columns: Mapping[str, str]
+    batch: str | None = None
+    counts: Mapping[str, int] | None = None
+    replaced: frozenset[str] = frozenset()
+    buckets: int | None = None
+    flat: bool | None = None
+    folders: Mapping[str, str] | None = None
+
+    @property
+    def replaces_all(self) -> bool:
+        return self.buckets is not None or self.flat is not None
+
+    def spec(self, spec: IndexSpec) -> IndexSpec:
+        """The spec with the buckets and the layout of these changes."""
+        return replace(
+            spec,
+            buckets=spec.buckets if self.buckets is None else self.buckets,
+            flat=spec.flat if self.flat is None else self.flat,
+        )
+
+
+class State(NamedTuple):
+    """A snapshot and its segments; None before the first commit."""
+
+    snapshot: Snapshot | None
+    segments: tuple[Segment, ...] = ()
+
+
+def check_changes(base: State, changes: Changes, ours: Segment) -> None:
+    """BuildFailed when the changes do not fit the snapshot they were made for: a file would count twice, or be lost
+    from a segment that is replaced."""
+    covers = {file.path: _fingerprint(file) for file in ours.source_files}
+    if len(covers) < len(ours.source_files):
+        raise BuildFailed("a source file is twice in one segment; nothing was committed")
+    killed = _killed(base, changes)
+    for segment in base.segments:
+        is_replaced = segment.id in changes.replaced
+        for path, file in segment.live.items():
+            stays = (path, _fingerprint(file)) not in killed
+            if stays and is_replaced and covers.get(path) != _fingerprint(file):
+                raise BuildFailed(f"not in the segment that replaces {segment.id}; nothing was committed", path)
+            if stays and not is_replaced and path in covers:
+                raise BuildFailed("indexed though the index covers it already; nothing was committed", path)
+    there = {segment.id for segment in base.segments}
+    if changes.replaced - there or (changes.replaces_all and there - changes.replaced):
+        raise BuildFailed("the segments that are replaced are not those of the snapshot; nothing was committed")
+
+
+def rebase(
+    base: State, now: State, changes: Changes, ours: Segment, current: Current | None = None
+) -> tuple[Segment, ...]:
+    """The live segments when the changes that were made for `base` are committed on `now`.
+
+    `current` lists the source: it is asked where others saw a file in another state than we did.
+    ConcurrentCommit when the changes have to be made anew."""
+    _check_replaced(now, changes)
+    killed = _killed(base, changes)
+    moved = _moved(base, changes, killed)
+    in_source = _Source(current, folders_after(base, now, changes))
+    dead = {segment.id: set(segment.dead) for segment in (*now.segments, ours)}
+    theirs: dict[str, tuple[str, int, SourceFileEntry]] = {}
+    still: set[str] = set()  # what the replaced segments cover now
+    known = {segment.id for segment in base.segments}
+    for segment in now.segments:
+        for ordinal, file in _live(segment):
+            if segment.id in changes.replaced:
+                still.add(file.path)
+            elif (file.path, _fingerprint(file)) in killed and not (
+                segment.id not in known and current is not None and in_source.holds(file)
+            ):
+                dead[segment.id].add(ordinal)
+            else:
+                theirs[file.path] = (segment.id, ordinal, file)
+    found_gone = _covered(base) - _covered(now)  # others did
+    for ordinal, file in _live(ours):
+        died = file.path in moved and file.path not in still
+        vanished = file.path in found_gone and current is not None and not in_source.holds(file)
+        if died or vanished:
+            dead[ours.id].add(ordinal)
+        elif file.path in theirs:
+            segment_id, their_ordinal, their = theirs[file.path]
+            if _fingerprint(their) != _fingerprint(file) and in_source.holds(file):
+                dead[segment_id].add(their_ordinal)
+            else:
+                dead[ours.id].add(ordinal)
+    kept = [segment for segment in (*now.segments, ours) if segment.id not in changes.replaced]
+    after = (replace(segment, dead=frozenset(dead[segment.id])) for segment in kept)
+    return tuple(segment for segment in after if segment.live)
+
+
+def check_kept(base: State, now: State, after: Sequence[Segment], ours: Segment) -> None:
+    """ConcurrentCommit where our segment names an index file of one that it replaces which the newest snapshot does not
+    need any more (all that it covers is dead there): it may have been vacuumed."""
+    theirs = {file.path for segment in base.segments for file in segment.index_files}
+    needed = {file.path for segment in now.segments for file in segment.by_bucket.values()}
+    for segment in after:
+        if segment.id == ours.id:
+            for file in segment.by_bucket.values():
+                if file.path in theirs and file.path not in needed:
+                    raise ConcurrentCommit(
+                        "not needed any more, since others found its source files gone meanwhile; nothing was changed",
+                        file.path,
+                        action=Action.RUN_AGAIN,
+                    )
+
+
+def is_committed(now: State, commit_id: str) -> bool:
+    """Whether the commit was made, though the store did not tell."""
+    ids = {segment.id for segment in now.segments}
+    return commit_id in ids or (now.snapshot is not None and now.snapshot.commit_id == commit_id)
+
+
+def folders_after(base: State, now: State, changes: Changes) -> dict[str, str] | None:
+    """The folders of a catalog table's partitions: those of the newest snapshot, with what the build found changed."""
+    known = now.snapshot.folders if now.snapshot else None
+    if changes.folders is None:
+        return known
+    before = (base.snapshot.folders if base.snapshot else None) or {}
+    changed = {name: folder for name, folder in changes.folders.items() if before.get(name) != folder}
+    gone = before.keys() - changes.folders.keys()
+    return {name: folder for name, folder in {**(known or {}), **changed}.items() if name not in gone}
+
+
+def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool:
+    """Whether a commit would say nothing new: it moves no file, names no batch and sets no buckets or layout."""
+    return tuple(after) == now.segments and changes.batch is None and not changes.replaces_all
+
+
+def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpec:
+    """The spec to commit: ours, with the columns that others found meanwhile where files do not tell them.
+    ConcurrentCommit when the newest snapshot is of another spec, or another number of buckets, than the index files
+    were written for: that of the base, or of a first build `spec`. Whether page maps are recorded, or a table's files
+    were asked for as they are, may differ."""
+    if now.snapshot is None:
+        if base.snapshot is not None:
+            raise ConcurrentCommit(
+                "all snapshots were removed meanwhile; nothing was changed", where, action=Action.RUN_AGAIN
+            )
+        return spec
+    theirs = now.snapshot.spec
+    ours = base.snapshot.spec if base.snapshot else spec
+    made_for = replace(ours, schema=theirs.schema, page_maps=theirs.page_maps, as_files=theirs.as_files)
+    differences = spec_differences(made_for, theirs)
+    if differences:
+        told = "; ".join(f"{name}: {shown(old)} before, {shown(new)} now" for name, old, new in differences)
+        raise ConcurrentCommit(
+            f"snapshot {now.snapshot.number} was committed meanwhile with another spec ({told}); nothing was changed",
+            where,
+            action=Action.RUN_AGAIN,
+        )
+    return replace(spec, schema=_both_schemas(spec, theirs))
+
+
+def _both_schemas(ours: IndexSpec, theirs: IndexSpec) -> str:
+    """Columns that hold the values of both. Those of the key stay what they are: they are of one type in both."""
+    if ours.schema == theirs.schema:
+        return ours.schema
+    merge = FORMATS[ours.format].merge
+    if merge is None:
+        return ours.schema
+    return to_ddl(merge([parse_ddl(theirs.schema), parse_ddl(ours.schema)]))
+
+
+def is_told(snapshot: Snapshot, after: Snapshot) -> bool:
+    """Whether a snapshot says all of what a catalog table is, and how its files are taken, that the one after it would
+    say."""
+    is_same_table = not after.spec.table or snapshot.spec.schema == after.spec.schema
+    return snapshot.folders == after.folders and is_same_table and snapshot.spec.as_files == after.spec.as_files
+
+
+class _Source:
+    """The files that the source holds now, listed when they are first asked for; of a catalog table also the folders of
+    its partitions."""
+
+    def __init__(self, current: Current | None, folders: Mapping[str, str] | None) -> None:
+        self._current = current
+        self._table = None if folders is None else Table("", folders, {}, "")
+        self._files: dict[str, FileInfo] | None = None
+
+    def holds(self, file: SourceFileEntry) -> bool:
+        if self._files is None:
+            if self._current is None:
+                raise ConcurrentCommit(
+                    "another build indexed another state of it; nothing was changed", file.path, action=Action.RUN_AGAIN
+                )
+            self._files = {info.path: info for info in self._current()}
+        found = self._files.get(file.path)
+        if self._table is not None and self._table.partition_of(file.path) != file.partition:
+            return False
+        return found is not None and not difference(file, found)
+
+
+def _covered(state: State) -> set[str]:
+    """The paths of the live source files."""
+    return {path for segment in state.segments for path in segment.live}
+
+
+def _fingerprint(file: SourceFileEntry) -> Fingerprint:
+    """The state in which a file was indexed: the catalog may give the folder that it lies in to another partition."""
+    return file.size, file.mtime_ns, file.etag, file.partition
+
+
+def _live(segment: Segment) -> Iterator[tuple[int, SourceFileEntry]]:
+    return ((i, file) for i, file in enumerate(segment.source_files) if i not in segment.dead)
+
+
+def _killed(base: State, changes: Changes) -> set[tuple[str, Fingerprint]]:
+    """The files that the build found changed or gone, as they were indexed: whatever segment covers them by now."""
+    return {
+        (file.path, _fingerprint(file))
+        for segment in base.segments
+        for ordinal, file in _live(segment)
+        if ordinal in changes.dead.get(segment.id, ())
+    }
+
+
+def _moved(base: State, changes: Changes, killed: set[tuple[str, Fingerprint]]) -> set[str]:
+    """The files that our segment has from those that it replaces."""
+    replaced = (segment for segment in base.segments if segment.id in changes.replaced)
+    files = (file for segment in replaced for file in segment.live.values())
+    return {file.path for file in files if (file.path, _fingerprint(file)) not in killed}
+
+
+def _check_replaced(now: State, changes: Changes) -> None:
+    there = {segment.id for segment in now.segments}
+    gone = changes.replaced - there
+    if gone:
+        raise ConcurrentCommit(
+            f"segment {min(gone)} was replaced or dropped by another commit meanwhile; nothing was changed, "
+            "run it again"
+        )
+    if changes.replaces_all and there - changes.replaced:
+        raise ConcurrentCommit(
+            f"segment {min(there - changes.replaced)} was added by another commit while buckets or layout were "
+            "changed; nothing was changed",
+            action=Action.RUN_AGAIN,
+        )

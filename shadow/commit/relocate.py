@@ -1,0 +1,174 @@
+"""A lake that was copied or moved: its files have other times, or another root, and are what was indexed all the same.
+
+A file is taken over when it lies at the same path below the root and its size and the digest of its own metadata are
+those on record. At another root times and etags prove nothing (a copy may keep its times, HDFS numbers the files of
+each cluster from the same number): there each file's digest is compared. A sample of pointers is followed, too, since
+files of other rows may have the same metadata. The commit writes the manifests of the segments anew, with the
+fingerprints of now; no index file changes.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from base.actions import Action
+from btree import BTreeReader
+from shadow.commit.append_log import read_log
+from shadow.commit.publishing import ATTEMPTS, new_segment_id, put_snapshot, wait
+from shadow.commit.rewrite_manifests import new_lists, relist
+from shadow.errors import ConcurrentCommit, UsageError
+from shadow.fetch import Fetcher
+from shadow.lookup import pointer_of
+from shadow.metadata import (
+    Segment,
+    Snapshot,
+    SourceFileEntry,
+    SourceRoot,
+    View,
+    append_path,
+    digest_and_rows,
+    open_view,
+    rows_by_partition,
+    utc_now,
+)
+from shadow.storage import FileInfo, Storage, difference, is_in_doubt, probe
+from sources import SourceError
+
+READERS = 16  # files whose metadata is read at a time
+SAMPLED_FILES, ENTRIES_PER_FILE = 64, 4  # index files, and entries of each, whose pointers are followed
+CACHE_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """Of the files that a snapshot covers: those taken over, as they are now, where that is not as they are on record;
+    and the `strangers`, of another content, though size, time or etag are those on record."""
+
+    adopted: dict[str, SourceFileEntry]
+    strangers: frozenset[str]
+
+    def applied_to(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+        """The segments with the files taken over in the place of what they cover, and the strangers dead."""
+        return tuple(
+            replace(
+                segment,
+                source_files=tuple(
+                    file if ordinal in segment.dead else self.adopted.get(file.path, file)
+                    for ordinal, file in enumerate(segment.source_files)
+                ),
+                dead=segment.dead.union(
+                    ordinal for ordinal, file in enumerate(segment.source_files) if file.path in self.strangers
+                ),
+            )
+            for segment in segments
+        )
+
+
+def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileInfo]) -> Adoption:
+    """What of the files at `root` is what the snapshot covers. UsageError where nothing there is."""
+    covered, elsewhere = view.covered, root.location != view.spec.source
+    compared = [
+        (covered[info.path], info)
+        for info in files
+        if info.path in covered
+        and info.size == covered[info.path].size
+        and (elsewhere or difference(covered[info.path], info) or is_in_doubt(covered[info.path], info))
+    ]
+
+    def is_same(entry: SourceFileEntry, info: FileInfo) -> bool:
+        found = digest_and_rows(root.storage, info, view.spec.format, view.spec.read_options)
+        return found is not None and found[0] == entry.digest and found[1] in (None, entry.rows)
+
+    with ThreadPoolExecutor(READERS) as pool:
+        same = list(pool.map(lambda pair: is_same(*pair), compared))
+    now = {
+        entry.path: replace(entry, mtime_ns=info.mtime_ns, etag=info.etag, ctime_ns=info.ctime_ns)
+        for (entry, info), kept in zip(compared, same, strict=True)
+        if kept
+    }
+    for path in _of_other_rows(index, root, view, now):
+        del now[path]
+    if elsewhere and covered and not now:
+        raise UsageError(
+            f"none of the {len(covered):,} files that the index covers is there; expected a copy of "
+            f"{view.spec.source_name}",
+            root.location,
+        )
+    strangers = (
+        entry.path
+        for entry, info in compared
+        if entry.path not in now and not difference(entry, info)  # whose fingerprint differs the build finds changed
+    )
+    return Adoption({path: file for path, file in now.items() if file != covered[path]}, frozenset(strangers))
+
+
+def _of_other_rows(
+    index: Storage, root: SourceRoot, view: View, files: Mapping[str, SourceFileEntry]
+) -> Collection[str]:
+    """The files that a sample of pointers into them shows to hold other keys."""
+    if not files:
+        return ()
+    found: set[str] = set()
+    fetcher = Fetcher(root.storage, view.spec, CACHE_BYTES)
+    index_files = [(segment, file) for segment in view.segments for file in segment.by_bucket.values()]
+    for segment, index_file in index_files[:: -(-len(index_files) // SAMPLED_FILES) or 1]:
+        with index.open(index_file.path) as reader:
+            for key, value in BTreeReader(reader).sample(ENTRIES_PER_FILE):
+                pointer = pointer_of(value)
+                file = files.get(pointer.data_filename)
+                if file is not None and file.path in segment.live and file.path not in found:
+                    try:
+                        fetcher.check(file, pointer, key)
+                    except SourceError:
+                        found.add(file.path)
+    return found
+
+
+def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
+    """Take over the source at `root`: the newest snapshot then, and how many files have a new fingerprint in it.
+    Nothing is committed where nothing differs. UsageError where an append is not finished; ConcurrentCommit where
+    others go on committing meanwhile; UnsafeStore where two writers could overwrite each other."""
+    for attempt in range(ATTEMPTS):
+        wait(attempt)
+        _check_appends(storage)
+        view = open_view(storage)
+        found = adoption(storage, root, view, root.list())
+        if not found.adopted and (view.spec.source_name, view.spec.source) == (root.name, root.location):
+            return view.snapshot, 0
+        probe(storage)
+        begin = time.time()
+        snapshot = _next(storage, view, root, found)
+        if put_snapshot(storage, snapshot, new_lists(view.snapshot, snapshot), begin):
+            return snapshot, len(found.adopted)
+    raise ConcurrentCommit(f"others committed {ATTEMPTS} times meanwhile", storage.root, action=Action.RUN_AGAIN)
+
+
+def _check_appends(storage: Storage) -> None:
+    """UsageError if an append has files that are staged at the source on record: none would find them at another."""
+    for append in read_log(storage).open:
+        raise UsageError(
+            f"append {append.number} of batch {append.batch!r} is not finished, and its files lie at the source as it "
+            f"was (its record: {append_path(append.number)})",
+            storage.root,
+            action=Action.FINISH_APPEND,
+        )
+
+
+def _next(storage: Storage, view: View, root: SourceRoot, found: Adoption) -> Snapshot:
+    """The snapshot in which the files are adopted; the manifests of its segments are written and read back."""
+    after = found.applied_to(view.segments)
+    return replace(
+        view.snapshot,
+        number=view.snapshot.number + 1,
+        operation="adopt",
+        segments=relist(storage, view, after),
+        partitions=rows_by_partition(after),
+        spec=replace(view.spec, source=root.location, table=root.table.name if root.table else ""),
+        committed_at=utc_now(),
+        batch=None,
+        commit_id=new_segment_id(),
+        parent_id=view.snapshot.commit_id,
+        counts={"adopted": len(found.adopted)},
+        folders=None if root.table is None else dict(root.table.folders),
+    )

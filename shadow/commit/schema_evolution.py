@@ -1,0 +1,29 @@
+"""The columns of a source with their types, by Arrow's names: what snapshots keep of files that differ in them."""
+
+from shadow.commit.rebase import Changes, State
+from shadow.metadata import IndexSpec
+from sources.ddl import parse_ddl
+
+WIDENING = (("int8", "int16", "int32", "int64"), ("halffloat", "float", "double"))
+
+
+def wider(before: str, now: str) -> str:
+    """The type that holds the numbers of both; where there is none in WIDENING, the second, unless it is of nulls."""
+    if now == "null":
+        return before or now
+    chain = next((chain for chain in WIDENING if before in chain and now in chain), (now,))
+    return max(before, now, key=chain.index) if len(chain) > 1 else now
+
+
+def columns_after(base: State, now: State, changes: Changes, spec: IndexSpec) -> dict[str, str]:
+    """The source's columns: those that are known, and what the build saw of others. Where files do not tell them,
+    `spec` has their types, which hold what others found meanwhile, too. A catalog table has those that it declares."""
+    given = {field.name: str(field.type) for field in parse_ddl(spec.schema)}
+    if spec.table:
+        return given
+    before = base.snapshot.columns if base.snapshot else {}
+    columns = dict(now.snapshot.columns) if now.snapshot else {}
+    for name, kind in changes.columns.items():
+        if before.get(name) != kind:
+            columns[name] = wider(columns.get(name, ""), kind)
+    return {name: given.get(name, kind) for name, kind in columns.items()}

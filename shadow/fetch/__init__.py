@@ -1,0 +1,43 @@
+"""Pointers to rows: only from files that are unchanged, and only rows that hold the key.
+
+- `fetcher`        reads the rows of pointers and checks them
+- `results`        the rows of keys, with what they cost
+- `result_tables`  the same in Arrow
+- `row_batches`    rows grouped by source file
+- `limits`         how much one answer may hold
+- `prefetch`       opens source files before the look-up has ended
+- `page_maps`      where the pages of source files lie, recorded when they are indexed
+"""
+
+from shadow.fetch.fetcher import Fetcher, FetchReads
+from shadow.fetch.limits import Bounds
+from shadow.fetch.page_maps import (
+    PAGE_MAPS_FOLDER,
+    check_format,
+    page_maps_path,
+    prove_page_maps,
+    without_maps,
+    write_page_maps,
+)
+from shadow.fetch.prefetch import Ahead
+from shadow.fetch.result_tables import answer_table
+from shadow.fetch.results import Answer, FetchStats, Found, Rows, answers
+
+__all__ = [
+    "PAGE_MAPS_FOLDER",
+    "Ahead",
+    "Answer",
+    "Bounds",
+    "FetchReads",
+    "FetchStats",
+    "Fetcher",
+    "Found",
+    "Rows",
+    "answer_table",
+    "answers",
+    "check_format",
+    "page_maps_path",
+    "prove_page_maps",
+    "without_maps",
+    "write_page_maps",
+]

@@ -1,0 +1,412 @@
+"""Pointers to rows: only from files that are still what was indexed, and only rows that hold the key asked for.
+
+A partition column's value is that of the folder, as text (of a catalog table: in its type), also where the files have a
+column of that name (Spark does so, too); a column that a file does not have is null in its rows."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+
+from base.actions import Action
+from btree.errors import BTreeError
+from btree.keys import Key, arrow_type, key_array, same_values
+from btree.stored_arrays import stored_array
+from shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
+from shadow.fetch.page_maps import damaged, read_page_maps
+from shadow.fetch.row_batches import Located, row_bytes, shares_of
+from shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry, partition_array, stored_partition
+from shadow.storage import (
+    Begun,
+    ByteCache,
+    CacheCounts,
+    CacheShare,
+    EarlyCache,
+    OpenFile,
+    Readable,
+    ReadStats,
+    Sized,
+    Storage,
+    Trace,
+    TracedReader,
+    deadlines,
+    difference,
+    in_order,
+    join,
+    step_of,
+)
+from shadow.values import python_values
+from sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
+
+
+@dataclass
+class FetchReads(ReadStats):
+    """Reads of source files; `page_maps` are those of their recorded page maps, which lie in the index."""
+
+    page_maps: ReadStats = field(default_factory=ReadStats)
+
+    def add(self, other: "FetchReads") -> None:
+        """Count those of another fetch, too."""
+        for mine, others in ((self, other), (self.page_maps, other.page_maps)):
+            mine.reads += others.reads
+            mine.bytes += others.bytes
+
+
+class Part(NamedTuple):
+    """Rows of one file: their places among those wanted, and a table of the columns that it has, keys among them; what
+    they cost; why they cannot be had."""
+
+    file: SourceFileEntry
+    places: Sequence[int]
+    table: pa.Table
+    stats: FetchReads
+    failure: Exception | None = None
+
+
+class Fetcher:
+    """Reads rows of one source. Parsed file metadata is kept in a cache bounded by bytes, as are unpacked pages in one
+    of `page_bytes`; files are opened for each fetch, so that a changed one is noticed. Recorded page maps are read from
+    `index`; without it they are not used. `action` says what to do where a file is not the one that was indexed."""
+
+    def __init__(
+        self,
+        storage: Readable,
+        spec: IndexSpec,
+        cache_bytes: int,
+        index: Storage | None = None,
+        page_bytes: int = 0,
+        action: Action = Action.BUILD_AGAIN,
+    ) -> None:
+        self._storage = storage
+        self._action = action
+        self._spec = spec
+        self._index = index
+        self._sources: EarlyCache[SourceFile] = EarlyCache(cache_bytes)
+        self._pages: ByteCache[Sized] | None = None
+        if page_bytes and FORMATS[spec.format].page_maps is not None:
+            self._pages = ByteCache(page_bytes)
+
+    @property
+    def cache_counts(self) -> dict[str, CacheCounts]:
+        """Of the metadata of source files, and of the pages of formats that have them."""
+        pages = {} if self._pages is None else {"source_pages": self._pages.counts}
+        return {"source_files": self._sources.counts, **pages}
+
+    def leave_to_pages(self, limit: int) -> None:
+        """Let pages and metadata together take so many bytes: pages get what metadata does not hold."""
+        if self._pages is not None:
+            self._pages.resize(max(0, limit - self._sources.cache_bytes))
+
+    def rows(self, wanted: Sequence[Located], columns: Sequence[str], stats: FetchReads) -> list[dict[str, Any]]:
+        """The rows, one for each of `wanted` and in its order; each file is opened once."""
+        answer: list[dict[str, Any]] = [{} for _ in wanted]
+        for part in self.parts(wanted, columns, stats):
+            self.fill(answer, part, columns)
+        return answer
+
+    def fill(self, answer: list[dict[str, Any]], part: Part, columns: Sequence[str]) -> None:
+        """Put the rows of a part into their places."""
+        there = dict(zip(part.table.column_names, part.table.columns, strict=True))
+        of_folder = self._of_folder(part.file.partition, 1)
+        for name in columns:
+            if name in of_folder:
+                values: list[Any] = python_values(of_folder[name]) * len(part.places)
+            else:
+                values = python_values(there[name]) if name in there else [None] * len(part.places)
+            for place, value in zip(part.places, values, strict=True):
+                answer[place][name] = value
+
+    def parts(
+        self,
+        wanted: Sequence[Located],
+        columns: Sequence[str],
+        stats: FetchReads,
+        share_bytes: int | None = None,
+        each: bool = False,
+        trace: Trace | None = None,
+    ) -> Iterator[Part]:
+        """The rows, file by file; files that lie far away are read side by side. `share_bytes`: of one that has more
+        rows than take so many, roughly, some at a time. `each`: a file that fails has its failure, and is not raised.
+        """
+        shares = shares_of(wanted, share_bytes)
+        calls = [
+            partial(self._part, file, places, [wanted[place] for place in places], columns, each, trace)
+            for file, places in shares
+        ]
+        side_by_side = self._storage.is_remote and len(calls) > 1
+        sizes = [len(places) * row_bytes(file) for file, places in shares] if side_by_side else None
+        for part in in_order(calls, sizes) if side_by_side else (call() for call in calls):
+            stats.add(part.stats)
+            yield part
+
+    def _part(
+        self,
+        file: SourceFileEntry,
+        places: Sequence[int],
+        wanted: Sequence[Located],
+        columns: Sequence[str],
+        each: bool,
+        trace: Trace | None,
+    ) -> Part:
+        deadlines.check(join(self._storage.root, file.path))
+        stats = FetchReads()
+        keys = self._as_arrays([one.key for one in wanted])
+        try:
+            table = self._checked(file, _numbers([one.hit.pointer for one in wanted]), keys, columns, stats, trace)
+        except OF_ONE_FILE as error:
+            if not each:
+                raise
+            return Part(file, places, pa.table({}), stats, error)
+        return Part(file, places, table, stats)
+
+    def table(
+        self,
+        file: SourceFileEntry,
+        pointers: Numbers,
+        keys: Mapping[str, pa.Array],
+        columns: Sequence[str],
+        stats: FetchReads,
+    ) -> pa.Table:
+        """Rows of one file, one for each of `pointers` (offset and sub-offset), with the columns in the order asked.
+        `keys`: the key that each row must hold, by column, in the types they are stored in; what is missing there is
+        not compared."""
+        return self.complete(self._checked(file, pointers, keys, columns, stats), file.partition, columns)
+
+    def check(self, file: SourceFileEntry, pointer: Pointer, key: Key) -> None:
+        """That the row a pointer leads to holds a key (in stored form). SourceError where not."""
+        self._checked(file, _numbers([pointer]), self._as_arrays([key]), [], FetchReads())
+
+    def _as_arrays(self, keys: Sequence[Key]) -> dict[str, pa.Array]:
+        return {
+            column.name: stored_array([key[i] for key in keys], column.type)
+            for i, column in enumerate(self._spec.stored_keys)
+        }
+
+    def _checked(
+        self,
+        file: SourceFileEntry,
+        pointers: Numbers,
+        keys: Mapping[str, pa.Array],
+        columns: Sequence[str],
+        stats: FetchReads,
+        trace: Trace | None = None,
+    ) -> pa.Table:
+        """Rows of one file with the columns that it has, and with its keys, which were compared."""
+        reads = stats.reads
+        with ExitStack() as stack:
+            with step_of(trace, "source_file", file.path, stats) as step:
+                reader = stack.enter_context(self._open(file, stats))
+                source = stack.enter_context(self._source(file, reader, stats, trace))
+                step.say(rows=len(pointers))
+            there = set(source.schema.names) - set(self._spec.partitions)
+            needed = [name for name in dict.fromkeys([*columns, *keys]) if name in there]
+            if trace is None:
+                table = source.fetch(reader, pointers, needed)
+            else:
+                table = self._traced(file, source, reader, pointers, needed, stats, trace)
+            if stats.reads == reads:
+                self._look(file)  # nothing was read that could have shown a change
+        with step_of(trace, "key_check", file.path) as step:
+            self._check_keys(table, pointers, keys, reader.name)
+            step.say(rows=len(pointers))
+        return table
+
+    def _traced(
+        self,
+        file: SourceFileEntry,
+        source: SourceFile,
+        reader: OpenFile,
+        pointers: Numbers,
+        columns: Sequence[str],
+        stats: FetchReads,
+        trace: Trace,
+    ) -> pa.Table:
+        """A fetch from one file, step by step."""
+        if FORMATS[self._spec.format].page_maps is not None:
+            with step_of(trace, "page_map", file.path, stats):
+                cast(MappedFile, source).map_pages(reader, pointers, columns)
+        traced = TracedReader(trace, reader, file.path, stats, len(columns))
+        table = source.fetch(traced, pointers, columns)
+        traced.end(len(pointers))
+        return table
+
+    def units(self, file: SourceFileEntry, offsets: Numbers, stats: FetchReads) -> Numbers:
+        """Which of the rows at these offsets are read together: `SourceFile.units`."""
+        with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
+            return source.units(offsets)
+
+    def check_file(self, file: SourceFileEntry) -> None:
+        """That a file is still the one that was indexed, and says what it holds. SourceError where not."""
+        stats = FetchReads()
+        with self._open(file, stats) as reader:
+            self._look(file)
+            with self._source(file, reader, stats):
+                pass
+
+    def metadata(self, file: SourceFileEntry) -> SourceFile:
+        """What a source file says of itself."""
+        stats = FetchReads()
+        with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
+            return source
+
+    def has_maps(self, file: SourceFileEntry, maps: bytes) -> bool:
+        """Whether recorded page maps of a source file are those that it gives now."""
+        with self._open(file, FetchReads()) as reader:
+            found = open_mapped(reader, self._spec.format, self._spec.read_options)
+            if found.digest != file.digest:
+                raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
+            return found.has_maps(reader, maps)
+
+    def scan(self, file: SourceFileEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All rows of a source file: those of the columns that it has, then offset, sub-offset and size."""
+        stats = FetchReads()
+        with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
+            there = set(source.schema.names) - set(self._spec.partitions)
+            yield from source.scan(reader, [name for name in columns if name in there])
+
+    @contextmanager
+    def _open(self, file: SourceFileEntry, stats: ReadStats) -> Iterator[OpenFile]:
+        """A source file, open as long as it is the one that was indexed: at the first sign that it is not, in here or
+        where it is read, StalePointer."""
+        where = join(self._storage.root, file.path)
+        try:
+            with self._storage.open(file.path, stats, file.info) as reader:
+                yield reader
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise StalePointer("the file is gone since it was indexed", where, action=self._action) from None
+        except FileChanged as error:
+            raise StalePointer(
+                f"the file changed since it was indexed ({error.how})", where, action=self._action
+            ) from None
+
+    def _look(self, file: SourceFileEntry) -> None:
+        """Ask the store for a file. FileChanged, FileNotFoundError where it is not the one that was indexed."""
+        with self._storage.open(file.path) as found:
+            if how := difference(file, found):
+                raise FileChanged(found.name, how, found.size)
+
+    @contextmanager
+    def _source(
+        self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None = None
+    ) -> Iterator[SourceFile]:
+        """The file, its metadata read. Metadata of another digest is of another file: size and time may be forged."""
+        key = _key(file, reader.ctime_ns)
+        with self._sources.use(key, lambda: self._opened(file, reader, stats, trace)) as source:
+            if source.digest != file.digest:
+                raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
+            yield source
+
+    def begin(self, file: SourceFileEntry, stats: FetchReads, trace: Trace | None) -> Begun[SourceFile] | None:
+        """Begin to read what a file far away says of itself, until `end`; None where that is known, or begun. Whatever
+        is wrong shows where rows of it are read."""
+
+        def opened() -> SourceFile:
+            with (
+                step_of(trace, "source_ahead", file.path, stats),
+                self._storage.open(file.path, stats, file.info) as reader,
+            ):
+                return self._opened(file, reader, stats, trace)
+
+        return self._sources.begin(_key(file), opened) if self._storage.is_remote else None
+
+    def end(self, file: SourceFileEntry) -> None:
+        """Whoever began a file has what it needs."""
+        self._sources.end(_key(file))
+
+    def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
+        """The file's metadata, and at the same time its page maps where they were recorded."""
+        found = self._with_maps(file, reader, stats, trace)
+        if self._pages is not None:
+            cast(MappedFile, found).keep_in(CacheShare(self._pages, _key(file, reader.ctime_ns)))
+        return found
+
+    def _with_maps(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
+        index, entry, options = self._index, file.page_maps, self._spec.read_options
+        if index is None or entry is None:
+            return open_source(reader, self._spec.format, options)
+
+        def read() -> bytes:
+            with step_of(trace, "page_map", entry.path, stats.page_maps) as step:
+                step.offset = entry.offset
+                return read_page_maps(index, entry, stats.page_maps)
+
+        maps = Begun(read)
+        try:
+            return open_mapped(reader, self._spec.format, options, maps)
+        except DamagedMaps as error:
+            found = open_source(reader, self._spec.format, options)
+            if found.digest == file.digest:
+                raise damaged(index, entry, error) from None
+            return found  # another file than the one indexed, which is the answer
+
+    def _check_keys(self, table: pa.Table, pointers: Numbers, keys: Mapping[str, pa.Array], where: str) -> None:
+        """Compare the keys of the rows that were read with the keys asked for, column by column."""
+        for key in self._spec.stored_keys:
+            expected = keys.get(key.name)
+            if expected is None:
+                continue
+            if key.name in table.column_names:
+                found = _key_of(table.column(key.name), key, where)
+            else:
+                found = pa.nulls(len(expected), expected.type)  # the file lacks the column
+            if found.equals(expected):
+                continue  # the usual case, in one call
+            other = np.flatnonzero(~same_values(found, expected))
+            if len(other):
+                row = int(pointers[other[0], 0])
+                raise StalePointer(
+                    f"row {row} does not hold the key it was indexed under", where, action=Action.BUILD_OR_TOUCH
+                )
+
+    def schema(self, columns: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema:
+        """The columns in the types of the first of the files' schemas that has one for them; partition columns in
+        theirs; null where none has any."""
+        types: dict[str, pa.DataType] = {}
+        for schema in schemas:
+            for column in schema:
+                if not pa.types.is_null(column.type):
+                    types.setdefault(column.name, column.type)
+        partitions = self._spec.partitions
+        types |= {name: arrow_type(self._spec.partition_type(name)) for name in partitions}
+        return pa.schema([pa.field(name, types.get(name, pa.null())) for name in columns])
+
+    def complete(self, table: pa.Table, partition: str, columns: Sequence[str]) -> pa.Table:
+        """Add partition columns, and nulls for columns that the file does not have."""
+        rows = table.num_rows
+        of_folder = self._of_folder(partition, rows)
+        arrays = []
+        for name in columns:
+            if name in self._spec.partitions:
+                arrays.append(of_folder[name])
+            elif name in table.column_names:
+                arrays.append(table.column(name))
+            else:
+                arrays.append(pa.nulls(rows))
+        return pa.Table.from_arrays(arrays, names=list(columns))
+
+    def _of_folder(self, partition: str, rows: int) -> dict[str, pa.Array]:
+        """The partition columns of so many rows."""
+        spec, values = self._spec, stored_partition(partition, self._spec.partition_types)
+        return {name: partition_array(values.get(name), spec.partition_type(name), rows) for name in spec.partitions}
+
+
+def _key(file: SourceFileEntry, ctime_ns: int = 0) -> tuple[object, ...]:
+    """Of what is kept of a file: a local file of another ctime is read anew, for its size and time may be forged."""
+    return (*file.info, file.digest, ctime_ns)
+
+
+def _numbers(pointers: Sequence[Pointer]) -> Numbers:
+    return np.array([(one.data_offset, one.data_sub_offset) for one in pointers], dtype=np.int64).reshape(-1, 2)
+
+
+def _key_of(array: pa.ChunkedArray, key: KeyColumn, where: str) -> pa.Array:
+    try:
+        return key_array(array, key.type, key.name)
+    except (BTreeError, ValueError) as error:  # another type, or text that is not UTF-8
+        raise StalePointer(
+            f"the key is not the {key.type} that was indexed ({error})", where, action=Action.BUILD_AGAIN
+        ) from None

@@ -1,0 +1,138 @@
+"""Answers as Arrow tables: the rows of all keys, one key after the other.
+
+The first column, `key_number`, is the place of the row's key among those asked for (from 0; with a number behind its
+name where the source has a column of that name). The others are the columns asked for. Partition columns have their
+types. Every other column has the type that it has in the files of the rows in the table; where these files differ, one
+that holds the values of all of them. Files without rows in the table matter only for a column that no file of the rows
+has: its type comes from the newest file that has it. The metadata hold the snapshot, and the number of matches of each
+key.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from btree.keys import arrow_type
+from btree.stored_arrays import stored_array
+from shadow.errors import UsageError
+from shadow.fetch.fetcher import Fetcher
+from shadow.fetch.results import Found, Rows, Share
+from shadow.storage import deadlines
+
+KEY_NUMBER = "key_number"
+Schemas = Callable[[Sequence[str]], Iterable[pa.Schema]]
+SNAPSHOT, COUNTS = b"gnomon.snapshot", b"gnomon.counts"  # metadata: a number; a JSON list of numbers
+
+
+def answer_table(
+    found: Found, fetcher: Fetcher | None, columns: Sequence[str], rows: Rows, schemas: Schemas
+) -> pa.Table:
+    """The rows of all keys. `schemas` gives, for some columns, the schemas of source files that together have those of
+    them that any file has, the newest file first. UsageError where no type holds all values of a column."""
+    if fetcher is None:
+        keys, table = _of_values(found, columns, rows)
+    else:
+        keys, table = _of_rows(fetcher, columns, rows, schemas)
+    name, number = KEY_NUMBER, 0
+    while name in columns:
+        name, number = f"{KEY_NUMBER}_{number + 1}", number + 1
+    counts = json.dumps([hits.matches for hits in found.hits])
+    metadata = {SNAPSHOT: str(found.view.snapshot.number), COUNTS: counts}
+    arrays = [pa.array(keys, pa.int64()), *table.columns]
+    return pa.Table.from_arrays(arrays, names=[name, *columns], metadata=metadata)
+
+
+def _of_rows(fetcher: Fetcher, columns: Sequence[str], rows: Rows, schemas: Schemas) -> tuple[np.ndarray, pa.Table]:
+    keys, tables = [np.empty(0, np.int64)], []
+    for share in rows.shares(fetcher):
+        keys.append(np.repeat(np.array(share.keys, np.int64), share.counts))
+        tables.append(_of_share(fetcher, columns, share))
+    typed = {field.name for table in tables for field in table.schema if not pa.types.is_null(field.type)}
+    missing = [name for name in columns if name not in typed]
+    known = fetcher.schema(missing, schemas(missing))
+    return np.concatenate(keys), _together([*tables, known.empty_table()]).select(list(columns))
+
+
+def _of_share(fetcher: Fetcher, columns: Sequence[str], share: Share) -> pa.Table:
+    """The rows in the order of the keys."""
+    tables = []
+    for part in share.parts:
+        deadlines.check("rows to be put in order")
+        tables.append(fetcher.complete(part.table, part.file.partition, columns))
+    table = _together(tables)
+    places = np.concatenate([np.empty(0, np.int64), *(np.asarray(part.places, np.int64) for part in share.parts)])
+    if (np.diff(places) > 0).all():
+        return table
+    turn = np.empty(len(places), np.int64)
+    turn[places] = np.arange(len(places))
+    return table.take(pa.array(turn))
+
+
+def _together(tables: Sequence[pa.Table]) -> pa.Table:
+    if not tables:
+        return pa.table({})
+    try:
+        together = pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        names = dict.fromkeys(name for table in tables for name in table.column_names)
+        raise _no_common_type(tables, next(name for name in names if not _fits_together(tables, name))) from None
+    for field in together.schema:
+        if any(_rounds(kind, field.type) for kind in _types_of(tables, field.name)):
+            raise _no_common_type(tables, field.name)  # Arrow rounds decimals to put them among floating numbers
+    return together
+
+
+def _rounds(kind: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a decimal of a type, or within it, becomes a floating number in another type."""
+    if pa.types.is_decimal(kind):
+        return bool(pa.types.is_floating(target))
+    if pa.types.is_struct(kind) and pa.types.is_struct(target):
+        names = {field.name for field in kind} & {field.name for field in target}
+        return any(_rounds(kind.field(name).type, target.field(name).type) for name in names)
+    if pa.types.is_map(kind) and pa.types.is_map(target):
+        return _rounds(kind.key_type, target.key_type) or _rounds(kind.item_type, target.item_type)
+    is_list = pa.types.is_nested(kind) and pa.types.is_nested(target)
+    is_list = is_list and hasattr(kind, "value_type") and hasattr(target, "value_type")
+    return is_list and _rounds(kind.value_type, target.value_type)
+
+
+def _types_of(tables: Sequence[pa.Table], name: str) -> list[pa.DataType]:
+    return list(dict.fromkeys(table.schema.field(name).type for table in tables if name in table.column_names))
+
+
+def _fits_together(tables: Sequence[pa.Table], name: str) -> bool:
+    columns = [table.select([name]) for table in tables if name in table.column_names]
+    try:
+        pa.concat_tables(columns, promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return False
+    return True
+
+
+def _no_common_type(tables: Sequence[pa.Table], name: str) -> UsageError:
+    kinds = ", ".join(map(str, _types_of(tables, name)))
+    return UsageError(
+        f"column {name} has the types {kinds} in the source files of these rows, and no Arrow type holds all of its "
+        "values; ask for other columns or fewer keys, or for JSON"
+    )
+
+
+def _of_values(found: Found, columns: Sequence[str], rows: Rows) -> tuple[np.ndarray, pa.Table]:
+    """The same of a key-value folder, from its entries."""
+    spec, kept = found.view.spec, rows.within_bytes()
+    hits = [(key, hit) for key in kept for hit in rows.hits(key)]
+    places = {column.name: (i, column.type) for i, column in enumerate(spec.include)}
+    of_key = {column.name: (i, column.type) for i, column in enumerate(spec.stored_keys)}
+    arrays = []
+    for name in columns:
+        if name in places:
+            i, kind = places[name]
+            values = [hit.included[i] for _, hit in hits]
+        else:
+            i, kind = of_key[name]
+            values = [found.wanted[key].stored[i] for key, _ in hits]
+        arrays.append(stored_array(values, kind) if values else pa.array([], arrow_type(kind)))
+    keys = np.array([key for key, _ in hits], np.int64)
+    return keys, pa.Table.from_arrays(arrays, names=list(columns))

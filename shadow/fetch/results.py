@@ -1,0 +1,264 @@
+"""From the hits of keys to their rows, within bounds, and what that cost."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from btree.reader import LookupStats
+from shadow.fetch.fetcher import Fetcher, FetchReads, Part
+from shadow.fetch.limits import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
+from shadow.fetch.row_batches import Located
+from shadow.lookup import Hit, Hits, Wanted, entry_rows
+from shadow.metadata import SourceFileEntry, View
+from shadow.storage import Trace, deadlines
+
+
+@dataclass
+class FetchStats:
+    """What an answer cost: the index look-up, the reads of the source (and of its page maps), microseconds of each,
+    source files touched. `trace`, where there is one, is told of each step."""
+
+    snapshot: int = 0
+    index: LookupStats = field(default_factory=LookupStats)
+    source: FetchReads = field(default_factory=FetchReads)
+    source_files: int = 0
+    lookup_us: int = 0
+    fetch_us: int = 0
+    trace: Trace | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The costs as an object of JSON, with the steps of the trace, where there is one."""
+        counts = {name: value for name, value in vars(self).items() if name not in ("index", "source", "trace")}
+        index = {name: value for name, value in vars(self.index).items() if name != "visits"}
+        steps = {} if self.trace is None else {"steps": self.trace.to_json()}
+        return {**counts, "index": index, "source": asdict(self.source), **steps}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of a key, and of how many matches they are (a limit may leave some out). `files` are the paths of the
+    source files of the rows, in the order of the rows, where the answer was traced."""
+
+    rows: list[dict[str, Any]]
+    count: int
+    files: Sequence[str] = ()
+
+
+class Found(NamedTuple):
+    """The hits of some keys in a snapshot."""
+
+    view: View
+    wanted: Sequence[Wanted]
+    hits: Sequence[Hits]
+
+
+class Share(NamedTuple):
+    """Rows of some of the keys: of each key so many, one key after the other; in parts by file, whose places are among
+    all of these rows."""
+
+    keys: Sequence[int]
+    counts: Sequence[int]
+    parts: Sequence[Part]
+
+
+class _Over(Exception):
+    """The rows of some keys take more than there is room for: rows and bytes of each that were looked at."""
+
+    def __init__(self, seen: dict[int, tuple[int, int]]) -> None:
+        super().__init__(seen)
+        self.seen = seen
+
+
+class Rows:
+    """The rows of keys, read within bounds. `failures` are those of the keys that have no answer."""
+
+    def __init__(
+        self,
+        found: Found,
+        columns: Sequence[str],
+        limit: int | None,
+        bounds: Bounds,
+        stats: FetchStats,
+        each: bool,
+    ) -> None:
+        """`each`: what is wrong with a key, or with a file that it lies in, is its failure, and not raised."""
+        self._found = found
+        self._columns = columns
+        self._limit = limit
+        self._bounds = bounds
+        self._stats = stats
+        self._each = each
+        self._held = 0  # bytes of the rows that were given
+        self._full = False
+        self._files: set[SourceFileEntry] = set()
+        self.failures: dict[int, Exception] = {}
+        self.keys = self._within_rows()
+
+    def hits(self, key: int) -> Sequence[Hit]:
+        """The hits whose rows are wanted."""
+        hits = self._found.hits[key]
+        return hits if self._limit is None else hits[: self._limit]
+
+    def _within_rows(self) -> list[int]:
+        """The keys that can be answered as far as the look-up tells."""
+        keys, rows = [], 0
+        for key, hits in enumerate(self._found.hits):
+            wanted = hits.matches if self._limit is None else min(self._limit, hits.matches)
+            failure = hits.failure or self._bounds.too_many_rows(hits.matches, wanted, rows)
+            if failure is None and hits.too_large:
+                failure = self._bounds.too_many_bytes(hits.matches)
+            if failure is None:
+                keys.append(key)
+                rows += wanted
+            else:
+                self._fail(key, failure)
+        return keys
+
+    def _fail(self, key: int, failure: Exception) -> None:
+        if not self._each:
+            raise failure
+        self.failures[key] = failure
+
+    # -- a key-value folder --------------------------------------------------------------------------------------------
+
+    def within_bytes(self) -> list[int]:
+        """The keys whose entries, which hold their values, may be given."""
+        most, keys = self._bounds.bytes, []
+        for key in self.keys:
+            size = sum(bytes_of_key(hit.included) for hit in self.hits(key)) if most is not None else 0
+            count = self._found.hits[key].matches
+            if most is None or self._held + size <= most:
+                keys.append(key)
+                self._held += size
+            elif size > most:
+                self._fail(key, self._bounds.too_many_bytes(count, (len(self.hits(key)), size)))
+            else:
+                self._fail(key, self._bounds.is_full(count, self._held))
+        return keys
+
+    # -- rows of a source ----------------------------------------------------------------------------------------------
+
+    def shares(self, fetcher: Fetcher) -> Iterator[Share]:
+        """The rows of the keys, of all of them at once where they fit; not of those that fail."""
+        waiting = [self.keys]
+        while waiting:
+            keys = [key for key in waiting.pop() if key not in self.failures]
+            if not keys:
+                continue
+            if self._full:
+                for key in keys:
+                    self._fail(key, self._bounds.is_full(self._found.hits[key].matches, self._held))
+                continue
+            try:
+                yield self._read(fetcher, keys)
+            except _Over as over:
+                waiting += self._divided(keys, over.seen)
+
+    def _divided(self, keys: list[int], seen: dict[int, tuple[int, int]]) -> list[list[int]]:
+        """What to try of keys whose rows are too large together, the last first: without those that are too large each
+        for itself; else one half after the other. A key that would fit, but for those before it, ends the answer."""
+        most = self._bounds.bytes or 0
+        heavy = [key for key, (_, size) in seen.items() if size > most]
+        for key in heavy:
+            self._fail(key, self._bounds.too_many_bytes(self._found.hits[key].matches, seen[key]))
+        if heavy:
+            return [keys]
+        if len(keys) == 1:
+            self._full = True
+            return [keys]
+        middle = len(keys) // 2
+        return [keys[middle:], keys[:middle]]
+
+    def _read(self, fetcher: Fetcher, keys: list[int]) -> Share:
+        """The rows of some keys. _Over where they take more than is left; of a single key, where it fits alone, only
+        when all of it was looked at."""
+        most = self._bounds.bytes
+        counts = [len(self.hits(key)) for key in keys]
+        located = [Located(hit, self._found.wanted[key].stored) for key in keys for hit in self.hits(key)]
+        self._files |= {one.hit.file for one in located}
+        self._stats.source_files = len(self._files)
+        room = None if most is None else most if len(keys) == 1 else most - self._held
+        parts: list[Part] = []
+        size = 0
+        for part in fetcher.parts(
+            *(located, self._columns, self._stats.source),
+            share_bytes=None if most is None else SHARE_BYTES,
+            each=self._each,
+            trace=self._stats.trace,
+        ):
+            if part.failure is not None:
+                owner = _owners(keys, counts)
+                for key in set(owner[list(part.places)].tolist()):
+                    self.failures[key] = part.failure
+                continue
+            parts.append(part)
+            if room is not None:
+                size += self._asked(part).nbytes
+                if size > room:
+                    raise _Over(self._seen(parts, _owners(keys, counts)))
+        if most is not None and self._held + size > most:
+            raise _Over(self._seen(parts, _owners(keys, counts)))
+        self._held += size
+        return Share(keys, counts, parts)
+
+    def _asked(self, part: Part) -> pa.Table:
+        """The columns of a part that are asked for."""
+        return part.table.select([name for name in self._columns if name in part.table.column_names])
+
+    def _seen(self, parts: Sequence[Part], owner: np.ndarray) -> dict[int, tuple[int, int]]:
+        """Of each key the rows that were read, and their bytes. `owner`: the key of each place."""
+        seen: dict[int, tuple[int, int]] = {}
+        for part in parts:
+            owners, sizes = owner[list(part.places)], bytes_of_rows(self._asked(part))
+            for key in np.unique(owners).tolist():
+                own = sizes[owners == key]
+                rows, size = seen.get(key, (0, 0))
+                seen[key] = (rows + len(own), size + int(own.sum()))
+        return seen
+
+
+def _owners(keys: Sequence[int], counts: Sequence[int]) -> np.ndarray:
+    """The key of each place, one key after the other."""
+    return np.repeat(np.array(keys, np.int64), counts)
+
+
+def answers(
+    found: Found,
+    fetcher: Fetcher | None,
+    columns: Sequence[str],
+    limit: int | None,
+    bounds: Bounds,
+    stats: FetchStats,
+    each: bool,
+) -> list[Answer | Exception]:
+    """The answer of each key, or, with `each`, why there is none; without a fetcher, of a key-value folder, from the
+    entries themselves."""
+    begin = time.perf_counter_ns()
+    stats.source_files = 0
+    rows = Rows(found, columns, limit, bounds, stats, each)
+    made: dict[int, list[dict[str, Any]]] = {}
+    if fetcher is None:
+        keys = rows.within_bytes()
+        chosen = [rows.hits(key) for key in keys]
+        made |= zip(keys, entry_rows(found.view, [found.wanted[key] for key in keys], chosen, columns), strict=True)
+    else:
+        for share in rows.shares(fetcher):
+            filled: list[dict[str, Any]] = [{} for _ in range(sum(share.counts))]
+            for part in share.parts:
+                deadlines.check("rows to be made")
+                fetcher.fill(filled, part, columns)
+            for key, (first, end) in zip(share.keys, pairwise(accumulate(share.counts, initial=0)), strict=True):
+                made[key] = filled[first:end]
+    stats.fetch_us += (time.perf_counter_ns() - begin) // 1000
+    traced = stats.trace is not None and fetcher is not None
+    return [
+        failure
+        if (failure := rows.failures.get(key)) is not None
+        else Answer(made[key], hits.matches, [hit.file.path for hit in rows.hits(key)] if traced else ())
+        for key, hits in enumerate(found.hits)
+    ]

@@ -1,0 +1,59 @@
+"""Keys to pointers: which index files may hold a key, and the live entries that they hold.
+
+- `point`             the entries of one key or a few
+- `tree_search`       one look-up in the index files that may hold its keys
+- `matches`           the live entries of a key
+- `batch`             the entries of many keys, in Arrow
+- `index_files`       index files, written and opened
+- `index_file_cache`  index files that stay open
+- `bloom_filters`     Bloom filters beside index files, and when a look-up reads one
+- `entries`           what the index itself holds of a key, as rows
+- `entry_batches`     live entries as Arrow batches
+"""
+
+from shadow.lookup.batch import Matcher, Matches, MatchStats
+from shadow.lookup.bloom_filters import FILTER_FOLDER, open_filter
+from shadow.lookup.entries import entry_rows
+from shadow.lookup.entry_batches import (
+    KEY,
+    PARTITION,
+    POINTER,
+    EntryColumn,
+    entry_columns,
+    matched_entries,
+    scan_entries,
+)
+from shadow.lookup.index_files import INDEX_FILE_SUFFIX, covered_in, pointer_of, read_index_file, write_index_file
+from shadow.lookup.matches import ALL, Bound, Hit, Hits
+from shadow.lookup.point import Lookup, Wanted, buckets_of_keys, parse_key
+from shadow.lookup.tree_search import InFile
+
+__all__ = [
+    "ALL",
+    "FILTER_FOLDER",
+    "INDEX_FILE_SUFFIX",
+    "KEY",
+    "PARTITION",
+    "POINTER",
+    "Bound",
+    "EntryColumn",
+    "Hit",
+    "Hits",
+    "InFile",
+    "Lookup",
+    "MatchStats",
+    "Matcher",
+    "Matches",
+    "Wanted",
+    "buckets_of_keys",
+    "covered_in",
+    "entry_columns",
+    "entry_rows",
+    "matched_entries",
+    "open_filter",
+    "parse_key",
+    "pointer_of",
+    "read_index_file",
+    "scan_entries",
+    "write_index_file",
+]

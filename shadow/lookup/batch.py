@@ -1,0 +1,359 @@
+"""Many keys to entries at once, without a Python object for a key: what joins and appends ask.
+
+The keys are grouped by bucket and partitions. Each index file is asked in the way that costs less: key by key, or leaf
+by leaf, which where the keys are dense is one read of the whole file. An entry counts only if its own segment still
+covers its source file.
+"""
+
+import logging
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from btree import BTreeReader, DamagedIndexFile
+from btree.batch import Found
+from btree.blocks import LONGEST_GUESS_BYTES
+from btree.errors import TooMany
+from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
+from btree.keys import Stored, arrow_type
+from btree.reader import LookupStats
+from btree.sought import Keys, Sought
+from btree.stored_arrays import stored_array
+from shadow.lookup.point import Lookup
+from shadow.metadata import IndexFileEntry, Segment, View, asked_values
+from sources import POINTER_COLUMNS
+
+LOG = logging.getLogger("gnomon.match")
+FILE_NAME = POINTER_COLUMNS[0]
+# CPU microseconds, measured in files of 2 and 10 million entries. Key by key: a key, and a record of its leaf. Leaf by
+# leaf: a record above the leaves, when they are read for the first time; a leaf, and a record in it; a key; and a byte
+# of the long ranges that are read, which reach over gaps of up to LONGEST_GUESS_BYTES.
+EACH_US, EACH_RECORD_US = 20.0, 1.0
+FENCE_US, LEAF_US, RECORD_US, KEY_US, BYTE_US = 1.0, 20.0, 0.2, 0.3, 0.0004
+MOST_HITS = 100_000  # handed on at once
+EACH_AT_ONCE = 64  # keys
+FENCE_LENGTH = 1.5  # of a record above the leaves, packed, to one in a leaf; measured
+WHOLE = 0.9  # of the leaves: who reads so many reads the file whole
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Matches(NamedTuple):
+    """For each hit the place of its key among those asked, ascending, and beside it the entry: included columns,
+    partition columns, pointer columns. The hits of a key are in the order of `Index.find`."""
+
+    rows: pa.Int64Array
+    entries: pa.RecordBatch
+
+
+@dataclass
+class MatchStats(LookupStats):
+    """What looking many keys up cost; how many index files their Bloom filter spared, and how many were asked in which
+    way."""
+
+    files_spared: int = 0
+    files_by_key: int = 0
+    files_by_leaf: int = 0
+    files_read_whole: int = 0
+
+
+class _Group(NamedTuple):
+    """Rows whose keys lie in one bucket of the same partitions."""
+
+    rows: Ints
+    bucket: int
+    partitions: Collection[str]
+
+
+class _Wanted:
+    """The keys of a group, and their hashes."""
+
+    def __init__(self, given: Sequence[pa.Array], types: Sequence[str]) -> None:
+        self._types = types
+        self.sought = Sought(given, types)
+        self.keys = self.sought.keys
+
+    @cached_property
+    def hashes(self) -> Ints:
+        """What filters are asked for."""
+        return xxhash64_columns(list(map(plain_column, self.keys.given(), self._types)))
+
+
+class Matcher:
+    """Look-ups of many keys in one snapshot. `within` narrows each row to the partitions that have its values."""
+
+    def __init__(self, lookup: Lookup, view: View, stats: MatchStats) -> None:
+        self._lookup = lookup
+        self._view = view
+        self._spec = view.spec
+        self._stats = stats
+
+    def match(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], null_safe: bool) -> Matches:
+        """The entries of each row's key, all of them at once, in the order of `find`."""
+        found = list(self.pieces(keys, within, null_safe))
+        rows = np.concatenate([np.empty(0, np.int64), *(some.rows.to_numpy() for some in found)])
+        entries = pa.concat_batches([_empty(self._schema), *(some.entries for some in found)])
+        names = entries.column(len(self._spec.include) + len(self._spec.partitions))
+        order = self._partitions_of(names) if self._spec.flat else np.zeros(len(rows), np.int64)
+        turn = np.lexsort((order, rows))
+        return Matches(pa.array(rows[turn]), entries.take(pa.array(turn)))
+
+    def pieces(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], null_safe: bool) -> Iterator[Matches]:
+        """The entries of each row's key, some at a time, in the order of the index files. A null matches nulls if
+        `null_safe`, else nothing."""
+        asked = np.ones(len(keys[0]), bool)
+        for array in () if null_safe else (*keys, *within.values()):
+            asked &= array.is_valid().to_numpy(zero_copy_only=False)
+        columns = [*(self._spec.file_names[column.name] for column in self._spec.include), *POINTER_COLUMNS]
+        for group in self._groups(keys, within, asked):
+            wanted = self._wanted(keys, group)
+            for segment, entry, found in self._found(wanted, group, columns):
+                partition, kept = self._live(found, columns.index(FILE_NAME), segment, entry, group)
+                for row, place in wanted.sought.spread(found.keys[kept], MOST_HITS):
+                    yield Matches(pa.array(group.rows[row]), self._batch(found, partition, kept[place]))
+
+    def holds(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array]) -> Bools:
+        """Whether each row's key is there; nulls equal nulls. No more of the entries is decoded than that takes."""
+        held = np.zeros(len(keys[0]), bool)
+        for group in self._groups(keys, within, ~held):
+            group = group._replace(rows=self._passing(keys, group))
+            if not len(group.rows):
+                continue
+            wanted = self._wanted(keys, group)
+            there = np.zeros(len(wanted.keys), bool)
+            names = [FILE_NAME] if self._spec.flat and within else []
+            for segment, entry, found in self._found(wanted, group, names, there):
+                kept = self._live(found, 0, segment, entry, group)[1] if found.columns else slice(None)
+                there[found.keys[kept]] = True
+            held[group.rows] = wanted.sought.by_row(there)
+        return held
+
+    def _passing(self, keys: Sequence[pa.Array], group: _Group) -> Ints:
+        """The rows of a group that some file may hold, by the Bloom filters: where all files have one, they are asked
+        before the keys are put in order, which takes longer."""
+        filters, filter_bytes, rows = self._lookup.filters, self._view.filter_bytes, group.rows
+        files = [entry for _, entry in self._files(group)]
+        pays = filters is not None and all(
+            filters.pays(file, len(rows), len(files) > 1, filter_bytes) for file in files
+        )
+        if filters is None or not pays:
+            return rows
+        some = pa.array(rows)
+        plain = [plain_column(_taken(key, some), name) for key, name in zip(keys, self._spec.key_types, strict=True)]
+        hashes, passed = xxhash64_columns(plain), np.zeros(len(rows), bool)
+        for file in files:
+            left = np.flatnonzero(~passed)
+            passed[left[filters.pass_many(file, hashes[left], filter_bytes, self._stats)]] = True
+        self._stats.files_spared += len(files) * (not passed.any())
+        return rows[passed]
+
+    # -- which keys, and where ---------------------------------------------------------------------------------------
+
+    def _groups(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], asked: Bools) -> Iterator[_Group]:
+        rows = np.flatnonzero(asked)
+        if not len(rows):
+            return
+        some = pa.array(rows)
+        plain = [plain_column(_taken(key, some), name) for key, name in zip(keys, self._spec.key_types, strict=True)]
+        buckets = buckets_of(plain, self._spec.buckets)
+        combination, partitions = self._partitions({name: _taken(value, some) for name, value in within.items()})
+        group = (buckets if combination is None else combination * self._spec.buckets + buckets).astype(np.int64)
+        if (group == group[0]).all():
+            order, begins = np.arange(len(rows)), np.array([0])
+        else:
+            order = np.argsort(group, kind="stable")
+            begins = np.flatnonzero(np.diff(group[order], prepend=-1))
+        for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True):
+            code, bucket = divmod(int(group[order[begin]]), self._spec.buckets)
+            if partitions[code]:
+                yield _Group(rows[order[begin:end]], bucket, partitions[code])
+
+    def _partitions(self, within: Mapping[str, pa.Array]) -> tuple[Ints | None, Sequence[Collection[str]]]:
+        """Which of some sets of partitions each row is to be looked for in (None: the first), and these."""
+        if not within:
+            return None, [self._view.partition_values]
+        code = np.zeros(len(next(iter(within.values()))), np.int64)
+        asked: list[tuple[Stored, ...]] = [()]  # what each code stands for
+        for name, array in within.items():
+            given = array.dictionary_encode(null_encoding="encode")
+            values = asked_values(given.dictionary, self._spec.partition_type(name), name)
+            pairs = pa.array(code * len(values) + given.indices.to_numpy()).dictionary_encode()
+            asked = [(*asked[n // len(values)], values[n % len(values)]) for n in pairs.dictionary.to_pylist()]
+            code = pairs.indices.to_numpy().astype(np.int64)
+        by_values: dict[tuple[Stored, ...], dict[str, None]] = {}
+        for partition, found in self._view.partition_values.items():
+            by_values.setdefault(tuple(found.get(name) for name in within), {})[partition] = None
+        return code, [by_values.get(some, {}) for some in asked]
+
+    def _wanted(self, keys: Sequence[pa.Array], group: _Group) -> _Wanted:
+        rows = pa.array(group.rows)
+        return _Wanted([_taken(key, rows) for key in keys], self._spec.key_types)
+
+    # -- index files -------------------------------------------------------------------------------------------------
+
+    def _found(
+        self, wanted: _Wanted, group: _Group, columns: Sequence[str], there: Bools | None = None
+    ) -> Iterator[tuple[Segment, IndexFileEntry, Found]]:
+        """What each index file holds of the keys; with `there` only of those that are not there yet, and, where the
+        segment has dead files, with the name of the file."""
+        files = self._files(group)
+        for segment, entry in files:
+            which = np.arange(len(wanted.keys)) if there is None else np.flatnonzero(~there)
+            which = self._likely(wanted, which, entry, len(files) > 1)
+            if not len(which):
+                continue
+            names = columns if there is None or not segment.dead else [FILE_NAME]
+            for found in self._ask(segment, entry, wanted.keys.some(which), names):
+                yield segment, entry, found._replace(keys=which[found.keys])
+
+    def _files(self, group: _Group) -> list[tuple[Segment, IndexFileEntry]]:
+        """The index files that may hold keys of a group."""
+        folders = [""] if self._spec.flat else sorted(group.partitions)
+        return [
+            (segment, entry)
+            for folder in folders
+            for segment in self._view.segments
+            if (entry := segment.by_bucket.get((folder, group.bucket))) is not None
+        ]
+
+    def _likely(self, wanted: _Wanted, which: Ints, entry: IndexFileEntry, spread: bool) -> Ints:
+        """Of some keys those that an index file may hold."""
+        filters, filter_bytes = self._lookup.filters, self._view.filter_bytes
+        if not len(which) or filters is None or not filters.pays(entry, len(which), spread, filter_bytes):
+            return which
+        likely = which[filters.pass_many(entry, wanted.hashes[which], filter_bytes, self._stats)]
+        self._stats.files_spared += not len(likely)
+        LOG.info("%s: its Bloom filter leaves %d of %d keys", entry.path, len(likely), len(which))
+        return likely
+
+    def _ask(self, segment: Segment, entry: IndexFileEntry, keys: Keys, columns: Sequence[str]) -> Iterator[Found]:
+        """Ask an index file in the way that costs less."""
+        stats = self._stats
+        with self._lookup.trees.use(self._view, segment, entry, stats) as tree:
+            each, by_leaf = costs_us(tree, entry, len(keys))
+            begin, hits = stats.bytes, 0
+            if each < by_leaf:
+                stats.files_by_key += 1
+                way, pieces = "key by key", _key_by_key(tree, keys, columns, stats)
+            else:
+                way, pieces = "", tree.match(keys, columns, stats)
+            leaves = leaves_read = 0
+            for found in pieces:
+                hits += len(found.keys)
+                leaves, leaves_read = found.leaves, leaves_read + found.leaves_read
+                yield found
+            if not way:
+                is_whole = leaves_read >= WHOLE * leaves
+                stats.files_read_whole += is_whole
+                stats.files_by_leaf += not is_whole
+                way = "read whole" if is_whole else f"{leaves_read} of {leaves} leaves"
+        if not hits:
+            self._lookup.asked_in_vain(entry)
+        LOG.info(
+            "%s: %s, for %d keys; %d entries, %d bytes, read %d; expected: key by key %.0f us, leaf by leaf %.0f us",
+            *(entry.path, way, len(keys), entry.entries, entry.size, stats.bytes - begin, each, by_leaf),
+        )
+
+    # -- entries -----------------------------------------------------------------------------------------------------
+
+    def _live(
+        self, found: Found, place: int, segment: Segment, entry: IndexFileEntry, group: _Group
+    ) -> tuple[Ints, Ints]:
+        """The partition of each entry found, as its place among the view's, and the live entries: those whose source
+        file, in the column at `place`, the segment covers and no other has taken over, in a partition asked for."""
+        names = found.columns[place].dictionary_encode()
+        partitions = []
+        for name in names.dictionary.to_pylist():
+            file = segment.live.get(name)
+            if file is None and name not in segment.partition_of:
+                raise DamagedIndexFile(
+                    f"an entry names {name}, which its segment does not cover",
+                    f"{self._lookup.root}/{entry.path}",
+                    0,
+                )
+            is_asked = file is not None and file.partition in group.partitions
+            partitions.append(self._order[file.partition] if file is not None and is_asked else -1)
+        partition = np.array(partitions, np.int64)[names.indices.to_numpy()]
+        return partition, np.flatnonzero(partition >= 0)
+
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        """The place of each partition among the view's."""
+        return {partition: i for i, partition in enumerate(self._view.partition_values)}
+
+    @cached_property
+    def _folders(self) -> list[pa.Array]:
+        """The partition columns, a row a partition."""
+        folders = self._view.partition_values.values()
+        return [stored_array([folder.get(n) for folder in folders], kind) for n, kind in self._partition_types.items()]
+
+    @property
+    def _partition_types(self) -> dict[str, str]:
+        return {name: self._spec.partition_type(name) for name in self._spec.partitions}
+
+    def _partitions_of(self, names: pa.Array) -> Ints:
+        """The place among the view's partitions of each source file, of which all count."""
+        files = names.dictionary_encode()
+        order = [self._order[self._view.covered[name].partition] for name in files.dictionary.to_pylist()]
+        places: Ints = np.array(order, np.int64)[files.indices.to_numpy()]
+        return places
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        included = [pa.field(column.name, arrow_type(column.type)) for column in self._spec.include]
+        folders = [pa.field(name, arrow_type(kind)) for name, kind in self._partition_types.items()]
+        pointers = self._spec.entry_schema.columns[-len(POINTER_COLUMNS) :]
+        return pa.schema([*included, *folders, *(pa.field(one.name, arrow_type(one.type)) for one in pointers)])
+
+    def _batch(self, found: Found, partition: Ints, kept: Ints) -> pa.RecordBatch:
+        """The live entries, with the values of their partitions."""
+        columns, some = [_taken(column, pa.array(kept)) for column in found.columns], pa.array(partition[kept])
+        included = len(self._spec.include)
+        arrays = [*columns[:included], *(value.take(some) for value in self._folders), *columns[included:]]
+        cast = [array.cast(field.type) for array, field in zip(arrays, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(cast, schema=self._schema)
+
+
+def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float, float]:
+    """What so many keys of an index file take, roughly, key by key and leaf by leaf."""
+    fences = tree.upper_bytes * entry.entries / max(entry.size, 1) / FENCE_LENGTH
+    leaves = max(fences, 1.0)
+    touched = leaves * -math.expm1(-keys / leaves)
+    records = entry.entries / leaves
+    by_leaf = touched * (LEAF_US + records * RECORD_US) + keys * KEY_US
+    by_leaf += 0 if tree.knows_fences else fences * FENCE_US
+    by_leaf += min(touched * LONGEST_GUESS_BYTES, entry.size) * BYTE_US
+    return keys * EACH_US + touched * records * EACH_RECORD_US, by_leaf
+
+
+def _key_by_key(tree: BTreeReader, keys: Keys, columns: Sequence[str], stats: MatchStats) -> Iterator[Found]:
+    """Some keys at a time, for each may have any number of entries; those that have too many, leaf by leaf."""
+    for begin in range(0, len(keys), EACH_AT_ONCE):
+        which = np.arange(begin, min(begin + EACH_AT_ONCE, len(keys)))
+        some = keys.some(which)
+        try:
+            pieces: Iterable[Found] = [tree.match_each(some, columns, stats, MOST_HITS)]
+        except TooMany:
+            pieces = tree.match(some, columns, stats)
+        for found in pieces:
+            yield found._replace(keys=found.keys + begin)
+
+
+def _taken(array: pa.Array, rows: pa.Array) -> pa.Array:
+    """Rows of a column: the column itself where they are all of it, in order."""
+    return array if len(rows) == len(array) and _is_range(rows) else array.take(rows)
+
+
+def _is_range(rows: pa.Array) -> bool:
+    return bool((np.diff(rows.to_numpy()) == 1).all())
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

@@ -1,0 +1,117 @@
+"""Bloom filters on a store: written and read back with their index files, and consulted by look-ups before these.
+
+A filter is consulted where that saves reads. One key in one file: no, the filter would cost a read and, if the key is
+there, save none; but yes once the file was asked in vain. A key that may lie in several files (partitions, segments),
+of which mostly one has it: yes. Many keys of one file: yes, for the cost of one read.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import numpy as np
+import numpy.typing as npt
+
+from base.actions import Action
+from btree.filters import BloomFilter, BloomFilterReader
+from btree.reader import LookupStats
+from shadow.errors import DamagedIndexFile
+from shadow.metadata import BloomFilterEntry, IndexFileEntry, StoredFile, put_again, read_back
+from shadow.storage import ByteCache, CacheCounts, Storage
+
+FILTER_FOLDER = "_shadow/filters"
+FILTER_SUFFIX = ".filter"
+RATE = 0.001  # of absent keys that pass: 2.1 bytes a key. At 1 % (1.3 bytes) what passes costs most of a dedup check
+MANY_KEYS = 8  # of one index file: the leaves they would visit cost more than its filter
+MOST_ASKED_IN_VAIN = 100_000  # index files
+
+
+def filter_path(segment_id: str, partition: str, bucket: int) -> str:
+    """`_shadow/filters/<segment>/dt=2026-01-01/00003.filter`"""
+    name = f"{bucket:05d}{FILTER_SUFFIX}"
+    return "/".join(part for part in (FILTER_FOLDER, segment_id, partition, name) if part)
+
+
+def write_filter(storage: Storage, path: str, hashes: npt.NDArray[np.int64]) -> BloomFilterEntry:
+    """Write the filter of an index file from the hashes of its keys, read it back, and ask it for each of them."""
+    made = BloomFilter.build(hashes, RATE)
+    put_again(storage, path, [made.data])
+    where = f"{storage.root}/{path}"
+    if not BloomFilterReader.of(read_back(storage, path), where, made.crc32).may_contain_many(hashes).all():
+        what = "the Bloom filter denies a key of its index file"
+        raise DamagedIndexFile(what, where, 0, action=Action.BUILD_FULL_OR_NO_FILTERS)
+    return BloomFilterEntry(path, len(made.data), made.crc32)
+
+
+class BloomFilters:
+    """The filters of an index, as look-ups use them. They come to be kept in memory whole when all of them fit into
+    `cache_bytes`; else only their heads are kept, and a check reads the page that it needs."""
+
+    def __init__(self, storage: Storage, cache_bytes: int) -> None:
+        self._storage = storage
+        self._cache_bytes = cache_bytes
+        self._open: ByteCache[BloomFilterReader] = ByteCache(cache_bytes)
+        self._in_vain: set[str] = set()
+
+    def pays(self, entry: IndexFileEntry, keys: int, spread: bool, filter_bytes: int) -> bool:
+        """Whether to consult the filter of an index file before it is asked for some keys. `spread`: keys may lie in
+        several files each; `filter_bytes`: of all filters of the snapshot."""
+        if entry.filter is None:
+            return False
+        fits = filter_bytes <= self._cache_bytes
+        return spread or keys >= MANY_KEYS or (fits and entry.path in self._in_vain)
+
+    def likely(
+        self,
+        entry: IndexFileEntry,
+        places: Sequence[int],
+        hashes: npt.NDArray[np.int64] | Sequence[int],
+        filter_bytes: int,
+        stats: LookupStats,
+    ) -> Sequence[int]:
+        """The places (among `hashes`) of the keys that the index file may hold."""
+        if entry.filter is None:
+            return places
+        with self._filter(entry.filter, filter_bytes, stats) as filter_:
+            if isinstance(hashes, np.ndarray):
+                passed = filter_.may_contain_many(hashes[np.array(places)], stats)
+                return [place for place, passes in zip(places, passed.tolist(), strict=True) if passes]
+            return [place for place in places if filter_.may_contain(hashes[place], stats)]
+
+    def pass_many(
+        self, entry: IndexFileEntry, hashes: npt.NDArray[np.int64], filter_bytes: int, stats: LookupStats
+    ) -> npt.NDArray[np.bool_]:
+        """Which keys, by their hashes, the index file may hold."""
+        if entry.filter is None:
+            return np.ones(len(hashes), bool)
+        with self._filter(entry.filter, filter_bytes, stats) as filter_:
+            return filter_.may_contain_many(hashes, stats)
+
+    def asked_in_vain(self, entry: IndexFileEntry) -> None:
+        """An index file was read, and held none of the keys it was asked for."""
+        if len(self._in_vain) >= MOST_ASKED_IN_VAIN:
+            self._in_vain.clear()
+        self._in_vain.add(entry.path)
+
+    def is_at_hand(self, entry: IndexFileEntry) -> bool:
+        """Whether the filter of an index file lies in memory, whole."""
+        found = self._open.peek(entry.filter.path) if entry.filter is not None else None
+        return found is not None and found.is_whole
+
+    @property
+    def counts(self) -> CacheCounts:
+        return self._open.counts
+
+    def _filter(
+        self, file: BloomFilterEntry, filter_bytes: int, stats: LookupStats
+    ) -> AbstractContextManager[BloomFilterReader]:
+        keep = filter_bytes <= self._cache_bytes
+        return self._open.use(file.path, lambda: open_filter(self._storage, file, keep, stats))
+
+
+def open_filter(
+    storage: Storage, file: BloomFilterEntry, keep: bool = True, stats: LookupStats | None = None
+) -> BloomFilterReader:
+    """A filter that a segment names. IndexFileGone or DamagedIndexFile where it is not what was written."""
+    return BloomFilterReader(
+        StoredFile(storage, file.path, file.size, Action.BUILD_FULL_OR_NO_FILTERS), file.crc32, keep, stats
+    )

@@ -1,0 +1,65 @@
+"""What an index itself holds of a key, as rows: of a key-value folder that is all there is."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from btree.keys import Stored, arrow_type, decimal_type
+from shadow.errors import UnknownColumn
+from shadow.lookup.matches import Hit
+from shadow.lookup.point import Wanted
+from shadow.metadata import IndexSpec, KeyColumn, View, stored_partition
+from shadow.values import has_form, python_values, shown_key
+from sources import POINTER_COLUMNS
+
+
+def entry_columns(view: View) -> tuple[str, ...]:
+    """The columns of `entry_rows`: the key, the included columns and the partition columns; the pointer, or, in a
+    key-value folder, all columns in their order."""
+    if view.spec.holds_values:
+        return view.columns
+    named = (column.name for column in (*view.spec.stored_keys, *view.spec.include))
+    return tuple(dict.fromkeys((*named, *view.spec.partitions, *POINTER_COLUMNS)))
+
+
+def entry_rows(
+    view: View, wanted: Sequence[Wanted], found: Sequence[Sequence[Hit]], columns: Sequence[str] | None
+) -> list[list[dict[str, Any]]]:
+    """For each key a row for each of its hits, values as a fetch gives them. Of a column of the source that is called
+    as one of the pointer's, the source's is shown. UnknownColumn for a column that the entries do not have."""
+    known = entry_columns(view)
+    unknown = [name for name in columns or () if name not in known]
+    if unknown:
+        raise UnknownColumn(f"the entries have no column {', '.join(unknown)}; they have {', '.join(known)}")
+    names = list(dict.fromkeys(known if columns is None else columns))
+    if not names:
+        return [[{} for _ in some] for some in found]
+    hits = [(key, hit) for key, some in zip(wanted, found, strict=True) for hit in some]
+    values = _columns(view.spec, hits, names)
+    rows = iter([dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)])
+    return [[next(rows) for _ in some] for some in found]
+
+
+def _columns(spec: IndexSpec, hits: Sequence[tuple[Wanted, Hit]], names: Sequence[str]) -> list[list[Any]]:
+    made: dict[str, list[Any]] = {}
+    if not spec.holds_values:
+        made |= {name: [hit.pointer[i] for _, hit in hits] for i, name in enumerate(POINTER_COLUMNS)}
+    of_folders = [stored_partition(hit.file.partition, spec.partition_types) for _, hit in hits]
+    for i, column in enumerate(spec.include):
+        made[column.name] = _shown([hit.included[i] for _, hit in hits], column)
+    for i, column in enumerate(spec.stored_keys):
+        made[column.name] = _shown([key.stored[i] for key, _ in hits], column)
+    for name in spec.partitions:
+        column = KeyColumn(name, spec.partition_type(name))
+        made[name] = _shown([values.get(name) for values in of_folders], column)
+    return [made[name] for name in names]
+
+
+def _shown(stored: Sequence[Stored], column: KeyColumn) -> list[Any]:
+    """Stored values as rows of the source show them."""
+    if has_form(column) or decimal_type(column.type):
+        return [shown_key(value, column) for value in stored]
+    kind = arrow_type(column.type)
+    raw = pa.int32() if pa.types.is_date(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
+    return python_values(pa.array(stored, raw).view(kind))

@@ -1,0 +1,103 @@
+"""Entries of an index as Arrow batches, the live ones: all of an index file, or those of keys.
+
+They have the columns that a plain table on the folder has, under its names, and of the source's types."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from btree import DamagedIndexFile
+from btree.reader import LookupStats
+from btree.stored_arrays import stored_array
+from shadow.lookup.batch import Matches
+from shadow.lookup.index_files import covered_in, open_index_file
+from shadow.metadata import POINTER_SCHEMA, IndexFileEntry, IndexSpec, Segment, stored_partition
+from shadow.storage import Storage
+from sources import POINTER_COLUMNS
+from sources.pointer import FILENAME
+
+KEY, INCLUDED, POINTER, PARTITION = "key", "included", "pointer", "partition"
+
+
+@dataclass(frozen=True)
+class EntryColumn:
+    """A column of entries: its name in batches and in the folder's plain table, what the source calls it, its type, and
+    its part in the entry."""
+
+    name: str
+    source: str
+    type: str
+    part: str
+
+
+def entry_columns(spec: IndexSpec) -> tuple[EntryColumn, ...]:
+    """Key columns, included columns, the pointer, then all partition columns."""
+    names = spec.file_names
+    keys = [EntryColumn(names[key.name], key.name, key.type, KEY) for key in spec.stored_keys]
+    included = [EntryColumn(names[one.name], one.name, one.type, INCLUDED) for one in spec.include]
+    pointer = [EntryColumn(one.name, one.name, one.type, POINTER) for one in POINTER_SCHEMA]
+    folders = [
+        EntryColumn(names.get(name, name), name, spec.partition_type(name), PARTITION) for name in spec.partitions
+    ]
+    return (*keys, *included, *pointer, *folders)
+
+
+def scan_entries(
+    storage: Storage,
+    spec: IndexSpec,
+    segment: Segment,
+    file: IndexFileEntry,
+    columns: Sequence[EntryColumn],
+    partitions: Collection[str],
+    stats: LookupStats,
+) -> Iterator[pa.RecordBatch]:
+    """The live entries of an index file, of these partitions, in key order. DamagedIndexFile as `check` of it,
+    maybe after batches were given."""
+    covered = covered_in(spec, segment, file.partition)
+    known = pa.array([one.path for one in covered], pa.string())
+    counts = pa.array([one.path in segment.live and one.partition in partitions for one in covered], pa.bool_())
+    tree = open_index_file(storage, segment, file, spec, stats)
+    names = [column.name for column in columns if column.part != PARTITION]
+    types = {column.source: column.type for column in columns if column.part == PARTITION}
+    values = [stored_partition(one.partition, types) for one in covered]
+    folders = {
+        column.name: stored_array([value.get(column.source) for value in values], column.type)
+        for column in columns
+        if column.part == PARTITION
+    }
+    for batch in tree.scan_batches(list(dict.fromkeys([*names, FILENAME])), stats):
+        ordinals = pc.index_in(batch.column(FILENAME), known)
+        if ordinals.null_count:
+            stranger = batch.column(FILENAME).filter(ordinals.is_null())[0].as_py()
+            where = f"{storage.root}/{file.path}"
+            raise DamagedIndexFile(f"an entry names {stranger}, which its segment does not cover here", where, 0)
+        counted = counts.take(ordinals)
+        kept, of_file = batch.filter(counted), ordinals.filter(counted)
+        arrays = [
+            folders[column.name].take(of_file) if column.part == PARTITION else kept.column(column.name)
+            for column in columns
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def matched_entries(
+    spec: IndexSpec, keys: pa.RecordBatch, matches: Matches, columns: Sequence[EntryColumn]
+) -> pa.RecordBatch:
+    """What was found of keys (the stored key columns, in key order) as entries, in the order of `matches`."""
+    names = [*(one.name for one in spec.include), *spec.partitions, *POINTER_COLUMNS]
+    places = {(part, name): i for i, (part, name) in enumerate(zip(_parts(spec), names, strict=True))}
+    own = {key.name: i for i, key in enumerate(spec.stored_keys)}
+    arrays = [
+        keys.column(own[column.source]).take(matches.rows)
+        if column.part == KEY
+        else matches.entries.column(places[column.part, column.source])
+        for column in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def _parts(spec: IndexSpec) -> list[str]:
+    """The parts of the columns that a match gives."""
+    return [INCLUDED] * len(spec.include) + [PARTITION] * len(spec.partitions) + [POINTER] * len(POINTER_COLUMNS)

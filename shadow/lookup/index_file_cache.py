@@ -1,0 +1,63 @@
+"""The index files that look-ups have opened, kept in a cache bounded by bytes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from btree import BTreeReader
+from btree.blocks import Block
+from btree.reader import LookupStats
+from shadow.lookup.index_files import open_index_file
+from shadow.metadata import IndexFileEntry, Segment, View
+from shadow.storage import ByteCache, CacheCounts, CacheShare, Storage
+
+WHOLE_BYTES = 4 << 20  # up to which an index file that lies far away is read whole
+LEAVES_SHARE = 2  # of the memory for index files, one part in so many is for decoded leaves
+
+
+class Trees:
+    """Index files by path: their upper levels, and all of those that are read whole while there is room for all; and
+    the leaves used last, decoded."""
+
+    def __init__(self, storage: Storage, cache_bytes: int) -> None:
+        self._storage = storage
+        self._cache_bytes = cache_bytes - cache_bytes // LEAVES_SHARE
+        self._open: ByteCache[BTreeReader] = ByteCache(self._cache_bytes)
+        self._leaves: ByteCache[Block] = ByteCache(cache_bytes // LEAVES_SHARE)
+
+    @contextmanager
+    def use(self, view: View, segment: Segment, entry: IndexFileEntry, stats: LookupStats) -> Iterator[BTreeReader]:
+        """An index file, open."""
+        whole = self.reads_whole(entry)
+
+        def opened() -> BTreeReader:
+            leaves = CacheShare(self._leaves, entry.path)  # files never change, and no two have the same path
+            return open_index_file(self._storage, segment, entry, view.spec, stats, whole, leaves)
+
+        with self._open.use(entry.path, opened) as tree:
+            yield tree
+            if whole and view.index_bytes > self._cache_bytes:
+                tree.forget_leaves()
+
+    def reads_whole(self, entry: IndexFileEntry) -> bool:
+        """Whether an index file is read whole when it is opened: far away a few MB take as long as a few bytes, and
+        to ask for a leaf later would be another round."""
+        return self._storage.is_remote and entry.size <= WHOLE_BYTES
+
+    def is_open(self, entry: IndexFileEntry) -> bool:
+        return self._open.peek(entry.path) is not None
+
+    def is_at_hand(self, entry: IndexFileEntry) -> bool:
+        """Whether an index file is asked without a round: it lies near, or in memory."""
+        if not self._storage.is_remote:
+            return True
+        tree = self._open.peek(entry.path)
+        return tree is not None and tree.is_whole
+
+    @property
+    def root(self) -> str:
+        """Where the index lies."""
+        return self._storage.root
+
+    @property
+    def counts(self) -> dict[str, CacheCounts]:
+        return {"index_files": self._open.counts, "leaves": self._leaves.counts}

@@ -1,0 +1,170 @@
+"""Index files on a store: written, with their Bloom filters, and read back by a build; opened by look-ups."""
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from base.actions import Action
+from btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
+from btree.blocks import Leaves, MemoryFile
+from btree.format import SYNC_BYTES
+from btree.hash_columns import plain_column, xxhash64_columns
+from btree.keys import Key
+from btree.reader import LookupStats
+from btree.schema import avro_type
+from shadow.errors import IndexFileGone
+from shadow.lookup.bloom_filters import filter_path, write_filter
+from shadow.metadata import (
+    MISSING,
+    IndexFileEntry,
+    IndexSpec,
+    Segment,
+    SourceFileEntry,
+    StoredFile,
+    put_again,
+    read_back,
+)
+from shadow.storage import Storage
+from sources import Pointer
+
+INDEX_FILE_SUFFIX = ".btree.avro"
+POINTER_FIELDS = len(Pointer._fields)
+ELSEWHERE = "?"  # no partition is called that
+
+
+def index_file_path(segment_id: str, partition: str, bucket: int) -> str:
+    """`dt=2026-01-01/<segment>_00003.btree.avro`: Spark reads the bucket number out of `_00003`."""
+    name = f"{segment_id}_{bucket:05d}{INDEX_FILE_SUFFIX}"
+    return f"{partition}/{name}" if partition else name
+
+
+def write_index_file(
+    storage: Storage,
+    spec: IndexSpec,
+    segment_id: str,
+    partition: str,
+    bucket: int,
+    batches: Iterable[pa.RecordBatch | pa.Table],
+) -> IndexFileEntry:
+    """Write one index file from sorted batches (columns of `spec.entry_schema`), and its Bloom filter; read both back.
+
+    DamagedIndexFile when a file that was read is not the one written."""
+    writer = BTreeWriter(spec.entry_schema, sync=_sync_marker(segment_id, partition, bucket))
+    hashes = []
+    for batch in batches:
+        writer.write(batch)
+        keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(spec.key_types)]
+        hashes.append(xxhash64_columns(keys))
+    file = writer.finish()
+    path = index_file_path(segment_id, partition, bucket)
+    put_again(storage, path, file.chunks)
+    entry = IndexFileEntry(path, partition, bucket, file.entries, file.size, file.crc32)
+    _read_back(storage, entry)
+    filter_ = write_filter(
+        storage, filter_path(segment_id, partition, bucket), np.concatenate([np.empty(0, np.int64), *hashes])
+    )
+    return replace(entry, filter=filter_)
+
+
+def _sync_marker(segment_id: str, partition: str, bucket: int) -> bytes:
+    """What Avro wants random, from the file's name: a task that is run again makes the same bytes."""
+    name = index_file_path(segment_id, partition, bucket)
+    return hashlib.blake2b(name.encode(), digest_size=SYNC_BYTES).digest()
+
+
+def _read_back(storage: Storage, entry: IndexFileEntry) -> None:
+    where = f"{storage.root}/{entry.path}"
+    data = read_back(storage, entry.path)
+    crc = zlib.crc32(data)
+    if crc != entry.crc32 or len(data) != entry.size:
+        wrote = f"CRC {entry.crc32:08x}"
+        raise DamagedIndexFile("read back", where, 0, expected=wrote, found=f"{crc:08x}", action=Action.RUN_AGAIN)
+    count = BTreeReader(MemoryFile(data, where), action=Action.RUN_AGAIN).check()
+    if count != entry.entries:
+        wrote = f"{entry.entries} entries"
+        raise DamagedIndexFile("read back", where, 0, expected=wrote, found=count, action=Action.RUN_AGAIN)
+
+
+def read_index_file(storage: Storage, spec: IndexSpec, entry: IndexFileEntry) -> bytes:
+    """A whole index file. IndexFileGone or DamagedIndexFile where it is not the one that its segment names."""
+    where = f"{storage.root}/{entry.path}"
+    try:
+        data = storage.read(entry.path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise IndexFileGone(MISSING, where, action=spec.remedy) from None
+    if len(data) != entry.size:
+        at = min(len(data), entry.size)
+        raise DamagedIndexFile("", where, at, expected=f"{entry.size} bytes", found=len(data), action=spec.remedy)
+    crc = zlib.crc32(data)
+    if crc != entry.crc32:
+        raise DamagedIndexFile("", where, 0, expected=f"CRC {entry.crc32:08x}", found=f"{crc:08x}", action=spec.remedy)
+    return data
+
+
+class _IndexFile(StoredFile):
+    """An index file, whose checksum is of the whole of it."""
+
+    def __init__(self, storage: Storage, spec: IndexSpec, entry: IndexFileEntry) -> None:
+        super().__init__(storage, entry.path, entry.size, spec.remedy)
+        self._crc32 = entry.crc32
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        data = super().read_range(offset, length)
+        if not self._is_sound(data):
+            expected, found = f"CRC {self._crc32:08x}", f"{zlib.crc32(data):08x}"
+            raise DamagedIndexFile("", self.name, 0, expected=expected, found=found, action=self.action)
+        return data
+
+    def _is_sound(self, data: bytes) -> bool:
+        """Whether the file's CRC is right, where it was read whole, as small files are."""
+        return len(data) != self.size or zlib.crc32(data) == self._crc32
+
+
+def open_index_file(
+    storage: Storage,
+    segment: Segment,
+    entry: IndexFileEntry,
+    spec: IndexSpec,
+    stats: LookupStats,
+    whole: bool = False,
+    leaves: Leaves | None = None,
+) -> BTreeReader:
+    """An index file of a segment, made sure to be the one that the segment means: its size, its columns, its number of
+    entries, and the place of its first entry. `whole`: it is read in one read, and stays in memory. `leaves` keeps
+    decoded leaves of it."""
+    file = _IndexFile(storage, spec, entry)
+    tree = BTreeReader(file, stats, entry.size if whole else None, leaves, spec.remedy)
+    expected = [avro_type(column.type) for column in spec.entry_schema.columns]
+    found = [avro_type(column.type) for column in tree.schema.columns]
+    if found != expected or tree.entries != entry.entries or not _belongs(tree, segment, entry, spec):
+        raise DamagedIndexFile(
+            f"not the index file of {entry.entries} entries that was written", file.name, 0, action=spec.remedy
+        )
+    return tree
+
+
+def _belongs(tree: BTreeReader, segment: Segment, entry: IndexFileEntry, spec: IndexSpec) -> bool:
+    """Whether the first entry lies where look-ups look for it, and points, if it does, to a file of its partition."""
+    return all(
+        bucket_of(key, spec.key_types, spec.buckets) == entry.bucket
+        and (
+            spec.holds_values
+            or spec.folder_of(segment.partition_of.get(pointer_of(value).data_filename, ELSEWHERE)) == entry.partition
+        )
+        for key, value in tree.sample(1)
+    )
+
+
+def covered_in(spec: IndexSpec, segment: Segment, folder: str) -> Sequence[SourceFileEntry]:
+    """The source files that the index files of a segment in one folder may name, dead ones included."""
+    return segment.source_files if spec.flat else segment.source_files_in.get(folder, ())
+
+
+def pointer_of(value: Key) -> Pointer:
+    """The pointer at the end of an entry's value columns."""
+    return Pointer(*cast(tuple[str, int, int, int], value[-POINTER_FIELDS:]))

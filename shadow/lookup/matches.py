@@ -1,0 +1,205 @@
+"""What a look-up finds of a key: its live entries, as many as are kept, and how many there are."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from btree import BTreeReader, DamagedIndexFile
+from btree.batch import Found
+from btree.errors import TooMany
+from btree.keys import Key, stored_values
+from btree.reader import LookupStats
+from btree.sought import Sought
+from btree.stored_arrays import stored_array
+from shadow.lookup.index_files import pointer_of
+from shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry
+from shadow.storage import check
+from sources import POINTER_COLUMNS, Pointer
+
+NO_POINTER = Pointer("", 0, 0, 0)  # of an entry that holds values
+MOST_OBJECTS = 50_000  # entries of an index file that are found one by one; more are counted in Arrow
+FILE_NAME = POINTER_COLUMNS[0]
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Hit(NamedTuple):
+    """One row found: its pointer, the source file it lies in as it was indexed, and the included columns."""
+
+    pointer: Pointer
+    file: SourceFileEntry
+    included: Key
+
+
+class Hits(list[Hit]):
+    """The first hits of a key. `matches` counts all that it has. `too_large`: they take more bytes than are kept, so
+    that not all of those are here; `failure`: why they cannot be told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matches = 0
+        self.too_large = False
+        self.failure: Exception | None = None
+
+    def take(self, others: "Hits", most: int | None, flat: bool) -> None:
+        """Those of another index file, behind these."""
+        self.matches += others.matches
+        self.too_large |= others.too_large
+        self.extend(others)
+        if most is not None and len(self) > most:
+            self.cut(most, flat)
+
+    def cut(self, most: int | None, flat: bool) -> None:
+        """Keep the first ones only: of a flat index, whose files hold all partitions, by partition."""
+        if flat:
+            self.sort(key=_partition)
+        if most is not None:
+            del self[most:]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How much of each key is kept of what is found: hits, and of a key-value folder bytes of their values. None is no
+    bound."""
+
+    hits: int | None = None
+    bytes: int | None = None
+
+    def entries(self, entry: IndexFileEntry, holds_values: bool) -> int | None:
+        """Entries of an index file that are taken as Python objects before they are counted in Arrow."""
+        if self.hits is None and self.bytes is None:
+            return None
+        if self.bytes is None or not holds_values:
+            return MOST_OBJECTS
+        mean = max(1, entry.size // max(entry.entries, 1))
+        return max(1, min(MOST_OBJECTS, self.bytes // mean))
+
+
+ALL = Bound()
+
+
+class FileHits:
+    """The hits of some keys in one index file."""
+
+    def __init__(self, spec: IndexSpec, segment: Segment, entry: IndexFileEntry, root: str, bound: Bound) -> None:
+        self._spec = spec
+        self._segment = segment
+        self._entry = entry
+        self._where = f"{root}/{entry.path}"
+        self._bound = bound
+
+    def find(
+        self, tree: BTreeReader, keys: Sequence[Key], partitions: Sequence[Collection[str]], stats: LookupStats
+    ) -> list[Hits]:
+        """The hits of each key. `partitions`: those asked for of each, which in a flat index decide what counts."""
+        most = self._bound.entries(self._entry, self._spec.holds_values)
+        try:
+            answers = tree.get_many(keys, stats, most)
+        except TooMany:
+            return self._counted(tree, keys, partitions, stats)
+        found = []
+        for values, names in zip(answers, partitions, strict=True):
+            hits = Hits()
+            found.append(hits)
+            made = self._hits(values)
+            if self._spec.flat:
+                made = sorted((hit for hit in made if hit.file.partition in names), key=_partition)
+            hits.matches = len(made)
+            hits.extend(made)
+            hits.cut(self._bound.hits, False)
+        return found
+
+    def _hits(self, values: Sequence[Key]) -> list[Hit]:
+        """The hits of entries, by their values in stored form."""
+        if self._spec.holds_values:
+            written = self._segment.source_files_in[self._entry.partition][0]
+            return [Hit(NO_POINTER, written, value) for value in values]
+        hits = []
+        included = len(self._spec.include)
+        for value in values:
+            pointer = pointer_of(value)
+            file = self._live(pointer.data_filename)
+            if file is not None:
+                hits.append(Hit(pointer, file, value[:included]))
+        return hits
+
+    def _live(self, name: str) -> SourceFileEntry | None:
+        """The live source file that an entry names; None if it is dead."""
+        file = self._segment.live.get(name)
+        if file is None and name not in self._segment.partition_of:
+            raise DamagedIndexFile(f"an entry names {name}, which its segment does not cover", self._where, 0)
+        return file
+
+    # -- a key of any number of entries --------------------------------------------------------------------------------
+
+    def _counted(
+        self, tree: BTreeReader, keys: Sequence[Key], partitions: Sequence[Collection[str]], stats: LookupStats
+    ) -> list[Hits]:
+        """The same without a Python object for an entry that is not kept."""
+        types, columns = self._spec.key_types, tree.schema.values
+        arrays = [stored_array([key[i] for key in keys], kind) for i, kind in enumerate(types)]
+        sought = Sought(arrays, types)
+        asking: dict[int, list[int]] = {}  # the keys asked for, by their place among those sought
+        for rows, places in sought.spread(np.arange(len(sought.keys))):
+            for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+                asking.setdefault(place, []).append(row)
+        found = [Hits() for _ in keys]
+        sizes = [0] * len(keys)
+        for piece in tree.match(sought.keys, [column.name for column in columns], stats):
+            check(self._where)
+            for place, rows, codes in self._by_key(piece, [column.name for column in columns]):
+                for i in asking[place]:
+                    kept = self._kept(found[i], rows, codes, partitions[i])
+                    sizes[i] += self._add(found[i], piece, kept, [column.type for column in columns], sizes[i])
+        return found
+
+    def _by_key(self, piece: Found, names: Sequence[str]) -> Iterator[tuple[int, Ints, pa.DictionaryArray | None]]:
+        """The rows of a piece by key, the live ones alone, and beside them the source files they name."""
+        files, counting = None, np.ones(len(piece.keys), bool)
+        if not self._spec.holds_values:
+            files = piece.columns[names.index(FILE_NAME)].dictionary_encode()
+            live = np.array([self._live(name) is not None for name in files.dictionary.to_pylist()], bool)
+            counting = live[files.indices.to_numpy()]
+        rows = np.flatnonzero(counting)
+        keys, starts = np.unique(piece.keys[rows], return_index=True)
+        for key, share in zip(keys.tolist(), np.split(rows, starts[1:]), strict=bool(len(keys))):
+            yield key, share, files
+
+    def _kept(self, hits: Hits, rows: Ints, files: pa.DictionaryArray | None, partitions: Collection[str]) -> Ints:
+        """Count rows of a key, and choose those that may be among its first hits."""
+        if self._spec.flat and files is not None:
+            folders = [self._segment.partition_of[name] for name in files.dictionary.to_pylist()]
+            turn = {folder: place for place, folder in enumerate(sorted(set(folders)))}
+            codes = np.array([turn[folder] if folder in partitions else -1 for folder in folders], np.int64)
+            of_row = codes[files.indices.to_numpy()[rows]]
+            rows, of_row = rows[of_row >= 0], of_row[of_row >= 0]
+            hits.matches += len(rows)
+            return rows[np.argsort(of_row, kind="stable")][: self._bound.hits]
+        hits.matches += len(rows)
+        most = self._bound.hits
+        return rows if most is None else rows[: max(most - len(hits), 0)]
+
+    def _add(self, hits: Hits, piece: Found, rows: Ints, types: Sequence[str], size: int) -> int:
+        """Keep rows of a piece; the bytes of their values. `size`: of those that are kept already."""
+        if hits.too_large or not len(rows):
+            return 0
+        columns = [column.take(pa.array(rows)) for column in piece.columns]
+        taken = sum(int(column.nbytes) for column in columns)
+        if self._spec.holds_values and self._bound.bytes is not None and size + taken > self._bound.bytes:
+            hits.too_large = True
+            hits.clear()
+            return taken
+        values: list[list[Any]] = [list(stored_values(c, kind)) for c, kind in zip(columns, types, strict=True)]
+        hits.extend(self._hits(list(zip(*values, strict=True)) if values else [()] * len(rows)))
+        if self._bound.hits is not None and len(hits) > self._bound.hits:
+            hits.cut(self._bound.hits, self._spec.flat)
+        return taken
+
+
+def _partition(hit: Hit) -> str:
+    return hit.file.partition

@@ -1,0 +1,181 @@
+"""Keys to pointers: bucket, index file, B-Tree; an entry counts only if its own segment still covers its file."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from btree import bucket_of
+from btree.hash_columns import buckets_of, plain_keys, xxhash64_columns
+from btree.hashing import xxhash64
+from btree.keys import Key, Stored
+from btree.reader import LookupStats
+from shadow.errors import UsageError
+from shadow.lookup.bloom_filters import BloomFilters
+from shadow.lookup.index_file_cache import Trees
+from shadow.lookup.matches import ALL, Bound, Hits
+from shadow.lookup.tree_search import InFile, Search
+from shadow.metadata import IndexFileEntry, IndexSpec, View, as_partition_value
+from shadow.storage import CacheCounts, Storage, Trace, step_of
+from shadow.values import read_key
+
+FEW_KEYS = 16  # which are hashed faster one by one
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A key asked for: the stored form of its stored columns, and the partition values it names."""
+
+    stored: Key
+    where: tuple[tuple[str, Stored], ...] = ()
+
+
+def parse_key(key: object, spec: IndexSpec) -> Wanted:
+    """A key as a caller gives it: the value of a one-column key; a tuple or list in key order; or a dict by name.
+
+    Values may be of the column's type, in the index or in the source, or in text form. UsageError and KeyTypeError name
+    what is wrong."""
+    names = [column.name for column in spec.keys]
+    if isinstance(key, Mapping):
+        if set(key) != set(names):
+            raise UsageError(
+                f"the key needs the columns {', '.join(names)}; found {', '.join(map(str, key)) or 'none'}"
+            )
+        values = [key[name] for name in names]
+    elif isinstance(key, (tuple, list)):
+        values = list(key)
+    else:
+        values = [key]
+    if len(values) != len(names):
+        raise UsageError(f"the key has {len(names)} columns ({', '.join(names)}); found {len(values)} values")
+    stored: list[Any] = []
+    where: list[tuple[str, Stored]] = []
+    for column, value in zip(spec.keys, values, strict=True):
+        if column.partition:
+            where.append((column.name, as_partition_value(value, column.type, column.name)))
+        else:
+            stored.append(read_key(value, column))
+    return Wanted(tuple(stored), tuple(where))
+
+
+def bucket_number(key: object, spec: IndexSpec) -> int:
+    """The bucket a key is looked for in."""
+    return bucket_of(parse_key(key, spec).stored, spec.key_types, spec.buckets)
+
+
+def buckets_of_keys(keys: Sequence[Key], spec: IndexSpec) -> list[int]:
+    """The bucket of each key, in stored form."""
+    return list(buckets_of(plain_keys(keys, spec.key_types), spec.buckets).tolist()) if keys else []
+
+
+class _Asked:
+    """The keys of one look-up, hashed: few of them one by one, many of them column by column."""
+
+    def __init__(self, keys: Sequence[Wanted], spec: IndexSpec) -> None:
+        self._keys = [key.stored for key in keys]
+        self._spec = spec
+        self._many = len(keys) > FEW_KEYS
+
+    @cached_property
+    def _columns(self) -> list[pa.Array]:
+        return plain_keys(self._keys, self._spec.key_types)
+
+    @cached_property
+    def buckets(self) -> list[int]:
+        types, buckets = self._spec.key_types, self._spec.buckets
+        if self._many:
+            return list(buckets_of(self._columns, buckets).tolist())
+        return [bucket_of(key, types, buckets) for key in self._keys]
+
+    @cached_property
+    def hashes(self) -> npt.NDArray[np.int64] | list[int]:
+        """What filters are asked for."""
+        if self._many:
+            return xxhash64_columns(self._columns)
+        return [xxhash64(key, self._spec.key_types) for key in self._keys]
+
+
+class Lookup:
+    """Answers keys from the index alone. Index files and filters read before are kept in caches bounded by bytes."""
+
+    def __init__(self, storage: Storage, cache_bytes: int, filters: bool = True) -> None:
+        self.storage = storage
+        self.filters = BloomFilters(storage, cache_bytes // 2) if filters else None
+        self.trees = Trees(storage, cache_bytes - (cache_bytes // 2 if filters else 0))
+
+    @property
+    def cache_counts(self) -> dict[str, CacheCounts]:
+        """What the caches hold, and how often that was of use."""
+        counts = self.trees.counts
+        return counts if self.filters is None else {**counts, "filters": self.filters.counts}
+
+    def find(
+        self,
+        view: View,
+        keys: Sequence[Wanted],
+        where: Mapping[str, Collection[Stored]],
+        stats: LookupStats,
+        bound: Bound = ALL,
+        each: bool = False,
+        trace: Trace | None = None,
+        ahead: Callable[[Sequence[InFile]], None] | None = None,
+    ) -> list[Hits]:
+        """For each key its hits: by partition, then by segment, then in the order of the index file; no more of each
+        than the bound says. `each`: where an index file fails, its keys have the failure instead of raising it.
+        `ahead` is told of the index files that have to be waited for, before they are."""
+        found = [Hits() for _ in keys]
+        with step_of(trace, "key") as step:
+            asked = _Asked(keys, view.spec)
+            partitions = _selected(view, keys, where)
+            files = self._files(view, asked.buckets, partitions)
+            step.say(keys=len(keys), bucket=asked.buckets[0] if len(keys) == 1 else None, index_files=len(files))
+        if ahead is not None and (far := [file for file in files if not self.trees.is_at_hand(file.entry)]):
+            ahead(far)
+        search = Search(view, self.trees, self.filters, [key.stored for key in keys], asked, partitions, bound, trace)
+        for told in search.answers(files, each):
+            stats.add(told.stats)
+            for i, hits in zip(told.places, told.hits, strict=True):
+                found[i].take(hits, bound.hits, view.spec.flat)
+            for i in told.places if told.failure is not None else ():
+                found[i].failure = told.failure
+        if view.spec.flat:
+            for hits in found:
+                hits.cut(bound.hits, True)
+        return found
+
+    def _files(self, view: View, buckets: Sequence[int], partitions: Sequence[Collection[str]]) -> list[InFile]:
+        """The index files to look in, each with the places of its keys; `partitions` are those of each key."""
+        work: dict[tuple[str, int], list[int]] = {}
+        for i, (bucket, names) in enumerate(zip(buckets, partitions, strict=True)):
+            folders = ([""] if names else []) if view.spec.flat else names
+            for folder in folders:
+                work.setdefault((folder, bucket), []).append(i)
+        return [
+            InFile(segment, entry, places)
+            for place, places in sorted(work.items())
+            for segment in view.segments
+            if (entry := segment.by_bucket.get(place)) is not None
+        ]
+
+    @property
+    def root(self) -> str:
+        """Where the index lies."""
+        return self.storage.root
+
+    def asked_in_vain(self, entry: IndexFileEntry) -> None:
+        """An index file was read, and held none of the keys it was asked for."""
+        if self.filters:
+            self.filters.asked_in_vain(entry)
+
+
+def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, Collection[Stored]]) -> list[Collection[str]]:
+    """The partitions that each key may lie in, in order."""
+    selected: dict[tuple[tuple[str, Stored], ...], Collection[str]] = {}
+    for key in keys:
+        if key.where not in selected:
+            selected[key.where] = view.partitions_of(where, key.where)
+    return [selected[key.where] for key in keys]

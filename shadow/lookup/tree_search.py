@@ -1,0 +1,164 @@
+"""One look-up in the index files that may hold its keys: filter first where that pays, far away side by side."""
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from btree.keys import Key
+from btree.reader import LookupStats
+from shadow.errors import OF_ONE_FILE
+from shadow.lookup.bloom_filters import BloomFilters
+from shadow.lookup.index_file_cache import Trees
+from shadow.lookup.matches import Bound, FileHits, Hits
+from shadow.metadata import IndexFileEntry, Segment, View
+from shadow.storage import Step, Trace, check, in_order, step_of
+
+# Of so many, together so large, filter and index file are read at once: there is little that a filter could spare.
+FEW_FILES, FEW_BYTES = 8, 8 << 20
+
+
+class InFile(NamedTuple):
+    """An index file to look in, and the places of its keys among those asked for."""
+
+    segment: Segment
+    entry: IndexFileEntry
+    places: Sequence[int]
+
+
+class Told(NamedTuple):
+    """What an index file says of the keys at these places, and what that cost."""
+
+    places: Sequence[int]
+    hits: Sequence[Hits]
+    stats: LookupStats
+    failure: Exception | None = None
+
+
+class Hashed(Protocol):
+    """What filters are asked for, of each key."""
+
+    @property
+    def hashes(self) -> npt.NDArray[np.int64] | list[int]: ...
+
+
+class Search:
+    """A look-up in one snapshot."""
+
+    def __init__(
+        self,
+        view: View,
+        trees: Trees,
+        filters: BloomFilters | None,
+        keys: Sequence[Key],
+        hashed: Hashed,
+        partitions: Sequence[Collection[str]],
+        bound: Bound,
+        trace: Trace | None,
+    ) -> None:
+        """`partitions` are those that each key may lie in."""
+        self._view = view
+        self._trees = trees
+        self._filters = filters
+        self._keys = keys
+        self._hashed = hashed
+        self._partitions = partitions
+        self._bound = bound
+        self._trace = trace
+
+    def answers(self, files: Sequence[InFile], each: bool) -> Iterator[Told]:
+        """What each file says, in their order. `each`: a failure of one is told, not raised."""
+        spread = sum(len(file.places) for file in files) > len(self._keys)
+        few = len(files) <= FEW_FILES and sum(file.entry.size for file in files) <= FEW_BYTES
+        calls = [partial(self._answer, file, self._pays(file, spread), few, each) for file in files]
+        rounds = sum(not self._trees.is_at_hand(file.entry) for file in files)
+        return in_order(calls) if rounds > 1 else (call() for call in calls)
+
+    def _pays(self, file: InFile, spread: bool) -> bool:
+        filters = self._filters
+        return filters is not None and filters.pays(file.entry, len(file.places), spread, self._view.filter_bytes)
+
+    def _answer(self, file: InFile, filtered: bool, few: bool, each: bool) -> Told:
+        check(f"{self._trees.root}/{file.entry.path}")
+        stats = self._counter()
+        try:
+            places = self._likely(file, filtered, few, stats)
+            return Told(places, self._hits(file, places, stats) if places else [], stats)
+        except OF_ONE_FILE as error:
+            if not each:
+                raise
+            return Told(file.places, [Hits() for _ in file.places], stats, error)
+
+    def _counter(self) -> LookupStats:
+        return LookupStats(visits=None if self._trace is None else [])
+
+    def _likely(self, file: InFile, filtered: bool, few: bool, stats: LookupStats) -> Sequence[int]:
+        """The places of the keys that the file may hold."""
+        if not filtered or self._filters is None:
+            return file.places
+        ask, entry = partial(self._pass, file, self._filters, stats), file.entry
+        is_cold = not self._trees.is_open(entry) and not self._filters.is_at_hand(entry)
+        if not (few and is_cold and self._trees.reads_whole(entry)):
+            return ask()
+        opened = self._counter()
+        places, _ = in_order([ask, partial(self._open, file, opened)])
+        stats.add(opened)
+        return places
+
+    def _pass(self, file: InFile, filters: BloomFilters, stats: LookupStats) -> Sequence[int]:
+        name = file.entry.filter.path if file.entry.filter is not None else None
+        with step_of(self._trace, "filter", name, stats) as step:
+            places = filters.likely(file.entry, file.places, self._hashed.hashes, self._view.filter_bytes, stats)
+            step.say(answer="perhaps" if places else "absent", keys=len(file.places), passed=len(places))
+        return places
+
+    def _open(self, file: InFile, stats: LookupStats) -> Sequence[int]:
+        """Open the file, so that it lies in the cache; all places."""
+        with (
+            step_of(self._trace, "index_file", file.entry.path, stats) as step,
+            self._trees.use(self._view, file.segment, file.entry, stats) as tree,
+        ):
+            step.say(entries=tree.entries)
+        return file.places
+
+    def _hits(self, file: InFile, places: Sequence[int], stats: LookupStats) -> list[Hits]:
+        """The hits of the keys at some places."""
+        entry = file.entry
+        with ExitStack() as stack:
+            with step_of(self._trace, "index_file", entry.path, stats) as step:
+                tree = stack.enter_context(self._trees.use(self._view, file.segment, entry, stats))
+                step.say(entries=tree.entries)
+            of_file = FileHits(self._view.spec, file.segment, entry, self._trees.root, self._bound)
+            keys, partitions = [self._keys[i] for i in places], [self._partitions[i] for i in places]
+            begin, before = time.perf_counter_ns(), (stats.reads, stats.bytes, stats.nodes)
+            try:
+                found = of_file.find(tree, keys, partitions, stats)
+            finally:
+                if self._trace is not None:
+                    self._tell(self._trace, entry, stats, before, begin)
+        if self._filters is not None and not any(hits.matches for hits in found):
+            self._filters.asked_in_vain(entry)
+        return found
+
+    def _tell(
+        self, trace: Trace, entry: IndexFileEntry, stats: LookupStats, before: tuple[int, int, int], begin_ns: int
+    ) -> None:
+        """The nodes that were visited since the counts were those; the many leaves of a key of very many entries, which
+        are read in long ranges, as one step."""
+        visits = stats.visits or []
+        for visit in visits:
+            own = {"level": visit.level, "entries": visit.records}
+            cost = (visit.reads, visit.bytes, not visit.reads)
+            trace.add(Step("node", entry.path, visit.offset, *cost, own=own), visit.begin_ns, visit.end_ns)
+        reads = stats.reads - before[0] - sum(visit.reads for visit in visits)
+        size = stats.bytes - before[1] - sum(visit.bytes for visit in visits)
+        nodes = stats.nodes - before[2] - len(visits)
+        if reads or nodes > 0:
+            begin_ns = max((visit.end_ns for visit in visits), default=begin_ns)
+            step = Step("node", entry.path, None, reads, size, not reads)
+            step.say(level=None, entries=None, nodes=nodes)
+            trace.add(step, begin_ns, time.perf_counter_ns())

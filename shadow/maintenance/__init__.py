@@ -1,0 +1,26 @@
+"""Maintenance of an index: fewer segments, other buckets, no superseded files.
+
+- `compaction`        many segments into one; another number of buckets
+- `merge`             live entries of several index files, sorted, by bucket
+- `rewrite_segments`  several segments as one
+- `tiered_merge`      the small segments that a build merges in its own commit
+- `vacuuming`         removes the files that no kept snapshot needs
+- `snapshot_history`  the snapshots that are kept
+"""
+
+from shadow.maintenance.compaction import CompactResult, compact, rebucket
+from shadow.maintenance.snapshot_history import Record, history, newest_records
+from shadow.maintenance.tiered_merge import publish_build
+from shadow.maintenance.vacuuming import check_no_other_files, vacuum
+
+__all__ = [
+    "CompactResult",
+    "Record",
+    "check_no_other_files",
+    "compact",
+    "history",
+    "newest_records",
+    "publish_build",
+    "rebucket",
+    "vacuum",
+]

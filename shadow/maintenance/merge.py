@@ -1,0 +1,243 @@
+"""Several index files into sorted entries by folder and bucket: the live ones, in the key order of the format.
+
+Arrow sorts: a flag before a column puts nulls first and NaN last, whatever Arrow's own rule is. The sort is stable, so
+entries of one key stay in the order of the parts, and in each part as a build wrote them: by source file, then by row.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from btree import BTreeReader, DamagedIndexFile
+from btree.blocks import MemoryFile
+from btree.hash_columns import plain_column, spark_hash_columns
+from shadow.lookup import covered_in, read_index_file
+from shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, partition_values
+from shadow.storage import Storage
+from sources.pointer import FILENAME, OFFSET, SUB_OFFSET
+
+BYTES_AT_ONCE = 16 * 1024 * 1024  # of index files whose entries are sorted together; of URLs 15 times that in memory
+RELAID_AT_ONCE = 64 * 1024 * 1024  # the same where the layout changes: each pass reads the whole index
+BATCH_ROWS, BATCH_BYTES = 65_536, 64 * 1024 * 1024  # of what a writer is handed at once
+GROUP = ""  # a name that no column of an index file has
+NOT_LIVE = -1
+
+
+class Part(NamedTuple):
+    """An index file, and the segment that says which of its entries count."""
+
+    segment: Segment
+    file: IndexFileEntry
+
+
+class Merged(NamedTuple):
+    """The entries of a new index file, in key order: the folder and the bucket of the file, and batches of its rows."""
+
+    folder: str
+    bucket: int
+    batches: Iterator[pa.Table]
+
+
+def merged(storage: Storage, spec: IndexSpec, parts: Sequence[Part], target: IndexSpec) -> Iterator[Merged]:
+    """Yield the live entries of index files of `spec` as they go into the index files of `target`, which is the
+    same but for the number of buckets and the layout. A bucket's entries are in memory together, those of several only
+    up to `BYTES_AT_ONCE`.
+
+    DamagedIndexFile or IndexFileGone where a part is not what its segment says."""
+    return _Merge(storage, spec, parts, target).run()
+
+
+def sort_order(keys: Sequence[pa.Array], before: pa.Array | None = None) -> pa.Array:
+    """The rows in the order of index files by their key columns, `before` first; equal ones stay as they are."""
+    columns = [] if before is None else [before]
+    for key in keys:
+        if key.null_count:
+            columns.append(key.is_valid().cast(pa.int8()))
+        if pa.types.is_floating(key.type):
+            columns.append(pc.fill_null(pc.is_nan(key), False).cast(pa.int8()))
+        columns.append(key)
+    names = [str(i) for i in range(len(columns))]
+    table = pa.Table.from_arrays(columns, names=names)
+    return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+
+
+@dataclass(frozen=True)
+class _Merge:
+    storage: Storage
+    spec: IndexSpec
+    parts: Sequence[Part]
+    target: IndexSpec
+
+    def run(self) -> Iterator[Merged]:
+        # A bucket's entries come from the old buckets that are the same number modulo the common divisor, and no other.
+        step = gcd(self.spec.buckets, self.target.buckets)
+        for residue in range(step):
+            parts = [part for part in self.parts if part.file.bucket % step == residue]
+            if parts:
+                yield from self._merge(parts, range(residue, self.target.buckets, step))
+
+    def _merge(self, parts: Sequence[Part], targets: range) -> Iterator[Merged]:
+        """Merge parts into their buckets; some at a time where they are large, each time reading all parts. An index
+        that gets folders is also cut by these."""
+        relaid = self.spec.flat != self.target.flat
+        limit = RELAID_AT_ONCE if relaid else BYTES_AT_ONCE
+        passes = -(-sum(part.file.size for part in parts) // limit) or 1
+        buckets = list(_cut(targets, min(len(targets), passes)))
+        folders = range(len(self._folders)) if relaid else range(1)
+        for wanted in buckets:
+            for places in _cut(folders, max(1, min(len(folders), passes // len(buckets)))):
+                chosen = places if relaid else None
+                pieces = [piece for part in parts for piece in self._live(part, wanted, chosen)]
+                if pieces:
+                    yield from self._sorted(pa.concat_tables(pieces).combine_chunks())
+
+    def _sorted(self, entries: pa.Table) -> Iterator[Merged]:
+        if self.spec.flat != self.target.flat:  # then the parts' order is not that of source files and rows
+            entries = entries.sort_by([(name, "ascending") for name in (FILENAME, OFFSET, SUB_OFFSET)]).combine_chunks()
+        arrays = [column.chunk(0) for column in entries.columns]  # combined, and not empty
+        order = sort_order(arrays[: len(self.spec.stored_keys)], arrays[-1])
+        numbers = arrays[-1].take(order).to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for begin, end in pairwise(cuts):
+            folder, bucket = divmod(int(numbers[begin]), self.target.buckets)
+            yield Merged(self._folders[folder], bucket, self._batches(entries, order.slice(begin, end - begin)))
+
+    def _batches(self, entries: pa.Table, order: pa.Array) -> Iterator[pa.Table]:
+        """The rows named, as the entry schema of the target has them."""
+        rows = max(1, min(BATCH_ROWS, BATCH_BYTES * len(entries) // max(entries.nbytes, 1)))
+        for begin in range(0, len(order), rows):
+            table = entries.take(order.slice(begin, rows)).drop_columns([GROUP])
+            if self.spec.holds_values:
+                yield table
+                continue
+            at = table.schema.get_field_index(FILENAME)
+            numbers = table.column(at).combine_chunks()
+            table = table.set_column(at, FILENAME, pa.DictionaryArray.from_arrays(numbers, self._paths))
+            for place, (name, texts) in enumerate(self._added.items(), at):
+                table = table.add_column(place, name, pa.DictionaryArray.from_arrays(numbers, texts))
+            yield table
+
+    def _live(self, part: Part, wanted: range, folders: range | None) -> Iterator[pa.Table]:
+        """The live entries of a part that go to the buckets and folders wanted, under the target's names, with
+        their group (folder and bucket) as the last column; source files by number, and long offsets, so that no column
+        outgrows Arrow's arrays."""
+        where = f"{self.storage.root}/{part.file.path}"
+        tree = BTreeReader(
+            MemoryFile(read_index_file(self.storage, self.spec, part.file), where), action=self.spec.remedy
+        )
+        for batch in tree.scan_batches([column.name for column in self.spec.entry_schema.columns]):
+            keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(self.spec.key_types)]
+            hashes = spark_hash_columns(keys).astype(np.int64)
+            if (hashes % self.spec.buckets != part.file.bucket).any():
+                raise DamagedIndexFile("holds an entry of another bucket", where, 0, action=self.spec.remedy)
+            targets = hashes % self.target.buckets
+            chosen = (targets >= wanted.start) & (targets < wanted.stop)
+            columns = {name: _long(batch.column(place)) for name, place in self._taken.items()}
+            if not self.spec.holds_values:
+                files = self._numbers(part, batch.column(FILENAME), where)
+                columns[FILENAME] = pa.array(files)
+                chosen &= files != NOT_LIVE
+                places = self._folder_of_file[files]
+                targets = targets + places * self.target.buckets
+                if folders is not None:
+                    chosen &= (places >= folders.start) & (places < folders.stop)
+            if chosen.any():
+                table = pa.table({**columns, GROUP: pa.array(targets)})
+                yield table.filter(pa.array(chosen))
+
+    @cached_property
+    def _taken(self) -> dict[str, int]:
+        """The columns that are read, by their names in the target, with their places in the files that are read: all
+        but the partition columns where the layout changes."""
+        ours, theirs = self.spec.entry_schema.columns, self.target.entry_schema.columns
+        values = len(self.spec.stored_keys) + len(self.spec.include)
+        places = [*range(values), *range(values + len(self.spec.stored_partitions), len(ours))]
+        if self.spec.flat == self.target.flat:
+            places = list(range(len(ours)))
+        into = [i for i in range(len(theirs)) if theirs[i].name not in self._added]
+        return {theirs[i].name: place for i, place in zip(into, places, strict=True)}
+
+    @cached_property
+    def _added(self) -> dict[str, pa.Array]:
+        """The partition columns that an index gets that becomes flat: the text of each source file, by its number."""
+        if self.spec.flat or not self.target.flat:
+            return {}
+        values = [partition_values(file.partition) for file in self._live_files]
+        names = self.target.file_names
+        return {names[name]: pa.array([one[name] for one in values], pa.string()) for name in self.target.partitions}
+
+    @cached_property
+    def _folders(self) -> list[str]:
+        """The folders of the target's index files."""
+        return sorted({self.target.folder_of(file.partition) for file in self._live_files})
+
+    @cached_property
+    def _folder_of_file(self) -> npt.NDArray[np.int64]:
+        """The ordinal of a source file's folder, by its number; of NOT_LIVE, which is the last, any."""
+        ordinals = {folder: i for i, folder in enumerate(self._folders)}
+        found = [ordinals[self.target.folder_of(file.partition)] for file in self._live_files]
+        return np.array([*found, 0], np.int64)
+
+    def _numbers(self, part: Part, names: pa.Array, where: str) -> npt.NDArray[np.int32]:
+        """For each entry the number of its source file, or NOT_LIVE. DamagedIndexFile where its segment has no such
+        file in this folder."""
+        known, numbers = self._files[part.segment.id, part.file.partition]
+        ordinals = pc.index_in(names, known)
+        if ordinals.null_count:
+            stranger = names.filter(ordinals.is_null())[0].as_py()
+            raise DamagedIndexFile(f"an entry names {stranger}, which its segment does not cover here", where, 0)
+        found: npt.NDArray[np.int32] = numbers[ordinals.to_numpy()]
+        return found
+
+    @cached_property
+    def _files(self) -> dict[tuple[str, str], tuple[pa.Array, npt.NDArray[np.int32]]]:
+        """For each segment and folder the source files that the segment covers there, and their numbers."""
+        place = {file.path: number for number, file in enumerate(self._live_files)}
+        files = {}
+        for segment, folder in self._covering:
+            known = [file.path for file in covered_in(self.spec, segment, folder)]
+            numbers = [place[path] if path in segment.live else NOT_LIVE for path in known]
+            files[segment.id, folder] = (pa.array(known, pa.string()), np.array(numbers, np.int32))
+        return files
+
+    @cached_property
+    def _covering(self) -> list[tuple[Segment, str]]:
+        """The segments of the parts, with each folder that they have parts in."""
+        there = {(part.segment.id, part.file.partition): part.segment for part in self.parts}
+        return [(segment, folder) for (_, folder), segment in there.items()]
+
+    @cached_property
+    def _live_files(self) -> list[SourceFileEntry]:
+        """The live source files, in the order of the segments. A path counts in one segment only."""
+        covering = {(segment.id, folder) for segment, folder in self._covering}
+        return [
+            file
+            for segment in {segment.id: segment for segment, _ in self._covering}.values()
+            for file in segment.live.values()
+            if (segment.id, self.spec.folder_of(file.partition)) in covering
+        ]
+
+    @cached_property
+    def _paths(self) -> pa.Array:
+        return pa.array([file.path for file in self._live_files], pa.string())
+
+
+def _cut(numbers: range, pieces: int) -> Iterator[range]:
+    """A range in so many pieces of about one length, or fewer."""
+    length = -(-len(numbers) // pieces) or 1
+    for begin in range(0, len(numbers), length):
+        yield numbers[begin : begin + length]
+
+
+def _long(array: pa.Array) -> pa.Array:
+    if pa.types.is_string(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary(array.type) else array

@@ -1,0 +1,78 @@
+"""The live entries of several segments, as the index files of one segment.
+
+An index file that is alone in its bucket, and in whose folder its segment has no dead entry, is named by the new
+segment as it is; all others are merged and written. Where buckets or layout change, all are written.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import NamedTuple
+
+from shadow.lookup import write_index_file
+from shadow.maintenance.merge import Part, merged
+from shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry
+from shadow.storage import Storage
+
+
+class Rewritten(NamedTuple):
+    """Index files that stay as they are, and those that were written."""
+
+    kept: Sequence[IndexFileEntry]
+    written: Sequence[IndexFileEntry]
+
+    @property
+    def all(self) -> list[IndexFileEntry]:
+        return [*self.kept, *self.written]
+
+
+def folders_of(spec: IndexSpec, files: Iterable[SourceFileEntry]) -> set[str]:
+    """The folders in which source files have their index files."""
+    return {spec.folder_of(file.partition) for file in files}
+
+
+def dead_folders(spec: IndexSpec, segment: Segment) -> set[str]:
+    """The folders in which a segment has entries that do not count."""
+    dead = (segment.source_files[i] for i in segment.dead)
+    return folders_of(spec, (file for file in dead if file.rows))
+
+
+def rewrite(
+    storage: Storage, spec: IndexSpec, segments: Sequence[Segment], target: IndexSpec, segment_id: str
+) -> Rewritten:
+    """The index files of one segment for the live source files of `segments`, which are of `spec`, in the buckets and
+    the layout of `target`. The entries of a key come in the order of the segments. Errors as of `merge.merged`."""
+    kept: list[IndexFileEntry] = []
+    written: list[IndexFileEntry] = []
+    if spec.flat != target.flat:
+        parts = [Part(segment, file) for segment in segments for file in segment.by_bucket.values()]
+        return Rewritten([], list(_merge(storage, spec, parts, target, segment_id)))
+    dead = {segment.id: dead_folders(spec, segment) for segment in segments}
+    for folder in sorted({folder for segment in segments for folder in folders_of(spec, segment.live.values())}):
+        clean = {segment.id for segment in segments if target == spec and folder not in dead[segment.id]}
+        as_they_are, parts = _sorted_out(segments, folder, clean)
+        kept += as_they_are
+        written += _merge(storage, spec, parts, target, segment_id)
+    return Rewritten(kept, written)
+
+
+def _sorted_out(segments: Sequence[Segment], folder: str, clean: Set[str]) -> tuple[list[IndexFileEntry], list[Part]]:
+    """The index files of a folder that may stay as they are, and the others. `clean`: the segments all of whose entries
+    there count, in the buckets that they are to have."""
+    by_bucket: dict[int, list[Part]] = {}
+    for segment in segments:
+        for file in segment.index_files_in.get(folder, ()):
+            by_bucket.setdefault(file.bucket, []).append(Part(segment, file))
+    kept, merge = [], []
+    for parts in by_bucket.values():
+        segment, file = parts[0]
+        if len(parts) == 1 and segment.id in clean:
+            kept.append(file)
+        else:
+            merge += parts
+    return kept, merge
+
+
+def _merge(
+    storage: Storage, spec: IndexSpec, parts: Sequence[Part], target: IndexSpec, segment_id: str
+) -> Iterator[IndexFileEntry]:
+    for folder, bucket, batches in merged(storage, spec, parts, target):
+        yield write_index_file(storage, target, segment_id, folder, bucket, batches)

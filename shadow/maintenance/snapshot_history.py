@@ -1,0 +1,74 @@
+"""The snapshots of an index that are there, as they were committed."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from base.actions import Action
+from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
+from shadow.metadata import read_snapshot, read_spec, snapshot_files, snapshot_numbers
+from shadow.storage import FileInfo, Storage
+
+
+@dataclass(frozen=True)
+class Record:
+    """A snapshot: what made it, what it holds, and what its commit counted (of a build: files `new`, `changed` and
+    `vanished`). One that cannot be read has an `error` and nothing else."""
+
+    snapshot: int
+    committed_at: str = ""
+    operation: str = ""
+    rows: int = 0
+    partitions: int = 0
+    segments: int = 0
+    buckets: int = 0
+    batch: str | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def history(storage: Storage) -> list[Record]:
+    """The snapshots from the oldest that is kept to the newest. IndexNotFound where there is none."""
+    read_spec(storage)
+    records = [record for number in snapshot_numbers(storage) if (record := _recorded(storage, number)) is not None]
+    if not records:
+        raise IndexNotFound("no snapshot yet, its first build has not ended", storage.root, action=Action.BUILD_AGAIN)
+    return records
+
+
+def newest_records(storage: Storage, most: int, known: Mapping[FileInfo, Record]) -> dict[FileInfo, Record]:
+    """The newest `most` snapshots, oldest first, by their files: those of which the file is `known` are not read."""
+    found = {}
+    for number, info in list(snapshot_files(storage).items())[-most:]:
+        record = known.get(info) or _recorded(storage, number)
+        if record is not None:
+            found[info] = record
+    return found
+
+
+def _recorded(storage: Storage, number: int) -> Record | None:
+    """The record of a snapshot, with its error where it cannot be read; None where it was vacuumed just now."""
+    try:
+        return _record(storage, number)
+    except DamagedMetadata as error:
+        return Record(number, error=str(error))
+    except SnapshotNotFound:
+        return None
+
+
+def _record(storage: Storage, number: int) -> Record:
+    snapshot = read_snapshot(storage, number)
+    return Record(
+        snapshot=number,
+        committed_at=snapshot.committed_at,
+        operation=snapshot.operation,
+        rows=snapshot.rows,
+        partitions=len(snapshot.partitions),
+        segments=len(snapshot.segments),
+        buckets=snapshot.spec.buckets,
+        batch=snapshot.batch,
+        counts=snapshot.counts,
+    )

@@ -1,0 +1,265 @@
+"""Vacuum: remove the snapshots that were superseded long enough ago, and the files that no snapshot left needs.
+
+Snapshots go first, the oldest before the others, and only then what they alone named: after a crash at any point each
+snapshot that is left has all its files. A file whose name is none that this program gives is left alone.
+
+A file that no snapshot ever named may be a build's that is about to commit. It goes only when nothing of its segment
+was written for a day, or for the grace where that is longer.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise, takewhile
+from typing import NamedTuple
+
+from shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
+from shadow.fetch import PAGE_MAPS_FOLDER
+from shadow.lookup import FILTER_FOLDER
+from shadow.metadata import (
+    REJECTED_FOLDER,
+    SEGMENT_FOLDER,
+    SNAPSHOT_NAME,
+    IndexFileEntry,
+    Segment,
+    SegmentRef,
+    Snapshot,
+    SourceFileEntry,
+    manifest_path,
+    read_segment,
+    read_snapshot,
+    read_spec,
+    snapshot_files,
+    snapshot_numbers,
+    snapshot_path,
+)
+from shadow.storage import PROBE_FOLDER, STAGED, FileInfo, Storage, time_of_store
+
+DAY = 24 * 3600.0
+SNAPSHOT, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, MANIFEST, LEFTOVER = (
+    "snapshot",
+    "index file",
+    "Bloom filter",
+    "page maps",
+    "manifest",
+    "leftover",
+)
+_SEGMENT = r"(?P<segment>\d{8}T\d{6}-[0-9a-f]{12})"
+_PARTITION = r"(?:[^/]+=[^/]*/)*"
+_NAMES = {
+    SNAPSHOT: SNAPSHOT_NAME,
+    INDEX_FILE: re.compile(rf"{_PARTITION}{_SEGMENT}_\d{{5}}\.btree\.avro", re.ASCII),
+    BLOOM_FILTER: re.compile(rf"{FILTER_FOLDER}/{_SEGMENT}/{_PARTITION}\d{{5}}\.filter", re.ASCII),
+    PAGE_MAPS: re.compile(rf"{PAGE_MAPS_FOLDER}/{_SEGMENT}/\d{{5}}\.maps", re.ASCII),
+    MANIFEST: re.compile(rf"{SEGMENT_FOLDER}/{_SEGMENT}\.avro", re.ASCII),
+    LEFTOVER: re.compile(
+        rf"(?:{_PARTITION}|_shadow/(?:.+/)?){STAGED}[0-9a-f]{{32}}|{PROBE_FOLDER}/[^/]+"
+        rf"|{REJECTED_FOLDER}/(?P<segment>\d+-[^/]+)/.+",
+        re.ASCII | re.DOTALL,
+    ),
+}
+
+
+class Removed(NamedTuple):
+    """A file that was removed, or would be: path below the index folder, bytes, and what it is."""
+
+    path: str
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class VacuumResult:
+    """The files removed (or, of a dry run, to be removed), in order; the numbers of the snapshots that stay."""
+
+    dry_run: bool
+    kept: tuple[int, ...]
+    files: tuple[Removed, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Files by what they are."""
+        kinds = [file.kind for file in self.files]
+        return {kind: kinds.count(kind) for kind in _NAMES if kind in kinds}
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "dry_run": self.dry_run,
+            "kept_snapshots": list(self.kept),
+            "removed": self.counts,
+            "bytes": self.bytes,
+            "files": [file._asdict() for file in self.files],
+        }
+
+
+def vacuum(
+    storage: Storage,
+    grace_seconds: float = DAY,
+    keep: int = 1,
+    dry_run: bool = False,
+    unnamed_seconds: float = DAY,
+) -> VacuumResult:
+    """Remove what no snapshot needs that is among the newest `keep`, or was superseded less than `grace_seconds` ago;
+    files that no snapshot ever named only after `unnamed_seconds`, too, whatever the grace.
+
+    No build may take longer than `unnamed_seconds`. Nothing is removed where the metadata that says what is needed
+    cannot be read (DamagedMetadata)."""
+    if not grace_seconds >= 0 or keep < 1:
+        raise UsageError(f"expected a grace of 0 s or more and 1 snapshot or more, found {grace_seconds:g} and {keep}")
+    read_spec(storage)
+    now = time.time() if dry_run else time_of_store(storage)
+    while True:
+        there = snapshot_numbers(storage)
+        try:
+            kept, removed = _plan(storage, now - grace_seconds, keep, now - max(grace_seconds, unnamed_seconds))
+            break
+        except (DamagedMetadata, SnapshotNotFound):
+            if there == snapshot_numbers(storage):
+                raise
+            # another vacuum removes what this one looks at: look again
+    if not dry_run:
+        for file in removed:
+            storage.delete(file.path)
+        _remove_empty_folders(storage, removed)
+    return VacuumResult(dry_run, tuple(kept), tuple(removed))
+
+
+def _plan(storage: Storage, superseded: float, keep: int, young: float) -> tuple[list[int], list[Removed]]:
+    """The numbers of the snapshots that stay, and what goes, in order."""
+    files = list(storage.list(hidden=True))  # before the snapshots are read: what they name is known by then
+    snapshots = snapshot_files(storage)
+    going = _expired(storage, snapshots, superseded, keep)
+    staying = [number for number in snapshots if number not in going]
+    kept = [read_snapshot(storage, number) for number in staying]
+    needs = _Needs.of(storage, kept, _readable(storage, going))
+    removed = [Removed(snapshots[number].path, snapshots[number].size, SNAPSHOT) for number in sorted(going)]
+    removed += sorted(_unneeded(files, needs, young), key=lambda file: list(_NAMES).index(file.kind))
+    return staying, removed
+
+
+def _expired(storage: Storage, snapshots: Mapping[int, FileInfo], before: float, keep: int) -> set[int]:
+    """The numbers of the snapshots that may go: of those but the newest `keep`, the ones superseded before a time: by
+    the store's clock the next one was put then. None before one that stays. And those that never counted, whatever
+    their age: the next number was not made from them (their writers were too slow, and died)."""
+    numbers = list(snapshots)
+    pairs = list(pairwise(numbers))
+    old = takewhile(lambda pair: snapshots[pair[1]].mtime_ns / 1e9 <= before, pairs[: max(len(numbers) - keep, 0)])
+    stray = [place for place, (one, after) in enumerate(pairs) if not _follows(storage, one, after)]
+    return {one for one, _ in old} | set(numbers[: stray[-1] + 1] if stray else [])
+
+
+def _follows(storage: Storage, one: int, after: int) -> bool:
+    """Whether the second snapshot may have been made from the first: no other number proves that it was not, nor one
+    that cannot be read."""
+    if after != one + 1:
+        return True
+    try:
+        return read_snapshot(storage, after).parent_id in (read_snapshot(storage, one).commit_id, None)
+    except DamagedMetadata:
+        return True
+
+
+def _readable(storage: Storage, numbers: Iterable[int]) -> list[Snapshot]:
+    """The snapshots that can be read; what the others alone name goes by its age."""
+    found = []
+    for number in sorted(numbers):
+        with suppress(DamagedMetadata):
+            found.append(read_snapshot(storage, number))
+    return found
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """The paths that the snapshots that stay need; those that any snapshot names; and the segments that only snapshots
+    name that go."""
+
+    needed: frozenset[str]
+    named: frozenset[str]
+    superseded: frozenset[str]
+
+    @classmethod
+    def of(cls, storage: Storage, kept: Sequence[Snapshot], expired: Sequence[Snapshot]) -> "_Needs":
+        needed, named = {snapshot_path(one.number) for one in kept}, set[str]()
+        staying = _refs(kept)
+        for segment in _segments(storage, staying):
+            needed.add(manifest_path(segment.id))
+            needed |= _paths(segment.by_bucket.values(), segment.live.values())
+            named |= _paths(segment.index_files, segment.source_files)
+        going = [ref for ref in _refs(expired) if ref.id not in {ref.id for ref in staying}]
+        for ref in going:
+            try:
+                segment = read_segment(storage, ref)
+                named |= _paths(segment.index_files, segment.source_files)
+            except DamagedMetadata:  # what it named goes by its age
+                continue
+        return cls(frozenset(needed), frozenset(named), frozenset(ref.id for ref in going))
+
+
+def _refs(snapshots: Iterable[Snapshot]) -> list[SegmentRef]:
+    """The segments of snapshots, each once for what of it is dead, those of one segment together."""
+    return sorted({ref for snapshot in snapshots for ref in snapshot.segments}, key=lambda ref: ref.id)
+
+
+def _segments(storage: Storage, refs: Iterable[SegmentRef]) -> Iterator[Segment]:
+    """Each segment as each snapshot sees it; one list at a time is in memory."""
+    for _, same in groupby(refs, key=lambda ref: ref.id):
+        first, *others = same
+        segment = read_segment(storage, first)
+        yield segment
+        yield from (replace(segment, dead=frozenset(ref.dead)) for ref in others)
+
+
+def _paths(index_files: Iterable[IndexFileEntry], source_files: Iterable[SourceFileEntry]) -> set[str]:
+    """Index files and their filters, and the page maps of source files."""
+    beside = (file.filter.path for file in index_files if file.filter is not None)
+    maps = (file.page_maps.path for file in source_files if file.page_maps is not None)
+    return {file.path for file in index_files}.union(beside, maps)
+
+
+def _unneeded(files: Iterable[FileInfo], needs: _Needs, young: float) -> Iterator[Removed]:
+    """The files that may go. `young`: the time from which on a file without a snapshot may be of a running build."""
+    known = [(info, *found) for info in files if (found := _recognised(info.path))]
+    written: dict[str, int] = {}  # when the newest file of each segment was
+    for info, _, owner in known:
+        written[owner] = max(written.get(owner, 0), info.mtime_ns)
+    for info, kind, owner in known:
+        if kind == SNAPSHOT or info.path in needs.needed:
+            continue
+        if info.path in needs.named or owner in needs.superseded or written[owner] / 1e9 <= young:
+            yield Removed(info.path, info.size, kind)
+
+
+def _recognised(path: str) -> tuple[str, str] | None:
+    """What a file is by its name, and the segment that it belongs to (or itself); None where it is none of ours."""
+    for kind, name in _NAMES.items():
+        match = name.fullmatch(path)
+        if match:
+            return kind, match.groupdict().get("segment") or path
+    return None
+
+
+def check_no_other_files(storage: Storage) -> None:
+    """Raise UsageError where a folder, which is to become an index, holds files that are no part of one: a table of the
+    folder would show them. Names that engines skip are passed over."""
+    for info in storage.list():
+        if _recognised(info.path) is None:
+            raise UsageError(
+                f"other files are there ({info.path}); expected an empty folder for a new index, name another one",
+                storage.root,
+            )
+
+
+def _remove_empty_folders(storage: Storage, removed: Sequence[Removed]) -> None:
+    """Remove the segments' folders of filters and page maps that are empty now, and those of rows that appends
+    rejected. Those of index files stay: builds write into them."""
+    rejected = f"{REJECTED_FOLDER}/"
+    beside = [file.path for file in removed if file.kind in (BLOOM_FILTER, PAGE_MAPS) or file.path.startswith(rejected)]
+    for folder in dict.fromkeys("/".join(path.split("/")[:3]) for path in beside):
+        if next(iter(storage.list(folder, hidden=True)), None) is None:
+            storage.delete_folder(folder)

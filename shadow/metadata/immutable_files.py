@@ -1,0 +1,58 @@
+"""Files of an index that a snapshot names by path and size: put by builds, read in ranges by look-ups."""
+
+from collections.abc import Sequence
+
+from base.actions import Action
+from shadow.errors import AlreadyExists, DamagedIndexFile, FileChanged, FilesGone, IndexFileGone
+from shadow.storage import ANY_TIME, FileInfo, ReadStats, Storage
+
+MISSING = "missing, though the snapshot names it"
+
+
+def put_again(storage: Storage, path: str, chunks: Sequence[bytes]) -> None:
+    """Write a file of a build. An earlier run of the task may have done so: the same bytes stay, others are replaced
+    (the build knows the checksum of one run only)."""
+    try:
+        storage.put_new(path, chunks)
+    except AlreadyExists:
+        if storage.read(path) != b"".join(chunks):
+            storage.delete(path)
+            storage.put_new(path, chunks)
+
+
+def read_back(storage: Storage, path: str) -> bytes:
+    """The bytes of a file that this program wrote. FilesGone where it is not there: a vacuum took it for a file of a
+    program that died."""
+    try:
+        return storage.read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        what = "gone before it was read back; nothing was committed"
+        raise FilesGone(what, f"{storage.root}/{path}", action=Action.RUN_AGAIN) from None
+
+
+class StoredFile:
+    """A file as `btree` wants it. Opened for each read: thousands may be cached, and one that was removed or replaced
+    is noticed. `action` is what to do when it is missing or damaged."""
+
+    def __init__(
+        self, storage: Storage, path: str, size: int, action: Action = Action.BUILD_FULL, stats: ReadStats | None = None
+    ) -> None:
+        self._storage = storage
+        self._path = path
+        self.action = action
+        self._stats = stats
+        self.name = f"{storage.root}/{path}"
+        self.size = size
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        try:
+            with self._storage.open(self._path, self._stats, FileInfo(self._path, self.size, ANY_TIME)) as file:
+                return file.read_range(offset, length)
+        except FileChanged as error:
+            found = self.size if error.size is None else error.size
+            at = min(found, self.size)
+            raise DamagedIndexFile(
+                "", self.name, at, expected=f"{self.size} bytes", found=found, action=self.action
+            ) from None
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise IndexFileGone(MISSING, self.name, action=self.action) from None

@@ -1,0 +1,151 @@
+"""One snapshot of an index, opened: its spec and its live segments. Immutable."""
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from base.actions import Action
+from btree.keys import Stored
+from shadow.errors import (
+    DamagedMetadata,
+    IndexNotFound,
+    NewerFormat,
+    PartitionNotFound,
+    ShadowError,
+    SnapshotNotFound,
+    StorageError,
+    UsageError,
+)
+from shadow.metadata.manifests import Segment, SourceFileEntry
+from shadow.metadata.partitions import check_where, matches, shortened, stored_partition
+from shadow.metadata.snapshots import Snapshot, read_newest, read_segments, read_snapshot, snapshot_numbers
+from shadow.metadata.spec import IndexSpec
+from shadow.metadata.spec_file import SPEC_PATH, read_spec
+from shadow.storage import Storage
+
+
+@dataclass(frozen=True)
+class View:
+    """What look-ups use: they see this snapshot and nothing else."""
+
+    snapshot: Snapshot
+    segments: tuple[Segment, ...]
+
+    @property
+    def spec(self) -> IndexSpec:
+        return self.snapshot.spec
+
+    @cached_property
+    def partitions(self) -> tuple[str, ...]:
+        """The partition folders with live rows, ordered."""
+        return tuple(sorted(self.snapshot.partitions))
+
+    @cached_property
+    def partition_values(self) -> dict[str, dict[str, Stored]]:
+        """Column to value of each of `partitions`, in stored form."""
+        return {partition: stored_partition(partition, self.spec.partition_types) for partition in self.partitions}
+
+    @cached_property
+    def _values_of(self) -> dict[str, frozenset[Stored]]:
+        """The values of each partition column."""
+        of_each = self.partition_values.values()
+        return {name: frozenset(values.get(name) for values in of_each) for name in self.spec.partitions}
+
+    def where(self, asked: Mapping[str, object] | None) -> dict[str, frozenset[Stored]]:
+        """The partition values that a `where` names: `partitions.check_where`. PartitionNotFound, too, where no
+        partition has the values of all columns together."""
+        where = check_where(asked, self.spec.partitions, self.spec.partition_types, self._values_of)
+        if len(where) > 1 and not any(matches(values, where) for values in self.partition_values.values()):
+            named = " and ".join(f"{name}={shortened(str(value))}" for name, value in (asked or {}).items())
+            raise PartitionNotFound(f"where: no partition has {named} together")
+        return where
+
+    def partitions_of(
+        self, where: Mapping[str, Collection[Stored]], key: Iterable[tuple[str, Stored]]
+    ) -> Collection[str]:
+        """The partitions that have the values of a `where`, and the values of partition columns that are part of a key,
+        in order."""
+        values, of_key = self.partition_values, {name: (value,) for name, value in key}
+        if not where and not of_key:
+            return values.keys()
+        named = (name for name in values if matches(values[name], where) and matches(values[name], of_key))
+        return dict.fromkeys(named).keys()
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The source's columns, partition columns last."""
+        in_files = [name for name in self.snapshot.columns if name not in self.spec.partitions]
+        return (*in_files, *self.spec.partitions)
+
+    @cached_property
+    def covered(self) -> dict[str, SourceFileEntry]:
+        """The live source files, by path; a path is live in one segment only."""
+        return {path: file for segment in self.segments for path, file in segment.live.items()}
+
+    @cached_property
+    def filter_bytes(self) -> int:
+        """Length of all Bloom filters that look-ups may consult."""
+        files = (file for segment in self.segments for file in segment.by_bucket.values())
+        return sum(file.filter.size for file in files if file.filter is not None)
+
+    @cached_property
+    def index_bytes(self) -> int:
+        """Length of all index files that look-ups may open."""
+        return sum(file.size for segment in self.segments for file in segment.by_bucket.values())
+
+    @property
+    def source_files(self) -> int:
+        if self.spec.holds_values:
+            return 0
+        return sum(len(segment.live) for segment in self.segments)
+
+
+def open_view(storage: Storage, number: int | None = None) -> View:
+    """The newest snapshot, or the one asked for. IndexNotFound before the first commit."""
+    spec = read_spec(storage)
+    if number is None:
+        view = newest_view(storage)
+    else:
+        snapshot = read_snapshot(storage, number)
+        try:
+            view = View(snapshot, read_segments(storage, snapshot))
+        except DamagedMetadata:
+            read_snapshot(storage, number)  # SnapshotNotFound where it was vacuumed meanwhile
+            raise
+    if view is None:
+        raise IndexNotFound("no snapshot yet, its first build has not ended", storage.root, action=Action.BUILD_AGAIN)
+    check_spec(storage, spec, view.snapshot)
+    return view
+
+
+def newest_good_view(storage: Storage) -> tuple[View, Exception | None]:
+    """The newest snapshot that can be opened, and why the newest of all cannot, where it is another one. Raises that
+    error where no snapshot can be opened."""
+    try:
+        return open_view(storage), None
+    except (IndexNotFound, StorageError, UsageError):
+        raise
+    except ShadowError as error:
+        for number in reversed(snapshot_numbers(storage)[:-1]):
+            with suppress(DamagedMetadata, NewerFormat, SnapshotNotFound):
+                return open_view(storage, number), error
+        raise
+
+
+def newest_view(storage: Storage) -> View | None:
+    """The newest snapshot, whatever the spec's file holds; None before the first commit."""
+    snapshot, segments = read_newest(storage)
+    return View(snapshot, segments) if snapshot is not None else None
+
+
+def check_spec(storage: Storage, spec: IndexSpec, snapshot: Snapshot) -> None:
+    """DamagedMetadata where the spec's file is not the one that the snapshot was built with."""
+    if spec.holds_values and snapshot.spec.holds_values:
+        return  # each overwrite may bring other columns
+    if not spec.is_like(snapshot.spec):
+        raise DamagedMetadata(
+            f"not the spec that snapshot {snapshot.number} was built with",
+            f"{storage.root}/{SPEC_PATH}",
+            action=Action.BUILD_SPEC,
+        )

@@ -1,0 +1,171 @@
+"""Snapshots: numbered, immutable lists of live segments. Putting the next number, create-only, is the commit."""
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from operator import index
+from typing import Any
+
+from base.actions import Action
+from shadow.errors import DamagedMetadata, SnapshotNotFound
+from shadow.metadata import json_files
+from shadow.metadata.manifests import Segment, SegmentRef, read_segment
+from shadow.metadata.spec import IndexSpec, parse_spec
+from shadow.storage import FileInfo, Storage
+
+SNAPSHOT_FOLDER = "_shadow/snapshots"
+SNAPSHOT_NAME = re.compile(SNAPSHOT_FOLDER + r"/(\d{20})\.json", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One state of the index. `spec` is what it is of; its number of buckets and the place of its source may be others
+    than those of the snapshot before. `partitions` maps a partition folder ("" where there are none) to its live rows;
+    `columns` maps the source's columns to their Arrow types, in order. `batch` is the id of an append. By its
+    `commit_id`, which no other has, a program knows its own commit again; `parent_id` is that of the one before.
+    `folders` are those of a catalog table's partitions, as the build found them in the catalog."""
+
+    number: int
+    operation: str
+    segments: tuple[SegmentRef, ...]
+    partitions: dict[str, int]
+    columns: dict[str, str]
+    spec: IndexSpec
+    committed_at: str = ""
+    batch: str | None = None
+    commit_id: str = ""
+    parent_id: str | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    folders: dict[str, str] | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(self.partitions.values())
+
+    def to_json(self) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "snapshot": self.number,
+            "parent": self.number - 1 or None,
+            "commit_id": self.commit_id,
+            "parent_id": self.parent_id,
+            "operation": self.operation,
+            "committed_at": self.committed_at,
+            "batch": self.batch,
+            "counts": self.counts,
+            "spec": self.spec.to_json(),
+            "segments": [
+                {"id": ref.id, "size": ref.size, "crc32": ref.crc32, "dead": list(ref.dead)} for ref in self.segments
+            ],
+            "partitions": self.partitions,
+            "columns": self.columns,
+        }
+        return content if self.folders is None else {**content, "folders": self.folders}
+
+
+def snapshot_path(number: int) -> str:
+    return f"{SNAPSHOT_FOLDER}/{number:020d}.json"
+
+
+def snapshot_files(storage: Storage) -> dict[int, FileInfo]:
+    """The snapshots that are there, by number, ascending."""
+    files = {}
+    for info in storage.list(SNAPSHOT_FOLDER):
+        match = SNAPSHOT_NAME.fullmatch(info.path)
+        if match:
+            files[int(match[1])] = info
+    return files
+
+
+def snapshot_numbers(storage: Storage) -> list[int]:
+    """The numbers of the snapshots that are there, ascending."""
+    return list(snapshot_files(storage))
+
+
+def read_snapshot(storage: Storage, number: int) -> Snapshot:
+    """A snapshot by its number; SnapshotNotFound where it is gone, DamagedMetadata where it is broken."""
+    path = snapshot_path(number)
+    where = f"{storage.root}/{path}"
+    try:
+        content = json_files.read(storage, path)
+    except (FileNotFoundError, NotADirectoryError):
+        there = snapshot_numbers(storage)
+        known = "there is none"
+        if there:
+            known = f"there are {there[0]} to {there[-1]}" if len(there) > 1 else f"there is {there[0]} alone"
+        raise SnapshotNotFound(f"snapshot {number} is not there ({known})", storage.root) from None
+    if content.get("snapshot") != number:
+        found = content.get("snapshot")
+        raise DamagedMetadata("", where, 0, action=Action.RESTORE, expected=f"snapshot {number}", found=repr(found))
+    try:
+        refs = (SegmentRef(s["id"], s["size"], s["crc32"], tuple(map(index, s["dead"]))) for s in content["segments"])
+        return Snapshot(
+            number=number,
+            operation=content["operation"],
+            segments=tuple(refs),
+            partitions={name: index(rows) for name, rows in content["partitions"].items()},
+            columns={name: str(kind) for name, kind in content["columns"].items()},
+            spec=parse_spec(content["spec"], where),
+            committed_at=content["committed_at"],
+            batch=content["batch"],
+            commit_id=content["commit_id"],
+            parent_id=content["parent_id"],
+            counts=content["counts"],
+            folders=_folders(content),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DamagedMetadata(f"not a snapshot ({error!r})", where, 0, action=Action.BUILD_FULL) from None
+
+
+def _folders(content: Mapping[str, Any]) -> dict[str, str] | None:
+    folders = content.get("folders")
+    return None if folders is None else {partition: str(folder) for partition, folder in folders.items()}
+
+
+def newest_snapshot(storage: Storage) -> Snapshot | None:
+    """The state of the index now; None before its first commit."""
+    number = 0
+    while numbers := snapshot_numbers(storage):
+        try:
+            return read_snapshot(storage, numbers[-1])
+        except SnapshotNotFound:
+            if numbers[-1] == number:
+                raise
+            number = numbers[-1]  # vacuumed since it was listed: there is a newer one
+    return None
+
+
+def read_segments(
+    storage: Storage, snapshot: Snapshot, known: Mapping[str, Segment] | None = None
+) -> tuple[Segment, ...]:
+    """The segments of a snapshot; those that are known already are not read. DamagedMetadata as of `read_segment`."""
+    known = known or {}
+    return tuple(
+        replace(known[ref.id], dead=frozenset(ref.dead)) if ref.id in known else read_segment(storage, ref)
+        for ref in snapshot.segments
+    )
+
+
+def read_newest(
+    storage: Storage, known: Mapping[str, Segment] | None = None
+) -> tuple[Snapshot | None, tuple[Segment, ...]]:
+    """The newest snapshot with its segments. Where it is vacuumed while it is read, the one after it."""
+    while True:
+        snapshot = newest_snapshot(storage)
+        if snapshot is None:
+            return None, ()
+        try:
+            return snapshot, read_segments(storage, snapshot, known)
+        except DamagedMetadata:
+            if snapshot_numbers(storage)[-1:] <= [snapshot.number]:
+                raise
+
+
+def commit(storage: Storage, snapshot: Snapshot) -> None:
+    """Make a snapshot the newest: put its number create-only. AlreadyExists when another commit won the number."""
+    storage.put_new(snapshot_path(snapshot.number), [json_files.encode(snapshot.to_json())])
+
+
+def utc_now() -> str:
+    """The time of a commit, as ISO 8601 with Z."""
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,310 @@
+"""Which of the source's files, as they are now, a snapshot covers."""
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
+from shadow.metadata.catalog_table import Table
+from shadow.metadata.lake_tables import HIDDEN_FOLDERS, LakeTable, table_among, table_around
+from shadow.metadata.manifests import Segment, SourceFileEntry
+from shadow.metadata.partitions import partition_columns, partition_of
+from shadow.metadata.spec import TABLE_PREFIX, IndexSpec
+from shadow.storage import (
+    FileInfo,
+    Place,
+    Readable,
+    SourceStorage,
+    Storage,
+    difference,
+    is_absolute,
+    is_hidden,
+    is_in_doubt,
+    is_local,
+    join,
+    source_storage,
+    split,
+    storage_at,
+)
+from sources import open_source
+
+Files = list[FileInfo]
+
+
+class Listing(NamedTuple):
+    """The data files of a source, ordered by path, and the table (Delta, Iceberg ...) that they belong to, if any."""
+
+    files: list[FileInfo]
+    lake_table: LakeTable | None
+
+
+@dataclass(frozen=True)
+class SourceRoot:
+    """Where a source lies: a root folder, or one file in a folder (which then has no partition columns), or the folders
+    of a table of Spark's catalog, below its root or elsewhere."""
+
+    storage: Readable
+    single_file: str | None = None
+    table: Table | None = None
+
+    def list(self) -> list[FileInfo]:
+        """The data files there are now, ordered by path: files of no bytes are none, as engines have it. SourceNotFound
+        when there are none; a table may be empty."""
+        return self._list()[0]
+
+    def listing(self) -> Listing:
+        """The data files there are now, and the table that they belong to. Errors as of `list`."""
+        files, metadata = self._list()
+        paths = [info.path for info in (*files, *metadata) if not is_absolute(info.path)]
+        return Listing(files, table_among(self.storage.root, paths) or self.lake_table_around())
+
+    def _list(self) -> tuple[Files, Files]:
+        """The data files, and the files of a table's metadata that engines skip."""
+        if self.single_file is not None:
+            return [self._the_file(self.single_file)], []
+        metadata: Files = []
+        if self.table is not None:
+            files = self.table.list(self.storage.root)
+        else:
+            files, metadata = _sorted_by_visibility(self.storage.list(hidden=HIDDEN_FOLDERS))
+        files = [info for info in files if info.size]
+        if not files and self.table is None:
+            raise SourceNotFound(
+                "no data files there (a file of no bytes is none)", self.storage.root, expected="some at or below it"
+            )
+        for info in files:
+            if not info.path.isascii() and not _is_text(info.path):
+                raise SourceNotFound(f"the file name {info.path!r} is not UTF-8; rename it", self.storage.root)
+        return files, metadata
+
+    def lake_table_around(self) -> LakeTable | None:
+        """The table whose root is that of the source, or a folder above it."""
+        return table_around(_real(self.storage.root))
+
+    def _the_file(self, name: str) -> FileInfo:
+        try:
+            with self.storage.open(name) as file:
+                return FileInfo(name, file.size, file.mtime_ns, file.etag, file.ctime_ns)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise SourceNotFound("no such file", self.location, expected="the one that is the source") from None
+
+    def partitions(self, files: Sequence[FileInfo]) -> tuple[str, ...]:
+        """The source's partition columns."""
+        if self.single_file is not None:
+            return ()
+        if self.table is not None:
+            return tuple(self.table.types)
+        return partition_columns([info.path for info in files], self.storage.root)
+
+    def partition_of(self, path: str, partitioned: bool) -> str:
+        """The partition of a file, as its folders or the catalog have it; "" where there are no partition columns."""
+        if self.table is not None:
+            return self.table.partition_of(path)
+        return partition_of(path) if partitioned else ""
+
+    @property
+    def location(self) -> str:
+        return join(self.storage.root, self.single_file or "")
+
+    @property
+    def name(self) -> str:
+        """What the source is called where a build is told of it."""
+        return f"{TABLE_PREFIX}{self.table.name}" if self.table is not None else self.location
+
+
+def _sorted_by_visibility(infos: Iterable[FileInfo]) -> tuple[list[FileInfo], list[FileInfo]]:
+    """The files that engines read, and those that they skip."""
+    visible: list[FileInfo] = []
+    hidden: list[FileInfo] = []
+    for info in infos:
+        (hidden if any(map(is_hidden, info.path.split("/"))) else visible).append(info)
+    return visible, hidden
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # the name of a local file may be any bytes
+        return False
+    return True
+
+
+def source_root(location: Place) -> SourceRoot:
+    """The root of a source given as a folder or as one file."""
+    storage = storage_at(location)
+    above, name = split(storage.root)
+    if not name:
+        return SourceRoot(SourceStorage(storage))
+    try:
+        file = storage_at(above).open(name)
+    except (FileNotFoundError, NotADirectoryError):
+        raise SourceNotFound("no such file or folder", storage.root, expected="the root of the source") from None
+    except IsADirectoryError:
+        return SourceRoot(SourceStorage(storage))
+    file.close()
+    if is_hidden(name):
+        raise SourceNotFound("engines skip a file of this name; rename it, or index a copy of it", storage.root)
+    return SourceRoot(source_storage(above), name)
+
+
+def source_of(spec: IndexSpec, folders: Mapping[str, str] | None = None) -> SourceRoot:
+    """The source of an index; it need not be reachable yet: a look-up may never touch it. `folders` are those of a
+    catalog table's partitions that are known: without them it cannot be listed.
+
+    UsageError of a key-value folder, which has none."""
+    if spec.holds_values:
+        raise UsageError("a key-value folder has no source (write_btree made it); expected the index of a source")
+    if spec.table:
+        known = Table(spec.table, folders or {}, spec.partition_types, spec.schema)
+        return SourceRoot(source_storage(spec.source), table=known)
+    if not spec.single_file:
+        return SourceRoot(source_storage(spec.source))
+    above, name = split(spec.source)
+    return SourceRoot(source_storage(above), name)
+
+
+def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
+    """Refuse (UsageError) an index, or another output, whose files would be taken for files of the source."""
+    if root.single_file is not None:
+        return
+    elsewhere = root.table.elsewhere if root.table is not None else ()
+    for place in (root.storage.root, *elsewhere):
+        try:
+            below = PurePosixPath(_real(index.root)).relative_to(_real(place))
+        except ValueError:
+            continue
+        if not any(map(is_hidden, below.parts)):
+            raise UsageError(
+                f"the {what} would lie among the files of its source {place}; name a folder outside of "
+                "it, or one that begins with _",
+                index.root,
+            )
+
+
+def _real(root: str) -> str:
+    """The root with links of the local disk followed; other stores have none."""
+    return os.path.realpath(root) if is_local(root) else root
+
+
+@dataclass(frozen=True)
+class Diff:
+    """The source's files against a snapshot's: `new` and `changed` are to be indexed; `dead` gives, for each segment,
+    the ordinals of its files that changed or vanished (those dead before included). `lake_table` is the table that the
+    source's files belong to, where that was looked for."""
+
+    new: tuple[FileInfo, ...]
+    changed: tuple[FileInfo, ...]
+    vanished: tuple[str, ...]
+    dead: dict[str, frozenset[int]]
+    lake_table: LakeTable | None = None
+
+    @property
+    def to_index(self) -> tuple[FileInfo, ...]:
+        return self.new + self.changed
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.new or self.changed or self.vanished)
+
+
+def within(root: SourceRoot, difference: Diff, segments: Iterable[Segment], partitions: Collection[str]) -> Diff:
+    """The part of a difference that is of some partitions: files of others stay as they are covered, or are not."""
+    before = {segment.id: segment for segment in segments}
+    named = {file.path: file.partition for segment in before.values() for file in segment.live.values()}
+
+    def is_chosen(path: str) -> bool:
+        return root.partition_of(path, True) in partitions or named.get(path) in partitions
+
+    dead = {
+        name: frozenset(
+            ordinal
+            for ordinal in ordinals
+            if ordinal in before[name].dead or is_chosen(before[name].source_files[ordinal].path)
+        )
+        for name, ordinals in difference.dead.items()
+    }
+    new, changed = ([info for info in files if is_chosen(info.path)] for files in (difference.new, difference.changed))
+    vanished = tuple(filter(is_chosen, difference.vanished))
+    return replace(difference, new=tuple(new), changed=tuple(changed), vanished=vanished, dead=dead)
+
+
+def without_vanished(difference: Diff, segments: Iterable[Segment]) -> Diff:
+    """The difference with the files that vanished taken as covered still: their entries stay live."""
+    gone = set(difference.vanished)
+    by_id = {segment.id: segment for segment in segments}
+    dead = {
+        name: frozenset(
+            ordinal
+            for ordinal in ordinals
+            if ordinal in by_id[name].dead or by_id[name].source_files[ordinal].path not in gone
+        )
+        for name, ordinals in difference.dead.items()
+    }
+    return replace(difference, vanished=(), dead=dead)
+
+
+class Proofs:
+    """Whether local files whose ctime alone differs from that on record are the same files: by the digest of their
+    metadata, read once for each ctime. Threads may share it."""
+
+    def __init__(self, storage: Readable, format: str, options: Mapping[str, str]) -> None:
+        self._storage, self._format, self._options = storage, format, options
+        self._known: dict[tuple[FileInfo, str], bool] = {}
+
+    def is_same(self, entry: SourceFileEntry, info: FileInfo) -> bool:
+        """Whether a file without a `difference` from the one on record is that one."""
+        if not is_in_doubt(entry, info):
+            return True
+        asked = (info, entry.digest)
+        if asked not in self._known:
+            found = digest_and_rows(self._storage, info, self._format, self._options)
+            self._known[asked] = found is not None and found[0] == entry.digest and found[1] in (None, entry.rows)
+        return self._known[asked]
+
+
+def digest_and_rows(
+    storage: Readable, info: FileInfo, format: str, options: Mapping[str, str]
+) -> tuple[str, int | None] | None:
+    """The digest of a file's metadata, and its rows where it tells them; None where it cannot be read, or changed."""
+    try:
+        with storage.open(info.path, known=info) as reader:
+            source = open_source(reader, format, options)
+    except (SourceError, StorageError, OSError):  # what cannot be read is for the build to say
+        return None
+    return source.digest, source.rows
+
+
+def diff(
+    files: Iterable[FileInfo], segments: Iterable[Segment], table: Table | None = None, proofs: Proofs | None = None
+) -> Diff:
+    """Compare a listing with what the segments cover, by path and fingerprint, with `proofs` also by ctime; of a
+    `table` also by partition: the catalog may give a folder to another one."""
+    now = {info.path: info for info in files}
+    covered: set[str] = set()
+    changed: list[FileInfo] = []
+    vanished: list[str] = []
+    dead: dict[str, frozenset[int]] = {}
+    for segment in segments:
+        gone = set(segment.dead)
+        for ordinal, entry in enumerate(segment.source_files):
+            if ordinal in segment.dead:
+                continue
+            info = now.get(entry.path)
+            if info is None:
+                vanished.append(entry.path)
+            elif (
+                difference(entry, info)
+                or (table is not None and table.partition_of(entry.path) != entry.partition)
+                or (proofs is not None and not proofs.is_same(entry, info))
+            ):
+                changed.append(info)
+            else:
+                covered.add(entry.path)
+                continue
+            gone.add(ordinal)
+        dead[segment.id] = frozenset(gone)
+    rewritten = {info.path for info in changed}
+    new = [info for path, info in now.items() if path not in covered and path not in rewritten]
+    return Diff(tuple(new), tuple(changed), tuple(sorted(vanished)), dead)

@@ -1,0 +1,325 @@
+"""What an index is of: source, keys, included columns, buckets, hash."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from base.actions import Action
+from btree.format import LINK_FIELD
+from btree.hashing import HASH_NAME, SEED
+from btree.keys import is_key_type
+from btree.mapping import MAPPED
+from btree.schema import AVRO_NAME, Column, EntrySchema
+from shadow.errors import DamagedMetadata, NewerFormat, SpecMismatch, UsageError
+from sources import DECLARED, POINTER_COLUMNS
+
+FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
+PARTITIONED, FLAT = "partitioned", "flat"  # layouts
+VALUES = "values"  # the format, and the layout, of what has no source: its entries hold values, no pointers
+HASH = {"name": HASH_NAME, "seed": SEED}
+MOST_BUCKETS = 65_536
+ENTRIES_PER_BUCKET = 500_000  # of the largest partition (flat: of all), when the bucket count is not given
+MOST_FOLDERS = 32  # a first build of more partitions lays the index out flat, unless it is told
+TABLE_PREFIX = "table:"  # of a source that is a table of Spark's catalog
+POINTER_TYPES = ("string", "bigint", "int", "int")
+POINTER_SCHEMA = tuple(Column(n, t, nullable=False) for n, t in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True))
+
+
+def schema_option(table: str, schema: str) -> dict[str, str]:
+    """The option by which files are opened that do not tell their columns, or are of a table that declares them."""
+    return {DECLARED if table else "schema": schema} if schema else {}
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """A key column: its name in the source, its type, and whether it is a partition column (then it is not stored
+    with the entries: it names the partition to look in). `source_type` is the type in the source where it is mapped to
+    `type` (`btree.mapping`): that of the first file indexed, and the form in which keys are given and shown."""
+
+    name: str
+    type: str
+    partition: bool = False
+    source_type: str | None = None
+
+
+@dataclass(frozen=True)
+class IndexSpec:
+    """`source` is the root (or the one file, then `single_file`); `partitions` its partition columns in order.
+
+    An index is laid out in the partition folders of its source, or `flat`: one set of buckets over all partitions,
+    whose columns then stand in the entries, as text. So a look-up that names no partition costs the same however many
+    there are.
+
+    `options` are those of the format that the user gave, ordered; `schema` is what was found of columns that the files
+    themselves do not tell, as DDL: it grows with the files. `page_maps`: builds record those of the files that they
+    index. `as_files`: the source belongs to a lake table (`lake_tables`), and the user asked to index its files
+    as they are. Of format VALUES there is no source: `include` are columns that lie in the entries alone, which have
+    no pointers.
+
+    Of a table of Spark's catalog `table` is its name ("db.name"; else empty), `source` its root when the index was
+    made, `partition_types` the types of the partition columns, in order (else empty: their values are text), and
+    `schema` its other columns as it declares them now."""
+
+    source: str
+    single_file: bool
+    format: str
+    partitions: tuple[str, ...]
+    keys: tuple[KeyColumn, ...]
+    include: tuple[KeyColumn, ...]
+    buckets: int
+    flat: bool = False
+    options: tuple[tuple[str, str], ...] = ()
+    schema: str = ""
+    page_maps: bool = False
+    table: str = ""
+    partition_types: Mapping[str, str] = field(default_factory=dict)
+    as_files: bool = False
+
+    @property
+    def holds_values(self) -> bool:
+        return self.format == VALUES
+
+    @property
+    def layout(self) -> str:
+        return VALUES if self.holds_values else FLAT if self.flat else PARTITIONED
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        """How the source's files are opened."""
+        return dict(self.options) | schema_option(self.table, self.schema)
+
+    @property
+    def source_name(self) -> str:
+        """The source as a build is told of it."""
+        return f"{TABLE_PREFIX}{self.table}" if self.table else self.source
+
+    @property
+    def remedy(self) -> Action:
+        """What mends a damaged index file."""
+        return Action.WRITE_VALUES if self.holds_values else Action.BUILD_FULL
+
+    def partition_type(self, name: str) -> str:
+        """The type of a partition column."""
+        return self.partition_types.get(name, "string")
+
+    def folder_of(self, partition: str) -> str:
+        """The folder of the index files for a partition of the source."""
+        return "" if self.flat else partition
+
+    @cached_property
+    def stored_partitions(self) -> tuple[str, ...]:
+        """The partition columns that stand in the entries."""
+        return self.partitions if self.flat else ()
+
+    @cached_property
+    def stored_keys(self) -> tuple[KeyColumn, ...]:
+        """The key columns that are hashed, ordered and stored."""
+        return tuple(key for key in self.keys if not key.partition)
+
+    @cached_property
+    def key_types(self) -> tuple[str, ...]:
+        return tuple(key.type for key in self.stored_keys)
+
+    @cached_property
+    def file_names(self) -> dict[str, str]:
+        """The stored columns' names in the index files: those that Avro cannot hold, or that are taken, are escaped."""
+        # The engines that read the files as a table do not tell upper from lower case, and see the folders as columns.
+        folders = () if self.flat else self.partitions
+        pointers = () if self.holds_values else POINTER_COLUMNS
+        taken = {name.lower() for name in (*pointers, LINK_FIELD, *folders)}
+        names: dict[str, str] = {}
+        stored = [column.name for column in (*self.stored_keys, *self.include)]
+        for name in (*stored, *self.stored_partitions):
+            names[name] = _file_name(name, taken)
+            taken.add(names[name].lower())
+        return names
+
+    @cached_property
+    def entry_schema(self) -> EntrySchema:
+        """The columns of the index files."""
+        keys = tuple(Column(self.file_names[key.name], key.type) for key in self.stored_keys)
+        included = tuple(Column(self.file_names[column.name], column.type) for column in self.include)
+        partitions = tuple(Column(self.file_names[name], "string") for name in self.stored_partitions)
+        return EntrySchema(keys, included + partitions + (() if self.holds_values else POINTER_SCHEMA))
+
+    def to_json(self) -> dict[str, Any]:
+        source: dict[str, Any] = {"location": self.source, "single_file": self.single_file, "format": self.format}
+        source |= {"table": self.table} if self.table else {}
+        source |= {"options": dict(self.options)} if self.options else {}
+        source |= {"schema": self.schema} if self.schema else {}
+        source |= {"as_files": True} if self.as_files else {}
+        content: dict[str, Any] = {
+            "format": FORMAT_NAME,
+            "format_version": FORMAT_VERSION,
+            "source": source,
+            "layout": self.layout,
+            "partitions": list(self.partitions),
+            "keys": [_column_json(key, self.file_names) for key in self.keys],
+            "include": [_column_json(column, self.file_names) for column in self.include],
+            "buckets": self.buckets,
+            "hash": HASH,
+        }
+        content |= {"partition_types": dict(self.partition_types)} if self.partition_types else {}
+        return content | ({"page_maps": True} if self.page_maps else {})
+
+    def is_like(self, other: "IndexSpec") -> bool:
+        """Whether the entries of both are the same; where the source lies, or what it is called, buckets and layout,
+        what columns were found in its files, whether page maps are recorded, and whether its files were asked for as
+        they are, may differ."""
+        names = ("source", "table", "buckets", "flat", "schema", "page_maps", "as_files")
+        may_differ = {name: getattr(other, name) for name in names}
+        return replace(self, **may_differ) == other
+
+
+def _file_name(name: str, taken: set[str]) -> str:
+    """The name in the index file: the column's own, or with every character Avro refuses as `_xHEX_`."""
+    escaped = "".join(c if AVRO_NAME.fullmatch("_" + c) else f"_x{ord(c):x}_" for c in name)
+    if not AVRO_NAME.fullmatch(escaped):
+        escaped = "_" + escaped
+    while escaped.lower() in taken:
+        escaped += "_"
+    return escaped
+
+
+def _column_json(column: KeyColumn, file_names: dict[str, str]) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": column.name, "type": column.type}
+    out |= {"source_type": column.source_type} if column.source_type else {}
+    out |= {"partition": True} if column.partition else {}
+    return out | ({"column": file_names[column.name]} if column.name in file_names else {})
+
+
+def _column(content: dict[str, Any]) -> KeyColumn:
+    return KeyColumn(content["name"], content["type"], content.get("partition", False), content.get("source_type"))
+
+
+def parse_spec(content: Any, where: str) -> IndexSpec:
+    """The spec of what `to_json` gave. NewerFormat or DamagedMetadata, with `where` it stands, otherwise."""
+    version = content.get("format_version") if isinstance(content, dict) else None
+    if not isinstance(version, int) or content.get("format") != FORMAT_NAME:
+        raise DamagedMetadata("", where, 0, action=Action.BUILD_FULL, expected="the spec of an index")
+    if version > FORMAT_VERSION:
+        raise NewerFormat(
+            f"format version {version}, this program knows {FORMAT_VERSION}", where, action=Action.UPGRADE
+        )
+    try:
+        spec = _spec(content)
+        known = _is_known(spec, content)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DamagedMetadata(f"not a spec ({error!r})", where, 0, action=Action.BUILD_FULL) from None
+    if not known:
+        raise NewerFormat(
+            "a hash, a layout or a key type that this program does not know", where, action=Action.UPGRADE
+        )
+    return spec
+
+
+def _spec(content: dict[str, Any]) -> IndexSpec:
+    source = content["source"]
+    return IndexSpec(
+        source=source["location"],
+        single_file=source["single_file"],
+        format=source["format"],
+        partitions=tuple(content["partitions"]),
+        keys=tuple(map(_column, content["keys"])),
+        include=tuple(map(_column, content["include"])),
+        buckets=content["buckets"],
+        flat=content["layout"] == FLAT,
+        options=ordered(source.get("options", {})),
+        schema=source.get("schema", ""),
+        page_maps=content.get("page_maps", False),
+        table=source.get("table", ""),
+        partition_types=dict(content.get("partition_types", {})),
+        as_files=source.get("as_files", False),
+    )
+
+
+def buckets_for(rows_by_partition: Mapping[str, int], flat: bool) -> int:
+    """The number of hash buckets of an index of so many rows, when none is given."""
+    rows = sum(rows_by_partition.values()) if flat else max(rows_by_partition.values(), default=0)
+    return min(max(-(-rows // ENTRIES_PER_BUCKET), 1), MOST_BUCKETS)
+
+
+def is_better_flat(partitions: int, keys: Iterable[KeyColumn]) -> bool:
+    """Whether an index of so many partitions is laid out flat, when no layout is given. In folders, a look-up that
+    names no partition opens an index file in each of them: a thousand cost 36 ms of CPU, a flat index 0.2 ms. A key
+    that holds a partition column names its partition."""
+    return partitions > MOST_FOLDERS and not any(key.partition for key in keys)
+
+
+def ordered(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Options as a spec holds them."""
+    return tuple(sorted(options.items()))
+
+
+def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
+    """Whether this program hashes, lays out and compares keys as the one that wrote the index."""
+    columns = (*spec.keys, *spec.include)
+    types_known = all(is_key_type(one.type) and one.source_type in (None, *MAPPED) for one in columns)
+    types_known = types_known and all(map(is_key_type, spec.partition_types.values()))
+    layouts = (VALUES,) if spec.holds_values else (PARTITIONED, FLAT)
+    return types_known and content["layout"] in layouts and content["hash"] == HASH
+
+
+def spec_differences(one: IndexSpec, other: IndexSpec) -> list[tuple[str, Any, Any]]:
+    """The members in which two specs differ, with what each has there; of the source its own members."""
+    ours, theirs = _members(one), _members(other)
+    names = dict.fromkeys([*ours, *theirs])
+    return [(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
+
+
+def shown(value: Any) -> str:
+    """A member of a spec as an error shows it."""
+    if isinstance(value, list):
+        return ", ".join(one if isinstance(one, str) else _shown_column(one) for one in value) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={one}" for name, one in value.items()) or "none"
+    return "none" if value is None or value == "" else str(value)
+
+
+def _shown_column(column: dict[str, Any]) -> str:
+    """Its name, and its type where that is known: of a column that is asked for, but not in the index, it is not."""
+    return f"{column['name']} {column['type']}" if is_key_type(column["type"]) else str(column["name"])
+
+
+def _members(spec: IndexSpec) -> dict[str, Any]:
+    content = spec.to_json()
+    source = content.pop("source")
+    return {f"source {name}": value for name, value in source.items()} | content
+
+
+def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
+    """Raise SpecMismatch, with the differences, when two specs are not the same."""
+    differences = spec_differences(existing, wanted)
+    if differences:
+        told = "; ".join(f"{name}: {shown(old)} in the index, {shown(new)} asked for" for name, old, new in differences)
+        names = {name for name, _, _ in differences}
+        cure = ", or say --adopt where SOURCE is a copy" if "source location" in names else ""
+        cure += f", or run gnomon rebucket {where} --buckets {wanted.buckets}" if "buckets" in names else ""
+        layout = "--flat" if wanted.flat else "--partitioned"
+        cure += f", or run gnomon rebucket {where} {layout}" if "layout" in names else ""
+        cure += ", or leave --option and --schema out: the index has its own" if "source options" in names else ""
+        raise SpecMismatch(f"another spec; {told}; build to another folder{cure}", where)
+
+
+def check_names(what: str, names: object) -> None:
+    """Refuse what names no columns: a string, too, which as a sequence would be one column for each character."""
+    if isinstance(names, str) or (isinstance(names, Sequence) and not all(isinstance(name, str) for name in names)):
+        raise UsageError(what, expected="a list of column names", found=repr(names))
+
+
+def check_buckets(buckets: object) -> None:
+    """Refuse a number of buckets that an index cannot have."""
+    if not isinstance(buckets, int) or not 1 <= buckets <= MOST_BUCKETS:
+        raise UsageError("buckets", expected=f"1 to {MOST_BUCKETS}", found=repr(buckets))
+
+
+def check_columns(spec: IndexSpec) -> None:
+    """Refuse keys that cannot work: none, a column twice, or partition columns alone."""
+    names = [column.name for column in (*spec.keys, *spec.include)]
+    if len(set(names)) < len(names):
+        raise UsageError(f"a key or included column is named twice: {', '.join(names)}")
+    if spec.holds_values and not spec.include:
+        raise UsageError("a key-value folder needs a column beside the key; add one, a constant where there is none")
+    if not spec.stored_keys:
+        raise UsageError("a key of partition columns alone finds whole partitions; name a column of the files, too")

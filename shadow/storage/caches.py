@@ -1,0 +1,175 @@
+"""Caches bounded by bytes, least recently used out first. Safe to share between threads."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from shadow.errors import OutOfTime
+from shadow.storage.concurrency import Begun
+from shadow.storage.deadlines import check
+
+
+class Sized(Protocol):
+    """Something that knows what it costs in memory; the figure may grow as it is used."""
+
+    @property
+    def cache_bytes(self) -> int: ...
+
+
+V = TypeVar("V", bound=Sized)
+
+
+class CacheCounts(NamedTuple):
+    """How often what was asked for lay in a cache, how often it did not, and the bytes that the cache holds now."""
+
+    hits: int
+    misses: int
+    bytes: int
+
+
+class ByteCache(Generic[V]):
+    """Values by key, at most `limit` bytes of them (the one used last is kept whatever its size)."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._values: OrderedDict[Hashable, V] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}
+        self._total = 0
+        self._hits = self._misses = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def use(self, key: Hashable, make: Callable[[], V]) -> Iterator[V]:
+        """The cached value, or a new one, to work with; what it grew to is counted afterwards.
+
+        Two threads may both make it; one of the two is kept. A value that is dropped while in use stays usable."""
+        with self._lock:
+            value = self._values.get(key)
+            self._hits += value is not None
+        if value is None:
+            value = make()
+            with self._lock:
+                self._misses += 1
+                value = self._values.setdefault(key, value)
+        try:
+            yield value
+        finally:
+            size = value.cache_bytes
+            with self._lock:
+                if self._values.get(key) is value:
+                    self._account(key, size)
+
+    def get(self, key: Hashable) -> V | None:
+        """The cached value, if there is one, as used last."""
+        with self._lock:
+            value = self._values.get(key)
+            if value is None:
+                self._misses += 1
+            else:
+                self._hits += 1
+                self._values.move_to_end(key)
+            return value
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Keep a value, if it is not larger than the cache."""
+        size = value.cache_bytes
+        if size <= self._limit:
+            with self._lock:
+                if self._values.setdefault(key, value) is value:
+                    self._account(key, size)
+
+    def resize(self, limit: int) -> None:
+        """Let it hold so many bytes from now on; what is more goes."""
+        with self._lock:
+            self._limit = limit
+            self._shrink(0)
+
+    def peek(self, key: Hashable) -> V | None:
+        """The cached value, if there is one; it is not counted as used."""
+        with self._lock:
+            return self._values.get(key)
+
+    def _account(self, key: Hashable, size: int) -> None:
+        self._values.move_to_end(key)
+        self._total += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+        self._shrink(1)
+
+    def _shrink(self, least: int) -> None:
+        """Drop what is more than the limit, but the last `least` values."""
+        while self._total > self._limit and len(self._values) > least:
+            dropped, _ = self._values.popitem(last=False)
+            self._total -= self._sizes.pop(dropped, 0)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of all values, as counted after their last use."""
+        return self._total
+
+    @property
+    def counts(self) -> CacheCounts:
+        with self._lock:
+            return CacheCounts(self._hits, self._misses, self._total)
+
+
+class CacheShare(Generic[V]):
+    """What of a cache belongs to one owner, whose keys need to differ among themselves only."""
+
+    def __init__(self, cache: ByteCache[V], owner: Hashable) -> None:
+        self._cache = cache
+        self._owner = owner
+
+    def get(self, key: Hashable) -> V | None:
+        """As `ByteCache.get`."""
+        return self._cache.get((self._owner, key))
+
+    def put(self, key: Hashable, value: V) -> None:
+        """As `ByteCache.put`."""
+        self._cache.put((self._owner, key), value)
+
+
+class EarlyCache(ByteCache[V]):
+    """One whose values may be begun before it is known whether they are used."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self._begun: dict[Hashable, Begun[V]] = {}
+
+    def begin(self, key: Hashable, make: Callable[[], V]) -> Begun[V] | None:
+        """Begin to make a value, which whoever uses it until `end` waits for, or gets the error of; None where it is
+        there, or begun. It is kept if it is not larger than the cache."""
+
+        def made() -> V:
+            value = make()
+            self.put(key, value)
+            return value
+
+        with self._lock:
+            if key in self._values or key in self._begun:
+                return None
+            self._misses += 1
+            return self._begun.setdefault(key, Begun(made))
+
+    def end(self, key: Hashable) -> None:
+        """Whoever began a value does not need it any more. It is not made where that was not begun yet."""
+        with self._lock:
+            self._begun.pop(key).leave()
+
+    @contextmanager
+    def use(self, key: Hashable, make: Callable[[], V]) -> Iterator[V]:
+        with super().use(key, lambda: self._awaited(key, make)) as value:
+            yield value
+
+    def _awaited(self, key: Hashable, make: Callable[[], V]) -> V:
+        begun = self._begun.get(key)
+        if begun is None:
+            return make()
+        try:
+            return begun()
+        except OutOfTime:
+            if not begun.is_over:
+                raise
+        check("what was begun before")
+        return make()  # what was over is the time of who began it, another perhaps

@@ -1,0 +1,19 @@
+"""Values of rows and keys, as Python, JSON and text show them.
+
+- `row_values`   Arrow values as Python and JSON values
+- `key_formats`  keys as text and JSON give and show them
+- `dates`        dates and times as ISO 8601 text
+"""
+
+from shadow.values.dates import DIGITS
+from shadow.values.key_formats import has_form, read_key, shown_key
+from shadow.values.row_values import python_values, to_json
+
+__all__ = [
+    "DIGITS",
+    "has_form",
+    "python_values",
+    "read_key",
+    "shown_key",
+    "to_json",
+]

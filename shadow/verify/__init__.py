@@ -1,0 +1,28 @@
+"""Verification: a snapshot and its files are what they say, and pointers lead to their rows.
+
+- `snapshot`           verifies a build before its commit, or a whole snapshot
+- `manifests`          the snapshot and its manifests
+- `index_files`        the index files of a segment
+- `key_value_entries`  the index files of a key-value folder
+- `entry_order`        the order of the entries of one key
+- `pointers`           rows read back and compared
+- `append_checks`      the log of appends
+- `external_table`     what an engine sees that reads the folder as a table
+- `report`             the faults that were found
+"""
+
+from shadow.verify.append_checks import appends_report
+from shadow.verify.external_table import PlainTable, plain_table
+from shadow.verify.report import Report
+from shadow.verify.snapshot import ENTRIES_PER_FILE, sampled, verify, verify_sample
+
+__all__ = [
+    "ENTRIES_PER_FILE",
+    "PlainTable",
+    "Report",
+    "appends_report",
+    "plain_table",
+    "sampled",
+    "verify",
+    "verify_sample",
+]

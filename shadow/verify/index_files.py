@@ -1,0 +1,221 @@
+"""Proof of the index files of one segment in one folder: they are what their segment says, and each entry lies where
+look-ups look for it. What they hold of each source file is counted, and a sample kept, for `readback` to compare."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from base.actions import Action
+from btree import BTreeReader
+from btree.blocks import MemoryFile
+from btree.filters import BloomFilterReader
+from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
+from btree.keys import Key, stored_values
+from btree.schema import avro_type
+from shadow.errors import BTreeError, DamagedIndexFile, ShadowError, SourceError
+from shadow.lookup import covered_in, open_filter, read_index_file
+from shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, partition_values
+from shadow.storage import Storage
+from shadow.verify.entry_order import EqualKeys
+from shadow.verify.report import Fault, Report, fault_of
+from sources import POINTER_COLUMNS, Pointer
+from sources.pointer import FILENAME, OFFSET, SIZE, SUB_OFFSET
+
+# What a file is found to be at fault by. ArrowMemoryError, an ArrowException too, says nothing about the file.
+FAILURES = (OSError, ShadowError, BTreeError, SourceError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowCapacityError)
+
+HASHES = 1 << 64  # so many row hashes there are
+
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass
+class Tally:
+    """What the index files hold of one source file: the number of its entries, the sum of their row hashes modulo 2^64,
+    and some entries. An entry of a dead file is counted, too; it is no fault."""
+
+    file: SourceFileEntry
+    is_live: bool
+    entries: int = 0
+    hashes: int = 0
+    sample: list[tuple[Key, Pointer]] = field(default_factory=list)
+
+
+def row_hashes(columns: Sequence[pa.Array], types: Sequence[str], offsets: pa.Array, sub_offsets: pa.Array) -> Hashes:
+    """A hash of each row: of its pointer, and of its key and included columns. Their sum is that of a set of rows."""
+    plain = [offsets.cast(pa.int64()), sub_offsets.cast(pa.int32())]
+    for column, kind in zip(columns, types, strict=True):
+        value = plain_column(column, kind)
+        plain += [value, value.is_valid().cast(pa.int32())]  # the hash passes over nulls
+    return xxhash64_columns(plain).view(np.uint64)
+
+
+class FolderProof:
+    """Index files are proved one by one, each in memory alone; faults go to the report."""
+
+    def __init__(self, storage: Storage, spec: IndexSpec, segment: Segment, folder: str, report: Report) -> None:
+        self._storage = storage
+        self._spec = spec
+        self._report = report
+        files = covered_in(spec, segment, folder)
+        self.tallies = [Tally(file, segment.live.get(file.path) == file) for file in files]
+        self._names = pa.array([file.path for file in files], pa.string())
+        self._index_files = segment.index_files_in.get(folder, [])
+        self.is_whole = True  # every entry was seen
+
+    def run(self, sample: int) -> None:
+        """Prove the index files, and keep `sample` entries of each."""
+        for entry in self._index_files:
+            try:
+                self._prove(entry, sample)
+            except FAILURES as error:
+                self.is_whole = False
+                self._report.add(fault_of(error, self._where(entry)))
+
+    def rows_of(self, number: int) -> Iterator[tuple[pa.RecordBatch, Hashes]]:
+        """The entries of one source file, in batches, with their row hashes; read anew."""
+        for entry in self._index_files:
+            for batch in self._batches(read_index_file(self._storage, self._spec, entry), entry):
+                own = batch.filter(pc.equal(batch.column(FILENAME), self.tallies[number].file.path))
+                yield own, self._row_hashes(own)
+
+    def _prove(self, entry: IndexFileEntry, sample: int) -> None:
+        faults = len(self._report.faults)
+        unlike: DamagedIndexFile | None = None
+        try:
+            data = read_index_file(self._storage, self._spec, entry)
+        except DamagedIndexFile as error:  # its structure says better where
+            unlike, data = error, self._storage.read(entry.path)
+        self._report.index_files += 1
+        self._report.bytes += len(data)
+        seen = self._prove_entries(data, entry, _spread(entry.entries, sample))
+        self._report.entries += seen
+        if seen != entry.entries:
+            self._fault(entry, f"expected {entry.entries} entries, found {seen}")
+        if unlike is not None and len(self._report.faults) == faults:
+            raise unlike
+
+    def _prove_entries(self, data: bytes, entry: IndexFileEntry, picks: npt.NDArray[np.int64]) -> int:
+        """Each entry is in its bucket, passes the filter, points to a file of its segment, and lies behind those of its
+        key that lie before it in the source; how many there are."""
+        filter_ = self._open_filter(entry)
+        equal_keys = EqualKeys()
+        seen = misplaced = denied = elsewhere = disordered = weightless = 0
+        strangers: list[str] = []
+        for batch in self._batches(data, entry):
+            keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(self._spec.key_types)]
+            misplaced += int((buckets_of(keys, self._spec.buckets) != entry.bucket).sum())
+            if filter_ is not None:
+                denied += self._denied(filter_, xxhash64_columns(keys))
+            files = pc.fill_null(pc.index_in(batch.column(FILENAME), self._names), -1).to_numpy()
+            elsewhere += self._in_other_partitions(batch, files)
+            disordered += equal_keys.disordered(
+                batch.columns[: len(keys)], [files, *(batch.column(name).to_numpy() for name in (OFFSET, SUB_OFFSET))]
+            )
+            weightless += int((batch.column(SIZE).to_numpy() < 1).sum())
+            strangers += batch.column(FILENAME).filter(pa.array(files < 0)).unique().to_pylist()
+            self._count(batch, files)
+            self._sample(batch, files, picks[(picks >= seen) & (picks < seen + batch.num_rows)] - seen)
+            seen += batch.num_rows
+        self._tell(entry, filter_, misplaced, denied)
+        if elsewhere:
+            self._fault(entry, f"{elsewhere} of its entries name another partition than that of their source file")
+        if disordered:
+            self._fault(entry, f"{disordered} of its entries do not lie behind the one of the same key before them")
+        if weightless:
+            self._fault(entry, f"{weightless} of its entries have a {SIZE} below 1")
+        for name in dict.fromkeys(strangers):
+            self._fault(entry, f"an entry names {name}, which its segment does not cover here")
+        return seen
+
+    def _tell(self, entry: IndexFileEntry, filter_: BloomFilterReader | None, misplaced: int, denied: int) -> None:
+        if misplaced:
+            self._fault(entry, f"{misplaced} of its entries are not of bucket {entry.bucket}")
+        if denied and filter_ is not None:
+            self._report.add(
+                Fault(
+                    filter_.path,
+                    0,
+                    f"denies {denied} keys of {entry.path}, its index file",
+                    Action.BUILD_FULL_OR_NO_FILTERS,
+                )
+            )
+
+    def _in_other_partitions(self, batch: pa.RecordBatch, files: npt.NDArray[np.int32]) -> int:
+        """How many entries of a flat index name another partition than their source file lies in."""
+        wrong = np.zeros(len(files), bool)
+        for name in self._spec.stored_partitions:
+            right = pa.array([partition_values(tally.file.partition).get(name) for tally in self.tallies], pa.string())
+            there = right.take(pa.array(files, mask=files < 0))
+            said = batch.column(self._spec.file_names[name])
+            same = pc.or_(pc.fill_null(pc.equal(said, there), False), pc.and_(said.is_null(), there.is_null()))
+            wrong |= ~same.to_numpy(zero_copy_only=False)
+        return int(wrong[files >= 0].sum())
+
+    def _batches(self, data: bytes, entry: IndexFileEntry) -> Iterator[pa.RecordBatch]:
+        tree = BTreeReader(MemoryFile(data, self._where(entry)), action=self._spec.remedy)
+        columns = self._spec.entry_schema.columns
+        if [avro_type(one.type) for one in tree.schema.columns] != [avro_type(one.type) for one in columns]:
+            raise DamagedIndexFile(
+                "its columns are not those of the index", self._where(entry), 0, action=self._spec.remedy
+            )
+        return tree.scan_batches([column.name for column in columns])
+
+    def _open_filter(self, entry: IndexFileEntry) -> BloomFilterReader | None:
+        if entry.filter is None:
+            return None
+        try:
+            return open_filter(self._storage, entry.filter)
+        except FAILURES as error:
+            self._report.add(fault_of(error, f"{self._storage.root}/{entry.filter.path}"))
+            return None
+
+    def _denied(self, filter_: BloomFilterReader, hashes: npt.NDArray[np.int64]) -> int:
+        try:
+            return int((~filter_.may_contain_many(hashes)).sum())
+        except FAILURES as error:
+            self._report.add(fault_of(error, filter_.path))
+            return 0
+
+    def _row_hashes(self, batch: pa.RecordBatch) -> Hashes:
+        stored = (*self._spec.stored_keys, *self._spec.include)
+        columns = [batch.column(i) for i in range(len(stored))]
+        types = [column.type for column in stored]
+        return row_hashes(columns, types, batch.column(OFFSET), batch.column(SUB_OFFSET))
+
+    def _count(self, batch: pa.RecordBatch, files: npt.NDArray[np.int32]) -> None:
+        order = np.argsort(files, kind="stable")
+        firsts = np.flatnonzero(np.diff(files[order], prepend=-2))
+        counts = np.diff(np.append(firsts, len(files)))
+        sums = np.add.reduceat(self._row_hashes(batch)[order], firsts)
+        for number, count, total in zip(files[order[firsts]].tolist(), counts.tolist(), sums.tolist(), strict=True):
+            if number >= 0:
+                tally = self.tallies[number]
+                tally.entries += count
+                tally.hashes = (tally.hashes + total) % HASHES
+
+    def _sample(self, batch: pa.RecordBatch, files: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> None:
+        rows = rows[files[rows] >= 0]
+        some = batch.take(pa.array(rows))
+        stored = [stored_values(some.column(i), kind) for i, kind in enumerate(self._spec.key_types)]
+        pointers = [some.column(name).to_pylist() for name in POINTER_COLUMNS]
+        for number, key, pointer in zip(
+            files[rows].tolist(), zip(*stored, strict=True), zip(*pointers, strict=True), strict=True
+        ):
+            self.tallies[number].sample.append((key, Pointer(*pointer)))
+
+    def _where(self, entry: IndexFileEntry) -> str:
+        return f"{self._storage.root}/{entry.path}"
+
+    def _fault(self, entry: IndexFileEntry, what: str) -> None:
+        self._report.add(Fault(self._where(entry), 0, what, self._spec.remedy))
+
+
+def _spread(count: int, sample: int) -> npt.NDArray[np.int64]:
+    """Up to `sample` of so many rows, evenly spread, first and last included."""
+    rows: npt.NDArray[np.int64] = np.unique(np.linspace(0, max(count - 1, 0), max(sample, 0)).astype(np.int64))
+    return rows

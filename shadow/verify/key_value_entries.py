@@ -1,0 +1,39 @@
+"""Proof of a key-value folder: its index files are what its segments say, and each entry lies where look-ups look for
+it. There is nothing to read back."""
+
+import numpy as np
+import numpy.typing as npt
+
+from base.actions import Action
+from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
+from shadow.metadata import IndexFileEntry, View, manifest_path
+from shadow.storage import Storage
+from shadow.verify.index_files import FolderProof
+from shadow.verify.report import Fault, Report
+
+
+def prove_values(storage: Storage, view: View, report: Report) -> None:
+    """Prove the index files of all segments, and that each has as many entries as were written."""
+    for segment in view.segments:
+        _ValuesProof(storage, view.spec, segment, "", report).run(0)
+        rows, entries = sum(file.rows for file in segment.live.values()), sum(f.entries for f in segment.index_files)
+        if rows != entries:
+            where = f"{storage.root}/{manifest_path(segment.id)}"
+            report.add(
+                Fault(where, 0, f"lists {rows} rows, its index files have {entries} entries", Action.WRITE_VALUES)
+            )
+
+
+class _ValuesProof(FolderProof):
+    def _prove_entries(self, data: bytes, entry: IndexFileEntry, picks: npt.NDArray[np.int64]) -> int:
+        """Each entry is in its bucket and passes the filter; how many there are."""
+        filter_ = self._open_filter(entry)
+        seen = misplaced = denied = 0
+        for batch in self._batches(data, entry):
+            keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(self._spec.key_types)]
+            misplaced += int((buckets_of(keys, self._spec.buckets) != entry.bucket).sum())
+            if filter_ is not None:
+                denied += self._denied(filter_, xxhash64_columns(keys))
+            seen += batch.num_rows
+        self._tell(entry, filter_, misplaced, denied)
+        return seen

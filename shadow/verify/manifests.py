@@ -1,0 +1,182 @@
+"""Whether the snapshot and the manifests of its segments agree with themselves and with each other."""
+
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
+
+import pyarrow as pa
+
+from btree.keys import type_of_arrow
+from shadow.lookup import INDEX_FILE_SUFFIX
+from shadow.metadata import (
+    IndexFileEntry,
+    IndexSpec,
+    Segment,
+    Snapshot,
+    View,
+    manifest_path,
+    partition_of,
+    snapshot_path,
+    source_of,
+)
+from shadow.storage import Storage
+from shadow.verify.report import Fault, Report
+
+Columns = Mapping[str, Mapping[str, str]]  # a name, the types it has in source files, and a file of each
+
+_NAMED_TYPE = re.compile(r"decimal\d+\((\d+), (\d+)\)|timestamp\[(s|ms|us|ns), tz=(.+)\]|fixed_size_binary\[(\d+)\]")
+
+
+def check_snapshot(storage: Storage, view: View, report: Report) -> None:
+    """Its time, the dead source files it names, and its rows where all lists could be read."""
+    snapshot, where = view.snapshot, f"{storage.root}/{snapshot_path(view.snapshot.number)}"
+    if not _is_time(snapshot.committed_at):
+        report.add(Fault(where, 0, f"committed at {snapshot.committed_at!r}, expected a time", view.spec.remedy))
+    covers = {segment.id: len(segment.source_files) for segment in view.segments}
+    for ref in snapshot.segments:
+        ascends = all(a < b for a, b in pairwise(ref.dead))
+        if not ascends or any(not 0 <= i < covers.get(ref.id, i + 1) for i in ref.dead):
+            what = f"the dead source files {list(ref.dead)} of segment {ref.id} are not of the"
+            report.add(
+                Fault(
+                    where,
+                    0,
+                    f"{what} {covers.get(ref.id, '?')} that it lists, ascending and each once",
+                    view.spec.remedy,
+                )
+            )
+    if len(view.segments) == len(snapshot.segments):
+        _check_rows(view, where, report)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return dt.datetime.fromisoformat(text).tzinfo is not None
+    except (TypeError, ValueError):
+        return False
+
+
+def _check_rows(view: View, where: str, report: Report) -> None:
+    rows: Counter[str] = Counter()
+    for segment in view.segments:
+        for file in segment.live.values():
+            rows[file.partition] += file.rows
+    for partition in sorted({*rows, *view.snapshot.partitions}):
+        said, found = view.snapshot.partitions.get(partition), rows.get(partition)
+        if said != found:
+            report.add(
+                Fault(
+                    where,
+                    0,
+                    f"says {said} rows of {partition or 'the source'}, its segments cover {found}",
+                    view.spec.remedy,
+                )
+            )
+
+
+def check_manifests(storage: Storage, view: View, report: Report) -> None:
+    """Each source file lies in the partition of its path and counts once; each index file has a place of its own,
+    which its name says, among those of source files that are covered."""
+    covering: dict[str, Segment] = {}
+    for segment in view.segments:
+        faults = [*_source_files(view, segment), *_index_files(view.spec, segment)]
+        for path in segment.live:
+            other = covering.setdefault(path, segment)
+            if other is not segment:
+                faults.append(f"covers {path}, which segment {other.id} covers, too")
+        for what in faults:
+            report.add(Fault(f"{storage.root}/{manifest_path(segment.id)}", 0, what, view.spec.remedy))
+
+
+def _source_files(view: View, segment: Segment) -> list[str]:
+    faults = []
+    for path, count in Counter(file.path for file in segment.source_files).items():
+        if count > 1:
+            faults.append(f"lists {path} {count} times")
+    elsewhere: dict[tuple[str, str], list[str]] = {}
+    table = source_of(view.spec, view.snapshot.folders) if view.spec.table else None
+    for file in segment.source_files if table is None else segment.live.values():  # a table's folders are as now
+        if table is not None:
+            partition = table.partition_of(file.path, bool(view.spec.partitions))
+        else:
+            partition = partition_of(file.path) if view.spec.partitions else ""
+        if file.partition != partition:
+            elsewhere.setdefault((partition, file.partition), []).append(file.path)
+    for (partition, said), paths in elsewhere.items():
+        of = f"{len(paths)} source files of {partition or 'no partition'}"
+        faults.append(f"lists {of} as of {said or 'none'}, the first is {paths[0]}")
+    return faults
+
+
+def _index_files(spec: IndexSpec, segment: Segment) -> list[str]:
+    faults = []
+    for (partition, bucket), count in Counter((file.partition, file.bucket) for file in segment.index_files).items():
+        if count > 1:
+            faults.append(f"has {count} index files of bucket {bucket} of {partition or 'the index'}")
+    folders = {spec.folder_of(file.partition) for file in segment.source_files}
+    for file in segment.index_files:
+        if file.partition not in folders:
+            faults.append(f"names {file.path} in {file.partition or 'the index'}, where it covers no source file")
+        if not 0 <= file.bucket < spec.buckets or not _is_named_so(file):
+            place = f"bucket {file.bucket} of {spec.buckets} in {file.partition or 'the index'}"
+            faults.append(f"names {file.path} for {place}")
+    return faults
+
+
+def _is_named_so(file: IndexFileEntry) -> bool:
+    """Whether the file's path says its place, by which engines know it."""
+    folder, _, name = file.path.rpartition("/")
+    return folder == file.partition and name.endswith(f"_{file.bucket:05d}{INDEX_FILE_SUFFIX}")
+
+
+def check_columns(storage: Storage, snapshot: Snapshot, found: Columns, is_all: bool, report: Report) -> None:
+    """Compare the columns that the snapshot knows with those `found` in source files. Any of them is known. Its type is
+    that of the file indexed last (of numbers the widest), which may be gone, so that it need not be one of those found;
+    but an indexed column has one that its key type comes from. `is_all`: all files that were ever indexed were opened;
+    then each column is found, in its type."""
+    where = f"{storage.root}/{snapshot_path(snapshot.number)}"
+    indexed = {column.name: column.type for column in (*snapshot.spec.stored_keys, *snapshot.spec.include)}
+    for name, types in found.items():
+        said = snapshot.columns.get(name)
+        if said is None:
+            kind, path = next(iter(types.items()))
+            report.add(
+                Fault(where, 0, f"does not know the column {name} ({kind}) that {path} has", snapshot.spec.remedy)
+            )
+        elif said not in types and ((is_all and _are_plain(types)) or _is_other(said, indexed.get(name))):
+            report.add(
+                Fault(where, 0, f"says that the column {name} is {said}, {_listed(types)}", snapshot.spec.remedy)
+            )
+    for name in sorted(snapshot.columns.keys() - found.keys()) if is_all else ():
+        report.add(Fault(where, 0, f"knows a column {name} that no source file has", snapshot.spec.remedy))
+
+
+def _listed(types: Mapping[str, str]) -> str:
+    return ", ".join(f"{path} has it as {kind}" for kind, path in types.items())
+
+
+def _are_plain(types: Mapping[str, str]) -> bool:
+    """Whether types are called the same in every version of Arrow: nested ones and extensions are not."""
+    return not any("<" in name for name in types)
+
+
+def _is_other(said: str, key_type: str | None) -> bool:
+    """Whether a type is surely not one that a column of the key type has in files."""
+    found = _named(said)
+    return key_type is not None and found is not None and type_of_arrow(found) != key_type
+
+
+def _named(text: str) -> pa.DataType | None:
+    """The Arrow type of a name, where it is a simple one."""
+    match = _NAMED_TYPE.fullmatch(text)
+    try:
+        if match is None:
+            return pa.type_for_alias(text)
+        precision, scale, unit, zone, width = match.groups()
+        if precision:
+            return pa.decimal128(int(precision), int(scale))
+        return pa.timestamp(unit, zone) if unit else pa.binary(int(width))
+    except (ValueError, pa.ArrowException):
+        return None

@@ -1,0 +1,133 @@
+"""Pointers read back: source files compared with what the index files hold of them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from base.actions import Action
+from btree.keys import arrow_type, key_array
+from shadow.fetch import Fetcher
+from shadow.metadata import IndexSpec, SourceFileEntry
+from shadow.storage import join
+from shadow.verify.index_files import FAILURES, HASHES, FolderProof, Hashes, Tally, row_hashes
+from shadow.verify.report import Fault, Report, fault_of
+from sources.pointer import OFFSET, SUB_OFFSET
+
+POINTER_NUMBERS = 3  # columns at the end of a scan of a source
+ROW = np.dtype([("offset", "<i8"), ("sub_offset", "<i4"), ("hash", "<u8")])
+PLACE = ["offset", "sub_offset"]
+
+Rows = npt.NDArray[np.void]
+
+
+class ReadBack:
+    """Compares source files with the tallies of a proof, and reports what differs."""
+
+    def __init__(self, root: str, spec: IndexSpec, fetcher: Fetcher, report: Report) -> None:
+        self._root = root
+        self._spec = spec
+        self._fetcher = fetcher
+        self._report = report
+        self._columns = (*spec.stored_keys, *spec.include)
+        self.opened = 0
+        self.columns: dict[str, dict[str, str]] = {}  # of the opened files, by name: each type, and a file of it
+
+    def run(self, proof: FolderProof, every: bool, stale: set[str]) -> None:
+        """Count the entries of each live source file; open those that samples point to, or `every` one, and
+        follow the pointers of the samples; with `every`, compare all entries with a scan. Nothing is read of files
+        known to be `stale`."""
+        for number, tally in enumerate(proof.tallies):
+            if not tally.is_live:
+                continue
+            self._report.source_files += 1
+            if proof.is_whole and tally.entries != tally.file.rows:
+                found = f"its index files hold {tally.entries} entries of it"
+                what = f"has {tally.file.rows} rows, {found}"
+                self._report.add(Fault(self._where(tally.file), None, what, Action.BUILD_FULL))
+            if tally.file.path in stale or not (every or tally.sample) or not self._opens(tally.file):
+                continue
+            try:
+                if every and proof.is_whole:
+                    self._compare(proof, number, tally)
+            except FAILURES as error:
+                self._report.add(fault_of(error, self._where(tally.file)))
+            self._follow(tally)
+
+    def _opens(self, file: SourceFileEntry) -> bool:
+        """Whether a source file can be opened and is the one that was indexed. Its rows are compared with those listed,
+        its columns noted."""
+        try:
+            found = self._fetcher.metadata(file)
+            rows, schema = found.rows, found.schema
+        except FAILURES as error:
+            self._report.add(fault_of(error, self._where(file)))
+            return False
+        self.opened += 1
+        if rows is not None and rows != file.rows:
+            what = f"has {rows} rows, its segment lists it with {file.rows}"
+            self._report.add(Fault(self._where(file), None, what, Action.BUILD_FULL))
+        for field in schema:
+            self.columns.setdefault(field.name, {}).setdefault(str(field.type), file.path)
+        return True
+
+    def _compare(self, proof: FolderProof, number: int, tally: Tally) -> None:
+        total = 0
+        for _, hashes in self._scan(tally.file):
+            total = (total + int(hashes.sum())) % HASHES
+            self._report.rows_compared += len(hashes)
+        if total == tally.hashes:
+            return
+        indexed = _rows((batch.select([OFFSET, SUB_OFFSET]).columns, hashes) for batch, hashes in proof.rows_of(number))
+        held = _rows(self._scan(tally.file))
+        places, counts = np.unique(indexed[PLACE], return_counts=True)
+        beyond = np.setdiff1d(places, held[PLACE])
+        for rows, what in (
+            (np.setdiff1d(np.setdiff1d(indexed, held)[PLACE], beyond), "rows do not hold what they were indexed under"),
+            (np.setdiff1d(held[PLACE], places), "rows have no entry"),
+            (beyond, "entries point to no row"),
+            (places[counts > 1], "rows have several entries"),
+        ):
+            if len(rows):
+                self._report.add(
+                    Fault(self._where(tally.file), int(rows[0]["offset"]), f"{len(rows)} {what}", Action.BUILD_FULL)
+                )
+
+    def _scan(self, file: SourceFileEntry) -> Iterator[tuple[list[pa.Array], Hashes]]:
+        """The pointers (offset, sub-offset) of all rows of a source file, and their hashes."""
+        for batch in self._fetcher.scan(file, [column.name for column in self._columns]):
+            there = batch.schema.names[:-POINTER_NUMBERS]
+            arrays = [
+                key_array(batch.column(there.index(column.name)), column.type, column.name)
+                if column.name in there
+                else pa.nulls(batch.num_rows, arrow_type(column.type))
+                for column in self._columns
+            ]
+            offsets, sub_offsets, _ = batch.columns[-POINTER_NUMBERS:]
+            types = [column.type for column in self._columns]
+            yield [offsets, sub_offsets], row_hashes(arrays, types, offsets, sub_offsets)
+
+    def _follow(self, tally: Tally) -> None:
+        """Fetch the sampled rows one by one: each pointer that leads astray is a fault."""
+        for key, pointer in tally.sample:
+            try:
+                self._fetcher.check(tally.file, pointer, key)
+                self._report.rows_compared += 1
+            except FAILURES as error:
+                found = fault_of(error, self._where(tally.file))
+                self._report.add(replace(found, offset=pointer.data_offset) if found.offset is None else found)
+
+    def _where(self, file: SourceFileEntry) -> str:
+        return join(self._root, file.path)
+
+
+def _rows(pieces: Iterable[tuple[list[pa.Array], Hashes]]) -> Rows:
+    """Rows by place and hash."""
+    made = [np.empty(0, ROW)]
+    for (offsets, sub_offsets), hashes in pieces:
+        rows = np.empty(len(hashes), ROW)
+        rows["offset"], rows["sub_offset"], rows["hash"] = offsets.to_numpy(), sub_offsets.to_numpy(), hashes
+        made.append(rows)
+    return np.concatenate(made)

@@ -1,0 +1,85 @@
+"""What a verification found."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from base.actions import Action
+from base.errors import GnomonError
+from shadow.verify.external_table import PlainTable
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is not as it should be: the file (whole path), the byte where that is known (of a source file:
+    the `data_offset` of the row), what is wrong, and what to do. Faults that differ in what to do alone are equal."""
+
+    path: str
+    offset: int | None
+    what: str
+    action: Action | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.path}{'' if self.offset is None else f' at {self.offset}'}: {self.what}"
+
+    def to_json(self) -> dict[str, Any]:
+        action = None if self.action is None else str(self.action)
+        return {"path": self.path, "offset": self.offset, "what": self.what, "action": action}
+
+
+def fault_of(error: Exception, path: str) -> Fault:
+    """The fault that an error describes; at `path` where the error has none."""
+    if isinstance(error, GnomonError):
+        return Fault(error.path or path, error.offset, " ".join(error.fault.split()), error.action)
+    return Fault(path, None, " ".join(str(error).split()) or type(error).__name__)
+
+
+@dataclass
+class Report:
+    """Of one snapshot: what was looked at, and every fault. `page_maps` were read, each those of one source file;
+    `rows_compared` were read back from the source, by pointer or (of all) in a scan; `appends` are those whose
+    records were read. `not_covered` are files of the source that are not indexed yet: no fault of the index."""
+
+    index: str
+    snapshot: int | None = None
+    index_files: int = 0
+    entries: int = 0
+    bytes: int = 0
+    source_files: int = 0
+    page_maps: int = 0
+    rows_compared: int = 0
+    appends: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    not_covered: list[str] = field(default_factory=list)
+    plain_table: PlainTable | None = None
+
+    def add(self, fault: Fault) -> None:
+        """Note a fault, once."""
+        if fault not in self.faults:
+            self.faults.append(fault)
+
+    @property
+    def actions(self) -> list[tuple[Action, int]]:
+        """What to do, each action once, with the number of faults that it is for."""
+        return list(Counter(fault.action for fault in self.faults if fault.action is not None).items())
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.faults
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "snapshot": self.snapshot,
+            "sound": self.is_sound,
+            "index_files": self.index_files,
+            "entries": self.entries,
+            "bytes": self.bytes,
+            "source_files": self.source_files,
+            "page_maps": self.page_maps,
+            "rows_compared": self.rows_compared,
+            "appends": self.appends,
+            "faults": [fault.to_json() for fault in self.faults],
+            "not_covered": self.not_covered,
+            "plain_table": self.plain_table.to_json() if self.plain_table else None,
+        }

@@ -1,0 +1,227 @@
+"""Proof that an index is what it says, and that its pointers lead where they say.
+
+Of a build before its commit, a sample; of a snapshot, all of its files, and each fault that is there."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from base.actions import Action
+from btree import BTreeReader, DamagedIndexFile, bucket_of
+from btree.hashing import xxhash64
+from btree.keys import Key
+from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
+from shadow.fetch import Fetcher, prove_page_maps
+from shadow.lookup import open_filter, pointer_of
+from shadow.metadata import (
+    SPEC_PATH,
+    IndexFileEntry,
+    IndexSpec,
+    Proofs,
+    SourceFileEntry,
+    SourceRoot,
+    View,
+    diff,
+    manifest_path,
+    newest_snapshot,
+    read_segment,
+    read_snapshot,
+    read_spec,
+    snapshot_numbers,
+    snapshot_path,
+    source_of,
+)
+from shadow.storage import Readable, Storage, join
+from shadow.verify.append_checks import check_appends
+from shadow.verify.external_table import plain_table
+from shadow.verify.index_files import FAILURES, FolderProof
+from shadow.verify.key_value_entries import prove_values
+from shadow.verify.manifests import check_columns, check_manifests, check_snapshot
+from shadow.verify.pointers import ReadBack
+from shadow.verify.report import Fault, Report, fault_of
+
+SAMPLED_FILES = 16
+ENTRIES_PER_FILE = 4
+CACHE_BYTES = 16 * 1024 * 1024
+
+
+def verify_sample(
+    index: Storage,
+    source: Readable,
+    spec: IndexSpec,
+    index_files: Sequence[IndexFileEntry],
+    source_files: Sequence[SourceFileEntry],
+) -> int:
+    """Read some entries of some index files, and the rows they point to; how many rows were compared.
+
+    DamagedIndexFile when an entry lies in an index file where no look-up would find it, or its key does not pass the
+    file's filter; StalePointer when a row does not hold its key. Where page maps were recorded, they lead there."""
+    fetcher = Fetcher(source, spec, CACHE_BYTES, index)
+    by_path: Mapping[str, SourceFileEntry] = {file.path: file for file in source_files}
+    compared = 0
+    for entry, key, value in sampled(index, spec, index_files):
+        pointer = pointer_of(value)
+        file = by_path.get(pointer.data_filename)
+        if file is None or spec.folder_of(file.partition) != entry.partition:
+            what = f"holds an entry of file {pointer.data_filename}, which belongs elsewhere"
+            raise DamagedIndexFile(what, f"{index.root}/{entry.path}", 0)
+        fetcher.check(file, pointer, key)
+        compared += 1
+    return compared
+
+
+def sampled(
+    index: Storage, spec: IndexSpec, index_files: Sequence[IndexFileEntry]
+) -> Iterator[tuple[IndexFileEntry, Key, Key]]:
+    """Some entries of some index files, key and value. DamagedIndexFile for one that no look-up would find: it lies in
+    another bucket, or does not pass the file's filter."""
+    step = -(-len(index_files) // SAMPLED_FILES) or 1
+    for entry in index_files[::step]:
+        filter_ = open_filter(index, entry.filter) if entry.filter is not None else None
+        with index.open(entry.path) as reader:
+            for key, value in BTreeReader(reader, action=spec.remedy).sample(ENTRIES_PER_FILE):
+                bucket = bucket_of(key, spec.key_types, spec.buckets)
+                if bucket != entry.bucket:
+                    what = f"holds an entry of bucket {bucket}, which belongs elsewhere"
+                    raise DamagedIndexFile(what, f"{index.root}/{entry.path}", 0, action=spec.remedy)
+                if filter_ is not None and not filter_.may_contain(xxhash64(key, spec.key_types)):
+                    what = f"denies a key of {entry.path}, its index file"
+                    raise DamagedIndexFile(what, filter_.path, 0, action=Action.BUILD_FULL_OR_NO_FILTERS)
+                yield entry, key, value
+
+
+def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: int | None = None) -> Report:
+    """Prove the newest snapshot, or the one asked for: its metadata, each index file and its filter, and pointers: so
+    many of each index file are followed; with None all are compared with a scan of the source, too.
+
+    Faults are reported, each with its place, and raised is only what leaves nothing to verify: IndexNotFound,
+    SnapshotNotFound, NewerFormat. What a vacuum removes meanwhile, with the snapshot, is no fault: then the newest of
+    now is proved."""
+    while True:
+        report = _verify(storage, sample, snapshot)
+        if report.is_sound or report.snapshot is None or report.snapshot in snapshot_numbers(storage):
+            return report
+        if snapshot is not None:
+            raise SnapshotNotFound(f"snapshot {snapshot} was vacuumed while it was verified", storage.root)
+
+
+def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Report:
+    report = Report(storage.root)
+    check_appends(storage, report)
+    view = _open(storage, snapshot, report)
+    if view is None:
+        return report
+    check_snapshot(storage, view, report)
+    check_manifests(storage, view, report)
+    if view.spec.holds_values:
+        prove_values(storage, view, report)
+        report.plain_table = plain_table(storage, view)
+        return report
+    root = _source_of(storage, view, report)
+    stale = _check_coverage(root, view, report) if root else set(view.covered)
+    source: Readable = root.storage if root else storage  # of which then nothing is read
+    fetcher = Fetcher(source, view.spec, CACHE_BYTES)  # by what the files themselves say of their pages
+    read_back = ReadBack(root.storage.root if root else view.spec.source, view.spec, fetcher, report)
+    for file in view.covered.values():
+        compared = fetcher if sample is None and file.path not in stale else None
+        _check_page_maps(storage, view.spec, file, compared, report)
+    for segment in view.segments:
+        for folder in sorted({view.spec.folder_of(file.partition) for file in segment.live.values()}):
+            proof = FolderProof(storage, view.spec, segment, folder, report)
+            proof.run(ENTRIES_PER_FILE if sample is None else sample)
+            read_back.run(proof, sample is None, stale)
+    check_columns(storage, view.snapshot, read_back.columns, _is_all(view, read_back.opened), report)
+    report.plain_table = plain_table(storage, view)
+    return report
+
+
+def _check_page_maps(
+    storage: Storage, spec: IndexSpec, file: SourceFileEntry, source: Fetcher | None, report: Report
+) -> None:
+    """Recorded page maps are whole and of their file; with `source` they are compared with what it gives now."""
+    entry = file.page_maps
+    if entry is None:
+        return
+    try:
+        maps = prove_page_maps(storage, spec.format, entry, file.digest)
+        if source is not None and not source.has_maps(file, maps):
+            report.add(
+                Fault(
+                    f"{storage.root}/{entry.path}",
+                    entry.offset,
+                    f"not the page maps of {file.path}",
+                    Action.BUILD_PAGE_MAPS,
+                )
+            )
+        report.page_maps += 1
+    except FAILURES as error:
+        report.add(fault_of(error, f"{storage.root}/{entry.path}"))
+
+
+def _is_all(view: View, opened: int) -> bool:
+    """Whether so many opened files are all that were ever indexed: each snapshot added a segment, and lost no file.
+    Never of a catalog table: its columns are what it declares, whatever the files have."""
+    refs = view.snapshot.segments
+    never_lost = not view.spec.table and len(view.segments) == view.snapshot.number
+    return never_lost and not any(r.dead for r in refs) and opened == len(view.covered)
+
+
+def _open(storage: Storage, number: int | None, report: Report) -> View | None:
+    """The snapshot, with those of its segments that can be read; None, and a fault, where it cannot be read itself."""
+    spec = found = None
+    try:
+        spec = read_spec(storage)
+    except DamagedMetadata as error:  # each snapshot holds it, too
+        report.add(fault_of(error, storage.root))
+    try:
+        found = newest_snapshot(storage) if number is None else read_snapshot(storage, number)
+    except DamagedMetadata as error:
+        report.add(fault_of(error, storage.root))
+    if found is None:
+        if not report.is_sound:
+            return None
+        raise IndexNotFound("no snapshot yet, its first build has not ended", storage.root, action=Action.BUILD_AGAIN)
+    report.snapshot = found.number
+    if spec is not None and not spec.is_like(found.spec):
+        report.add(
+            Fault(
+                f"{storage.root}/{SPEC_PATH}",
+                0,
+                f"not the spec that snapshot {found.number} was built with",
+                Action.BUILD_SPEC,
+            )
+        )
+    segments = []
+    for ref in found.segments:
+        try:
+            segments.append(read_segment(storage, ref))
+        except FAILURES as error:
+            report.add(fault_of(error, f"{storage.root}/{manifest_path(ref.id)}"))
+    return View(found, tuple(segments))
+
+
+def _source_of(storage: Storage, view: View, report: Report) -> SourceRoot | None:
+    try:
+        return source_of(view.spec, view.snapshot.folders)
+    except FAILURES as error:
+        report.add(fault_of(error, f"{storage.root}/{snapshot_path(view.snapshot.number)}"))
+        return None
+
+
+def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
+    """Compare the source's files with those covered. Those that changed or vanished are faults, and returned."""
+    try:
+        files, lake_table = root.listing()
+        proofs = Proofs(root.storage, view.spec.format, view.spec.read_options)
+        difference = diff(files, view.segments, root.table, proofs)
+    except FAILURES as error:
+        report.add(fault_of(error, root.location))
+        return set(view.covered)
+    if len(view.segments) == len(view.snapshot.segments):  # else nobody knows
+        report.not_covered = [info.path for info in difference.new]
+    if lake_table is not None and not view.spec.as_files:
+        what = f"the source belongs to {lake_table}: the index answers rows that the table deleted or replaced"
+        report.add(Fault(root.location, None, what))
+    for info in difference.changed:
+        report.add(Fault(join(root.storage.root, info.path), None, "changed since it was indexed", Action.BUILD_AGAIN))
+    for path in difference.vanished:
+        report.add(Fault(join(root.storage.root, path), None, "gone since it was indexed", Action.BUILD_AGAIN))
+    return {info.path for info in difference.changed}.union(difference.vanished)

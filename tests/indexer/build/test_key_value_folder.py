@@ -1,0 +1,351 @@
+"""Any rows as a key-value folder, against a dict of the same rows."""
+
+import datetime as dt
+import decimal
+import importlib
+import json
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from btree import BTreeReader
+from btree.__main__ import run
+from gnomon.__main__ import main
+from indexer import build, filter_new, join_with_index, load, read_index, write_btree
+from indexer.dedup.append import append_new
+from shadow import NewerFormat, SpecMismatch, UsageError, open_index
+from shadow.maintenance.compaction import compact, rebucket
+from shadow.errors import ConcurrentCommit
+from shadow.maintenance.snapshot_history import history
+from shadow.metadata.spec import parse_spec
+from shadow.storage import storage_at
+from shadow.maintenance.vacuuming import vacuum
+from shadow.verify.snapshot import verify
+
+pytestmark = pytest.mark.spark
+module = importlib.import_module("indexer.build.key_value_folder")  # `indexer.build.key_value_folder` is the function
+
+TYPES = {
+    "s": "string",
+    "b": "boolean",
+    "i1": "tinyint",
+    "i2": "smallint",
+    "i4": "int",
+    "i8": "bigint",
+    "f4": "float",
+    "f8": "double",
+    "d": "date",
+    "t": "timestamp",
+    "n": "timestamp_ntz",
+    "dec": "decimal(38,3)",
+    "bin": "binary",
+}
+MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 678901)
+FULL = {
+    "s": "é\x00😀",
+    "b": True,
+    "i1": -128,
+    "i2": 32767,
+    "i4": -(2**31),
+    "i8": 2**63 - 1,
+    "f4": 0.5,
+    "f8": -1e300,
+    "d": dt.date(1, 1, 1),
+    "t": MOMENT.replace(tzinfo=dt.UTC),
+    "n": MOMENT,
+    "dec": decimal.Decimal("-12345678901234567890123456789012345.678"),
+    "bin": b"\xff\x00",
+}
+
+
+def rows_of(location: str, keys: list[Any]) -> list[list[dict[str, Any]]]:
+    return open_index(location).fetch_many(keys)
+
+
+def files(location: str) -> list[Path]:
+    return sorted(Path(location).glob("*.btree.avro"))
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    return str(tmp_path / "values")
+
+
+def test_every_type_comes_back_as_it_was_and_null_as_null(spark: SparkSession, location: str) -> None:
+    schema = ", ".join(["k int", *(f"{name} {kind}" for name, kind in TYPES.items())])
+    odd = {**FULL, "f4": -0.0, "f8": float("nan"), "s": "", "bin": b""}
+    rows = [(1, *FULL.values()), (2, *[None] * len(TYPES)), (4, *odd.values())]
+    result = write_btree(spark.createDataFrame(rows, schema), location, ["k"])
+    assert (result.snapshot, result.rows, result.total_rows, result.index_files) == (1, 3, 3, 1)
+    index = open_index(location)
+    assert index.get(1) == [{"k": 1, **FULL}]
+    assert index.get(2) == [{"k": 2, **dict.fromkeys(TYPES)}]
+    assert index.get(3) == []
+    assert repr(index.get(4)) == repr([{"k": 4, **odd}])
+    assert index.get(1, ["f8", "k"]) == [{"f8": FULL["f8"], "k": 1}]
+    assert index.fetch(1) == index.get(1)
+
+
+def test_every_type_is_a_key_too(spark: SparkSession, location: str) -> None:
+    schema = ", ".join([*(f"{name} {kind}" for name, kind in TYPES.items()), "v int"])
+    frame = spark.createDataFrame([(*FULL.values(), 1), (*[None] * len(TYPES), 2)], schema)
+    write_btree(frame, location, list(TYPES), buckets=3)
+    index = open_index(location)
+    assert index.get(FULL) == [{**FULL, "v": 1}]
+    assert index.get(dict.fromkeys(TYPES)) == [{**dict.fromkeys(TYPES), "v": 2}]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_folder_is_a_dict_of_lists(spark: SparkSession, location: str, seed: int) -> None:
+    chance = random.Random(seed)
+    keys = [*range(40), None]
+    words = [None, "", "a", "ü", "long " * 300]
+    rows = [
+        (chance.choice(words), chance.choice(keys), chance.choice(words), i, chance.choice(words))
+        for i in range(chance.choice([0, 1, 700]))
+    ]
+    expected = defaultdict(list)
+    for row in rows:
+        expected[row[1], row[4]].append(row)
+    frame = spark.createDataFrame(rows, "first string, n bigint, `b.c` string, i int, data_offset string")
+    result = write_btree(frame, location, ["n", "data_offset"], buckets=chance.choice([1, 4, None]))
+    assert result.rows == len(rows) == sum(entries_of(path) for path in files(location))
+    index = open_index(location)
+    asked = [(n, word) for n in [*keys, -1] for word in [*words, "absent"]]
+    for key, found in zip(asked, index.fetch_many(asked), strict=True):
+        assert sorted(map(str, map(tuple, map(dict.values, found)))) == sorted(map(str, expected[key]))
+        assert index.contains(key) == (key in expected and bool(expected[key]))
+        assert all(list(row) == frame.columns for row in found)
+
+
+def entries_of(path: Path) -> int:
+    with storage_at(str(path.parent)).open(path.name) as reader:
+        return BTreeReader(reader).check()
+
+
+def test_the_commands_answer(
+    spark: SparkSession, location: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = spark.createDataFrame(
+        [(f"v{i}", i % 9, dt.date(2026, 1, 1 + i % 9)) for i in range(18)], "v string, k int, d date"
+    )
+    write_btree(frame, location, ["k"], buckets=2)
+    assert main(["get", location, "3", "10"]) == 1
+    said = capsys.readouterr()
+    assert sorted(said.out.splitlines()) == [f'{{"v": "{v}", "k": 3, "d": "2026-01-04"}}' for v in ("v12", "v3")]
+    assert said.err == "gnomon: not found: 10 (snapshot 1 covers 18 rows)\n"
+    assert main(["inspect", location]) == 0
+    assert "source     none: the entries hold the values" in capsys.readouterr().out
+    assert main(["verify", location, "--all"]) == 0
+    assert "sound; read 2 index files" in capsys.readouterr().out
+    assert main(["history", location]) == 0
+    assert "18 rows written" in capsys.readouterr().out
+    for name in files(location):
+        assert run(["dump", str(name)]) == 0
+    dumped = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(one["value"]["v"] for one in dumped) == sorted(f"v{i}" for i in range(18))
+
+
+def test_writing_again_is_refused_unless_asked_for(spark: SparkSession, location: str) -> None:
+    one = spark.createDataFrame([(1, "a"), (2, "b")], "k int, v string")
+    write_btree(one, location, ["k"])
+    with pytest.raises(UsageError, match=r"2 rows were written there before; say mode='overwrite'"):
+        write_btree(one, location, ["k"])
+    reader = open_index(location)
+    old = open_index(location, snapshot=1)
+    other = spark.createDataFrame([("x", 2.5, 1)], "k string, w double, v int")
+    result = write_btree(other, location, ["k"], mode="overwrite")
+    assert (result.snapshot, result.rows, result.total_rows) == (2, 1, 1)
+    assert reader.get(1) == [{"k": 1, "v": "a"}]  # the snapshot that was opened
+    assert reader.refresh()
+    assert reader.get("x") == open_index(location).get("x") == [{"k": "x", "w": 2.5, "v": 1}]
+    assert old.get(2) == [{"k": 2, "v": "b"}]
+    vacuum(storage_at(location), keep=1, grace_seconds=0)
+    assert len(files(location)) == 1
+    assert verify(storage_at(location)).is_sound
+
+
+def test_files_of_others_are_not_written_among(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.createDataFrame([(1, "a")], "k int, v string")
+    frame.write.parquet(str(tmp_path / "table"))
+    before = sorted(path.name for path in (tmp_path / "table").iterdir())
+    for mode in ("error", "append", "overwrite"):
+        with pytest.raises(UsageError, match=r"other files are there \(part-.*parquet\); expected an empty folder"):
+            write_btree(frame, str(tmp_path / "table"), ["k"], mode=mode)
+    assert sorted(path.name for path in (tmp_path / "table").iterdir()) == before
+    killed = tmp_path / "values/20260101T000000-000000000000_00000.btree.avro"  # a first write that did not commit
+    killed.parent.mkdir()
+    killed.write_bytes(b"Obj")
+    write_btree(frame, str(tmp_path / "values"), ["k"])
+    assert open_index(str(tmp_path / "values")).get(1) == [{"k": 1, "v": "a"}]
+
+
+def test_rows_are_added_and_merged(spark: SparkSession, location: str) -> None:
+    def frame(begin: int, end: int) -> Any:
+        return spark.range(begin, end).select(F.col("id").alias("k"), (F.col("id") * 2).cast("string").alias("v"))
+
+    write_btree(frame(0, 100), location, ["k"], buckets=3)
+    added = write_btree(frame(50, 150), location, ["k"], mode="append")
+    assert (added.snapshot, added.rows, added.total_rows, added.buckets) == (2, 100, 200, 3)
+    assert write_btree(frame(0, 0), location, ["k"], mode="append").snapshot == 2
+    with pytest.raises(SpecMismatch, match="include"):
+        write_btree(frame(0, 1).withColumn("more", F.lit(1)), location, ["k"], mode="append")
+
+    def answers() -> list[int]:
+        found = rows_of(location, list(range(151)))
+        assert all(row == {"k": k, "v": str(2 * k)} for k, rows in enumerate(found) for row in rows)
+        return [len(rows) for rows in found]
+
+    expected = [1] * 50 + [2] * 50 + [1] * 50 + [0]
+    assert answers() == expected
+    assert compact(storage_at(location)).segments == 1
+    assert answers() == expected
+    assert rebucket(storage_at(location), 7).buckets == 7
+    assert answers() == expected
+    report = verify(storage_at(location))
+    assert (report.is_sound, report.entries) == (True, 200)
+    assert [one.operation for one in history(storage_at(location))] == ["write", "write", "compact", "rebucket"]
+
+
+@pytest.mark.parametrize("mode", ["error", "overwrite", "append"])
+def test_of_writes_at_once_one_counts_or_all_rows_of_both(
+    spark: SparkSession, location: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = (spark.createDataFrame([(k, who)], "k int, v string") for k, who in ((1, "ours"), (2, "theirs")))
+    if mode != "error":
+        write_btree(spark.createDataFrame([(3, "before")], "k int, v string"), location, ["k"])
+    real = module.write_values
+
+    def late(*given: Any) -> Any:
+        monkeypatch.undo()
+        write_btree(theirs, location, ["k"], mode=mode)
+        return real(*given)
+
+    monkeypatch.setattr(module, "write_values", late)
+    if mode == "append":
+        assert write_btree(ours, location, ["k"], mode=mode).total_rows == 3
+    else:
+        with pytest.raises(ConcurrentCommit):
+            write_btree(ours, location, ["k"], mode=mode)
+    found = [row["v"] for rows in rows_of(location, [1, 2, 3]) for row in rows]
+    assert found == (["ours", "theirs", "before"] if mode == "append" else ["theirs"])
+    assert verify(storage_at(location)).is_sound
+
+
+def test_damage_is_found(spark: SparkSession, location: str) -> None:
+    write_btree(spark.range(1000).select("id", F.lit("x").alias("v")), location, ["id"])
+    [path] = files(location)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    report = verify(storage_at(location))
+    assert [fault.path for fault in report.faults] == [str(path)]
+
+
+def test_rows_without_source_columns_are_refused_where_a_source_is_needed(
+    spark: SparkSession, location: str, tmp_path: Path
+) -> None:
+    frame = spark.createDataFrame([(1, "a")], "k int, v string")
+    frame.write.parquet(str(tmp_path / "source"))
+    write_btree(frame, location, ["k"])
+    for refused in (
+        lambda: build(spark, str(tmp_path / "source"), location, ["k"]),
+        lambda: build(spark, str(tmp_path / "source"), location, ["k"], full=True),
+        lambda: build(spark, location, str(tmp_path / "of values"), ["k"]),
+        lambda: load(spark, location, frame.select("k")),
+        lambda: append_new(spark, location, frame, "batch"),
+        lambda: join_with_index(spark, location, frame.select("k")),
+        lambda: read_index(spark, location),
+        lambda: open_index(location).lookup(1),
+    ):
+        with pytest.raises(UsageError, match=r"a key-value folder|an index lies there"):
+            refused()
+    assert not (tmp_path / "of values").exists()
+    assert open_index(location).coverage().is_empty
+    others = spark.createDataFrame([(1,), (2,), (None,)], "k int")
+    assert {row.k for row in filter_new(spark, location, others).collect()} == {2, None}
+    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])
+    with pytest.raises(UsageError, match="the index of a source lies there"):
+        write_btree(frame, str(tmp_path / "index"), ["k"], mode="overwrite")
+
+
+def test_get_of_an_index_gives_its_entries(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.createDataFrame([(1, "a", dt.date(2026, 1, 1), "p")], "k int, v string, d date, part string")
+    frame.write.partitionBy("part").parquet(str(tmp_path / "source"))
+    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"], include=["d"])
+    [entry] = open_index(str(tmp_path / "index")).get(1)
+    [pointer] = open_index(str(tmp_path / "index")).lookup(1)
+    assert entry == {"k": 1, "d": dt.date(2026, 1, 1), "part": "p", **pointer._asdict()}
+
+
+def test_a_program_that_does_not_know_values_refuses_them(spark: SparkSession, location: str) -> None:
+    """The older program compared the layout only: what it knows as layouts is not ours."""
+    write_btree(spark.createDataFrame([(1, "a")], "k int, v string"), location, ["k"])
+    spec = open_index(location).spec.to_json()
+    assert spec["layout"] not in ("partitioned", "flat")
+    assert {"location", "single_file", "format"} <= set(spec["source"])  # which it reads before
+    for wrong in ({**spec, "layout": "partitioned"}, {**spec, "source": {**spec["source"], "format": "parquet"}}):
+        with pytest.raises(NewerFormat):
+            parse_spec(wrong, "here")
+
+
+@pytest.mark.parametrize(
+    ("columns", "keys", "what"),
+    [
+        ("k int, v array<int>", ["k"], r"column v of type array<int> cannot be stored; write it as text, with to_json"),
+        ("k map<string,int>, v int", ["k"], r"column k of type map<string,int>"),
+        ("k int, v string collate utf8_lcase", ["k"], r"column v of type string collate UTF8_LCASE"),
+        ("k int, v interval day", ["k"], r"column v of type interval day"),
+        ("k int", ["k"], "needs a column beside the key"),
+        ("k int, v int", ["k", "k"], "named twice"),
+        ("k int, v int", [], "expected a list of column names"),
+        ("k int, v int", "kv", "expected a list of column names"),
+        ("k int, v int", [1], r"^keys: expected a list of column names, found \[1\]$"),
+        ("k int, v int", ["x"], "there is no column x; there are k, v"),
+        ("k int, v int, v int", ["k"], "column v: there are several"),
+        ("k int, __gnomon_group int", ["k"], "cannot be told from"),
+    ],
+)
+def test_columns_that_cannot_be_stored_are_named(
+    spark: SparkSession, location: str, columns: str, keys: list[str], what: str
+) -> None:
+    with pytest.raises(UsageError, match=what):
+        write_btree(spark.createDataFrame([], columns), location, keys)
+    assert not Path(location).exists()
+
+
+@pytest.mark.parametrize("buckets", [0, 2**16 + 1, 2.5, "4"])
+def test_a_number_of_buckets_that_is_none_is_refused(spark: SparkSession, tmp_path: Path, buckets: Any) -> None:
+    location = str(tmp_path / "values")
+    frame = spark.createDataFrame([(1, "a")], "k int, v string")
+    refused = pytest.raises(UsageError, match=f"^buckets: expected 1 to 65536, found {buckets!r}$")
+    with refused:
+        write_btree(frame, location, ["k"], buckets=buckets)
+    assert not Path(location).exists()
+    write_btree(frame, location, ["k"])
+    with refused:
+        rebucket(storage_at(location), buckets)
+    with refused:
+        build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"], buckets=buckets)
+
+
+def test_an_expensive_frame_is_evaluated_once(spark: SparkSession, location: str) -> None:
+    calls = spark.sparkContext.accumulator(0)
+
+    def counted(rows: Any) -> Any:
+        for row in rows:
+            calls.add(1)
+            yield row
+
+    frame = spark.createDataFrame(
+        spark.sparkContext.range(100, numSlices=3).map(lambda i: Row(i, str(i))).mapPartitions(counted),
+        "k int, v string",
+    )
+    write_btree(frame, location, ["k"], buckets=2)
+    assert calls.value == 100
+    assert not frame.is_cached

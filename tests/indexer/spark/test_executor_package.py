@@ -1,0 +1,43 @@
+"""The archive of our packages, and what is said of executors that cannot run it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from indexer import ship
+from indexer.spark.executor_package import archive, check_executors
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("module", ["indexer.dedup.check", "gnomon.crawl", "sources.parquet"])
+def test_the_archive_holds_all_that_tasks_import(module: str, tmp_path: Path) -> None:
+    program = f"import {module}; print({module}.__file__)"
+    env = {"PYTHONPATH": archive()}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(archive())
+
+
+@pytest.mark.process
+def test_an_archive_made_from_the_archive_is_the_same(tmp_path: Path) -> None:
+    program = "from indexer.spark import archive; import pathlib; print(pathlib.Path(archive()).read_bytes().hex())"
+    env = {"PYTHONPATH": archive()}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert bytes.fromhex(done.stdout) == Path(archive()).read_bytes()
+
+
+@pytest.mark.spark
+def test_executors_that_have_what_they_need_pass_and_shipping_twice_does_no_harm(spark: SparkSession) -> None:
+    path = list(sys.path)
+    check_executors(spark)
+    ship(spark)
+    ship(spark)
+    assert sys.path == path

@@ -1,0 +1,111 @@
+"""service/api/openapi.py: the document tells every route with its parameters, answers, failures and headers."""
+
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from service.api.negotiation import ARROW, JSON
+from service.api.openapi import MEANING
+from service.errors import MEDIA_TYPE, TABLE
+from service.http.options import MOST_NUMBER, NAMES, OPTIONS
+from service.settings.table import Settings
+from tests.service.lake import Client
+
+ROWS = ("/rows", "/rows/{key}", "/indexes/{name}/rows", "/indexes/{name}/rows/{key}")
+# Before the routes: by the parser of requests, for its rate, by a fault.
+OF_ALL = {"400", "408", "414", "429", "431", "500", "503"}
+
+
+@pytest.fixture(scope="module")
+def document(crawl: Client) -> dict[str, Any]:
+    found: dict[str, Any] = crawl.get("/openapi.json").json()
+    return found
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [(path, method, told) for path, methods in document["paths"].items() for method, told in methods.items()]
+
+
+def test_every_route_is_told(crawl: Client, document: dict[str, Any]) -> None:
+    told = {(path, method.upper()) for path, method, _ in operations(document)}
+    assert {(path, method) for path in ROWS for method in ("GET", "HEAD")} <= told
+    assert {("/rows", "POST"), ("/indexes/{name}/rows", "POST")} <= told
+    plain = ("/indexes", "/indexes/{name}", "/healthz", "/readyz")
+    assert {(path, method) for path in plain for method in ("GET", "HEAD")} <= told
+    routes = [route for route in crawl.app.routes if isinstance(route, APIRoute) and route.include_in_schema]
+    assert len(told) == len({(route.path, method) for route in routes for method in route.methods})
+
+
+def test_every_operation_has_a_name_of_its_own_and_a_tag(document: dict[str, Any]) -> None:
+    names = [told["operationId"] for _, _, told in operations(document)]
+    assert len(set(names)) == len(names)
+    assert {"getRow", "getRows", "postRows", "getIndexRow", "getIndexes", "getIndex"} <= set(names)
+    tags = {tag["name"] for tag in document["tags"]}
+    assert all(set(told["tags"]) <= tags and told["tags"] for _, _, told in operations(document))
+
+
+def test_parameters_are_told_with_their_bounds(document: dict[str, Any]) -> None:
+    for path in ROWS:
+        for method, told in document["paths"][path].items():
+            names = [one["name"] for one in told["parameters"]]
+            before = ["name"] if path.startswith("/indexes") else []
+            before += [] if method == "post" else ["key"]
+            assert names == [*before, *NAMES, *(one.old_name for one in OPTIONS)], (path, method)
+    by_name = {one["name"]: one for one in document["paths"]["/indexes/{name}/rows"]["get"]["parameters"]}
+    assert by_name["name"]["schema"]["maxLength"] == 64
+    assert (by_name["_limit"]["schema"]["minimum"], by_name["_limit"]["schema"]["maximum"]) == (0, MOST_NUMBER)
+    assert by_name["_where"]["schema"]["items"]["pattern"] == "^[^=]+="
+    assert (by_name["key"]["style"], by_name["key"]["explode"]) == ("form", True)
+    assert document["components"]["schemas"]["BatchRequest"]["properties"]["keys"]["maxItems"] == 10_000
+
+
+def test_old_names_of_options_are_told_as_deprecated(document: dict[str, Any]) -> None:
+    told = {one["name"]: one for one in document["paths"]["/rows"]["get"]["parameters"]}
+    assert {name for name, one in told.items() if one.get("deprecated")} == {one.old_name for one in OPTIONS}
+    assert all(told[one.old_name]["schema"] == told[one.name]["schema"] for one in OPTIONS)
+
+
+def test_rows_are_told_in_both_media_types(document: dict[str, Any]) -> None:
+    for path in ROWS:
+        for method, told in document["paths"][path].items():
+            content = told["responses"]["200"].get("content")
+            assert (set(content) if content else None) == (None if method == "head" else {JSON, ARROW})
+
+
+def test_failures_are_told_with_their_headers(document: dict[str, Any]) -> None:
+    for path, method, told in operations(document):
+        if path not in (*ROWS, "/indexes", "/indexes/{name}"):
+            continue
+        responses = told["responses"]
+        assert OF_ALL | {"401", "403"} <= set(responses), path
+        assert ("404" in responses) == (path != "/indexes")
+        reads_rows = path in ROWS and method != "head"
+        assert ({"409", "413", "501"} <= set(responses)) == reads_rows
+        assert ("406" in responses) == (path in ROWS)
+        for status, response in responses.items():
+            assert "X-Request-Id" in response["headers"]
+            assert ("Retry-After" in response["headers"]) == (status in ("429", "503"))
+            assert ("WWW-Authenticate" in response["headers"]) == (status == "401")
+            if status != "200" and method != "head":
+                assert list(response["content"]) == [MEDIA_TYPE]
+
+
+def test_every_status_of_the_table_of_errors_is_told() -> None:
+    assert {status for status, _ in TABLE.values()} <= set(MEANING)
+
+
+def test_a_token_is_told_as_needed_only_where_it_is(crawl_settings: Settings, document: dict[str, Any]) -> None:
+    scheme = document["components"]["securitySchemes"]["bearer"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    assert document["security"] == [{}, {"bearer": []}]
+    guarded = Client(crawl_settings.model_copy(update={"tokens": (f"me sha256:{'0' * 64}",)}))
+    assert guarded.app.openapi()["security"] == [{"bearer": []}]
+
+
+def test_examples_stand_where_they_belong(document: dict[str, Any]) -> None:
+    rows = document["paths"]["/rows/{key}"]["get"]["responses"]
+    assert "a row" in rows["200"]["content"][JSON]["examples"]
+    assert "a key that is not there" in rows["404"]["content"][MEDIA_TYPE]["examples"]
+    batch = document["paths"]["/rows"]["post"]["requestBody"]["content"][JSON]["examples"]
+    assert batch["a batch"]["value"]["columns"] == ["title"]

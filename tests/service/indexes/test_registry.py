@@ -1,0 +1,42 @@
+"""service/indexes/registry.py: several indexes in one service, each below its own path, the first at /rows too."""
+
+from pathlib import Path
+
+import pytest
+
+from service.settings.table import Settings
+from tests.service.lake import ODD_KEYS, Client, make_crawl, make_orders
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Client:
+    folder: Path = tmp_path_factory.mktemp("both")
+    crawl, orders = make_crawl(folder / "one"), make_orders(folder / "two")
+    return Client(Settings(indexes=[f"crawl={crawl.indexes[0]}", f"orders={orders.indexes[0]}"]))
+
+
+def test_each_index_answers_below_its_name_and_the_first_at_rows(both: Client) -> None:
+    by_name, by_default = both.get("/indexes/crawl/rows/second"), both.get("/rows/second")
+    assert by_name.json() == by_default.json()
+    assert by_name.json()["count"] == 1
+    assert both.get("/indexes/orders/rows?country=de&id=2").json()["count"] == 1
+    assert both.ask("HEAD", "/indexes/orders/rows?country=de&id=9").status_code == 404
+    batch = both.ask("POST", "/indexes/orders/rows", {"keys": [["de", 1], [None, 3]]}).json()
+    assert [result["count"] for result in batch["results"]] == [1, 1]
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_every_key_arrives_whole_below_a_name(both: Client, key: str) -> None:
+    path = "/indexes/crawl/rows/" + "".join(f"%{byte:02x}" for byte in key.encode())
+    answer = both.get(path).json()
+    assert (answer["key"], answer["count"]) == ({"url": key}, 1)
+
+
+def test_an_index_that_is_not_there_is_404_and_the_others_are_named(both: Client) -> None:
+    answer = both.get("/indexes/pages/rows/x")
+    assert (answer.status_code, answer.json()["title"]) == (404, "No such index")
+    assert answer.json()["detail"] == "there is no index of this name; there are crawl, orders"
+
+
+def test_readiness_is_told_of_each(both: Client) -> None:
+    assert list(both.get("/readyz").json()["indexes"]) == ["crawl", "orders"]

@@ -1,0 +1,251 @@
+"""service/indexes/threads.py: so many at a time, so many that wait, so long; what hangs takes nobody else along."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from service.errors import Overloaded, TookTooLong
+from service.indexes.threads import Threads
+from shadow.storage.deadlines import left
+
+LONG = 60.0  # seconds, of what is not to happen
+
+
+class Gate:
+    """Work that goes on until the test lets it end, and counts how many do at the same time."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self._lock = threading.Lock()
+        self.begun = threading.Semaphore(0)
+        self.inside = self.most = self.all = 0
+
+    def pass_through(self) -> str:
+        with self._lock:
+            self.inside += 1
+            self.all += 1
+            self.most = max(self.most, self.inside)
+        self.begun.release()
+        assert self._open.wait(LONG)
+        with self._lock:
+            self.inside -= 1
+        return "through"
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(LONG):
+            await test
+
+    asyncio.run(limited())
+
+
+async def begun(gate: Gate, times: int) -> None:
+    for _ in range(times):
+        assert await asyncio.to_thread(gate.begun.acquire, timeout=LONG)
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def test_results_and_errors_come_back_to_who_asked() -> None:
+    threads = Threads("a", 2, 100, LONG)
+
+    async def ask() -> None:
+        assert await asyncio.gather(*(threads.run(divmod, n, 7) for n in range(100))) == [
+            divmod(n, 7) for n in range(100)
+        ]
+        with pytest.raises(ZeroDivisionError):
+            await threads.run(divmod, 1, 0)
+        assert (threads.running, threads.waiting, threads.stuck) == (0, 0, 0)
+
+    run(ask())
+
+
+def test_no_more_work_at_a_time_than_there_are_threads(gate: Gate) -> None:
+    threads = Threads("a", 3, 10, LONG)
+
+    async def ask() -> None:
+        asked = [asyncio.create_task(threads.run(gate.pass_through)) for _ in range(10)]
+        await begun(gate, 3)
+        assert (threads.running, threads.waiting) == (3, 7)
+        gate.open()
+        assert await asyncio.gather(*asked) == ["through"] * 10
+        assert gate.most == 3
+
+    run(ask())
+
+
+def test_what_is_beyond_those_that_may_wait_is_refused_at_once(gate: Gate) -> None:
+    threads = Threads("a", 1, 2, LONG)
+
+    async def ask() -> None:
+        asked = [asyncio.create_task(threads.run(gate.pass_through)) for _ in range(3)]
+        await begun(gate, 1)
+        with pytest.raises(Overloaded, match="1 requests of index a are worked on and 2 wait"):
+            await threads.run(gate.pass_through)
+        gate.open()
+        assert await asyncio.gather(*asked) == ["through"] * 3
+        assert await threads.run(gate.pass_through) == "through"
+
+    run(ask())
+
+
+def test_none_may_wait_and_free_threads_still_take_work() -> None:
+    threads = Threads("a", 2, 0, LONG)
+
+    async def ask() -> None:
+        assert await asyncio.gather(threads.run(str, 1), threads.run(str, 2)) == ["1", "2"]
+
+    run(ask())
+
+
+def test_a_request_is_answered_in_its_time_though_its_reads_hang(gate: Gate) -> None:
+    threads = Threads("a", 1, 10, 0.05)
+
+    async def ask() -> None:
+        with pytest.raises(TookTooLong, match=r"not done in 0\.05 s .*: its reads went on"):
+            await threads.run(gate.pass_through)
+        assert (threads.running, threads.stuck) == (0, 1)
+        gate.open()
+        await until(lambda: threads.stuck == 0)
+
+    run(ask())
+
+
+def test_a_request_that_never_got_a_thread_says_so_and_its_work_is_not_done(gate: Gate) -> None:
+    threads = Threads("a", 1, 10, LONG)
+
+    async def ask() -> None:
+        first = asyncio.create_task(threads.run(gate.pass_through))
+        await begun(gate, 1)
+        threads._timeout_seconds = 0.05
+        with pytest.raises(TookTooLong, match="it waited for a thread"):
+            await threads.run(gate.pass_through)
+        gate.open()
+        await first
+        assert await threads.run(str, 1) == "1"
+        assert gate.all == 1
+
+    run(ask())
+
+
+def test_stuck_threads_are_replaced_up_to_a_bound_and_then_requests_are_refused_at_once(gate: Gate) -> None:
+    threads = Threads("a", 2, 10, 0.05)
+
+    async def ask() -> None:
+        for stuck in (2, 4):
+            failed = await asyncio.gather(*(threads.run(gate.pass_through) for _ in range(2)), return_exceptions=True)
+            assert [type(error) for error in failed] == [TookTooLong] * 2
+            assert threads.stuck == stuck
+            if stuck == 2:
+                threads._timeout_seconds = LONG
+                assert await threads.run(str, 1) == "1", "two threads stand in for those that hang"
+                threads._timeout_seconds = 0.05
+        with pytest.raises(Overloaded, match="storage of index a does not answer: all 4 threads"):
+            await threads.run(str, 1)
+        gate.open()
+        await until(lambda: threads.stuck == 0)
+        threads._timeout_seconds = LONG
+        assert await asyncio.gather(*(threads.run(str, n) for n in range(9))) == [str(n) for n in range(9)]
+        assert threads._alive <= 2
+
+    run(ask())
+
+
+def test_reads_of_one_index_that_hang_leave_another_alone(gate: Gate) -> None:
+    hangs, works = Threads("a", 2, 2, LONG), Threads("b", 2, 2, LONG)
+
+    async def ask() -> None:
+        asked = [asyncio.create_task(hangs.run(gate.pass_through)) for _ in range(4)]
+        await begun(gate, 2)
+        assert await works.run(str, 1) == "1"
+        gate.open()
+        await asyncio.gather(*asked)
+
+    run(ask())
+
+
+def test_work_of_a_caller_who_left_is_not_begun(gate: Gate) -> None:
+    threads = Threads("a", 1, 2, LONG)
+
+    async def ask() -> None:
+        first = asyncio.create_task(threads.run(gate.pass_through))
+        await begun(gate, 1)
+        left = [asyncio.create_task(threads.run(gate.pass_through)) for _ in range(2)]
+        await until(lambda: threads.waiting == 2)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        assert threads.waiting == 0
+        gate.open()
+        await first
+        assert await threads.run(str, 1) == "1"
+        assert gate.all == 1
+
+    run(ask())
+
+
+def test_work_has_the_context_of_who_asked_and_the_time_of_its_request() -> None:
+    asker = ContextVar("asker", default="nobody")
+    threads = Threads("a", 2, 2, 30.0)
+
+    def seen() -> tuple[str, float | None]:
+        return asker.get(), left()
+
+    async def ask() -> None:
+        asker.set("somebody")
+        name, seconds = await threads.run(seen)
+        assert name == "somebody"
+        assert seconds is not None
+        assert 0 < seconds <= 30
+
+    run(ask())
+
+
+def test_a_thread_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.indexes.threads.IDLE_SECONDS", 0.01)
+    threads = Threads("a", 2, 2, LONG)
+
+    async def ask() -> None:
+        for _ in range(3):
+            assert await threads.run(str, 1) == "1"
+            await until(lambda: threads._alive == 0)
+
+    run(ask())
+
+
+def test_a_system_without_threads_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that could not be started does not count for ever."""
+
+    async def test() -> None:
+        threads = Threads("pages", 2, 10, LONG)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", _no_thread)
+            waiting = [asyncio.create_task(threads.run(lambda: "made")) for _ in range(5)]
+            while threads.waiting < 5:
+                await asyncio.sleep(0)
+        assert await threads.run(lambda: "now") == "now"
+        assert await asyncio.gather(*waiting) == ["made"] * 5
+
+    run(test())
+
+
+def _no_thread(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -1,0 +1,169 @@
+"""A copied lake is taken over without being indexed again; what is not the same is not."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from shadow import open_index
+from shadow.commit.append_log import Append, commit_append, open_log
+from shadow.commit.relocate import adopt
+from shadow.errors import StalePointer, UsageError
+from shadow.metadata.append_records import append_path
+from shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
+from shadow.metadata.source_files import source_root
+from shadow.storage import Storage, storage_at
+from shadow.verify.snapshot import verify
+from tests.shadow.make_index import index_source, write_source
+from tests.shadow.operations import copy_lake
+
+PLAIN: dict[str, object] = {"compression": "none", "use_dictionary": False}  # the length says nothing of the content
+
+
+def table(begin: int, end: int) -> pa.Table:
+    return pa.table({"k": pa.array(range(begin, end), pa.int64())})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Two segments, and a file that one of them covers no more."""
+    write_source(tmp_path / "lake", {"dt=1/a.parquet": table(0, 9), "dt=1/b.parquet": table(9, 20)}, **PLAIN)
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    write_source(tmp_path / "lake", {"dt=1/b.parquet": table(9, 15), "dt=2/a.parquet": table(30, 40)})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    return tmp_path
+
+
+def copied(lake: Path) -> Path:
+    copy_lake(lake / "lake", lake / "copy")
+    return lake / "copy"
+
+
+def storage(lake: Path) -> Storage:
+    return storage_at(str(lake / "index"))
+
+
+def found(lake: Path) -> list[int]:
+    index = open_index(str(lake / "index"))
+    return [key for key in range(50) if index.fetch(key)]
+
+
+EVERY_KEY = [*range(15), *range(30, 40)]
+
+
+def test_a_copy_elsewhere_with_other_times_is_taken_over_whole(lake: Path) -> None:
+    copy = copied(lake)
+    shutil.rmtree(lake / "lake")
+    files = sorted((lake / "index").rglob("*.btree.avro"))
+    with pytest.raises(StalePointer):
+        found(lake)
+    snapshot, adopted = adopt(storage(lake), source_root(str(copy)))
+    assert (snapshot.number, snapshot.operation, snapshot.spec.source, adopted) == (3, "adopt", str(copy), 3)
+    assert snapshot.counts == {"adopted": 3}
+    assert found(lake) == EVERY_KEY
+    assert open_index(str(lake / "index")).coverage().is_empty
+    assert sorted((lake / "index").rglob("*.btree.avro")) == files
+    assert index_source(copy, lake / "index", ["k"]).number == 3  # a build has nothing to do
+
+
+def test_nothing_is_committed_where_nothing_differs(lake: Path) -> None:
+    assert adopt(storage(lake), source_root(str(lake / "lake")))[1] == 0
+    assert snapshot_numbers(storage(lake)) == [1, 2]
+
+
+def test_times_alone_may_differ_and_times_may_be_kept(lake: Path) -> None:
+    for path in (lake / "lake").rglob("*.parquet"):
+        os.utime(path, (1, 1))
+    assert adopt(storage(lake), source_root(str(lake / "lake")))[1] == 3
+    shutil.copytree(lake / "lake", lake / "copy")  # with its times
+    snapshot, adopted = adopt(storage(lake), source_root(str(lake / "copy")))
+    assert (snapshot.number, adopted) == (4, 3)  # each copy has a ctime of its own
+    assert found(lake) == EVERY_KEY
+
+
+def test_a_file_of_another_content_is_not_taken_over(lake: Path) -> None:
+    copy = copied(lake)
+    before = (copy / "dt=1/a.parquet").stat().st_size
+    write_source(copy, {"dt=1/a.parquet": table(100, 109)}, **PLAIN)
+    assert (copy / "dt=1/a.parquet").stat().st_size == before
+    (copy / "dt=1/b.parquet").write_bytes(bytes((copy / "dt=1/b.parquet").stat().st_size))
+    assert adopt(storage(lake), source_root(str(copy)))[1] == 1
+    index = open_index(str(lake / "index"))
+    assert [info.path for info in index.coverage().changed] == ["dt=1/a.parquet", "dt=1/b.parquet"]
+    assert index.fetch(35)
+    for key in (3, 10):
+        with pytest.raises(StalePointer):
+            index.fetch(key)
+
+
+def test_a_file_of_another_content_is_told_apart_though_its_size_and_time_are_on_record(tmp_path: Path) -> None:
+    """Copies with all times set to one are common; files of one size, too; a new HDFS numbers as the old did."""
+    for name in ("lake", "copy"):
+        write_source(tmp_path / name, {"a.parquet": table(0, 9), "b.parquet": table(20, 29)}, **PLAIN)
+    write_source(tmp_path / "copy", {"b.parquet": table(40, 49)}, **PLAIN)
+    for path in tmp_path.rglob("*.parquet"):
+        os.utime(path, (1, 1))
+    assert len({path.stat().st_size for path in tmp_path.rglob("b.parquet")}) == 1
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+
+    snapshot, adopted = adopt(storage(tmp_path), source_root(str(tmp_path / "copy")))
+    assert (adopted, snapshot.partitions) == (0, {"": 9})
+    assert found(tmp_path) == [*range(9)]
+    assert [info.path for info in open_index(str(tmp_path / "index")).coverage().new] == ["b.parquet"]
+    assert verify(storage(tmp_path), sample=None).faults == []
+    index_source(tmp_path / "copy", tmp_path / "index", ["k"])
+    assert found(tmp_path) == [*range(9), *range(40, 49)]
+
+
+def test_a_segment_of_which_nothing_is_the_same_is_dropped(lake: Path) -> None:
+    copy = copied(lake)
+    (copy / "dt=1/a.parquet").write_bytes(bytes((copy / "dt=1/a.parquet").stat().st_size))
+    shutil.copystat(lake / "lake/dt=1/a.parquet", copy / "dt=1/a.parquet")
+    snapshot, adopted = adopt(storage(lake), source_root(str(copy)))
+    assert (adopted, len(snapshot.segments), snapshot.partitions) == (2, 1, {"dt=1": 6, "dt=2": 10})
+
+
+def test_old_snapshots_are_of_the_old_place(lake: Path) -> None:
+    adopt(storage(lake), source_root(str(copied(lake))))
+    (lake / "copy/dt=1/a.parquet").unlink()
+    assert open_index(str(lake / "index"), snapshot=2).fetch(3) == [{"k": 3, "dt": "1"}]
+    newest = newest_snapshot(storage(lake))
+    assert newest is not None
+    assert newest.parent_id is not None
+
+
+def test_a_place_with_nothing_of_what_was_indexed_is_refused(lake: Path) -> None:
+    write_source(lake / "other", {"dt=1/a.parquet": pa.table({"k": ["x", "y"]}), "dt=1/c.parquet": table(0, 9)})
+    with pytest.raises(UsageError, match=rf"{lake}/other: none of the 3 files .* expected a copy of {lake}/lake"):
+        adopt(storage(lake), source_root(str(lake / "other")))
+    assert snapshot_numbers(storage(lake)) == [1, 2]
+
+
+def test_rows_that_the_files_own_metadata_does_not_tell_apart_are(tmp_path: Path) -> None:
+    """The same size, and the same footer: least and greatest value are the same."""
+    paths = []
+    for name, keys in (("lake", [1, 5, 9]), ("copy", [1, 6, 9])):
+        write_source(tmp_path / name, {"a.parquet": pa.table({"k": keys}), "b.parquet": table(20, 29)}, **PLAIN)
+        paths.append(tmp_path / name / "a.parquet")
+    footers = [path.read_bytes()[-200:] for path in paths]
+    assert footers[0] == footers[1]
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    assert adopt(storage(tmp_path), source_root(str(tmp_path / "copy")))[1] == 1
+    index_source(tmp_path / "copy", tmp_path / "index", ["k"])
+    assert found(tmp_path) == [1, 6, 9, *range(20, 29)]
+    assert verify(storage(tmp_path), None).faults == []
+
+
+def test_while_an_append_is_not_finished_nothing_is_taken_over(lake: Path) -> None:
+    log = open_log(storage(lake))
+    commit_append(storage(lake), Append(1, "a", log.parent, "monday", "", "_gnomon/x/1-a", (), {}))
+    copy = copied(lake)
+    with pytest.raises(
+        UsageError, match=r"append 1 of batch 'monday' is not finished.*run gnomon dedup.*or remove the append's record"
+    ):
+        adopt(storage(lake), source_root(str(copy)))
+    assert snapshot_numbers(storage(lake)) == [1, 2]
+    storage(lake).delete(append_path(1))  # what the error says gives it up
+    assert adopt(storage(lake), source_root(str(copy)))[0].number == 3

@@ -1,0 +1,190 @@
+"""Bloom filters spare look-ups the index files that do not hold a key, and change no answer."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from btree import filters
+from btree.errors import DamagedIndexFile
+from shadow import open_index
+from shadow.commit.publishing import Changes, publish
+from shadow.errors import IndexFileGone
+from shadow.fetch.results import FetchStats
+from shadow.index import Index
+from shadow.lookup import bloom_filters
+from shadow.lookup.bloom_filters import filter_path
+from shadow.metadata.manifests import IndexFileEntry
+from tests.shadow.make_index import Build, index_source, write_source
+
+DAYS, ROWS = 6, 200
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    """Six days of other keys each, two buckets, one segment; even numbers only. Key -1 is in each day."""
+    days = {
+        f"dt={day}/a.parquet": pa.table({"k": [-1, *range(2 * day * ROWS, 2 * (day + 1) * ROWS, 2)]})
+        for day in range(DAYS)
+    }
+    write_source(tmp_path / "lake", days)
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"], buckets=2)
+    return str(tmp_path / "index")
+
+
+def cost(index: Index, key: object, where: dict[str, object] | None = None) -> tuple[int, int, int]:
+    """Hits, B-Tree nodes, filter checks of a look-up."""
+    stats = FetchStats()
+    hits = index._find([key], where, stats)[1].hits[0]
+    return len(hits), stats.index.nodes, stats.index.filter_checks
+
+
+def filter_files_of(place: str) -> list[Path]:
+    return sorted((Path(place) / "_shadow/filters").rglob("*.filter"))
+
+
+def test_a_filter_lies_beside_each_index_file_and_the_segment_names_it(place: str) -> None:
+    (segment,) = open_index(place).view.segments
+    for file in segment.index_files:
+        assert file.filter is not None
+        assert file.filter.path == filter_path(segment.id, file.partition, file.bucket)
+        assert (Path(place) / file.filter.path).stat().st_size == file.filter.size
+    assert len(filter_files_of(place)) == len(segment.index_files) == 2 * DAYS
+    assert filter_path("s", "", 3) == "_shadow/filters/s/00003.filter"
+
+
+# -- when a filter is consulted ----------------------------------------------------------------------------------------
+
+
+def test_of_several_partitions_only_those_that_may_hold_a_key_are_read(place: str) -> None:
+    index = open_index(place)
+    assert cost(index, 2) == (1, 1, DAYS)
+    assert cost(index, -1) == (DAYS, DAYS, DAYS)
+    assert cost(index, 3) == (0, 0, DAYS)
+
+
+def test_a_key_in_one_file_is_looked_up_there_until_the_file_was_asked_in_vain(place: str) -> None:
+    index = open_index(place)
+    where: dict[str, object] = {"dt": "0"}
+    absent = [3, 5, 7, 9, 11]
+    assert cost(index, 2, where) == (1, 1, 0)
+    costs = [cost(index, key, where) for key in absent]
+    assert set(costs) == {(0, 1, 0), (0, 0, 1)}  # once for each of two buckets, then the filter says no
+    assert costs.count((0, 1, 0)) == 2
+    assert [cost(index, key, where)[:2] for key in (2, 4, 6, 8)] == [(1, 1)] * 4
+
+
+def test_many_keys_of_one_file_are_filtered_first(place: str) -> None:
+    index, stats = open_index(place), FetchStats()
+    found = index._find([2, *range(1, 2 * ROWS, 2)], {"dt": "0"}, stats)[1].hits
+    assert [len(hits) for hits in found] == [1, *[0] * ROWS]
+    assert (stats.index.filter_checks, stats.index.nodes) == (ROWS + 1, 1)
+
+
+@pytest.mark.parametrize("keys", [1, 5, 60, 3000])
+def test_answers_are_the_same_with_and_without_filters(place: str, keys: int) -> None:
+    asked = [-1, *range(keys)]
+    for cache_bytes in (0, 2**28):
+        with_filters = open_index(place, cache_bytes=cache_bytes)
+        without = open_index(place, cache_bytes=cache_bytes, filters=False)
+        for where in (None, {"dt": "1"}):
+            stats = FetchStats()
+            found = without._find(asked, where, stats)[1].hits
+            assert with_filters._find(asked, where, FetchStats())[1].hits == found
+            assert stats.index.filter_checks == 0
+
+
+def test_filters_stay_in_memory_while_all_of_them_fit(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WHOLE_BYTES", "SMALL_BYTES"):
+        monkeypatch.setattr(filters, name, 0)
+    for cache_bytes, reads in ((2**28, 0), (4, DAYS)):
+        index, stats = open_index(place, cache_bytes=cache_bytes), FetchStats()
+        index.lookup(3)
+        index._find([3], None, stats)
+        assert stats.index.nodes == 0
+        assert stats.index.reads >= reads
+        assert stats.index.bytes == stats.index.filter_bytes
+        assert (stats.index.bytes == 0) == (reads == 0)
+
+
+def test_a_filter_of_dead_files_only_is_not_consulted(place: str, tmp_path: Path) -> None:
+    (tmp_path / "lake/dt=5/a.parquet").unlink()
+    before = open_index(place).view.filter_bytes
+    index_source(tmp_path / "lake", Path(place), ["k"])
+    index = open_index(place)
+    assert cost(index, 3) == (0, 0, DAYS - 1)
+    assert 0 < index.view.filter_bytes < before
+
+
+def test_an_index_file_without_a_filter_is_read(tmp_path: Path) -> None:
+    write_source(tmp_path / "lake", {f"p={p}/a.parquet": pa.table({"k": [p]}) for p in range(3)})
+    build = Build(tmp_path / "lake", tmp_path / "index", ["k"], buckets=1)
+    build.index_files = [replace(file, filter=None) if file.partition == "p=1" else file for file in build.index_files]
+    files: list[IndexFileEntry] = build.index_files
+    publish(build.storage, build.spec, None, Changes("build", files, build.covered, {}, build.columns), build.segment)
+    index = open_index(str(tmp_path / "index"))
+    assert [cost(index, key) for key in (1, 77)] == [(1, 1, 2), (0, 1, 2)]
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_filter_is_named_with_the_cure_and_never_means_no(place: str) -> None:
+    paths = filter_files_of(place)
+    for path in paths:
+        path.unlink()
+    with pytest.raises(
+        IndexFileGone, match=r"missing, though .* run gnomon build INDEX --full, or open the index with filters=False"
+    ) as e:
+        open_index(place).lookup(2)
+    assert any(str(e.value).startswith(f"{path}: ") for path in paths)
+    assert len(open_index(place, filters=False).lookup(2)) == 1
+
+
+def test_every_flipped_byte_and_every_cut_of_a_filter_is_named(tmp_path: Path) -> None:
+    write_source(tmp_path / "lake", {f"p={p}/a.parquet": pa.table({"k": range(p, 50, 2)}) for p in range(2)})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"], buckets=1)
+    place = str(tmp_path / "index")
+    path = filter_files_of(place)[0]
+    data = path.read_bytes()
+    broken = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
+    for content in [*broken, *(data[:length] for length in range(len(data))), data + b"\0"]:
+        path.write_bytes(content)
+        with pytest.raises(DamagedIndexFile) as caught:
+            open_index(place).lookup(7)
+        assert caught.value.path == str(path)
+        assert len(open_index(place, filters=False).lookup(7)) == 1
+    path.write_bytes(data)
+    assert len(open_index(place).lookup(7)) == 1
+
+
+def test_filters_of_equal_size_that_changed_places_are_noticed(place: str) -> None:
+    one, *others = filter_files_of(place)
+    other = next(path for path in others if path.stat().st_size == one.stat().st_size)
+    shutil.copy(other, one)
+    with pytest.raises(DamagedIndexFile, match=r"Bloom filter: head that says CRC .* expected") as caught:
+        open_index(place)._find([2, 3, 4, 5], None, FetchStats())
+    assert caught.value.path == str(one)
+
+
+def test_a_vacuumed_filter_leads_to_the_newest_snapshot(place: str, tmp_path: Path) -> None:
+    index = open_index(place)
+    old = [path for path in filter_files_of(place) if "dt=0" in path.parts]
+    write_source(tmp_path / "lake", {"dt=0/a.parquet": pa.table({"k": [3]})})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    for path in old:
+        path.unlink()
+    assert len(index.lookup(3)) == 1
+    assert index.view.snapshot.number == 2
+
+
+def test_no_more_files_are_remembered_as_asked_in_vain_than_stated(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bloom_filters, "MOST_ASKED_IN_VAIN", 1)
+    index = open_index(place)
+    for day in range(DAYS):
+        for key in (1, 3, 5, 7):
+            assert cost(index, key, {"dt": str(day)})[0] == 0
+    assert index._lookup.filters is not None
+    assert len(index._lookup.filters._in_vain) == 1

@@ -1,0 +1,101 @@
+"""Calls made side by side: in order, never more than the window, none begun in vain, no thread waiting for another."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from shadow.errors import OutOfTime
+from shadow.storage.concurrency import THREADS, in_order
+from shadow.storage.deadlines import left, within
+
+
+class Crowd:
+    """Calls that know how many of them are there at once."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.begun: list[int] = []
+        self._lock = threading.Lock()
+
+    def call(self, number: int) -> int:
+        with self._lock:
+            self.begun.append(number)
+            self.now += 1
+            self.most = max(self.most, self.now)
+        with self._lock:
+            self.now -= 1
+        return number
+
+
+def meeting(count: int) -> list[Callable[[], bool]]:
+    """Calls that end only when all of them have begun."""
+    barrier = threading.Barrier(count)
+    return [lambda: barrier.wait(60) >= 0] * count
+
+
+def test_results_come_in_the_order_of_the_calls() -> None:
+    crowd = Crowd()
+    assert list(in_order([partial(crowd.call, i) for i in range(100)], ahead=4)) == list(range(100))
+    assert sorted(crowd.begun) == list(range(100))
+    assert crowd.most <= 4
+    assert list(in_order([])) == []
+
+
+def test_calls_are_under_way_at_once() -> None:
+    assert list(in_order(meeting(8))) == [True] * 8
+
+
+def test_no_more_is_begun_than_may_be_held() -> None:
+    crowd = Crowd()
+    results = in_order([partial(crowd.call, i) for i in range(10)], [60] * 10, held=100)
+    assert next(results) == 0
+    assert set(crowd.begun) == {0}  # the next one is begun when it is asked for
+    assert list(results) == list(range(1, 10))
+    assert crowd.most == 1
+    assert list(in_order([partial(crowd.call, 10)] * 2, [1000, 1000], held=100)) == [10, 10]
+
+
+def test_when_one_fails_or_no_more_is_taken_the_rest_is_not_begun() -> None:
+    crowd = Crowd()
+
+    def fails() -> int:
+        raise ValueError("the first")
+
+    results = in_order([fails, *(partial(crowd.call, i) for i in range(50))], ahead=2)
+    with pytest.raises(ValueError, match="the first"):
+        list(results)
+    assert len(crowd.begun) <= 1
+    some = in_order([partial(crowd.call, i) for i in range(100, 150)], ahead=2)
+    assert next(some) == 100
+    some.close()
+    assert len([number for number in crowd.begun if number >= 100]) <= 3
+
+
+def test_closing_does_not_wait_for_a_call_that_is_stuck() -> None:
+    stuck, go_on = threading.Event(), threading.Event()
+
+    def hangs() -> bool:
+        stuck.set()
+        return go_on.wait(60)
+
+    results = in_order([lambda: stuck.wait(60), hangs])
+    assert next(results)
+    results.close()
+    assert not go_on.is_set()
+    go_on.set()
+
+
+def test_calls_within_calls_need_no_free_thread() -> None:
+    def outer() -> int:
+        return sum(in_order([lambda: sum(in_order([lambda: 1] * 20))] * 20))
+
+    assert list(in_order([outer] * (2 * THREADS), ahead=2 * THREADS)) == [400] * (2 * THREADS)
+
+
+def test_the_deadline_goes_along() -> None:
+    with within(3600):
+        assert None not in list(in_order([left] * 10))
+    with within(0), pytest.raises(OutOfTime):
+        list(in_order([left] * 2))
