@@ -1,0 +1,33 @@
+"""The build of an index: list, compare, scan, write, commit.
+
+- `job`               the build
+- `planning`          what a build has to do
+- `specs`             the spec of the index
+- `scan`              keys and pointers of source files
+- `write`             index files, written in tasks
+- `page_maps`         page maps, written in tasks
+- `sort_prefix`       texts with a common prefix, sorted fast
+- `reader_parity`     whether Spark reads a column as `sources` does
+- `key_value_folder`  a DataFrame as a key-value folder
+"""
+
+from indexer.build.job import BuildResult, build, build_index, nothing_to_do
+from indexer.build.key_value_folder import WriteResult, write_btree
+from indexer.build.planning import FORMAT_NAMES, Plan, check_rows, plan
+from indexer.build.specs import Request, Vanished, new_spec
+
+__all__ = [
+    "BuildResult",
+    "FORMAT_NAMES",
+    "Plan",
+    "Request",
+    "Vanished",
+    "WriteResult",
+    "build",
+    "build_index",
+    "check_rows",
+    "new_spec",
+    "nothing_to_do",
+    "plan",
+    "write_btree",
+]
