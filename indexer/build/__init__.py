@@ -17,8 +17,8 @@ from indexer.build.planning import FORMAT_NAMES, Plan, check_rows, plan
 from indexer.build.specs import Request, Vanished, new_spec
 
 __all__ = [
-    "BuildResult",
     "FORMAT_NAMES",
+    "BuildResult",
     "Plan",
     "Request",
     "Vanished",

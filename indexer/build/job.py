@@ -6,31 +6,30 @@ from dataclasses import asdict, dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
-from indexer.tables import is_table, read_table
-from indexer.tables import Described, check_unchanged, columns_of, describe, with_rows
-from indexer.tables import infer_schema
-from indexer.build.sort_prefix import likely_beginning
 from indexer.build.page_maps import write_maps
 from indexer.build.planning import Plan, plan
-from indexer.spark import Progress, Stages
 from indexer.build.scan import is_for_spark, scan
+from indexer.build.sort_prefix import likely_beginning
 from indexer.build.specs import Request, Vanished, check_types, new_spec
-from indexer.spark import SPARK_ERRORS, as_raised, is_of_a_file
 from indexer.build.write import write_index_files
+from indexer.spark import SPARK_ERRORS, Progress, Stages, as_raised, is_of_a_file
+from indexer.tables import (
+    Described,
+    check_unchanged,
+    columns_of,
+    describe,
+    infer_schema,
+    is_table,
+    read_table,
+    with_rows,
+)
+from shadow.commit import Changes, new_segment_id, publish_full, record
 from shadow.commit import adopt as adopt_source
-from shadow.commit import publish_full
-from shadow.metadata import SourceRoot
 from shadow.errors import ConcurrentCommit
 from shadow.maintenance import publish_build
+from shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, Snapshot, SourceRoot, put_back, schema_option
 from shadow.old_names import under_old_name
-from shadow.storage import probe
-from shadow.commit import Changes, new_segment_id
-from shadow.commit import record
-from shadow.metadata import IndexFileEntry, PageMapsEntry
-from shadow.metadata import Snapshot
-from shadow.metadata import IndexSpec, schema_option
-from shadow.metadata import put_back
-from shadow.storage import Place, Storage, as_location
+from shadow.storage import Place, Storage, as_location, probe
 from shadow.verify import verify_sample
 
 ATTEMPTS = 3  # of a build that others' commits undo
@@ -95,10 +94,11 @@ def build(
     The snapshot is committed only when each partition has exactly as many entries as its files have rows, the
     files written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the
     batch whose append added the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a
-    commit of its own (`shadow.commit.relocate`); `full` indexes every file again, whatever the index holds, which mends a
-    damaged one (`shadow.commit.full_reindex`; `anew` is its old name); `page_maps` records those of all files, and makes later builds
-    do so (Parquet only): of files that are indexed already in a commit of its own (`shadow.commit.backfill_page_maps`). With `partitions`
-    (`[{"dt": "2026-01-01"}]`, each named by some or all of its columns) the files of those alone are compared and
+    commit of its own (`shadow.commit.relocate`); `full` indexes every file again, whatever the index holds, which
+    mends a damaged one (`shadow.commit.full_reindex`; `anew` is its old name); `page_maps` records those of all files,
+    and makes later builds do so (Parquet only): of files that are indexed already in a commit of its own
+    (`shadow.commit.backfill_page_maps`). With `partitions` (`[{"dt": "2026-01-01"}]`, each named by some or all of its
+    columns) the files of those alone are compared and
     indexed, of others nothing changes; with none at all a first build makes an index without rows. `progress` is told
     what is being done.
 

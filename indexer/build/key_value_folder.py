@@ -9,31 +9,31 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from btree.keys import arrow_type, is_key_type
-from indexer.build.sort_prefix import shared_beginning
 from indexer.build.scan import GROUP
+from indexer.build.sort_prefix import shared_beginning
 from indexer.build.specs import RESERVED
-from indexer.spark import as_raised
 from indexer.build.write import write_values
-from shadow.commit import publish_full
+from indexer.spark import as_raised
+from shadow.commit import Changes, new_segment_id, publish, publish_full
 from shadow.errors import UnknownColumn, UsageError
-from shadow.storage import probe
-from shadow.commit import Changes, new_segment_id, publish
-from shadow.metadata import SourceFileEntry
-from shadow.metadata import Snapshot, newest_snapshot
+from shadow.maintenance import check_no_other_files
 from shadow.metadata import (
     ENTRIES_PER_BUCKET,
     MOST_BUCKETS,
     VALUES,
     IndexSpec,
     KeyColumn,
+    Snapshot,
+    SourceFileEntry,
     check_buckets,
     check_columns,
     check_names,
     check_same,
+    create_first_spec,
+    newest_snapshot,
+    put_back,
 )
-from shadow.metadata import create_first_spec, put_back
-from shadow.storage import Place, Storage, storage_at
-from shadow.maintenance import check_no_other_files
+from shadow.storage import Place, Storage, probe, storage_at
 from shadow.verify import sampled
 
 ERROR, OVERWRITE, APPEND = MODES = ("error", "overwrite", "append")

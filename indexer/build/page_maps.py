@@ -7,14 +7,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from base.actions import Action
-from indexer.tables import listed
 from indexer.build.scan import shares_of
-from indexer.spark import hands_errors_over
 from indexer.build.write import check_files_here
+from indexer.spark import hands_errors_over
+from indexer.tables import listed
 from shadow.errors import StalePointer
 from shadow.fetch import page_maps_path, write_page_maps
-from shadow.metadata import PageMapsEntry, SourceFileEntry
-from shadow.metadata import IndexSpec
+from shadow.metadata import IndexSpec, PageMapsEntry, SourceFileEntry
 from shadow.storage import Readable, source_storage, storage_at
 from sources import open_mapped
 

@@ -7,13 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from base.actions import Action
-from indexer.tables import CatalogTable
-from indexer.tables import check_names, describe, detect_format
-from indexer.tables import infer_here
 from indexer.build.specs import Request, Vanished, check_declared, check_places, check_request, new_spec
-from shadow.commit import Adoption, adoption
-from shadow.commit import newest_number, spec_on_record
-from shadow.metadata import Diff, Listing, Proofs, SourceRoot, check_apart, diff, source_root, within, without_vanished
+from indexer.tables import CatalogTable, check_names, describe, detect_format, infer_here
+from shadow.commit import Adoption, adoption, newest_number, spec_on_record
 from shadow.errors import (
     FilesVanished,
     IndexNotFound,
@@ -24,15 +20,31 @@ from shadow.errors import (
     UnknownColumn,
     UsageError,
 )
-from shadow.metadata import check_plain_files
 from shadow.fetch import check_format, without_maps
-from shadow.metadata import check_where, matches, stored_partition
-from shadow.metadata import SourceFileEntry
-from shadow.metadata import IndexSpec
-from shadow.metadata import SPEC_PATH, read_spec
-from shadow.storage import FileInfo, Storage, storage_at
 from shadow.maintenance import check_no_other_files
-from shadow.metadata import View, newest_good_view, newest_view
+from shadow.metadata import (
+    SPEC_PATH,
+    Diff,
+    IndexSpec,
+    Listing,
+    Proofs,
+    SourceFileEntry,
+    SourceRoot,
+    View,
+    check_apart,
+    check_plain_files,
+    check_where,
+    diff,
+    matches,
+    newest_good_view,
+    newest_view,
+    read_spec,
+    source_root,
+    stored_partition,
+    within,
+    without_vanished,
+)
+from shadow.storage import FileInfo, Storage, storage_at
 from sources import FORMATS, check_options
 
 FORMAT_NAMES = ("auto", *FORMATS)

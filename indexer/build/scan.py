@@ -18,11 +18,9 @@ from btree.errors import BTreeError
 from btree.hash_columns import xxhash64_columns
 from btree.keys import arrow_type, key_array
 from indexer.build.reader_parity import reads_alike
-from indexer.tables import Described, listed
 from indexer.keys import column
-from indexer.spark import key_spark_type
-from indexer.tables import read_parquet
-from indexer.spark import hands_errors_over
+from indexer.spark import hands_errors_over, key_spark_type
+from indexer.tables import Described, listed, read_parquet
 from shadow.errors import UnsupportedFormat
 from shadow.metadata import IndexSpec, KeyColumn
 from shadow.storage import FileInfo, Readable, is_local, join, source_storage

@@ -10,12 +10,12 @@ from base.actions import Action
 from btree.keys import is_key_type, type_of_arrow
 from btree.mapping import mean_the_same, source_type
 from indexer.tables import Described, listed
-from shadow.metadata import SourceRoot
 from shadow.errors import SpecMismatch, UnknownColumn, UsageError
-from shadow.metadata import TEXT
 from shadow.metadata import (
+    TEXT,
     IndexSpec,
     KeyColumn,
+    SourceRoot,
     buckets_for,
     check_buckets,
     check_columns,

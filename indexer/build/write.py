@@ -12,15 +12,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from btree.hashing import SEED, hash_int
-from indexer.tables import Described
-from indexer.build.sort_prefix import HEAD, head_of
 from indexer.build.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
+from indexer.build.sort_prefix import HEAD, head_of
 from indexer.spark import hands_errors_over
-from shadow.errors import StorageError
-from shadow.metadata import partition_values
+from indexer.tables import Described
 from shadow.commit import write_index_file
-from shadow.metadata import BloomFilterEntry, IndexFileEntry
-from shadow.metadata import IndexSpec
+from shadow.errors import StorageError
+from shadow.metadata import BloomFilterEntry, IndexFileEntry, IndexSpec, partition_values
 from shadow.storage import Storage, is_local, storage_at
 
 RESULT = pa.schema(

@@ -19,12 +19,12 @@ from gnomon.__main__ import main
 from indexer import build, filter_new, join_with_index, load, read_index, write_btree
 from indexer.dedup.append import append_new
 from shadow import NewerFormat, SpecMismatch, UsageError, open_index
-from shadow.maintenance.compaction import compact, rebucket
 from shadow.errors import ConcurrentCommit
+from shadow.maintenance.compaction import compact, rebucket
 from shadow.maintenance.snapshot_history import history
+from shadow.maintenance.vacuuming import vacuum
 from shadow.metadata.spec import parse_spec
 from shadow.storage import storage_at
-from shadow.maintenance.vacuuming import vacuum
 from shadow.verify.snapshot import verify
 
 pytestmark = pytest.mark.spark

@@ -9,13 +9,13 @@ from pyspark.sql import SparkSession
 
 from indexer import append_new, build
 from shadow import open_index
-from shadow.fetch.results import FetchStats
 from shadow.errors import DamagedIndexFile, DamagedSource, UsageError
+from shadow.fetch.results import FetchStats
 from shadow.maintenance.snapshot_history import history
+from shadow.metadata.snapshot_view import open_view
 from shadow.metadata.snapshots import snapshot_numbers
 from shadow.storage import storage_at
 from shadow.verify.snapshot import verify
-from shadow.metadata.snapshot_view import open_view
 from tests.shadow.make_index import write_source
 
 pytestmark = pytest.mark.spark

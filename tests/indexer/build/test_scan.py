@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from btree.hash_columns import xxhash64_columns
 from indexer.build import scan as scan_module
-from indexer.tables.source_files import describe
 from indexer.build.scan import scan
 from indexer.build.specs import Request, new_spec
+from indexer.tables.source_files import describe
 from shadow.metadata.source_files import source_root
 from tests.shadow.make_index import write_source
 

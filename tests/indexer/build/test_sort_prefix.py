@@ -12,10 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from indexer import build, write_btree
-from indexer.build import sort_prefix
-from indexer.build import write
-from indexer.tables.source_files import describe
+from indexer.build import sort_prefix, write
 from indexer.build.sort_prefix import head_of, likely_beginning, shared_beginning
+from indexer.tables.source_files import describe
 from shadow import open_index
 from shadow.metadata.source_files import source_root
 from shadow.metadata.spec import IndexSpec, KeyColumn
