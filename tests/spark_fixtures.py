@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.java import start_quickly
+from tests.java import start_quickly, train
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +21,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     starts (3 s) when a catalog table is first named."""
     from indexer.spark.session import local_session
 
+    train()
     home = tmp_path_factory.mktemp("spark")
     conf = {
         "spark.sql.shuffle.partitions": "4",
