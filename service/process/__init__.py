@@ -2,6 +2,7 @@
 
 - `server`      a socket, and one process or several that answer there
 - `worker`      one process that serves
+- `__main__`    a worker as a program
 - `supervisor`  starts, watches and ends workers
 - `self_check`  `gnomon serve --check`
 """

@@ -143,7 +143,7 @@ class _Supervisor:
         ours, theirs = Pipe()
         with theirs:
             descriptors = (self._listening.fileno(), theirs.fileno())
-            command = [sys.executable, "-P", "-m", "service.process.worker", *map(str, descriptors)]
+            command = [sys.executable, "-P", "-m", "service.process", *map(str, descriptors)]
             paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=descriptors, env={**os.environ, "PYTHONPATH": paths}

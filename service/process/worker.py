@@ -1,4 +1,4 @@
-"""One process that serves: the app on a socket, until a signal. `service.process.supervisor` starts it as a program."""
+"""One process that serves: the app on a socket, until a signal. The supervisor starts it as `service.process`."""
 
 import ctypes
 import logging
@@ -7,7 +7,6 @@ import pickle
 import resource
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -163,10 +162,3 @@ def _end_with_parent(link: Connection, shutdown_seconds: float) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(shutdown_seconds + END_SECONDS)
     os._exit(1)
-
-
-if __name__ == "__main__":
-    work(int(sys.argv[1]), Connection(int(sys.argv[2])))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # a thread that hangs in a read keeps no process

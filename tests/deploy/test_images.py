@@ -98,10 +98,11 @@ def test_the_wheel_takes_every_file_of_a_package_that_is_not_python() -> None:
     if listed.returncode:
         pytest.skip("not a checkout of git: which files belong to a package is not known")
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "bench"}
-    for name in listed.stdout.splitlines():
-        package, _, inner = name.partition("/")
-        if package in packages and not inner.endswith(".py"):
-            assert any(Path(inner).match(pattern) for pattern in taken.get(package, [])), name
+    for name in map(Path, listed.stdout.splitlines()):
+        if name.parts[0] in packages and name.suffix != ".py":
+            folder = next(parent for parent in name.parents if (ROOT / parent / "__init__.py").exists())
+            patterns = taken.get(".".join(folder.parts), [])
+            assert any(name.relative_to(folder).match(pattern) for pattern in patterns), name
 
 
 def test_each_package_that_the_extras_ask_for_has_a_version_that_they_take() -> None:

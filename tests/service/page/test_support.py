@@ -212,7 +212,7 @@ def test_steps_that_are_alike_are_one_line_with_their_count(page: Page, desk: st
     page.goto(desk + link("tickets", "T-10001"))
     steps = page.locator(".steps > li")
     expect(steps.filter(has_text="the key is not in this file")).to_have_count(1)
-    expect(steps.filter(has_text="the key is not in this file")).to_contain_text(f"{DAYS - 1} × Filter asked")
+    expect(steps.filter(has_text="the key is not in this file")).to_contain_text(f"{DAYS - 1} × Bloom filter asked")
     total = page.locator(".path summary").inner_text()
     assert int(total.split()[0]) > steps.count()
 
