@@ -99,7 +99,7 @@ def _config(settings: Settings, app: Any, tls: TlsOptions | None = None) -> uvic
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # `peers` reads them, of proxies that are trusted
+        proxy_headers=False,  # `client_address` reads those of trusted proxies
         **(tls or {}),
         timeout_keep_alive=settings.idle_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,

@@ -1,5 +1,5 @@
 """Proof of the index files of one segment in one folder: they are what their segment says, and each entry lies where
-look-ups look for it. What they hold of each source file is counted, and a sample kept, for `readback` to compare."""
+look-ups look for it. What they hold of each source file is counted, and a sample kept, for `pointers` to compare."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
