@@ -105,7 +105,7 @@ def test_the_folders_of_the_last_build_are_what_coverage_lists_those_without_fil
     assert [info.path for info in opened.coverage().new] == [f"{tmp_path}/late/a.parquet"]
     for folder in ("crawl", "far", "empty", "late"):
         shutil.rmtree(tmp_path / folder)
-    with pytest.raises(SourceNotFound, match=r"no data files in any folder .* expected some of the 4"):
+    with pytest.raises(SourceNotFound, match=r"no data files in any folder .* the index covers 4;"):
         build(spark, source, index, ["url"])
     assert len(opened.coverage().vanished) == 4
     assert build(spark, source, index, ["url"], full=True, accept_vanished=True).rows == 0
