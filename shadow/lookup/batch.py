@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from btree import BTreeReader, DamagedIndexFile
+from btree import BTreeReader
 from btree.batch import Found
 from btree.blocks import LONGEST_GUESS_BYTES
 from btree.errors import TooMany
@@ -26,7 +26,7 @@ from btree.reader import LookupStats
 from btree.sought import Keys, Sought
 from btree.stored_arrays import stored_array
 from shadow.lookup.point import Lookup
-from shadow.metadata import IndexFileEntry, Segment, View, asked_values
+from shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, View, asked_values
 from sources import POINTER_COLUMNS
 
 LOG = logging.getLogger("gnomon.match")
@@ -266,22 +266,13 @@ class Matcher:
     def _live(
         self, found: Found, place: int, segment: Segment, entry: IndexFileEntry, group: _Group
     ) -> tuple[Ints, Ints]:
-        """The partition of each entry found, as its place among the view's, and the live entries: those whose source
-        file, in the column at `place`, the segment covers and no other has taken over, in a partition asked for."""
-        names = found.columns[place].dictionary_encode()
-        partitions = []
-        for name in names.dictionary.to_pylist():
-            file = segment.live.get(name)
-            if file is None and name not in segment.partition_of:
-                raise DamagedIndexFile(
-                    f"an entry names {name}, which its segment does not cover",
-                    f"{self._lookup.root}/{entry.path}",
-                    0,
-                )
-            is_asked = file is not None and file.partition in group.partitions
-            partitions.append(self._order[file.partition] if file is not None and is_asked else -1)
-        partition = np.array(partitions, np.int64)[names.indices.to_numpy()]
-        return partition, np.flatnonzero(partition >= 0)
+        """For each entry found, the place of its partition in the view, NOT_LIVE where it does not count; and the
+        places of the entries that do: live ones in a partition of the group. The column at `place` has file names."""
+        named = Liveness(self._spec, segment, entry, self._lookup.root).source_files(found.columns[place])
+        partition = named.numbers(
+            lambda file: self._order[file.partition] if file.partition in group.partitions else NOT_LIVE
+        )
+        return partition, np.flatnonzero(partition != NOT_LIVE)
 
     @cached_property
     def _order(self) -> dict[str, int]:

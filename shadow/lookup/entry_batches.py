@@ -6,14 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from btree import DamagedIndexFile
 from btree.reader import LookupStats
 from btree.stored_arrays import stored_array
 from shadow.lookup.batch import Matches
-from shadow.lookup.index_files import covered_in, open_index_file
-from shadow.metadata import POINTER_SCHEMA, IndexFileEntry, IndexSpec, Segment, stored_partition
+from shadow.lookup.index_files import open_index_file
+from shadow.metadata import NOT_LIVE, POINTER_SCHEMA, IndexFileEntry, IndexSpec, Liveness, Segment, stored_partition
 from shadow.storage import Storage
 from sources import POINTER_COLUMNS
 from sources.pointer import FILENAME
@@ -55,28 +53,25 @@ def scan_entries(
 ) -> Iterator[pa.RecordBatch]:
     """The live entries of an index file, of these partitions, in key order. DamagedIndexFile as `check` of it,
     maybe after batches were given."""
-    covered = covered_in(spec, segment, file.partition)
-    known = pa.array([one.path for one in covered], pa.string())
-    counts = pa.array([one.path in segment.live and one.partition in partitions for one in covered], pa.bool_())
+    liveness = Liveness(spec, segment, file, storage.root)
+    there = segment.source_files_in if spec.flat else [file.partition]
+    order = {name: place for place, name in enumerate(name for name in there if name in partitions)}
     tree = open_index_file(storage, segment, file, spec, stats)
     names = [column.name for column in columns if column.part != PARTITION]
     types = {column.source: column.type for column in columns if column.part == PARTITION}
-    values = [stored_partition(one.partition, types) for one in covered]
+    values = [stored_partition(name, types) for name in order]
     folders = {
         column.name: stored_array([value.get(column.source) for value in values], column.type)
         for column in columns
         if column.part == PARTITION
     }
     for batch in tree.scan_batches(list(dict.fromkeys([*names, FILENAME])), stats):
-        ordinals = pc.index_in(batch.column(FILENAME), known)
-        if ordinals.null_count:
-            stranger = batch.column(FILENAME).filter(ordinals.is_null())[0].as_py()
-            where = f"{storage.root}/{file.path}"
-            raise DamagedIndexFile(f"an entry names {stranger}, which its segment does not cover here", where, 0)
-        counted = counts.take(ordinals)
-        kept, of_file = batch.filter(counted), ordinals.filter(counted)
+        named = liveness.source_files(batch.column(FILENAME))
+        partition = named.numbers(lambda source: order.get(source.partition, NOT_LIVE))
+        counted = partition != NOT_LIVE
+        kept, of_partition = batch.filter(pa.array(counted)), pa.array(partition[counted])
         arrays = [
-            folders[column.name].take(of_file) if column.part == PARTITION else kept.column(column.name)
+            folders[column.name].take(of_partition) if column.part == PARTITION else kept.column(column.name)
             for column in columns
         ]
         yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])

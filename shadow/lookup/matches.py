@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from btree import BTreeReader, DamagedIndexFile
+from btree import BTreeReader
 from btree.batch import Found
 from btree.errors import TooMany
 from btree.keys import Key, stored_values
@@ -16,7 +16,7 @@ from btree.reader import LookupStats
 from btree.sought import Sought
 from btree.stored_arrays import stored_array
 from shadow.lookup.index_files import pointer_of
-from shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry
+from shadow.metadata import NOT_LIVE, IndexFileEntry, IndexSpec, Liveness, NamedFiles, Segment, SourceFileEntry
 from shadow.storage import check
 from sources import POINTER_COLUMNS, Pointer
 
@@ -91,6 +91,7 @@ class FileHits:
         self._segment = segment
         self._entry = entry
         self._where = f"{root}/{entry.path}"
+        self._liveness = Liveness(spec, segment, entry, root)
         self._bound = bound
 
     def find(
@@ -123,17 +124,10 @@ class FileHits:
         included = len(self._spec.include)
         for value in values:
             pointer = pointer_of(value)
-            file = self._live(pointer.data_filename)
+            file = self._liveness.source_file(pointer.data_filename)
             if file is not None:
                 hits.append(Hit(pointer, file, value[:included]))
         return hits
-
-    def _live(self, name: str) -> SourceFileEntry | None:
-        """The live source file that an entry names; None if it is dead."""
-        file = self._segment.live.get(name)
-        if file is None and name not in self._segment.partition_of:
-            raise DamagedIndexFile(f"an entry names {name}, which its segment does not cover", self._where, 0)
-        return file
 
     # -- a key of any number of entries --------------------------------------------------------------------------------
 
@@ -158,25 +152,22 @@ class FileHits:
                     sizes[i] += self._add(found[i], piece, kept, [column.type for column in columns], sizes[i])
         return found
 
-    def _by_key(self, piece: Found, names: Sequence[str]) -> Iterator[tuple[int, Ints, pa.DictionaryArray | None]]:
-        """The rows of a piece by key, the live ones alone, and beside them the source files they name."""
-        files, counting = None, np.ones(len(piece.keys), bool)
+    def _by_key(self, piece: Found, names: Sequence[str]) -> Iterator[tuple[int, Ints, NamedFiles | None]]:
+        """The live rows of a piece by key, with the source files that the rows of the piece name."""
+        files = None
+        rows = np.arange(len(piece.keys))
         if not self._spec.holds_values:
-            files = piece.columns[names.index(FILE_NAME)].dictionary_encode()
-            live = np.array([self._live(name) is not None for name in files.dictionary.to_pylist()], bool)
-            counting = live[files.indices.to_numpy()]
-        rows = np.flatnonzero(counting)
+            files = self._liveness.source_files(piece.columns[names.index(FILE_NAME)])
+            rows = np.flatnonzero(files.is_live)
         keys, starts = np.unique(piece.keys[rows], return_index=True)
         for key, share in zip(keys.tolist(), np.split(rows, starts[1:]), strict=bool(len(keys))):
             yield key, share, files
 
-    def _kept(self, hits: Hits, rows: Ints, files: pa.DictionaryArray | None, partitions: Collection[str]) -> Ints:
+    def _kept(self, hits: Hits, rows: Ints, files: NamedFiles | None, partitions: Collection[str]) -> Ints:
         """Count rows of a key, and choose those that may be among its first hits."""
         if self._spec.flat and files is not None:
-            folders = [self._segment.partition_of[name] for name in files.dictionary.to_pylist()]
-            turn = {folder: place for place, folder in enumerate(sorted(set(folders)))}
-            codes = np.array([turn[folder] if folder in partitions else -1 for folder in folders], np.int64)
-            of_row = codes[files.indices.to_numpy()[rows]]
+            order = {name: place for place, name in enumerate(sorted(_partitions(files).intersection(partitions)))}
+            of_row = files.numbers(lambda file: order.get(file.partition, NOT_LIVE))[rows]
             rows, of_row = rows[of_row >= 0], of_row[of_row >= 0]
             hits.matches += len(rows)
             return rows[np.argsort(of_row, kind="stable")][: self._bound.hits]
@@ -199,6 +190,11 @@ class FileHits:
         if self._bound.hits is not None and len(hits) > self._bound.hits:
             hits.cut(self._bound.hits, self._spec.flat)
         return taken
+
+
+def _partitions(files: NamedFiles) -> set[str]:
+    """The partitions of the live files."""
+    return {file.partition for file in files.files if file is not None}
 
 
 def _partition(hit: Hit) -> str:

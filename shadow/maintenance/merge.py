@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from btree import BTreeReader, DamagedIndexFile
 from btree.blocks import MemoryFile
 from btree.hash_columns import plain_column, spark_hash_columns
-from shadow.lookup import covered_in, read_index_file
-from shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, partition_values
+from shadow.lookup import read_index_file
+from shadow.metadata import NOT_LIVE, IndexFileEntry, IndexSpec, Liveness, Segment, SourceFileEntry, partition_values
 from shadow.storage import Storage
 from sources.pointer import FILENAME, OFFSET, SUB_OFFSET
 
@@ -28,7 +28,6 @@ BYTES_AT_ONCE = 16 * 1024 * 1024  # of index files whose entries are sorted toge
 RELAID_AT_ONCE = 64 * 1024 * 1024  # the same where the layout changes: each pass reads the whole index
 BATCH_ROWS, BATCH_BYTES = 65_536, 64 * 1024 * 1024  # of what a writer is handed at once
 GROUP = ""  # a name that no column of an index file has
-NOT_LIVE = -1
 
 
 class Part(NamedTuple):
@@ -142,7 +141,10 @@ class _Merge:
             chosen = (targets >= wanted.start) & (targets < wanted.stop)
             columns = {name: _long(batch.column(place)) for name, place in self._taken.items()}
             if not self.spec.holds_values:
-                files = self._numbers(part, batch.column(FILENAME), where)
+                named = Liveness(self.spec, part.segment, part.file, self.storage.root).source_files(
+                    batch.column(FILENAME)
+                )
+                files = named.numbers(lambda file: self._numbers[file.path]).astype(np.int32)
                 columns[FILENAME] = pa.array(files)
                 chosen &= files != NOT_LIVE
                 places = self._folder_of_file[files]
@@ -186,27 +188,10 @@ class _Merge:
         found = [ordinals[self.target.folder_of(file.partition)] for file in self._live_files]
         return np.array([*found, 0], np.int64)
 
-    def _numbers(self, part: Part, names: pa.Array, where: str) -> npt.NDArray[np.int32]:
-        """For each entry the number of its source file, or NOT_LIVE. DamagedIndexFile where its segment has no such
-        file in this folder."""
-        known, numbers = self._files[part.segment.id, part.file.partition]
-        ordinals = pc.index_in(names, known)
-        if ordinals.null_count:
-            stranger = names.filter(ordinals.is_null())[0].as_py()
-            raise DamagedIndexFile(f"an entry names {stranger}, which its segment does not cover here", where, 0)
-        found: npt.NDArray[np.int32] = numbers[ordinals.to_numpy()]
-        return found
-
     @cached_property
-    def _files(self) -> dict[tuple[str, str], tuple[pa.Array, npt.NDArray[np.int32]]]:
-        """For each segment and folder the source files that the segment covers there, and their numbers."""
-        place = {file.path: number for number, file in enumerate(self._live_files)}
-        files = {}
-        for segment, folder in self._covering:
-            known = [file.path for file in covered_in(self.spec, segment, folder)]
-            numbers = [place[path] if path in segment.live else NOT_LIVE for path in known]
-            files[segment.id, folder] = (pa.array(known, pa.string()), np.array(numbers, np.int32))
-        return files
+    def _numbers(self) -> dict[str, int]:
+        """The number of each live source file, by its path."""
+        return {file.path: number for number, file in enumerate(self._live_files)}
 
     @cached_property
     def _covering(self) -> list[tuple[Segment, str]]:

@@ -5,6 +5,7 @@
 - `snapshots`        numbered lists of live segments
 - `snapshot_view`    one snapshot, opened
 - `manifests`        a segment's manifest: its index files and the source files that they cover
+- `liveness`         the rule that decides which entries are live
 - `json_files`       JSON files with a checksum
 - `immutable_files`  files that a snapshot names by path and size
 - `append_records`   the records of appends and batches
@@ -42,6 +43,7 @@ from shadow.metadata.append_records import (
 from shadow.metadata.catalog_table import Table
 from shadow.metadata.immutable_files import MISSING, StoredFile, put_again, read_back
 from shadow.metadata.lake_tables import LakeTable, check_plain_files, table_around
+from shadow.metadata.liveness import NOT_LIVE, Liveness, NamedFiles, uncovered
 from shadow.metadata.manifests import (
     SEGMENT_FOLDER,
     BloomFilterEntry,
@@ -131,6 +133,7 @@ __all__ = [
     "MISSING",
     "MOST_BUCKETS",
     "MOST_FOLDERS",
+    "NOT_LIVE",
     "NULL_VALUE",
     "ORIGIN_PATH",
     "POINTER_SCHEMA",
@@ -154,6 +157,8 @@ __all__ = [
     "KeyColumn",
     "LakeTable",
     "Listing",
+    "Liveness",
+    "NamedFiles",
     "PageMapsEntry",
     "Proofs",
     "Segment",
@@ -221,6 +226,7 @@ __all__ = [
     "spec_differences",
     "stored_partition",
     "table_around",
+    "uncovered",
     "utc_now",
     "within",
     "without_vanished",

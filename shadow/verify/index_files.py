@@ -18,7 +18,7 @@ from btree.keys import Key, stored_values
 from btree.schema import avro_type
 from shadow.errors import BTreeError, DamagedIndexFile, ShadowError, SourceError
 from shadow.lookup import covered_in, open_filter, read_index_file
-from shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, partition_values
+from shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, partition_values, uncovered
 from shadow.storage import Storage
 from shadow.verify.entry_order import EqualKeys
 from shadow.verify.report import Fault, Report, fault_of
@@ -129,7 +129,7 @@ class FolderProof:
         if weightless:
             self._fault(entry, f"{weightless} of its entries have a {SIZE} below 1")
         for name in dict.fromkeys(strangers):
-            self._fault(entry, f"an entry names {name}, which its segment does not cover here")
+            self._fault(entry, uncovered(name))
         return seen
 
     def _tell(self, entry: IndexFileEntry, filter_: BloomFilterReader | None, misplaced: int, denied: int) -> None:

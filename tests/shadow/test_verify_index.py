@@ -417,14 +417,14 @@ def test_an_entry_of_a_file_that_its_segment_does_not_cover_is_found(lake: Lake)
     path = republished(lake, [table.set_column(2, "data_filename", pa.array(names))], 1)
     faults = lake.verify().faults
     for stranger in ("p=a/x0.parquet", "p=a/x1.parquet"):
-        assert Fault(str(path), 0, f"an entry names {stranger}, which its segment does not cover here") in faults
+        assert Fault(str(path), 0, f"an entry names {stranger}, which its segment does not cover") in faults
     assert any("its index files hold" in fault.what for fault in faults)
 
 
 def test_an_entry_of_another_partition_is_found(lake: Lake) -> None:
     path = republished(lake, [entries_of(lake, 1, "p=b")], 1)
     faults = [fault for fault in lake.verify().faults if fault.path == str(path)]
-    assert "an entry names p=b/1.parquet, which its segment does not cover here" in {fault.what for fault in faults}
+    assert "an entry names p=b/1.parquet, which its segment does not cover" in {fault.what for fault in faults}
 
 
 def test_an_entry_that_is_missing_and_another_that_is_there_twice_are_found(lake: Lake) -> None:

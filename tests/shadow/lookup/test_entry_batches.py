@@ -83,7 +83,7 @@ def test_an_entry_of_a_file_that_its_segment_does_not_cover_is_damage(index: Ind
     segment = index.view.segments[0]
     less = replace(segment, source_files=segment.source_files[1:], dead=frozenset())
     columns, partitions = entry_columns(index.spec), set(index.view.partitions)
-    with pytest.raises(DamagedIndexFile, match=r"which its segment does not cover here|not the index file of"):
+    with pytest.raises(DamagedIndexFile, match=r"which its segment does not cover|not the index file of"):
         _ = [list(index.scan(less, file, columns, partitions, LookupStats())) for file in segment.index_files]
 
 

@@ -125,7 +125,7 @@ def test_an_entry_of_another_bucket_is_not_carried_on(build: Build) -> None:
 
 def test_an_entry_of_a_file_that_the_segment_does_not_cover_is_not_carried_on(build: Build) -> None:
     stranger = replace(parts_of(build)[0].segment, source_files=tuple(build.covered[1:]))
-    with pytest.raises(DamagedIndexFile, match=r"an entry names p=1/a\.parquet, which its segment does not cover here"):
+    with pytest.raises(DamagedIndexFile, match=r"an entry names p=1/a\.parquet, which its segment does not cover"):
         entries(build, [Part(stranger, part.file) for part in parts_of(build)], 4)
 
 

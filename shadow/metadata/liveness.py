@@ -1,0 +1,73 @@
+"""The rule that decides which entries of an index file are live. Every reader of entries asks this module.
+
+An entry is live while its own segment still covers the source file that it names. A rewritten or deleted source file is
+dead in the segment that indexed it: entries of it are passed over. An entry of a file that the segment never covered
+in the folder of the index file is damage.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from btree import DamagedIndexFile
+from shadow.metadata.manifests import IndexFileEntry, Segment, SourceFileEntry
+from shadow.metadata.spec import IndexSpec
+
+NOT_LIVE = -1
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class NamedFiles(NamedTuple):
+    """The source files that a batch of n entries names.
+
+    `files` holds each distinct file once, None for a dead one. `codes[i]` is the place in `files` of entry i."""
+
+    files: Sequence[SourceFileEntry | None]
+    codes: Ints
+
+    @property
+    def is_live(self) -> Flags:
+        """n flags: whether each entry is live."""
+        return np.array([file is not None for file in self.files], bool)[self.codes]
+
+    def numbers(self, number_of: Callable[[SourceFileEntry], int]) -> Ints:
+        """n numbers: `number_of` the source file of each entry, NOT_LIVE for a dead entry. Calls it once per file."""
+        numbers = [NOT_LIVE if file is None else number_of(file) for file in self.files]
+        return np.array(numbers, np.int64)[self.codes]
+
+
+class Liveness:
+    """Tells the live entries of one index file of a segment; `root` is the folder of the index."""
+
+    def __init__(self, spec: IndexSpec, segment: Segment, file: IndexFileEntry, root: str) -> None:
+        self._spec = spec
+        self._segment = segment
+        self._file = file
+        self._live = segment.live
+        self._root = root
+
+    def source_file(self, name: str) -> SourceFileEntry | None:
+        """The live source file that an entry names, None where it is dead.
+
+        DamagedIndexFile where the segment does not cover it in the folder of the index file."""
+        file = self._live.get(name)
+        partition = self._segment.partition_of.get(name) if file is None else file.partition
+        if partition is None or (partition != self._file.partition and not self._spec.flat):
+            raise DamagedIndexFile(uncovered(name), f"{self._root}/{self._file.path}", 0, action=self._spec.remedy)
+        return file
+
+    def source_files(self, names: pa.Array) -> NamedFiles:
+        """The same for a column of n names, with one look-up per distinct name."""
+        encoded = names.dictionary_encode(null_encoding="encode")
+        files = [self.source_file(name) for name in encoded.dictionary.to_pylist()]
+        return NamedFiles(files, encoded.indices.to_numpy().astype(np.int64, copy=False))
+
+
+def uncovered(name: str) -> str:
+    """The fault of an index file with an entry that names a source file which its segment does not cover."""
+    return f"an entry names {name}, which its segment does not cover"
