@@ -7,10 +7,7 @@ A cold look-up reads all upper levels and one leaf. While the former are short, 
 proportion to them, so that both are about the square root of the file: n entries have at most 16 * sqrt(n) leaves.
 """
 
-from dataclasses import dataclass
-from itertools import islice
 from math import isqrt
-from typing import NamedTuple
 
 NODE_BYTES = 8 * 1024  # target bytes of records in a node, before compression
 LEAST_RECORDS = 8  # in a full inner node, however long its records are; with one the tree would be a list
@@ -37,46 +34,3 @@ def head_guess(file_bytes: int) -> int:
     """How many bytes of a file to read first, to have its header and upper levels at once in most files."""
     square = 2 * ENTRY_GUESS_BYTES * (GROWING_BYTES // NODE_BYTES) * file_bytes
     return min(file_bytes // UPPER_SHARE_GUESS, isqrt(square))
-
-
-class Tree(NamedTuple):
-    """The shape of a tree, in numbers."""
-
-    height: int
-    nodes: int
-    upper_bytes: int  # of the records above the leaves
-    leaf_bytes: int  # of the records of the longest leaf
-
-
-def tree_of(entries: int, record_bytes: int, node_bytes: int = NODE_BYTES) -> Tree:
-    """The tree that a writer makes of so many entries with different keys, whose records all have this length
-    (in a leaf: with the byte that says there is no link)."""
-    levels: list[_Level] = []  # above the leaves, the lowest first
-    left, leaves, upper, longest = entries, 0, 0, 0
-    while left:
-        leaf = -(-leaf_target(upper, node_bytes) // record_bytes)
-        leaf = min(left, leaf if leaves else max(leaf, LEAST_RECORDS))
-        left, leaves, longest = left - leaf, leaves + 1, max(longest, leaf)
-        if not left:
-            break
-        levels = levels or [_Level()]
-        at = 0
-        while at + 1 < MAX_HEIGHT - 1 and is_full(levels[at].records, levels[at].size, node_bytes):
-            levels[at] = _Level(levels[at].nodes + 1, 0)
-            at += 1
-            if at == len(levels):
-                levels.append(_Level())
-        for level in islice(reversed(levels[: at + 1]), left):
-            level.records += 1
-            level.size += record_bytes - 1
-            upper += record_bytes - 1
-            left -= 1
-    nodes = leaves + sum(level.nodes - (not level.records) for level in levels)
-    return Tree(len(levels) + 1, nodes, upper + len(levels) * (record_bytes - 1), longest * record_bytes)
-
-
-@dataclass
-class _Level:
-    nodes: int = 1
-    records: int = 1  # in its last node; the first of all is put in at the end, and not counted in its size
-    size: int = 0

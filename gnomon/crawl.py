@@ -19,7 +19,6 @@ FIRST_DAY = date(2026, 1, 1)
 SMALL_SHARE = 0.2  # of the pages lie in the days after the first, which is one large file
 FILES_PER_SMALL_DAY = 2
 BATCH_ROWS = 1_000  # about 5 MB of HTML
-HTML_BYTES = (1_000, 9_216)  # what every page keeps to
 BODY_TOKENS = (40, 1_065)  # a page, evenly spread
 HTTP_STATUS = np.repeat(np.array([200, 301, 404, 410, 503], np.int32), [236, 8, 6, 2, 4])  # 256 of them
 SCHEMA = pa.schema(
@@ -339,7 +338,7 @@ def _zipf() -> np.ndarray:
 
 
 def html_pages(random: np.random.Generator, urls: pa.StringArray, merchants: np.ndarray) -> pa.StringArray:
-    """One HTML document a URL, `HTML_BYTES` long, most of it text."""
+    """One HTML document a URL, 1,000 to 9,216 bytes long, most of it text."""
     tokens = _tokens()
     sizes = random.integers(*BODY_TOKENS, len(urls)) + FRAME_TOKENS + 1
     bounds = np.concatenate([[0], np.cumsum(sizes)])

@@ -17,7 +17,6 @@ ADDRESS, COLUMN = "(address)", "(a column)"
 _FOLDERS = re.compile(r"(?:\bfile:/{1,3}|(?<![\w:/.%=&?-])/)(?:[^\s/'\"`,;:]+/)+")
 # Where a store was asked, as its client says it: host or bucket, and the path there.
 _ADDRESSES = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,15}://[^\s'\"`,;)\]]*")
-PATTERNS = (_FOLDERS, _ADDRESSES)
 _OF_THE_WEB = ("http://", "https://")
 
 

@@ -36,7 +36,8 @@ from shadow.metadata import (
 from shadow.storage import Place, Storage, probe, storage_at
 from shadow.verify import sampled
 
-ERROR, OVERWRITE, APPEND = MODES = ("error", "overwrite", "append")
+ERROR, APPEND = "error", "append"
+MODES = (ERROR, "overwrite", APPEND)
 BYTES_PER_BUCKET = 128 * 1024 * 1024  # of entries: a task holds the file that it writes in memory
 BYTES_PER_NUMBER = 8
 HASH = "__gnomon_hash"

@@ -32,8 +32,8 @@ def column(name: str) -> Column:
 def with_keys(
     frame: DataFrame, spec: IndexSpec, what: str, every_key_counts: bool = False, all_of_it: bool = True
 ) -> DataFrame:
-    """The frame with its key once more, in the types of the index, in columns that `drop_keys` takes away (int 5 and
-    bigint 5 hash differently). Text is read as the command line reads it: bytes as base64, timestamps in UTC.
+    """The frame with its key once more, in the types of the index, in the columns `key_names`: int 5 and bigint 5 hash
+    differently. Text is read as the command line reads it: bytes as base64, timestamps in UTC.
 
     A number that the index's type cannot hold exactly has no row: its key becomes null, which matches nothing; where
     `every_key_counts` it fails the job, as text does that is not of the type. UsageError for a type that cannot be
@@ -66,11 +66,6 @@ def typed_keys(frame: DataFrame, spec: IndexSpec, what: str) -> DataFrame:
 def key_names(spec: IndexSpec) -> list[str]:
     """The columns that `with_keys` adds, in key order."""
     return [f"{KEY_PREFIX}{i}" for i in range(len(spec.keys))]
-
-
-def drop_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without the columns that `with_keys` added."""
-    return batch.select([name for name in batch.schema.names if not name.startswith(KEY_PREFIX)])
 
 
 def _key(what: str, key: KeyColumn, kind: DataType, every_key_counts: bool) -> Column:

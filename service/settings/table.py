@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from service.settings.sources import CONFIG, PREFIX, Given, of_environment, of_file, of_flags, of_pairs, wrong
+from service.settings.sources import CONFIG, Given, of_environment, of_file, of_flags, of_pairs, wrong
 from service.settings.values import extra
 from shadow import UsageError
 
@@ -148,19 +148,3 @@ def load_settings(
         settings._places[name] = one.where
         settings._places.update((f"{name}.{index}", where) for index, where in one.by_index.items())
     return settings
-
-
-def settings_table() -> str:
-    """The settings as the Markdown table of `docs/settings.md`."""
-    lines = ["| setting | variable | unit | default | what it does |", "|---|---|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        unit = extra(field)["unit"]
-        default = "required" if field.is_required() else f"`{_shown(field.default)}`"
-        lines.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {unit} | {default} | {field.description} |")
-    return "\n".join(lines) + "\n"
-
-
-def _shown(default: Any) -> str:
-    if default is None or default in ("", (), {}):
-        return "none"
-    return str(default).lower() if isinstance(default, bool) else str(default)

@@ -101,13 +101,6 @@ class Fetcher:
         if self._pages is not None:
             self._pages.resize(max(0, limit - self._sources.cache_bytes))
 
-    def rows(self, wanted: Sequence[Located], columns: Sequence[str], stats: FetchReads) -> list[dict[str, Any]]:
-        """The rows, one for each of `wanted` and in its order; each file is opened once."""
-        answer: list[dict[str, Any]] = [{} for _ in wanted]
-        for part in self.parts(wanted, columns, stats):
-            self.fill(answer, part, columns)
-        return answer
-
     def fill(self, answer: list[dict[str, Any]], part: Part, columns: Sequence[str]) -> None:
         """Put the rows of a part into their places."""
         there = dict(zip(part.table.column_names, part.table.columns, strict=True))

@@ -62,11 +62,6 @@ def parse_key(key: object, spec: IndexSpec) -> Wanted:
     return Wanted(tuple(stored), tuple(where))
 
 
-def bucket_number(key: object, spec: IndexSpec) -> int:
-    """The bucket a key is looked for in."""
-    return bucket_of(parse_key(key, spec).stored, spec.key_types, spec.buckets)
-
-
 def buckets_of_keys(keys: Sequence[Key], spec: IndexSpec) -> list[int]:
     """The bucket of each key, in stored form."""
     return list(buckets_of(plain_keys(keys, spec.key_types), spec.buckets).tolist()) if keys else []

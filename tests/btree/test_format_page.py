@@ -12,8 +12,9 @@ from btree.codecs import CHECKSUMS, COMPRESSORS, DECOMPRESSORS
 from btree.hashing import HASH_NAME, SEED
 from btree.keys import is_key_type
 from btree.schema import avro_type
-from btree.shape import GROWING_BYTES, LONG_INNER_BYTES, MOST_LEAST_RECORDS, NODE_BYTES, tree_of
+from btree.shape import GROWING_BYTES, LONG_INNER_BYTES, MOST_LEAST_RECORDS, NODE_BYTES
 from tests.btree.files import Entry, header_of, write
+from tests.btree.tree_model import tree_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "btree-format.md").read_text(encoding="utf-8")
 CONSTANTS = [name for name in vars(fmt) if name.isupper()]

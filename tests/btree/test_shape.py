@@ -16,9 +16,9 @@ from btree.shape import (
     head_guess,
     is_full,
     leaf_target,
-    tree_of,
 )
 from tests.btree.files import URL_SCHEMA, Bytes, opened, url_entries, write
+from tests.btree.tree_model import tree_of
 
 NARROW = EntrySchema((Column("k", "bigint", False),), (Column("v", "bigint", False),))
 

@@ -64,9 +64,8 @@ def test_urls_of_a_crawl_are_those_of_its_page_numbers_each_once(crawl_folder: P
 def test_pages_are_one_to_nine_kilobytes_and_hold_their_url(crawl_folder: Path) -> None:
     table = read(crawl_folder)
     sizes = pc.binary_length(table["html"]).to_numpy()
-    low, high = crawl.HTML_BYTES
-    assert low <= sizes.min() < 2_000
-    assert 8_000 < sizes.max() <= high
+    assert 1_000 <= sizes.min() < 2_000
+    assert 8_000 < sizes.max() <= 9_216
     for row in table.slice(0, 20).to_pylist():
         assert row["html"].startswith("<!doctype html>")
         assert row["html"].endswith("</html>\n")

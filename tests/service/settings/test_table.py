@@ -7,11 +7,28 @@ from typing import Any
 
 import pytest
 
-from service.settings.table import Settings, load_settings, settings_table
+from service.settings.sources import PREFIX
+from service.settings.table import Settings, extra, load_settings
 from shadow import UsageError
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 SECRET = "nightly sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"
+
+
+def settings_table() -> str:
+    """The settings as the Markdown table of `docs/settings.md`."""
+    lines = ["| setting | variable | unit | default | what it does |", "|---|---|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        unit = extra(field)["unit"]
+        default = "required" if field.is_required() else f"`{_shown(field.default)}`"
+        lines.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {unit} | {default} | {field.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(default: Any) -> str:
+    if default is None or default in ("", (), {}):
+        return "none"
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def test_the_docs_page_shows_the_table() -> None:

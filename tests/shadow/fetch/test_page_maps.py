@@ -70,6 +70,14 @@ def maps_files(lake: Path) -> list[Path]:
     return sorted((lake / "index/_shadow/page_maps").rglob("*.maps"))
 
 
+def fetched(fetcher: Fetcher, wanted: Located, columns: list[str], stats: FetchReads) -> list[dict[str, Any]]:
+    """The row of one hit."""
+    rows: list[dict[str, Any]] = [{}]
+    for part in fetcher.parts([wanted], columns, stats):
+        fetcher.fill(rows, part, columns)
+    return rows
+
+
 def check_rows(index: Index, keys: range = range(0, 2 * ROWS, 37)) -> None:
     """The rows are right, and every file was opened by its recorded page maps."""
     stats = FetchStats()
@@ -91,7 +99,7 @@ def first_fetch(lake: Path, with_maps: bool) -> tuple[list[dict[str, Any]], list
     wanted, columns = located(lake, ROWS - 7), ["k", *(f"c{i}" for i in range(COLUMNS))]
     source, index = (FaultyStorage(LocalStorage(str(lake / name))) for name in ("lake", "index"))
     spec, stats = open_index(str(lake / "index")).spec, FetchReads()
-    rows = Fetcher(source, spec, 1 << 20, index if with_maps else None).rows([wanted], columns, stats)
+    rows = fetched(Fetcher(source, spec, 1 << 20, index if with_maps else None), wanted, columns, stats)
     return rows, [call.name for call in source.calls], [call.name for call in index.calls], stats
 
 
@@ -131,7 +139,7 @@ def test_page_maps_are_read_while_the_footer_is(mapped: Path, monkeypatch: pytes
 
     source, index = (Waiting(str(mapped / name)) for name in ("lake", "index"))
     wanted, spec = located(mapped, 3), open_index(str(mapped / "index")).spec
-    assert Fetcher(source, spec, 1 << 20, index).rows([wanted], ["c1"], FetchReads()) == [{"c1": "1, of key 3"}]
+    assert fetched(Fetcher(source, spec, 1 << 20, index), wanted, ["c1"], FetchReads()) == [{"c1": "1, of key 3"}]
 
 
 def test_page_maps_stay_with_the_open_file(mapped: Path) -> None:
