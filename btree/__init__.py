@@ -1,31 +1,33 @@
 """One index file: an Avro B-Tree of entries (key, value), as docs/btree-format.md describes it.
 
-- `format`   every constant and byte rule of the file
-- `schema`   the Avro record schema of an entry
-- `mapping`  types of sources that Spark does not know as keys, and what each is stored as
-- `keys`     key types: from outside values to the stored form, and their order
-- `hashing`  Spark's hashes of a key, and its bucket
-- `hash_columns`  the same of whole columns
-- `filters`  Bloom filters: surely not here, or perhaps
-- `shape`    when a node is full, and so how high a tree is: arithmetic
-- `encode`   Arrow columns to Avro records
-- `rows`     sorted batches to records: what each writer checks
-- `codecs`   block compression, and the checksum of a block
-- `layout`   finished nodes to their order in the file, and their links
-- `writer`   sorted Arrow batches to one index file
-- `dione`    the same, byte for byte as Dione's own writer makes it
-- `records`  where the records of a node lie, and their keys and links
-- `node`     one block, searched by bisection
-- `blocks`   an open file as blocks
-- `walk`     the way from a node to its children
-- `columns`  the records of many nodes to Arrow columns at once
-- `parts`    nodes unpacked and decoded together
-- `scan`     a whole file as Arrow batches, proved
-- `sought`   many keys, sorted, each once, in a form that Arrow compares
-- `fences`   the levels above the leaves as columns
-- `batch`    many keys matched with the leaves that may hold them
-- `reader`   get, get_many, contains_many, match, scans and check over one open index file
-- `display`  stored values as JSON; `python -m btree` prints them
+- `format`        every constant and byte rule of the file
+- `schema`        the Avro record schema of an entry
+- `source_types`  types of sources that Spark does not know as keys, and what each is stored as
+- `keys`          key types: from outside values to the stored form, and their order
+- `key_arrays`    Arrow columns of keys in stored form
+- `key_batch`     many keys, sorted, each once, in a form that Arrow compares
+- `hashing`       Spark's hashes of a key, and its bucket
+- `hash_columns`  Spark's hashes of whole columns
+- `bloom`         Bloom filters: surely not here, or perhaps
+- `errors`        errors of index files and keys
+- `geometry`      when a node is full, and where the nodes lie in the file
+- `encode`        Arrow columns to Avro records
+- `rows`          sorted batches to records, with the checks that every writer makes
+- `codecs`        block compression, and the checksum of a block
+- `writer`        sorted Arrow batches to one index file
+- `dione`         sorted Arrow batches to a file with the bytes of Dione's own writer
+- `node_decoder`  the places of a node's records, with their keys and links
+- `node`          one block, searched by bisection
+- `blocks`        an open file as blocks
+- `traversal`     from a node along its links to its children
+- `columns`       the records of many nodes to Arrow columns at once
+- `block_batch`   blocks unpacked and decoded together
+- `scan`          a whole file as Arrow batches, proved
+- `inner_levels`  the levels above the leaves as columns
+- `batch`         many keys matched with the leaves that may hold them
+- `reader`        get, get_many, contains_many, match, scans and check over one open index file
+- `display`       stored values as JSON
+- `__main__`      `python -m btree` prints and checks an index file
 
 Knows neither pointers nor sources: a value is just columns.
 """

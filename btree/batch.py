@@ -1,5 +1,6 @@
-"""Many keys looked for in one file at once. The fences say which leaves may hold some; these are read in long ranges,
-decoded together, proved to lie between their fences and in order, and matched by Arrow: no Python object for a key.
+"""Match many keys with one file at once. The fences (the records of the inner levels) tell which leaves may hold some.
+These leaves are read in long ranges, decoded together, proved to lie between their fences and in order, and matched by
+Arrow: no Python object per key.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,20 +9,20 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from btree.block_batch import CUT_RECORDS, LONG_BLOCK, BlockBatch, RecordBlocks, decode, take
 from btree.blocks import BlockFile, LookupStats
 from btree.columns import Bools, Ints
-from btree.fences import Fences
+from btree.inner_levels import InnerLevels
+from btree.key_batch import SortedKeys, comparable, index_in, is_rising, places
 from btree.keys import compare
-from btree.parts import CUT_RECORDS, LONG_PART, Parts, Pieces, decode, take
-from btree.sought import Keys, comparable, index_in, is_rising, places
 
 LEAVES_AT_ONCE = 2048
 CHUNK_BYTES = 32 * 1024 * 1024  # of what is decoded together in memory, roughly; and twice as much of what was found
 
 
 class Found(NamedTuple):
-    """Entries found, in file order, which is that of their keys: the key of each, among those sought, and its columns;
-    how many leaves the file has, and how many of them were read."""
+    """Entries found, in file order, which is that of their keys: the key of each, as its place in the
+    key batch, and its columns; how many leaves the file has, and how many of them were read."""
 
     keys: Ints
     columns: list[pa.Array]
@@ -50,11 +51,16 @@ class Batch:
     """One look-up of many keys, for these columns of their entries. Without columns it only says which are there."""
 
     def __init__(
-        self, file: BlockFile, fences: Fences, sought: Keys, columns: Sequence[str], stats: LookupStats
+        self,
+        file: BlockFile,
+        inner_levels: InnerLevels,
+        sorted_keys: SortedKeys,
+        columns: Sequence[str],
+        stats: LookupStats,
     ) -> None:
         self._file = file
-        self._fences = fences
-        self._sought = sought
+        self._inner_levels = inner_levels
+        self._sorted_keys = sorted_keys
         self._columns = list(columns)
         self._stats = stats
         self._types = {column.name: column.type for column in file.schema.entry.columns}
@@ -64,14 +70,14 @@ class Batch:
     def pieces(self) -> Iterator[Found]:
         """What the file holds of the keys, in file order, leaves by the thousand. DamagedIndexFile, or Irregular where
         it is to be walked node by node."""
-        before, upto = places(self._fences.keys, self._sought.columns)
+        before, upto = places(self._inner_levels.keys, self._sorted_keys.columns)
         leaves = self._leaves(before, upto)
         at = np.flatnonzero(upto > before)
-        columns = [self._fences.entries.column(name).take(pa.array(at)) for name in self._columns]
+        columns = [self._inner_levels.entries.column(name).take(pa.array(at)) for name in self._columns]
         fences, done, last = _Hits(before[at], 2 * at, columns), 0, -1
-        for chunk, parts in self._chunks(leaves):
-            hits = self._match(chunk, parts, last)
-            until = int(np.searchsorted(fences.at, 2 * self._fences.below[chunk.which[-1]] + 1))
+        for chunk, blocks in self._chunks(leaves):
+            hits = self._match(chunk, blocks, last)
+            until = int(np.searchsorted(fences.at, 2 * self._inner_levels.below[chunk.which[-1]] + 1))
             leaves_read = int(np.count_nonzero(np.diff(chunk.which, prepend=last)))
             yield self._piece([_some(fences, done, until), hits], leaves_read)
             done, last = until, int(chunk.which[-1])
@@ -83,61 +89,61 @@ class Batch:
         turn = np.argsort(np.concatenate([some.at for some in hits]), kind="stable")
         keys = np.concatenate([some.keys for some in hits])[turn]
         columns = [pa.concat_arrays(some).take(pa.array(turn)) for some in zip(*(h.columns for h in hits), strict=True)]
-        return Found(keys, columns, len(self._fences.leaves), leaves_read)
+        return Found(keys, columns, len(self._inner_levels.leaves), leaves_read)
 
     def _leaves(self, before: Ints, upto: Ints) -> _Leaves:
         """A leaf holds keys from the fence before it on, which may begin a run of equal keys, up to the one behind it,
         which a run may reach if runs may be split. A key that is a fence is there, if that is all that is asked."""
-        here = self._fences.below + 1  # in the two below
+        here = self._inner_levels.below + 1  # in the two below
         until = before if self._file.has_whole_runs or not self._columns else upto
         begins = np.concatenate([[0], before if self._columns else upto])[here]
-        ends = np.concatenate([until, [len(self._sought)]])[here]
+        ends = np.concatenate([until, [len(self._sorted_keys)]])[here]
         which = np.flatnonzero(ends > begins)
         return _Leaves(which, begins[which], ends[which])
 
-    def _chunks(self, leaves: _Leaves) -> Iterator[tuple[_Leaves, Parts]]:
+    def _chunks(self, leaves: _Leaves) -> Iterator[tuple[_Leaves, BlockBatch]]:
         """The leaves, unpacked, in groups that are decoded together."""
         columns = len({*self._columns, *self._key_names})
-        parts, which = Parts(), []
-        for i, offset, count, records in self._cut(self._fences.leaves[leaves.which].tolist()):
-            parts.add_leaf(offset, count, records)
+        blocks, which = BlockBatch(), []
+        for i, offset, count, records in self._cut(self._inner_levels.leaves[leaves.which].tolist()):
+            blocks.add_leaf(offset, count, records)
             which.append(i)
-            if len(which) == LEAVES_AT_ONCE or parts.size(columns) > CHUNK_BYTES:
-                yield _Leaves(*(some[which] for some in leaves)), parts
-                parts, which = Parts(), []
+            if len(which) == LEAVES_AT_ONCE or blocks.size(columns) > CHUNK_BYTES:
+                yield _Leaves(*(some[which] for some in leaves)), blocks
+                blocks, which = BlockBatch(), []
         if which:
-            yield _Leaves(*(some[which] for some in leaves)), parts
+            yield _Leaves(*(some[which] for some in leaves)), blocks
 
     def _cut(self, offsets: list[int]) -> Iterator[tuple[int, int, int, bytes]]:
         """Of leaves, one by one, its number, offset, and records; of a long one in pieces."""
         for i, (frame, data) in enumerate(self._file.unpacked(offsets, self._stats)):
             self._stats.nodes += 1
-            if frame.count <= LONG_PART:
+            if frame.count <= LONG_BLOCK:
                 yield i, offsets[i], frame.count, data
                 continue
             for count, records in self._file.cut(offsets[i], frame.count, data, CUT_RECORDS):
                 yield i, offsets[i], count, records
 
-    def _match(self, leaves: _Leaves, parts: Parts, last: int) -> _Hits:
+    def _match(self, leaves: _Leaves, blocks: BlockBatch, last: int) -> _Hits:
         """What these leaves hold of the keys. `last`: the leaf before them."""
-        columns, first, _ = decode(self._file, parts, {*self._columns, *self._key_names})
-        counts = np.array(parts.counts)
+        columns, first, _ = decode(self._file, blocks, {*self._columns, *self._key_names})
+        counts = np.array(blocks.counts)
         firsts = np.concatenate([[0], np.cumsum(counts)])
         order = np.repeat(first - firsts[:-1], counts) + np.arange(firsts[-1])
-        pieces = Pieces(parts.offsets, firsts, [])
+        pieces = RecordBlocks(blocks.offsets, firsts, [])
         keys = [
             comparable(take(self._file, columns, name, order, pieces), self._types[name]) for name in self._key_names
         ]
         self._prove(keys, pieces, leaves, last)
         begin, end = int(leaves.begins[0]), int(leaves.ends[-1])
-        found = index_in(keys, [column.slice(begin, end - begin) for column in self._sought.columns])
+        found = index_in(keys, [column.slice(begin, end - begin) for column in self._sorted_keys.columns])
         rows = np.flatnonzero(found >= 0)
-        some = Pieces(parts.offsets, np.searchsorted(rows, firsts), [])
+        some = RecordBlocks(blocks.offsets, np.searchsorted(rows, firsts), [])
         arrays = [take(self._file, columns, name, order[rows], some) for name in self._columns]
-        at = np.repeat(2 * self._fences.below[leaves.which] + 1, counts)[rows]
+        at = np.repeat(2 * self._inner_levels.below[leaves.which] + 1, counts)[rows]
         return _Hits(found[rows] + begin, at, arrays)
 
-    def _prove(self, keys: Sequence[pa.Array], pieces: Pieces, leaves: _Leaves, last: int) -> None:
+    def _prove(self, keys: Sequence[pa.Array], pieces: RecordBlocks, leaves: _Leaves, last: int) -> None:
         """The keys of each leaf are in order, and lie between its fences."""
         rising = is_rising(keys, pieces.firsts[1:-1][np.diff(leaves.which) > 0])
         if not rising.all():
@@ -148,11 +154,11 @@ class Batch:
             if not (equal | greater)[0]:
                 raise self._file.damaged("the keys of a node are not in order", pieces.offsets[0])
         self._last = [key.slice(len(key) - 1) for key in keys]
-        low = self._fences.below[leaves.which]
+        low = self._inner_levels.below[leaves.which]
         outside = np.zeros(len(low), bool)
         after = low >= 0
         outside[after] |= ~self._is_after(low[after], keys, pieces.firsts[:-1][after])
-        bounded = low + 1 < len(self._fences.keys[0])
+        bounded = low + 1 < len(self._inner_levels.keys[0])
         outside[bounded] |= ~self._is_before(keys, pieces.firsts[1:][bounded] - 1, low[bounded] + 1)
         if outside.any():
             offset = pieces.offsets[int(np.argmax(outside))]
@@ -160,13 +166,13 @@ class Batch:
 
     def _is_after(self, fences: Ints, keys: Sequence[pa.Array], rows: Ints) -> Bools:
         """Whether rows are not less than fences."""
-        equal, greater = compare(_rows(self._fences.keys, fences), _rows(keys, rows))
+        equal, greater = compare(_rows(self._inner_levels.keys, fences), _rows(keys, rows))
         after: Bools = equal | greater
         return after
 
     def _is_before(self, keys: Sequence[pa.Array], rows: Ints, fences: Ints) -> Bools:
         """Whether rows are less than fences, or equal, where runs of equal keys may be split."""
-        equal, greater = compare(_rows(keys, rows), _rows(self._fences.keys, fences))
+        equal, greater = compare(_rows(keys, rows), _rows(self._inner_levels.keys, fences))
         before: Bools = greater if self._file.has_whole_runs else greater | equal
         return before
 

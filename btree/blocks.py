@@ -10,9 +10,9 @@ from base.actions import Action
 from btree import format as fmt
 from btree.codecs import CHECKSUMS, DECOMPRESSORS, DecompressionError, decompress
 from btree.errors import BTreeError, DamagedIndexFile, TooMany
+from btree.geometry import head_guess
 from btree.node import Node, NodeDecoder
 from btree.schema import FileSchema, file_schema
-from btree.shape import head_guess
 
 FIRST_READ_BYTES = 32 * 1024  # at least; `head_guess` says how much more of a large file
 UPPER_READ_BYTES = 16 * 1024 * 1024  # upper levels up to this size come in one read and stay in memory

@@ -15,8 +15,8 @@ import pyarrow as pa
 from btree import format as fmt
 from btree.codecs import RAW_DEFLATE, compressor, zstd
 from btree.errors import BTreeError
+from btree.geometry import IndexFile, InnerNode, node_block
 from btree.keys import decimal_type
-from btree.layout import IndexFile, InnerNode, node_block
 from btree.rows import RowEncoder
 from btree.schema import EntrySchema
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from btree.errors import BTreeError, KeyTypeError
-from btree.mapping import MAPPED, mapped, source_type, value_type
+from btree.source_types import MAPPED, mapped, source_type, value_type
 
 Stored = str | bool | int | float | bytes | None
 Key = tuple[Stored, ...]

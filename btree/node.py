@@ -13,7 +13,7 @@ import fastavro
 from btree.format import encode_long
 from btree.hashing import unscaled_bytes
 from btree.keys import Key, KeyOrder, OrderKey, Stored, decimal_type, has_signed_bytes
-from btree.records import Located, locator
+from btree.node_decoder import Located, locator
 from btree.schema import Column, FileSchema
 
 RECORD_BYTES = 300  # of memory that a record takes beside its bytes, measured roughly

@@ -8,17 +8,17 @@ import pyarrow as pa
 
 from base.actions import Action
 from btree.batch import Batch, Found
+from btree.block_batch import Irregular
 from btree.blocks import Block, BlockFile, Leaves, LookupStats, RangeReader
 from btree.errors import BTreeError, DamagedIndexFile, TooMany
-from btree.fences import Fences, fences_of
+from btree.inner_levels import InnerLevels, inner_levels_of
+from btree.key_arrays import stored_array
+from btree.key_batch import SortedKeys
 from btree.keys import Key
 from btree.node import Probe
-from btree.parts import Irregular
 from btree.scan import Census, Scan
 from btree.schema import EntrySchema
-from btree.sought import Keys
-from btree.stored_arrays import stored_array
-from btree.walk import Place, Walk
+from btree.traversal import Place, Traversal
 
 __all__ = ["BTreeReader", "Census", "LookupStats", "RangeReader"]
 
@@ -55,12 +55,12 @@ class BTreeReader:
         self.codec = self._file.codec
         self.schema: EntrySchema = self._file.schema.entry
         self.entries = self._file.entries  # None in a file that does not say
-        self._fences: Fences | None = None  # once many keys were looked for
+        self._inner_levels: InnerLevels | None = None  # once many keys were looked for
 
     @property
     def cache_bytes(self) -> int:
         """Memory this reader keeps."""
-        return self._file.cache_bytes + (self._fences.cache_bytes if self._fences else 0)
+        return self._file.cache_bytes + (self._inner_levels.cache_bytes if self._inner_levels else 0)
 
     @property
     def is_whole(self) -> bool:
@@ -96,9 +96,9 @@ class BTreeReader:
         return self._file.upper_bytes
 
     @property
-    def knows_fences(self) -> bool:
+    def has_inner_levels(self) -> bool:
         """Whether the levels above the leaves are kept in the form that `match` takes."""
-        return self._fences is not None
+        return self._inner_levels is not None
 
     # -- look-ups --------------------------------------------------------------------------------------------------
 
@@ -139,21 +139,21 @@ class BTreeReader:
         answers = iter(found)
         return [any(list(islice(answers, len(some)))) for some in probes]
 
-    def match(self, sought: Keys, columns: Sequence[str], stats: LookupStats | None = None) -> Iterator[Found]:
+    def match(self, keys: SortedKeys, columns: Sequence[str], stats: LookupStats | None = None) -> Iterator[Found]:
         """The entries of many keys, as these of their value columns; without columns it only says which keys are there
         (each at least once). Leaves are read in long ranges and decoded together, thousands for each piece of the
         answer; together the pieces are what `get_many` gives, in file order."""
         stats = stats if stats is not None else LookupStats()
-        if self.is_empty or not len(sought):
+        if self.is_empty or not len(keys):
             return
         try:
-            if self._fences is None:
-                self._fences = fences_of(self._file, stats)
-            pieces = Batch(self._file, self._fences, sought, columns, stats).pieces()
+            if self._inner_levels is None:
+                self._inner_levels = inner_levels_of(self._file, stats)
+            pieces = Batch(self._file, self._inner_levels, keys, columns, stats).pieces()
             if self.entries is None:  # only a file of others may turn out to be irregular by its leaves
                 pieces = iter(list(pieces))
         except Irregular:
-            yield self.match_each(sought, columns, stats)
+            yield self.match_each(keys, columns, stats)
             return
         try:
             yield from pieces
@@ -161,11 +161,11 @@ class BTreeReader:
             raise self._file.damaged("a leaf with links, at a depth where others have none", 0) from None
 
     def match_each(
-        self, sought: Keys, columns: Sequence[str], stats: LookupStats | None = None, most: int | None = None
+        self, sorted_keys: SortedKeys, columns: Sequence[str], stats: LookupStats | None = None, most: int | None = None
     ) -> Found:
         """The same, key by key: fewer microseconds for a few keys, and for any tree. All of it is held in memory:
         TooMany where that would be more than `most` entries, and those of a node, or where a node has more records."""
-        keys = sought.stored()
+        keys = sorted_keys.stored()
         if not columns:
             return Found(np.flatnonzero(np.array(self.contains_many(keys, stats, most), bool)), [])
         answers = self.get_many(keys, stats, most)
@@ -184,8 +184,8 @@ class BTreeReader:
         if self.is_empty or not wanted:
             return
         wanted.sort(key=lambda one: one[0].order)
-        walk = Walk(self._file, stats, most)
-        root = walk.root()
+        traversal = Traversal(self._file, stats, most)
+        root = traversal.root()
         stats.nodes += 1
         stack = [(root, visit(root, wanted))]  # a stack of our own: a damaged file may be as deep as it is long
         while stack:
@@ -195,7 +195,7 @@ class BTreeReader:
                 stack.pop()
                 continue
             record, below = step
-            child = walk.child(place, record)
+            child = traversal.child(place, record)
             stats.nodes += 1
             stack.append((child, visit(child, below)))
 
@@ -255,7 +255,7 @@ class BTreeReader:
         begin_at = None if first is None else self._probes([first])[0][0]
         end_at = None if last is None else self._probes([last])[0][-1]
         stats = stats if stats is not None else LookupStats()
-        for place, begin, end in Walk(self._file, stats).runs(begin_at, end_at):
+        for place, begin, end in Traversal(self._file, stats).runs(begin_at, end_at):
             node = place.block.node
             try:
                 entries = node.entries(begin, end)
@@ -280,7 +280,7 @@ class BTreeReader:
         """Up to `count` entries, spread over the root, as (key, value) in stored form."""
         if self.is_empty or count < 1:
             return []
-        block = Walk(self._file, LookupStats()).root().block
+        block = Traversal(self._file, LookupStats()).root().block
         try:
             records = range(0, len(block.node), -(-len(block.node) // count))
             return [block.node.entries(record, record + 1)[0] for record in records]

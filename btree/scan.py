@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from btree.block_batch import CHUNK_BYTES, LONG_BLOCK, BlockBatch, Irregular, RecordBlocks, decode, take
 from btree.blocks import BlockFile, LookupStats
 from btree.columns import Columns, Ints, RowColumns
 from btree.keys import adjacent
 from btree.node import Node, Row
-from btree.parts import CHUNK_BYTES, LONG_PART, Irregular, Parts, Pieces, decode, take
-from btree.walk import Walk, next_link
+from btree.traversal import Traversal, next_link
 
 LEAVES_AT_ONCE = 2048
 ROWS_AT_ONCE = 8192  # of a walk node by node
@@ -98,12 +98,12 @@ class Scan:
 
     def _steps(self) -> Iterator[_Step]:
         """The tree in key order; its leaves are not read."""
-        self._height = height = Walk(self._file, self._stats, LONG_PART).leftmost_level()
-        walk = Walk(self._file, self._stats)
+        self._height = height = Traversal(self._file, self._stats, LONG_BLOCK).leftmost_level()
+        traversal = Traversal(self._file, self._stats)
         if height == 1:
             yield _Step(self._file.start)
             return
-        stack = [(walk.root(), 0)]
+        stack = [(traversal.root(), 0)]
         while stack:
             place, begin = stack.pop()
             block, links = place.block, place.block.node.links
@@ -116,14 +116,14 @@ class Scan:
                 if links[end - 1] is None:
                     continue
                 if place.level + 1 == height:
-                    yield _Step(walk.child_offset(place, end - 1))
+                    yield _Step(traversal.child_offset(place, end - 1))
                     continue
-                stack += [(place, end), (walk.child(place, end - 1), 0)]
+                stack += [(place, end), (traversal.child(place, end - 1), 0)]
                 break
 
     def _chunk(self, steps: list[_Step]) -> Iterator[pa.RecordBatch]:
         """The records of these steps, in as many batches as memory asks for."""
-        parts = Parts()
+        blocks = BlockBatch()
         inner: dict[int, list[_Step]] = {}
         for step in steps:
             if step.node is not None:
@@ -131,27 +131,27 @@ class Scan:
         for runs in inner.values():  # of one node, in order, nothing of it between them
             node, begin, end = runs[0].node, runs[0].begin, runs[-1].end
             if node is not None:
-                parts.add_inner(runs[0].offset, begin, end - begin, node.bytes(begin, end))
+                blocks.add_inner(runs[0].offset, begin, end - begin, node.bytes(begin, end))
         leaves = sorted(step.offset for step in steps if step.node is None)
         spans = []
         for offset, (frame, data) in zip(leaves, self._file.unpacked(leaves, self._stats), strict=True):
-            parts.add_leaf(offset, frame.count, data)
+            blocks.add_leaf(offset, frame.count, data)
             spans.append((offset, frame.end))
-            if parts.size(len(self._types)) > CHUNK_BYTES and len(steps) > 1:
+            if blocks.size(len(self._types)) > CHUNK_BYTES and len(steps) > 1:
                 half = len(steps) // 2
                 self._leaves_at_once = max(half // 2, 1)
                 yield from self._chunk(steps[:half])
                 yield from self._chunk(steps[half:])
                 return
-        columns, first, _ = decode(self._file, parts)
+        columns, first, _ = decode(self._file, blocks)
         self._spans.append(spans)
-        part = np.array([parts.index[step.offset] for step in steps])
-        begins = np.array([step.begin for step in steps]) - np.array(parts.begins)[part]
+        part = np.array([blocks.index[step.offset] for step in steps])
+        begins = np.array([step.begin for step in steps]) - np.array(blocks.begins)[part]
         is_leaf = [step.node is None for step in steps]
-        lengths = np.where(is_leaf, np.array(parts.counts)[part], [step.end - step.begin for step in steps])
+        lengths = np.where(is_leaf, np.array(blocks.counts)[part], [step.end - step.begin for step in steps])
         firsts = np.concatenate([[0], np.cumsum(lengths)])
         order = np.repeat(first[part] + begins - firsts[:-1], lengths) + np.arange(firsts[-1])
-        pieces = Pieces([step.offset for step in steps], firsts, is_leaf)
+        pieces = RecordBlocks([step.offset for step in steps], firsts, is_leaf)
         yield self._batch(columns, order, pieces, check_order=True)
 
     # -- node by node ----------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Scan:
         rows: list[Row] = []
         offsets: list[int] = []
         firsts = [0]
-        for place, begin, end in Walk(self._file, self._stats).runs():
+        for place, begin, end in Traversal(self._file, self._stats).runs():
             if begin == 0:
                 self._spans.append([(place.block.offset, place.block.end)])
                 self._height = max(self._height, place.level)
@@ -176,11 +176,13 @@ class Scan:
 
     def _row_batch(self, rows: list[Row], offsets: list[int], firsts: list[int]) -> pa.RecordBatch:
         columns = RowColumns(self._file.schema, rows)
-        return self._batch(columns, np.arange(len(rows)), Pieces(offsets, np.array(firsts), []), check_order=False)
+        return self._batch(
+            columns, np.arange(len(rows)), RecordBlocks(offsets, np.array(firsts), []), check_order=False
+        )
 
     # -- batches ---------------------------------------------------------------------------------------------------
 
-    def _batch(self, columns: Columns, order: Ints, pieces: Pieces, check_order: bool) -> pa.RecordBatch:
+    def _batch(self, columns: Columns, order: Ints, pieces: RecordBlocks, check_order: bool) -> pa.RecordBatch:
         arrays = {
             name: take(self._file, columns, name, order, pieces)
             for name in dict.fromkeys([*self._columns, *self._keys])
@@ -190,7 +192,7 @@ class Scan:
         self._entries += len(order)
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)).select(self._columns)
 
-    def _check_order(self, keys: list[pa.Array], pieces: Pieces) -> None:
+    def _check_order(self, keys: list[pa.Array], pieces: RecordBlocks) -> None:
         """The keys do not decrease; from a leaf to what follows they increase, where no run of equal keys is split."""
         if self._last is None:
             joined, before = keys, 0
@@ -210,7 +212,7 @@ class Scan:
         self._last = [key.slice(len(key) - 1) for key in keys]
         self._ended_in_leaf = bool(pieces.is_leaf[-1])
 
-    def _refuse_order(self, record: int, pieces: Pieces) -> None:
+    def _refuse_order(self, record: int, pieces: RecordBlocks) -> None:
         offset = pieces.offset_of(record)
         inside = record > 0 and pieces.offset_of(record - 1) == offset
         why = "the keys of a node are not in order" if inside else "a node holds keys outside of its parent's interval"

@@ -17,10 +17,19 @@ import pyarrow as pa
 from btree import format as fmt
 from btree.codecs import CHECKSUMS, compressor
 from btree.encode import EncodedRows
-from btree.layout import IndexFile, InnerNode, level_order, node_block
+from btree.geometry import (
+    LEAST_RECORDS,
+    MAX_HEIGHT,
+    NODE_BYTES,
+    IndexFile,
+    InnerNode,
+    is_full,
+    leaf_target,
+    level_order,
+    node_block,
+)
 from btree.rows import RowEncoder
 from btree.schema import EntrySchema
-from btree.shape import LEAST_RECORDS, MAX_HEIGHT, NODE_BYTES, is_full, leaf_target
 
 
 class BTreeWriter:

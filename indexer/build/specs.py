@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from base.actions import Action
 from btree.keys import is_key_type, type_of_arrow
-from btree.mapping import mean_the_same, source_type
+from btree.source_types import mean_the_same, source_type
 from indexer.tables import Described, listed
 from shadow.errors import SpecMismatch, UnknownColumn, UsageError
 from shadow.metadata import (

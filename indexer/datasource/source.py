@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from pyspark.sql.types import StructType
 
 from base.errors import GnomonError
+from btree.key_arrays import stored_array
 from btree.keys import Key, order_key
-from btree.stored_arrays import stored_array
 from indexer.datasource.entry_table import EntryTable, entry_table
 from indexer.datasource.pushdown import MOST_KEYS, Selection, chosen, select
 from indexer.datasource.source_rows import with_payload

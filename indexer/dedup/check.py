@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, LongType, StringType
 
+from btree.key_batch import comparable
 from btree.keys import adjacent, arrow_type
-from btree.sought import comparable
 from indexer.join import LookupCounters
 from indexer.keys import (
     KEY_PREFIX,

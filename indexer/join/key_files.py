@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from btree.mapping import source_type
+from btree.source_types import source_type
 from indexer.spark import NoSparkType, as_spark, hands_errors_over, spark_type
 from indexer.tables import Described, arrow_schema, describe, listed
 from shadow import to_json

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
 
 from btree.keys import INTEGER_BITS, arrow_type, decimal_type
-from btree.mapping import is_count
+from btree.source_types import is_count
 from indexer.keys.udfs import read_by_udf
 from indexer.spark import hands_errors_over, key_spark_type, raised_by_sql
 from shadow.errors import UsageError

@@ -5,7 +5,7 @@ from pyspark.sql import Column
 from pyspark.sql.types import DataType, StringType
 
 from btree.keys import Stored, arrow_type, decimal_type
-from btree.mapping import is_count
+from btree.source_types import is_count
 from indexer.spark import HAS_ARROW_UDF, arrow_udf, key_spark_type, text_udf
 from shadow.errors import KeyTypeError
 from shadow.metadata import KeyColumn

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from btree.keys import LONGEST_DECIMAL, arrow_type
-from btree.mapping import MAPPED, is_count, source_type, value_type
+from btree.source_types import MAPPED, is_count, source_type, value_type
 from indexer.spark.versions import IN_UTC, TIME_TYPE, is_time, type_of
 from shadow import to_json
 from shadow.errors import UnsupportedFormat

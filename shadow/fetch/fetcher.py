@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from base.actions import Action
 from btree.errors import BTreeError
+from btree.key_arrays import stored_array
 from btree.keys import Key, arrow_type, key_array, same_values
-from btree.stored_arrays import stored_array
 from shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
 from shadow.fetch.page_maps import damaged, read_page_maps
 from shadow.fetch.row_batches import Located, row_bytes, shares_of

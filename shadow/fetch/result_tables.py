@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from btree.key_arrays import stored_array
 from btree.keys import arrow_type
-from btree.stored_arrays import stored_array
 from shadow.errors import UsageError
 from shadow.fetch.fetcher import Fetcher
 from shadow.fetch.results import Found, Rows, Share

@@ -21,10 +21,10 @@ from btree.batch import Found
 from btree.blocks import LONGEST_GUESS_BYTES
 from btree.errors import TooMany
 from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
+from btree.key_arrays import stored_array
+from btree.key_batch import KeyBatch, SortedKeys
 from btree.keys import Stored, arrow_type
 from btree.reader import LookupStats
-from btree.sought import Keys, Sought
-from btree.stored_arrays import stored_array
 from shadow.lookup.point import Lookup
 from shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, View, asked_values
 from sources import POINTER_COLUMNS
@@ -77,8 +77,8 @@ class _Wanted:
 
     def __init__(self, given: Sequence[pa.Array], types: Sequence[str]) -> None:
         self._types = types
-        self.sought = Sought(given, types)
-        self.keys = self.sought.keys
+        self.batch = KeyBatch(given, types)
+        self.keys = self.batch.keys
 
     @cached_property
     def hashes(self) -> Ints:
@@ -116,7 +116,7 @@ class Matcher:
             wanted = self._wanted(keys, group)
             for segment, entry, found in self._found(wanted, group, columns):
                 partition, kept = self._live(found, columns.index(FILE_NAME), segment, entry, group)
-                for row, place in wanted.sought.spread(found.keys[kept], MOST_HITS):
+                for row, place in wanted.batch.spread(found.keys[kept], MOST_HITS):
                     yield Matches(pa.array(group.rows[row]), self._batch(found, partition, kept[place]))
 
     def holds(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array]) -> Bools:
@@ -132,7 +132,7 @@ class Matcher:
             for segment, entry, found in self._found(wanted, group, names, there):
                 kept = self._live(found, 0, segment, entry, group)[1] if found.columns else slice(None)
                 there[found.keys[kept]] = True
-            held[group.rows] = wanted.sought.by_row(there)
+            held[group.rows] = wanted.batch.by_row(there)
         return held
 
     def _passing(self, keys: Sequence[pa.Array], group: _Group) -> Ints:
@@ -233,7 +233,9 @@ class Matcher:
         LOG.info("%s: its Bloom filter leaves %d of %d keys", entry.path, len(likely), len(which))
         return likely
 
-    def _ask(self, segment: Segment, entry: IndexFileEntry, keys: Keys, columns: Sequence[str]) -> Iterator[Found]:
+    def _ask(
+        self, segment: Segment, entry: IndexFileEntry, keys: SortedKeys, columns: Sequence[str]
+    ) -> Iterator[Found]:
         """Ask an index file in the way that costs less."""
         stats = self._stats
         with self._lookup.trees.use(self._view, segment, entry, stats) as tree:
@@ -319,12 +321,12 @@ def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float
     touched = leaves * -math.expm1(-keys / leaves)
     records = entry.entries / leaves
     by_leaf = touched * (LEAF_US + records * RECORD_US) + keys * KEY_US
-    by_leaf += 0 if tree.knows_fences else fences * FENCE_US
+    by_leaf += 0 if tree.has_inner_levels else fences * FENCE_US
     by_leaf += min(touched * LONGEST_GUESS_BYTES, entry.size) * BYTE_US
     return keys * EACH_US + touched * records * EACH_RECORD_US, by_leaf
 
 
-def _key_by_key(tree: BTreeReader, keys: Keys, columns: Sequence[str], stats: MatchStats) -> Iterator[Found]:
+def _key_by_key(tree: BTreeReader, keys: SortedKeys, columns: Sequence[str], stats: MatchStats) -> Iterator[Found]:
     """Some keys at a time, for each may have any number of entries; those that have too many, leaf by leaf."""
     for begin in range(0, len(keys), EACH_AT_ONCE):
         which = np.arange(begin, min(begin + EACH_AT_ONCE, len(keys)))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from base.actions import Action
-from btree.filters import BloomFilter, BloomFilterReader
+from btree.bloom import BloomFilter, BloomFilterReader
 from btree.reader import LookupStats
 from shadow.errors import DamagedIndexFile
 from shadow.metadata import BloomFilterEntry, IndexFileEntry, StoredFile, put_again, read_back

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from btree.key_arrays import stored_array
 from btree.reader import LookupStats
-from btree.stored_arrays import stored_array
 from shadow.lookup.batch import Matches
 from shadow.lookup.index_files import open_index_file
 from shadow.metadata import NOT_LIVE, POINTER_SCHEMA, IndexFileEntry, IndexSpec, Liveness, Segment, stored_partition

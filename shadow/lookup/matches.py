@@ -11,10 +11,10 @@ import pyarrow as pa
 from btree import BTreeReader
 from btree.batch import Found
 from btree.errors import TooMany
+from btree.key_arrays import stored_array
+from btree.key_batch import KeyBatch
 from btree.keys import Key, stored_values
 from btree.reader import LookupStats
-from btree.sought import Sought
-from btree.stored_arrays import stored_array
 from shadow.lookup.index_files import pointer_of
 from shadow.metadata import NOT_LIVE, IndexFileEntry, IndexSpec, Liveness, NamedFiles, Segment, SourceFileEntry
 from shadow.storage import check
@@ -137,14 +137,14 @@ class FileHits:
         """The same without a Python object for an entry that is not kept."""
         types, columns = self._spec.key_types, tree.schema.values
         arrays = [stored_array([key[i] for key in keys], kind) for i, kind in enumerate(types)]
-        sought = Sought(arrays, types)
-        asking: dict[int, list[int]] = {}  # the keys asked for, by their place among those sought
-        for rows, places in sought.spread(np.arange(len(sought.keys))):
+        batch = KeyBatch(arrays, types)
+        asking: dict[int, list[int]] = {}  # the keys asked for, by their place in the batch
+        for rows, places in batch.spread(np.arange(len(batch.keys))):
             for row, place in zip(rows.tolist(), places.tolist(), strict=True):
                 asking.setdefault(place, []).append(row)
         found = [Hits() for _ in keys]
         sizes = [0] * len(keys)
-        for piece in tree.match(sought.keys, [column.name for column in columns], stats):
+        for piece in tree.match(batch.keys, [column.name for column in columns], stats):
             check(self._where)
             for place, rows, codes in self._by_key(piece, [column.name for column in columns]):
                 for i in asking[place]:

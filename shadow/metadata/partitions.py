@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from btree.display import to_json
+from btree.key_arrays import stored_array
 from btree.keys import Stored, key_array, stored_values, to_stored
-from btree.stored_arrays import stored_array
 from shadow.errors import BTreeError, KeyTypeError, PartitionNotFound, SourceNotFound, UsageError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"

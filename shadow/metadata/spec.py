@@ -9,8 +9,8 @@ from base.actions import Action
 from btree.format import LINK_FIELD
 from btree.hashing import HASH_NAME, SEED
 from btree.keys import is_key_type
-from btree.mapping import MAPPED
 from btree.schema import AVRO_NAME, Column, EntrySchema
+from btree.source_types import MAPPED
 from shadow.errors import DamagedMetadata, NewerFormat, SpecMismatch, UsageError
 from sources import DECLARED, POINTER_COLUMNS
 
@@ -35,7 +35,7 @@ def schema_option(table: str, schema: str) -> dict[str, str]:
 class KeyColumn:
     """A key column: its name in the source, its type, and whether it is a partition column (then it is not stored
     with the entries: it names the partition to look in). `source_type` is the type in the source where it is mapped to
-    `type` (`btree.mapping`): that of the first file indexed, and the form in which keys are given and shown."""
+    `type` (`btree.source_types`): that of the first file indexed, and the form in which keys are given and shown."""
 
     name: str
     type: str

@@ -1,8 +1,8 @@
 """Keys in the forms in which rows show them: read to what an index stores, and shown again.
 
-A column whose source type was mapped (`btree.mapping`) takes text in the form of that type, and other values in its
-form or as what is stored: a UUID as 36 characters (or 32 without the dashes, or bytes), a time of day as HH:MM:SS.f or
-a number of its units, a timestamp in nanoseconds as ISO 8601 with up to 9 digits of a fraction or a number."""
+A column whose source type was mapped (`btree.source_types`) takes text in the form of that type, and other values in
+its form or as what is stored: a UUID as 36 characters (or 32 without the dashes, or bytes), a time of day as HH:MM:SS.f
+or a number of its units, a timestamp in nanoseconds as ISO 8601 with up to 9 digits of a fraction or a number."""
 
 import datetime as dt
 import decimal

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from base.actions import Action
 from btree import BTreeReader
 from btree.blocks import MemoryFile
-from btree.filters import BloomFilterReader
+from btree.bloom import BloomFilterReader
 from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from btree.keys import Key, stored_values
 from btree.schema import avro_type

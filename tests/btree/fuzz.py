@@ -25,9 +25,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from btree import BTreeReader, DamagedIndexFile
+from btree.key_arrays import stored_array
+from btree.key_batch import KeyBatch
 from btree.keys import order_key
-from btree.sought import Sought
-from btree.stored_arrays import stored_array
 from tests.btree.files import NAME, Entry, opened
 from tests.btree.mutations import SEEDS, Seed, mutate_behind_checksums, mutate_bytes
 
@@ -108,7 +108,7 @@ def _check_batch(tree: BTreeReader, entries: list[Entry], data: bytes) -> None:
     counts = Counter(order_key(key) for key, _ in entries)
     keys = list({order_key(key): key for key, _ in entries}.values())
     types = tree.schema.key_types
-    wanted = Sought([stored_array([key[i] for key in keys], kind) for i, kind in enumerate(types)], types)
+    wanted = KeyBatch([stored_array([key[i] for key in keys], kind) for i, kind in enumerate(types)], types)
     value = tree.schema.values[0].name
     found = _answer(data, lambda: [key for some in tree.match(wanted.keys, [value]) for key in some.keys.tolist()])
     if found is not None and Counter(found) != Counter(dict(enumerate(counts[key] for key in sorted(counts)))):

@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from btree import BTreeReader, Column, DamagedIndexFile, EntrySchema
+from btree import BTreeReader, Column, DamagedIndexFile, EntrySchema, block_batch
 from btree import batch as batch_module
-from btree import parts as parts_module
 from btree.batch import Found
 from btree.blocks import LookupStats
 from btree.dione import DioneWriter
 from btree.errors import TooMany
+from btree.key_batch import KeyBatch
 from btree.keys import Key, arrow_type, order_key, stored_values
-from btree.sought import Sought
 from tests.btree.files import SYNC, URL_SCHEMA, Bytes, Entry, arrow_column, batch, opened, url_entries, write
 from tests.btree.small_files import SHAPES
 from tests.btree.test_damage import BROKEN, _chain, _lattice
@@ -28,8 +27,8 @@ from tests.btree.vectors import SOUND, open_vector
 from tests.profiles import examples, positions
 
 
-def sought(keys: Sequence[Key], types: Sequence[str]) -> Sought:
-    return Sought([arrow_column([key[i] for key in keys], name) for i, name in enumerate(types)], types)
+def key_batch(keys: Sequence[Key], types: Sequence[str]) -> KeyBatch:
+    return KeyBatch([arrow_column([key[i] for key in keys], name) for i, name in enumerate(types)], types)
 
 
 def joined(pieces: Iterable[Found]) -> Found:
@@ -43,7 +42,7 @@ def joined(pieces: Iterable[Found]) -> Found:
 def matched(tree: BTreeReader, keys: Sequence[Key], walk: bool = False) -> list[list[Key]]:
     """What a batch look-up gives for each key, in stored form, and that the one without values agrees."""
     types, values = tree.schema.key_types, tree.schema.values
-    wanted = sought(keys, types)
+    wanted = key_batch(keys, types)
 
     def ask(columns: Sequence[str]) -> Found:
         return tree.match_each(wanted.keys, columns) if walk else joined(tree.match(wanted.keys, columns))
@@ -77,10 +76,10 @@ def without_walk() -> Iterator[None]:
 @contextmanager
 def chunks_of(leaves: int, size: int, long: int = 1 << 14) -> Iterator[None]:
     """`long`: of how many records a node may be, so that it is not cut."""
-    cut = {"LONG_PART": long, "CUT_RECORDS": max(long - 1, 1)}
+    cut = {"LONG_BLOCK": long, "CUT_RECORDS": max(long - 1, 1)}
     with (
         patch.multiple(batch_module, LEAVES_AT_ONCE=leaves, CHUNK_BYTES=size, **cut),
-        patch.multiple(parts_module, **cut),
+        patch.multiple(block_batch, **cut),
     ):
         yield
 
@@ -116,7 +115,7 @@ def test_key_by_key_no_more_entries_are_held_than_asked_for() -> None:
     schema = EntrySchema((Column("k", "int"),), (Column("row", "bigint", False),))
     entries: list[Entry] = [((min(i, 10),), (i,)) for i in range(10_000)]
     tree = opened(write(schema, entries, node_bytes=200, node_limit=2000))
-    wanted = sought([(1,), (10,)], ["int"]).keys
+    wanted = key_batch([(1,), (10,)], ["int"]).keys
     every, some = LookupStats(), LookupStats()
     assert tree.match_each(wanted, ["row"], every, 10_000).columns[0].to_pylist() == [1, *range(10, 10_000)]
     with pytest.raises(TooMany):
@@ -128,7 +127,7 @@ def test_a_leaf_of_very_many_entries_of_one_key_is_given_in_small_pieces(monkeyp
     schema = EntrySchema((Column("k", "int"),), (Column("row", "bigint", False),))
     entries: list[Entry] = [((min(i, 10),), (i,)) for i in range(40_000)]
     tree = opened(write(schema, entries, node_bytes=200))
-    wanted = sought([(1,), (10,)], ["int"]).keys
+    wanted = key_batch([(1,), (10,)], ["int"]).keys
     with pytest.raises(TooMany):
         tree.match_each(wanted, ["row"], None, 20_000)
     monkeypatch.setattr(batch_module, "CHUNK_BYTES", 30_000)
@@ -144,7 +143,7 @@ def test_both_zeros_and_all_nans_are_one_key_each() -> None:
     tree = opened(write(schema, [((-1.0,), (0,)), ((0.0,), (1,)), ((float("nan"),), (2,))]))
     other_nan = np.array([0xFFF8_0000_0000_0001], np.uint64).view(np.float64)[0]
     keys = pa.array([-0.0, 0.0, other_nan, float("nan"), None])
-    wanted = Sought([keys], ["double"])
+    wanted = KeyBatch([keys], ["double"])
     assert len(wanted.keys) == 3
     found = joined(tree.match(wanted.keys, ["row"]))
     ((rows, places),) = wanted.spread(found.keys)
@@ -158,16 +157,16 @@ def test_only_leaves_that_may_hold_a_key_are_read_each_once_in_long_ranges() -> 
     file = Bytes(write(URL_SCHEMA, entries, node_bytes=1000))
     tree = BTreeReader(file, head_bytes=len(file.data) // 10)
     few = [key for key, _ in entries[5000:5400:7]]
-    list(tree.match(sought(few[:1], ["string"]).keys, ["row"]))  # the levels above are kept
+    list(tree.match(key_batch(few[:1], ["string"]).keys, ["row"]))  # the levels above are kept
     stats = LookupStats()
     with without_walk():
-        found = joined(tree.match(sought(few, ["string"]).keys, ["row"], stats))
+        found = joined(tree.match(key_batch(few, ["string"]).keys, ["row"], stats))
     assert found.columns[0].to_pylist() == list(range(5000, 5400, 7))
     assert stats.nodes == found.leaves_read < found.leaves / 20
     assert stats.reads == 1
     assert stats.bytes < len(file.data) / 10
     stats = LookupStats()
-    found = joined(tree.match(sought([key for key, _ in entries], ["string"]).keys, [], stats))
+    found = joined(tree.match(key_batch([key for key, _ in entries], ["string"]).keys, [], stats))
     assert (found.leaves_read, len(set(found.keys.tolist()))) == (found.leaves, 20_000)
     assert stats.bytes <= 1.2 * len(file.data)
 
@@ -176,8 +175,8 @@ def test_without_values_a_key_above_the_leaves_costs_no_leaf() -> None:
     tree = opened(write(URL_SCHEMA, url_entries(2000), node_bytes=1000))
     (key, _), *_ = tree.sample(1)
     stats = LookupStats()
-    list(tree.match(sought([key], ["string"]).keys, [], stats))
-    found = joined(tree.match(sought([key], ["string"]).keys, [], stats))
+    list(tree.match(key_batch([key], ["string"]).keys, [], stats))
+    found = joined(tree.match(key_batch([key], ["string"]).keys, [], stats))
     assert (found.keys.tolist(), found.leaves_read) == ([0], 0)
 
 
@@ -203,7 +202,7 @@ def test_files_that_dione_wrote_give_the_same_answers(name: str) -> None:
 
 def test_a_tree_as_deep_as_it_is_long_is_answered() -> None:
     tree = opened(_chain())
-    assert len(joined(tree.match(sought([("a",)], ["string"]).keys, ["row"])).keys) == tree.check()
+    assert len(joined(tree.match(key_batch([("a",)], ["string"]).keys, ["row"])).keys) == tree.check()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -238,7 +237,7 @@ def test_a_cut_after_the_file_was_opened_is_refused(shape: str, monkeypatch: pyt
 
 
 def test_a_long_leaf_whose_pieces_are_not_in_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("btree.fences.LONG_PART", 1)
+    monkeypatch.setattr("btree.inner_levels.LONG_BLOCK", 1)
     data, message = BROKEN["an unsorted node"]
     for size in (1, 1 << 26):
         with chunks_of(1000, size, long=1), pytest.raises(DamagedIndexFile, match=message):

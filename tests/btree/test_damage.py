@@ -352,7 +352,7 @@ def test_nodes_above_one_another_take_bounded_memory(
     schema, entries, options = SHAPES["three levels"]
     data = write(schema, entries, **options)
     ask(opened(data))
-    monkeypatch.setattr("btree.walk.HELD_BYTES", 1000)
+    monkeypatch.setattr("btree.traversal.HELD_BYTES", 1000)
     with pytest.raises(DamagedIndexFile, match="nodes above one another"):
         ask(opened(data))
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from btree import KeyTypeError
 from btree.display import to_json
+from btree.key_arrays import stored_array
 from btree.keys import (
     KeyOrder,
     adjacent,
@@ -26,7 +27,6 @@ from btree.keys import (
     to_stored,
     type_of_arrow,
 )
-from btree.stored_arrays import stored_array
 from tests.btree.files import arrow_column
 
 UTC = dt.UTC

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from btree import BTreeError, BTreeReader, Column, DamagedIndexFile, EntrySchema
+from btree import BTreeError, BTreeReader, Column, DamagedIndexFile, EntrySchema, block_batch
 from btree import format as fmt
-from btree import parts as parts_module
 from btree import scan as scan_module
 from btree.blocks import LookupStats
 from btree.dione import DioneWriter
@@ -21,14 +20,14 @@ from tests.btree.test_reader import files
 from tests.btree.vectors import SOUND, open_vector
 from tests.profiles import examples, positions
 
-AT_ONCE, ONE_BY_ONE, AS_MEASURED = 0.0, 1e9, parts_module.STEP_US
+AT_ONCE, ONE_BY_ONE, AS_MEASURED = 0.0, 1e9, block_batch.STEP_US
 
 
 @contextmanager
 def decoding(step_us: float, leaves: int = scan_module.LEAVES_AT_ONCE, size: int = 1 << 26) -> Iterator[None]:
     """Scans that take a step of many nodes to cost so much, and so many leaves or bytes at once."""
     sizes = patch.multiple(scan_module, LEAVES_AT_ONCE=leaves, CHUNK_BYTES=size)
-    with sizes, patch.object(parts_module, "STEP_US", step_us):
+    with sizes, patch.object(block_batch, "STEP_US", step_us):
         yield
 
 
@@ -258,7 +257,7 @@ def test_a_changed_payload_without_checksum_is_refused_or_scans_as_it_walks() ->
             damaged[at] ^= mask
             with decoding(AT_ONCE):
                 fast = _outcome(bytes(damaged))
-            with patch.object(scan_module.Scan, "_fast", side_effect=parts_module.Irregular):
+            with patch.object(scan_module.Scan, "_fast", side_effect=block_batch.Irregular):
                 assert _outcome(bytes(damaged)) == fast, (at, mask)
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from btree.hashing import bucket_of
 from btree.keys import arrow_type, key_array, order_key, stored_values, type_of_arrow
-from btree.mapping import source_type
+from btree.source_types import source_type
 from shadow.commit.full_reindex import newest_number, publish_full, spec_on_record
 from shadow.commit.publishing import Changes, new_segment_id
 from shadow.errors import FilesGone

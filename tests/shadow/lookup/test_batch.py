@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from btree import BTreeReader
+from btree.key_arrays import stored_array
 from btree.keys import arrow_type, stored_values
-from btree.stored_arrays import stored_array
 from shadow import Index, open_index
 from shadow.errors import DamagedIndexFile, IndexFileGone, PartitionNotFound
 from shadow.lookup import batch as match_module

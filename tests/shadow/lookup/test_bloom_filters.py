@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from btree import filters
+from btree import bloom
 from btree.errors import DamagedIndexFile
 from shadow import open_index
 from shadow.commit.publishing import Changes, publish
@@ -98,7 +98,7 @@ def test_answers_are_the_same_with_and_without_filters(place: str, keys: int) ->
 
 def test_filters_stay_in_memory_while_all_of_them_fit(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WHOLE_BYTES", "SMALL_BYTES"):
-        monkeypatch.setattr(filters, name, 0)
+        monkeypatch.setattr(bloom, name, 0)
     for cache_bytes, reads in ((2**28, 0), (4, DAYS)):
         index, stats = open_index(place, cache_bytes=cache_bytes), FetchStats()
         index.lookup(3)

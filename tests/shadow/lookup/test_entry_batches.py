@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from btree.key_arrays import stored_array
 from btree.keys import stored_values
 from btree.reader import LookupStats
-from btree.stored_arrays import stored_array
 from shadow import DamagedIndexFile, Index, open_index
 from shadow.lookup.batch import MatchStats
 from shadow.lookup.entry_batches import PARTITION, EntryColumn, entry_columns, matched_entries

@@ -8,7 +8,7 @@ import pytest
 from btree.columns import VALUE
 from btree.format import LINK_FIELD
 from btree.node import NodeDecoder
-from btree.records import Located, locator
+from btree.node_decoder import Located, locator
 from btree.schema import FileSchema, file_schema
 from tests.btree.test_columns import DIONES, OWN, encoded, row
 from tests.profiles import positions

@@ -12,7 +12,7 @@ import pytest
 
 from btree import BTreeError
 from btree.keys import arrow_type, key_array, stored_values, type_of_arrow
-from btree.mapping import MAPPED, mean_the_same, source_type
+from btree.source_types import MAPPED, mean_the_same, source_type
 
 D = decimal.Decimal
 UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")

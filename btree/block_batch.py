@@ -1,4 +1,4 @@
-"""Records of many nodes, unpacked and decoded together: what a scan and a match of many keys share."""
+"""A batch of blocks, unpacked and decoded together, for scans and for matches of many keys."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -12,17 +12,17 @@ from btree.node import Row
 
 CELL_BYTES = 24  # of a record's column in memory
 CHUNK_BYTES = 64 * 1024 * 1024  # of what is decoded together in memory, roughly; a single node may take more
-LONG_PART = 1 << 14  # records; of a node of more, which is a run of equal keys, so many are decoded as if it were many
+LONG_BLOCK = 1 << 14  # records; of a node of more, which is a run of equal keys, so many are decoded as if it were many
 CUT_RECORDS = 1 << 9
 STEP_US, ROW_US = 70.0, 2.0  # measured: the i-th records of any number of nodes at once; a record by itself
 
 
 class Irregular(Exception):
-    """This file is to be walked node by node."""
+    """The file has to be read node by node."""
 
 
-class Pieces(NamedTuple):
-    """Records in key order: which of them come from which block."""
+class RecordBlocks(NamedTuple):
+    """The blocks that records in key order come from."""
 
     offsets: Sequence[int]  # of the blocks
     firsts: Ints  # of the records, in key order; one more than there are blocks
@@ -32,8 +32,8 @@ class Pieces(NamedTuple):
         return self.offsets[int(np.searchsorted(self.firsts, record, side="right")) - 1]
 
 
-class Parts:
-    """What is decoded together: whole leaves, and of each other node the records that are needed."""
+class BlockBatch:
+    """Blocks that are decoded together: whole leaves, and the needed records of inner nodes."""
 
     def __init__(self) -> None:
         self.index: dict[int, int] = {}  # part by offset of its block
@@ -67,18 +67,18 @@ class Parts:
 
 
 class Decoded(NamedTuple):
-    """Decoded parts: their columns, the first record of each part, and the link of each record (or NO_LINK)."""
+    """Decoded blocks: their columns, the first record of each part, and the link of each record (or NO_LINK)."""
 
     columns: Columns
     first: Ints
     links: Ints
 
 
-def decode(file: BlockFile, parts: Parts, columns: Collection[str] | None = None) -> Decoded:
-    """The records of these parts, in the order of memory; of these columns, by default all. Irregular where what was
+def decode(file: BlockFile, blocks: BlockBatch, columns: Collection[str] | None = None) -> Decoded:
+    """The records of these blocks, in the order of memory; of these columns, by default all. Irregular where what was
     taken for a leaf has links, DamagedIndexFile where a part is not what its node says."""
-    part, counts, records = _cut(file, parts)
-    begins = np.searchsorted(part, np.arange(len(parts.counts)))  # the first piece of each part
+    part, counts, records = _cut(file, blocks)
+    begins = np.searchsorted(part, np.arange(len(blocks.counts)))  # the first piece of each part
     is_cut = np.diff(begins, append=len(part))[part] > 1
     single = _long_parts(np.where(is_cut, 0, counts))  # a part that was cut stays together
     while True:
@@ -91,12 +91,12 @@ def decode(file: BlockFile, parts: Parts, columns: Collection[str] | None = None
     rows: list[Row] = []
     links: list[int] = []
     for i in single:
-        node = file.decode(parts.offsets[part[i]], int(counts[i]), records[i])
+        node = file.decode(blocks.offsets[part[i]], int(counts[i]), records[i])
         rows += node.rows(0, len(node))
         links += [NO_LINK if link is None else link for link in node.links]
-        if parts.is_leaf[part[i]] and any(link is not None for link in node.links):
+        if blocks.is_leaf[part[i]] and any(link is not None for link in node.links):
             raise Irregular
-    if any(parts.is_leaf[i] for i in part[many[vector.has_link]]):
+    if any(blocks.is_leaf[i] for i in part[many[vector.has_link]]):
         raise Irregular
     turn = np.concatenate([many, single])
     first = np.empty(len(counts), np.int64)
@@ -108,13 +108,13 @@ def decode(file: BlockFile, parts: Parts, columns: Collection[str] | None = None
     return Decoded(joined, first, np.concatenate([vector.links, np.array(links, np.int64)]))
 
 
-def _cut(file: BlockFile, parts: Parts) -> tuple[Ints, Ints, list[bytes]]:
-    """The parts in pieces: of each its part, the number of its records, and these. Most are a piece each."""
+def _cut(file: BlockFile, blocks: BlockBatch) -> tuple[Ints, Ints, list[bytes]]:
+    """The blocks in pieces: of each its part, the number of its records, and these. Most are a piece each."""
     part: list[int] = []
     counts: list[int] = []
     records: list[bytes] = []
-    for i, (offset, count, data) in enumerate(zip(parts.offsets, parts.counts, parts.records, strict=True)):
-        pieces = file.cut(offset, count, data, CUT_RECORDS) if count > LONG_PART else [(count, data)]
+    for i, (offset, count, data) in enumerate(zip(blocks.offsets, blocks.counts, blocks.records, strict=True)):
+        pieces = file.cut(offset, count, data, CUT_RECORDS) if count > LONG_BLOCK else [(count, data)]
         for some, piece in pieces:
             part.append(i)
             counts.append(some)
@@ -123,7 +123,7 @@ def _cut(file: BlockFile, parts: Parts) -> tuple[Ints, Ints, list[bytes]]:
 
 
 def _long_parts(counts: Ints) -> Ints:
-    """The parts that are decoded one by one, for all others end long before them: those of most records."""
+    """The blocks that are decoded one by one, for all others end long before them: those of most records."""
     falling = np.argsort(-counts, kind="stable")
     steps = np.append(counts[falling], 0)  # when so many of the longest are left out
     alone = np.concatenate([[0], np.cumsum(counts[falling])])
@@ -131,7 +131,7 @@ def _long_parts(counts: Ints) -> Ints:
     return falling[:best]
 
 
-def take(file: BlockFile, columns: Columns, name: str, order: Ints, pieces: Pieces) -> pa.Array:
+def take(file: BlockFile, columns: Columns, name: str, order: Ints, pieces: RecordBlocks) -> pa.Array:
     """A column of the records named, which come from these pieces. DamagedIndexFile where a value is none of its
     type."""
     try:

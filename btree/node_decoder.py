@@ -1,4 +1,4 @@
-"""Where the records of one node lie, and their keys and links: what a look-up needs of them, and no more.
+"""Decoders of one node: they find its records with their keys and links, which is all that a look-up needs.
 
 fastavro makes an object of every field of every record. A look-up compares keys and follows links; all else it passes
 over. What to pass over, byte by byte, follows from the schema, so a function is written for each schema, as

@@ -1,4 +1,4 @@
-"""Many keys looked for at once: sorted, each once, in a form that Arrow compares as keys are ordered.
+"""A batch of keys: sorted, each once, in a form that Arrow compares as keys are ordered.
 
 The *comparable* form of a key column is one of int64 (numbers, days, moments, booleans; floats by their bits, turned so
 that they order as integers do), binary (text and bytes) or decimal128. Nulls come first and equal each other.
@@ -42,8 +42,8 @@ def _ordered_floats(array: pa.Array) -> pa.Array:
     return pa.array(ordered, mask=nulls)
 
 
-class Keys:
-    """Distinct keys in order. `columns` are their comparable form."""
+class SortedKeys:
+    """Distinct keys in key order; `columns` hold their comparable form."""
 
     def __init__(
         self, given: Sequence[pa.Array], types: Sequence[str], rows: Ints, columns: Sequence[pa.Array]
@@ -66,16 +66,16 @@ class Keys:
         values = [stored_values(column, name) for column, name in zip(self.given(), self._types, strict=True)]
         return list(zip(*values, strict=True))
 
-    def some(self, which: Ints) -> "Keys":
+    def some(self, which: Ints) -> "SortedKeys":
         """Some of the keys, ascending."""
         if len(which) == len(self):
             return self
         columns = [column.take(pa.array(which)) for column in self.columns]
-        return Keys(self._given, self._types, self._rows[which], columns)
+        return SortedKeys(self._given, self._types, self._rows[which], columns)
 
 
-class Sought:
-    """The `keys` of rows: each once, and which rows have it."""
+class KeyBatch:
+    """The distinct `keys` of rows, and the rows that have each key."""
 
     def __init__(self, given: Sequence[pa.Array], types: Sequence[str]) -> None:
         """`given` are the key columns of the rows, of these key types."""
@@ -93,7 +93,7 @@ class Sought:
         self._firsts = np.append(np.flatnonzero(is_new), rows)  # the first row of each key, in that order
         if not is_new.all():
             columns = [column.filter(pa.array(is_new)) for column in columns]
-        self.keys = Keys(given, types, order[is_new], columns)
+        self.keys = SortedKeys(given, types, order[is_new], columns)
 
     def by_row(self, values: Bools) -> Bools:
         """Of values of the keys, that of each row's key."""

@@ -1,4 +1,4 @@
-"""Bloom filters: "surely not" or "perhaps" for a key, from about ten bits of each. Every byte rule of a filter file.
+"""Bloom filters: "surely not" or "perhaps" for a key, from about ten bits per key. Every byte rule of a filter file.
 
 A split-block filter with the blocks, salts and arithmetic of the Parquet format (BloomFilter.md there), over the
 XXH64 of a key that `hashing.xxhash64` gives: 256-bit blocks of eight 32-bit words; a key sets one bit in each word of

@@ -1,4 +1,4 @@
-"""The upper levels of a file as columns: the records above the leaves in key order, and the leaf that follows each.
+"""The inner levels of a file as columns: the records above the leaves in key order, and the leaf that follows each.
 
 They are decoded level by level, each level at once, and proved as a walk proves them: each link leads forward to a
 block that no other leads to, and the records are in order across levels. A file of another shape is `Irregular`.
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from btree.block_batch import LONG_BLOCK, BlockBatch, Irregular, RecordBlocks, decode, take
 from btree.blocks import BlockFile, LookupStats
 from btree.columns import NO_LINK, Ints
+from btree.geometry import MAX_HEIGHT
+from btree.key_batch import comparable
 from btree.keys import adjacent, arrow_type
-from btree.parts import LONG_PART, Irregular, Parts, Pieces, decode, take
-from btree.shape import MAX_HEIGHT
-from btree.sought import comparable
-from btree.walk import Walk
+from btree.traversal import Traversal
 
 
 @dataclass(frozen=True)
-class Fences:
+class InnerLevels:
     """`entries` are the records above the leaves in key order, `keys` their keys in comparable form. `leaves` are the
     offsets of the leaves, in order; `below` the fence before each, -1 where there is none."""
 
@@ -48,14 +48,14 @@ class _Level:
         return np.cumsum(self.counts) - self.counts
 
 
-def fences_of(file: BlockFile, stats: LookupStats) -> Fences:
+def inner_levels_of(file: BlockFile, stats: LookupStats) -> InnerLevels:
     """The fences of a file that is not empty. Irregular where it is to be walked node by node."""
     if not file.decoder.is_arrow_ordered or any(file.schema.nulls_last):
         raise Irregular
     columns = file.schema.entry.columns
     levels: list[_Level] = []
     offsets = np.array([file.start])
-    height = Walk(file, stats, LONG_PART).leftmost_level(MAX_HEIGHT)
+    height = Traversal(file, stats, LONG_BLOCK).leftmost_level(MAX_HEIGHT)
     if height > MAX_HEIGHT:
         raise Irregular
     for _ in range(height - 1):
@@ -64,7 +64,7 @@ def fences_of(file: BlockFile, stats: LookupStats) -> Fences:
     names = [column.name for column in columns]
     if not levels:  # the root is a leaf
         none = pa.RecordBatch.from_arrays([pa.array([], arrow_type(column.type)) for column in columns], names)
-        return Fences(none, _keys(file, none), offsets, np.array([-1]))
+        return InnerLevels(none, _keys(file, none), offsets, np.array([-1]))
     _prove_links(levels)
     places = _in_order(levels)
     turn = np.argsort(np.concatenate(places))
@@ -75,7 +75,7 @@ def fences_of(file: BlockFile, stats: LookupStats) -> Fences:
     keys = _keys(file, entries)
     depths = np.repeat(np.arange(len(levels)), [len(place) for place in places])[turn]
     _prove_order(keys, depths, file.has_whole_runs)
-    return Fences(entries, keys, offsets, places[-1][levels[-1].children > 0])
+    return InnerLevels(entries, keys, offsets, places[-1][levels[-1].children > 0])
 
 
 def _keys(file: BlockFile, entries: pa.RecordBatch) -> list[pa.Array]:
@@ -86,13 +86,13 @@ def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:
     """The nodes at these offsets."""
     if not len(offsets) or (np.diff(offsets) <= 0).any():
         raise Irregular
-    parts, ends = Parts(), []
+    blocks, ends = BlockBatch(), []
     for offset, (frame, data) in zip(offsets.tolist(), file.unpacked(offsets.tolist(), stats), strict=True):
-        parts.add_inner(offset, 0, frame.count, data)
+        blocks.add_inner(offset, 0, frame.count, data)
         ends.append(frame.end)
         stats.nodes += 1
-    columns, first, links = decode(file, parts)
-    counts = np.array(parts.counts)
+    columns, first, links = decode(file, blocks)
+    counts = np.array(blocks.counts)
     firsts = np.concatenate([[0], np.cumsum(counts)])
     order = np.repeat(first - firsts[:-1], counts) + np.arange(firsts[-1])
     links = links[order]
@@ -100,7 +100,7 @@ def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:
     astray = (children < np.repeat(ends, counts)) | (children >= file.size)
     if (astray & (links != NO_LINK)).any():
         raise Irregular
-    pieces = Pieces(parts.offsets, firsts, [])
+    pieces = RecordBlocks(blocks.offsets, firsts, [])
     names = [column.name for column in file.schema.entry.columns]
     return _Level([take(file, columns, name, order, pieces) for name in names], counts, children)
 

@@ -1,4 +1,4 @@
-"""Keys in stored form as Arrow columns. Not with `pa.array`: it imports pandas where that is installed, a third of a
+"""Arrow columns of keys in stored form. Not with `pa.array`: it imports pandas where that is installed, a third of a
 second within the first fetch of a process."""
 
 from array import array

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
-from btree import filters
+from btree import bloom
+from btree.bloom import PAGE_BYTES, BloomFilter, BloomFilterReader, blocks_for, false_positive_rate
 from btree.errors import DamagedIndexFile
-from btree.filters import PAGE_BYTES, BloomFilter, BloomFilterReader, blocks_for, false_positive_rate
 from btree.reader import LookupStats
 from tests.btree.files import NAME, Bytes
 from tests.profiles import examples, positions
@@ -35,7 +35,7 @@ def opened(data: bytes, **options: bool) -> BloomFilterReader:
 def by_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with large files: nothing is read whole."""
     for name, value in (("WHOLE_BYTES", 0), ("SMALL_BYTES", 0), ("PAGES_FOR_ONE", 0)):
-        monkeypatch.setattr(filters, name, value)
+        monkeypatch.setattr(bloom, name, value)
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_the_blocks_are_those_of_a_parquet_file(keys: int) -> None:
     options = {"v": {"ndv": keys, "fpp": 0.01}}
     pq.write_table(pa.table({"v": values}), out, bloom_filter_options=options)
     hashes = np.sort(np.array([xxh64_intdigest(struct.pack("<q", value), 0) for value in values], np.uint64))
-    ours = {blocks: filters._filled(hashes.view(np.int64), blocks) for blocks in (2**power for power in range(14))}
+    ours = {blocks: bloom._filled(hashes.view(np.int64), blocks) for blocks in (2**power for power in range(14))}
     found = [blocks for blocks, body in ours.items() if body in out.getvalue()]
     assert len(found) == 1
     assert found[0] >= blocks_for(keys, 0.02)

@@ -1,4 +1,4 @@
-"""The tree of an open file, link by link: places in it, and the way from each to its children."""
+"""Traversal of an open file: from a node along its links to its children."""
 
 import math
 import time
@@ -24,8 +24,8 @@ class Place(NamedTuple):
     held: int
 
 
-class Walk:
-    """One look-up's way, or one scan's. No block is reached twice, so none outlasts the file."""
+class Traversal:
+    """The traversal of one look-up or scan. It reaches no block twice, so it ends with the file."""
 
     def __init__(self, file: BlockFile, stats: LookupStats, most: int | None = None) -> None:
         """TooMany where a node has more than `most` records."""
@@ -63,7 +63,9 @@ class Walk:
                 level += 1
                 place = self.child(place, first - 1)
         except TooMany as error:
-            return level if self._file.is_leaf(error.offset) else Walk(self._file, self._stats).leftmost_level(most)
+            return (
+                level if self._file.is_leaf(error.offset) else Traversal(self._file, self._stats).leftmost_level(most)
+            )
         return level
 
     def child_offset(self, place: Place, record: int) -> int:
