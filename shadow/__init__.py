@@ -1,16 +1,17 @@
 """The index table: its files, what they cover, and how a key is answered. No Spark, no web.
 
-- `index`        an open index: what a program holds to answer keys (`opened`: its state)
-- `errors`       what can go wrong
-- `storage`      the only place that opens files
-- `metadata`     spec, snapshots, segments, and the files of the source
-- `values`       values and keys as Python, JSON and text show them
-- `lookup`       keys to pointers
-- `fetch`        pointers to rows
-- `commit`       commits of builds, appends and other changes
-- `maintenance`  compact, rebucket, vacuum
-- `verify`       whether an index is what it says
-- `old_names`    names of an earlier version, accepted with a warning
+- `index`             an open index: what a program holds to answer keys
+- `current_snapshot`  the snapshot that an open index answers from, and retries on a newer one
+- `errors`            what can go wrong
+- `storage`           the only place that opens files
+- `metadata`          spec, snapshots, segments, and the files of the source
+- `values`            values and keys as Python, JSON and text show them
+- `lookup`            keys to pointers
+- `fetch`             pointers to rows
+- `commit`            commits of builds, appends and other changes
+- `maintenance`       compact, rebucket, vacuum
+- `verify`            whether an index is what it says
+- `old_names`         names of an earlier version, accepted with a warning
 
 Each sub-package imports only those above it in this list. docs/index-table.md shows the files and says what is promised
 of them.

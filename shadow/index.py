@@ -1,17 +1,32 @@
 """An open index: what a program holds to answer keys."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Self
+import copy
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
 from btree.reader import LookupStats
-from shadow.errors import SourceError, StalePointer, UsageError
-from shadow.fetch import Answer, Bounds, Fetcher, FetchReads, FetchStats, Found, Rows, answer_table, answers
+from shadow.current_snapshot import CACHE_BYTES, CurrentSnapshot, ReadSettings, State
+from shadow.errors import IndexFileGone, UsageError
+from shadow.fetch import (
+    Ahead,
+    Answer,
+    Bounds,
+    FetchReads,
+    FetchStats,
+    Found,
+    Query,
+    Rows,
+    answer_table,
+    answers,
+)
 from shadow.lookup import (
-    Bound,
     EntryColumn,
     Hit,
+    Lookup,
     Matcher,
     Matches,
     MatchStats,
@@ -20,17 +35,41 @@ from shadow.lookup import (
     parse_key,
     scan_entries,
 )
-from shadow.metadata import IndexFileEntry, Segment, SourceFileEntry, open_view, source_of
-from shadow.opened import CACHE_BYTES, OpenIndex, State
-from shadow.storage import Place, join, storage_at
+from shadow.metadata import (
+    Diff,
+    IndexFileEntry,
+    IndexSpec,
+    Segment,
+    View,
+    open_view,
+)
+from shadow.storage import CacheCounts, Place, Storage, storage_at
 from sources import Numbers, Pointer
 
+Result = TypeVar("Result")
 
-class Index(OpenIndex):
+
+class Index:
     """An index at one snapshot, until `refresh` moves it to the newest. Safe to share between threads.
 
     Errors: UsageError and KeyTypeError for what was asked; StalePointer when the source changed; the others of
     `shadow.errors` when index or source are damaged or gone."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        view: View,
+        pinned: bool,
+        cache_bytes: int = CACHE_BYTES,
+        filters: bool = True,
+        page_maps: bool = True,
+        keep_pages: bool = True,
+    ) -> None:
+        self._storage = storage
+        self._cache_bytes = cache_bytes
+        self._lookup = Lookup(storage, cache_bytes // 2, filters)
+        settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages)
+        self._current = CurrentSnapshot(storage, view, pinned, settings)
 
     def __repr__(self) -> str:
         view = self.view
@@ -47,32 +86,81 @@ class Index(OpenIndex):
     def __exit__(self, *_: object) -> None:
         """Nothing has to be closed: files are open only while they are read."""
 
+    @property
+    def spec(self) -> IndexSpec:
+        return self._current.state.view.spec
+
+    @property
+    def view(self) -> View:
+        """The snapshot that look-ups use now."""
+        return self._current.state.view
+
+    @property
+    def location(self) -> str:
+        return self._storage.root
+
+    @property
+    def folders_elsewhere(self) -> list[str]:
+        """The folders of a catalog table that do not lie below its root."""
+        source = self._current.state.source
+        return source.table.elsewhere if source is not None and source.table is not None else []
+
+    def refresh(self) -> bool:
+        """Move to the newest snapshot; whether there was another one. An index opened at a number stays there."""
+        return self._current.refresh()
+
+    def here(self) -> Self:
+        """This index at the snapshot it is at now, where it stays, whatever becomes of this one. Caches are shared."""
+        fixed = copy.copy(self)
+        fixed._current = self._current.pinned()
+        return fixed
+
+    def source_is_gone(self) -> bool:
+        """Whether nothing at all is where the source was, as where a disk is not mounted. Of remote stores that is not
+        asked: their listings are long."""
+        return self._current.state.source_is_gone()
+
+    def is_as_indexed(self, where: str) -> bool:
+        """Whether a source file, by its whole path, is there now and the one that was indexed."""
+        return self._current.state.is_as_indexed(where)
+
+    def coverage(self) -> Diff:
+        """List the source and compare: what the snapshot does not cover yet. Of a catalog table the folders are listed
+        that the last build found in the catalog: partitions that are new there are seen by the next build only. The
+        table that the files belong to (Delta, Iceberg ...) is looked for, too. Without a source that is nothing."""
+        return self._current.state.coverage()
+
+    def cache_counts(self) -> dict[str, CacheCounts]:
+        """What is held in memory: of each cache hits, misses and bytes."""
+        counts = self._lookup.cache_counts
+        fetcher = self._current.state.fetcher
+        return counts if fetcher is None else {**counts, **fetcher.cache_counts}
+
     def check(self, keys: Sequence[object], columns: Sequence[str] | None, where: Mapping[str, object] | None) -> None:
         """Raise UsageError or KeyTypeError when a question cannot be asked; nothing is read.
 
         `where` gives partition columns a value, or a list of values of which any counts. PartitionNotFound, which is a
         UsageError, names a value that no partition has: here, and wherever a method takes `where`."""
-        view = self._state.view
+        view = self._current.state.view
         for key in keys:
             parse_key(key, view.spec)
-        self._columns(view, columns)
+        view.checked_columns(columns)
         view.where(where)
 
     def partitions_asked(self, key: object, where: Mapping[str, object] | None = None) -> list[str]:
         """The partitions in which a look-up of the key looks."""
-        view = self._state.view
+        view = self._current.state.view
         return list(view.partitions_of(view.where(where), parse_key(key, view.spec).where))
 
     def lookup(self, key: object, where: Mapping[str, object] | None = None) -> list[Pointer]:
         """The pointers of a key's rows, from the index alone."""
         if self.spec.holds_values:
             raise UsageError("a key-value folder has no pointers; read its rows by get", self.location)
-        return [hit.pointer for hit in self._find([key], where, FetchStats())[1].hits[0]]
+        return [hit.pointer for hit in self._found(Query([key], FetchStats(), where)).hits[0]]
 
     def contains(self, key: object, where: Mapping[str, object] | None = None, stats: FetchStats | None = None) -> bool:
         """Whether a covered row has this key, from the index alone."""
-        one = Bound(hits=1)
-        return bool(self._find([key], where, stats if stats is not None else FetchStats(), one)[1].hits[0].matches)
+        return bool(self._found(Query([key], stats or FetchStats(), where, limit=1)).hits[0].matches)
 
     def get(
         self,
@@ -87,10 +175,9 @@ class Index(OpenIndex):
         """The first `limit` entries of a key, from the index alone. In a key-value folder they are all that `fetch`
         gives; else each has the key, the included columns, the partition columns and the pointer. Bounds as of
         `answer_many`."""
-        stats = stats if stats is not None else FetchStats()
-        bounds = Bounds(most_rows, most_bytes)
-        _, found = self._find([key], where, stats, _kept(limit, bounds))
-        rows = Rows(found, [], limit, bounds, stats, each=False)
+        query = Query([key], stats or FetchStats(), where, limit=limit, bounds=Bounds(most_rows, most_bytes))
+        found = self._found(query)
+        rows = Rows(found, [], query)
         rows.within_bytes()
         return entry_rows(found.view, found.wanted, [rows.hits(0)], columns)[0]
 
@@ -131,8 +218,8 @@ class Index(OpenIndex):
 
         BeyondBound where all of them together are more than `most_rows`, or take more than `most_bytes` in memory:
         before they are all there."""
-        bounds = Bounds(most_rows, most_bytes)
-        return [_raised(answer) for answer in self._answered(keys, columns, where, limit, stats, bounds, each=False)]
+        query = Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes))
+        return [_raised(answer) for answer in self._answers(query)]
 
     def answer_each(
         self,
@@ -149,25 +236,12 @@ class Index(OpenIndex):
         large by itself leaves its room to those behind it. All is from one snapshot; what fails for all of them is
         raised."""
         bounds = Bounds(most_rows, most_bytes)
-        return self._answered(keys, columns, where, limit, stats, bounds, each=True)
+        return self._answers(Query(keys, stats or FetchStats(), where, columns, limit, bounds, each=True))
 
-    def _answered(
-        self,
-        keys: Sequence[object],
-        columns: Sequence[str] | None,
-        where: Mapping[str, object] | None,
-        limit: int | None,
-        stats: FetchStats | None,
-        bounds: Bounds,
-        each: bool,
-    ) -> list[Answer | Exception]:
-        stats = stats if stats is not None else FetchStats()
-
-        def answered(state: State, found: Found) -> list[Answer | Exception]:
-            names = self._columns(found.view, columns)
-            return answers(found, state.fetcher, names, limit, bounds, stats, each)
-
-        return self._with_found(keys, where, stats, _kept(limit, bounds), each, answered)
+    def _answers(self, query: Query) -> list[Answer | Exception]:
+        return self._answer(
+            query, lambda state, found: answers(found, state.fetcher, found.view.checked_columns(query.columns), query)
+        )
 
     def table_many(
         self,
@@ -181,51 +255,74 @@ class Index(OpenIndex):
     ) -> pa.Table:
         """The first `limit` rows of each key as Arrow, one key after the other (`shadow.fetch.result_tables`). Bounds
         and errors as of `answer_many`."""
-        stats = stats if stats is not None else FetchStats()
-        bounds = Bounds(most_rows, most_bytes)
+        query = Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes))
 
         def tabled(state: State, found: Found) -> pa.Table:
-            names = self._columns(found.view, columns)
+            names = found.view.checked_columns(query.columns)
 
             def schemas(missing: Sequence[str]) -> Iterator[pa.Schema]:
-                return (schema for _, schema in self._schemas(state, missing))
+                return (schema for _, schema in state.schemas(missing))
 
-            rows = Rows(found, names, limit, bounds, stats, each=False)
-            return answer_table(found, state.fetcher, names, rows, schemas)
+            return answer_table(found, state.fetcher, names, Rows(found, names, query), schemas)
 
-        return self._with_found(keys, where, stats, _kept(limit, bounds), False, tabled)
+        return self._answer(query, tabled)
+
+    # -- one question --------------------------------------------------------------------------------------------------
+
+    def _answer(self, query: Query, use: Callable[[State, Found], Result]) -> Result:
+        """Look the keys of a query up, with source files opened ahead, and make an answer of what was found."""
+        ahead = Ahead(query.stats)
+
+        def read(state: State) -> tuple[Found, Result]:
+            found = self._find(state, query, ahead)
+            return found, use(state, found)
+
+        try:
+            return self._current.answer(read, lambda pair: _lacks_a_file(pair[0]))[1]
+        finally:
+            ahead.end()
+
+    def _found(self, query: Query) -> Found:
+        """What the index alone holds of the keys of a query."""
+        return self._current.answer(lambda state: self._find(state, query), _lacks_a_file)
+
+    def _find(self, state: State, query: Query, ahead: Ahead | None = None) -> Found:
+        start = time.perf_counter_ns()
+        view, stats = state.view, query.stats
+        opens = None if ahead is None or state.fetcher is None else partial(ahead.begin, state.fetcher, view.spec)
+        wanted = [parse_key(key, view.spec) for key in query.keys]
+        where = view.where(query.where)
+        hits = self._lookup.find(view, wanted, where, stats.index, query.bound, query.each, stats.trace, opens)
+        if state.fetcher is not None:
+            held = sum(counts.bytes for counts in self._lookup.cache_counts.values())
+            state.fetcher.leave_to_pages(self._cache_bytes - held)
+        stats.snapshot = view.snapshot.number
+        stats.lookup_us += (time.perf_counter_ns() - start) // 1000
+        return Found(view, wanted, hits)
 
     # -- for jobs, which group and order the work themselves ---------------------------------------------------------
 
     def find(self, keys: Sequence[Wanted], stats: LookupStats) -> Sequence[Sequence[Hit]]:
         """The hits of each key, from the index alone."""
-        return self._lookup.find(self._state.view, keys, {}, stats)
+        return self._lookup.find(self._current.state.view, keys, {}, stats)
 
     def match(
-        self,
-        keys: pa.RecordBatch,
-        within: Mapping[str, pa.Array],
-        stats: MatchStats,
-        null_safe: bool = False,
+        self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, null_safe: bool = False
     ) -> Matches:
         """The entries of many keys, in Arrow: `keys` holds the stored key columns in key order, in the types of the
         spec; `within` the values that each key's partition must have. A null matches nulls if `null_safe`,
         else nothing."""
-        return Matcher(self._lookup, self._state.view, stats).match(keys.columns, within, null_safe)
+        return Matcher(self._lookup, self._current.state.view, stats).match(keys.columns, within, null_safe)
 
     def match_pieces(
-        self,
-        keys: pa.RecordBatch,
-        within: Mapping[str, pa.Array],
-        stats: MatchStats,
-        null_safe: bool = False,
+        self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, null_safe: bool = False
     ) -> Iterator[Matches]:
         """The same, some entries at a time, in the order of the index files: for keys that have any number of them."""
-        return Matcher(self._lookup, self._state.view, stats).pieces(keys.columns, within, null_safe)
+        return Matcher(self._lookup, self._current.state.view, stats).pieces(keys.columns, within, null_safe)
 
     def holds(self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats) -> pa.BooleanArray:
         """Whether each of many keys has an entry; nulls equal nulls. No values are read."""
-        return pa.array(Matcher(self._lookup, self._state.view, stats).holds(keys.columns, within))
+        return pa.array(Matcher(self._lookup, self._current.state.view, stats).holds(keys.columns, within))
 
     def scan(
         self,
@@ -239,67 +336,37 @@ class Index(OpenIndex):
         return scan_entries(self._storage, self.spec, segment, file, columns, partitions, stats)
 
     def read(
-        self,
-        path: str,
-        pointers: Numbers,
-        keys: Mapping[str, pa.Array],
-        columns: Sequence[str],
-        stats: FetchReads,
+        self, path: str, pointers: Numbers, keys: Mapping[str, pa.Array], columns: Sequence[str], stats: FetchReads
     ) -> pa.Table:
         """Rows of one source file: `Fetcher.table`."""
-        state = self._state
-        return self._fetcher(state).table(_covered(state, path), pointers, keys, columns, stats)
+        state = self._current.state
+        return state.required_fetcher().table(state.covered(path), pointers, keys, columns, stats)
 
     def units(self, path: str, offsets: Numbers, stats: FetchReads) -> Numbers:
         """Which rows of a source file are best read together: `SourceFile.units`."""
-        state = self._state
-        return self._fetcher(state).units(_covered(state, path), offsets, stats)
+        state = self._current.state
+        return state.required_fetcher().units(state.covered(path), offsets, stats)
 
     def check_file(self, path: str) -> None:
         """SourceError unless a source file is still the one that was indexed."""
-        state = self._state
-        self._fetcher(state).check_file(_covered(state, path))
+        state = self._current.state
+        state.required_fetcher().check_file(state.covered(path))
 
     def row_bytes(self, path: str) -> int:
         """Mean bytes of a row of a source file."""
-        file = _covered(self._state, path)
+        file = self._current.state.covered(path)
         return max(1, file.size // max(file.rows, 1))
 
     def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
         """Yield source files with their schemas, newest segment first, until these together give each of `names` a
         type. Files that changed, are gone or cannot be read are passed over. SourceError, that of the last such file,
         where no readable file has one of the columns."""
-        return self._schemas(self._state, names)
-
-    def _schemas(self, state: State, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
-        fetcher, source = self._fetcher(state), source_of(state.view.spec)
-        wanted = set(names) - set(state.view.spec.partitions)
-        failed: SourceError | None = None
-        for file in reversed(state.view.covered.values()):
-            if not wanted:
-                return
-            try:
-                schema = fetcher.metadata(file).schema
-            except SourceError as error:
-                failed = error
-                continue
-            typed = {field.name for field in schema if not pa.types.is_null(field.type)}
-            if wanted & typed:
-                wanted -= typed
-                yield join(source.storage.root, file.path), schema
-        if wanted and failed is not None:
-            raise failed
-
-    def _fetcher(self, state: State) -> Fetcher:
-        if state.fetcher is None:
-            raise UsageError("a key-value folder, which has no source", self.location)
-        return state.fetcher
+        return self._current.state.schemas(names)
 
 
-def _kept(limit: int | None, bounds: Bounds) -> Bound:
-    """What of each key's hits can be part of an answer."""
-    most = [number for number in (limit, bounds.rows) if number is not None]
-    return Bound(min(most, default=None), bounds.bytes)
+def _lacks_a_file(found: Found) -> bool:
+    """Whether a key has no answer because a file of the index is gone."""
+    return any(isinstance(hits.failure, IndexFileGone) for hits in found.hits)
 
 
 def _raised(answer: Answer | Exception) -> Answer:
@@ -307,16 +374,6 @@ def _raised(answer: Answer | Exception) -> Answer:
     if isinstance(answer, Exception):
         raise answer
     return answer
-
-
-def _covered(state: State, path: str) -> SourceFileEntry:
-    """The file by its name in pointers. StalePointer where the snapshot does not cover it."""
-    file = state.view.covered.get(path)
-    if file is None:
-        number, root = state.view.snapshot.number, source_of(state.view.spec).storage.root
-        message = f"snapshot {number} of the index does not cover this file; take pointers from this index as it is now"
-        raise StalePointer(message, join(root, path))
-    return file
 
 
 def open_index(

@@ -21,7 +21,7 @@ from shadow.fetch.page_maps import (
 )
 from shadow.fetch.prefetch import Ahead
 from shadow.fetch.result_tables import answer_table
-from shadow.fetch.results import Answer, FetchStats, Found, Rows, answers
+from shadow.fetch.results import Answer, FetchStats, Found, Query, Rows, answers
 
 __all__ = [
     "PAGE_MAPS_FOLDER",
@@ -32,6 +32,7 @@ __all__ = [
     "FetchStats",
     "Fetcher",
     "Found",
+    "Query",
     "Rows",
     "answer_table",
     "answers",

@@ -1,7 +1,7 @@
 """From the hits of keys to their rows, within bounds, and what that cost."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from btree.reader import LookupStats
 from shadow.fetch.fetcher import Fetcher, FetchReads, Part
 from shadow.fetch.limits import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
 from shadow.fetch.row_batches import Located
-from shadow.lookup import Hit, Hits, Wanted, entry_rows
+from shadow.lookup import Bound, Hit, Hits, Wanted, entry_rows
 from shadow.metadata import SourceFileEntry, View
 from shadow.storage import Trace, deadlines
 
@@ -49,6 +49,26 @@ class Answer:
     files: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class Query:
+    """What a caller asks for: keys, partitions, columns, the first `limit` rows of each key, and bounds of the whole
+    answer. `each`: a key that fails has its failure, which is not raised."""
+
+    keys: Sequence[object]
+    stats: FetchStats
+    where: Mapping[str, object] | None = None
+    columns: Sequence[str] | None = None
+    limit: int | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+    each: bool = False
+
+    @property
+    def bound(self) -> Bound:
+        """The most hits and bytes of one key that can be part of the answer."""
+        most = [number for number in (self.limit, self.bounds.rows) if number is not None]
+        return Bound(min(most, default=None), self.bounds.bytes)
+
+
 class Found(NamedTuple):
     """The hits of some keys in a snapshot."""
 
@@ -77,22 +97,14 @@ class _Over(Exception):
 class Rows:
     """The rows of keys, read within bounds. `failures` are those of the keys that have no answer."""
 
-    def __init__(
-        self,
-        found: Found,
-        columns: Sequence[str],
-        limit: int | None,
-        bounds: Bounds,
-        stats: FetchStats,
-        each: bool,
-    ) -> None:
-        """`each`: what is wrong with a key, or with a file that it lies in, is its failure, and not raised."""
+    def __init__(self, found: Found, columns: Sequence[str], query: Query) -> None:
+        """`columns` are those of the query, checked."""
         self._found = found
         self._columns = columns
-        self._limit = limit
-        self._bounds = bounds
-        self._stats = stats
-        self._each = each
+        self._limit = query.limit
+        self._bounds = query.bounds
+        self._stats = query.stats
+        self._each = query.each
         self._held = 0  # bytes of the rows that were given
         self._full = False
         self._files: set[SourceFileEntry] = set()
@@ -186,7 +198,9 @@ class Rows:
         parts: list[Part] = []
         size = 0
         for part in fetcher.parts(
-            *(located, self._columns, self._stats.source),
+            located,
+            self._columns,
+            self._stats.source,
             share_bytes=None if most is None else SHARE_BYTES,
             each=self._each,
             trace=self._stats.trace,
@@ -227,20 +241,13 @@ def _owners(keys: Sequence[int], counts: Sequence[int]) -> np.ndarray:
     return np.repeat(np.array(keys, np.int64), counts)
 
 
-def answers(
-    found: Found,
-    fetcher: Fetcher | None,
-    columns: Sequence[str],
-    limit: int | None,
-    bounds: Bounds,
-    stats: FetchStats,
-    each: bool,
-) -> list[Answer | Exception]:
-    """The answer of each key, or, with `each`, why there is none; without a fetcher, of a key-value folder, from the
-    entries themselves."""
+def answers(found: Found, fetcher: Fetcher | None, columns: Sequence[str], query: Query) -> list[Answer | Exception]:
+    """The answer of each key, or, where the query wants `each`, its failure. Without a fetcher, of a key-value folder,
+    the entries themselves make the rows."""
     begin = time.perf_counter_ns()
+    stats = query.stats
     stats.source_files = 0
-    rows = Rows(found, columns, limit, bounds, stats, each)
+    rows = Rows(found, columns, query)
     made: dict[int, list[dict[str, Any]]] = {}
     if fetcher is None:
         keys = rows.within_bytes()

@@ -1,6 +1,6 @@
 """One snapshot of an index, opened: its spec and its live segments. Immutable."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,12 +15,13 @@ from shadow.errors import (
     ShadowError,
     SnapshotNotFound,
     StorageError,
+    UnknownColumn,
     UsageError,
 )
 from shadow.metadata.manifests import Segment, SourceFileEntry
 from shadow.metadata.partitions import check_where, matches, shortened, stored_partition
 from shadow.metadata.snapshots import Snapshot, read_newest, read_segments, read_snapshot, snapshot_numbers
-from shadow.metadata.spec import IndexSpec
+from shadow.metadata.spec import IndexSpec, check_names
 from shadow.metadata.spec_file import SPEC_PATH, read_spec
 from shadow.storage import Storage
 
@@ -77,6 +78,16 @@ class View:
         """The source's columns, partition columns last."""
         in_files = [name for name in self.snapshot.columns if name not in self.spec.partitions]
         return (*in_files, *self.spec.partitions)
+
+    def checked_columns(self, columns: Sequence[str] | None) -> Sequence[str]:
+        """The columns asked for, each once; all for None. UnknownColumn where the source has no such column."""
+        if columns is None:
+            return self.columns
+        check_names("columns", columns)
+        unknown = [name for name in columns if name not in self.columns]
+        if unknown:
+            raise UnknownColumn(f"the source has no column {', '.join(unknown)}; it has {', '.join(self.columns)}")
+        return list(dict.fromkeys(columns))
 
     @cached_property
     def covered(self) -> dict[str, SourceFileEntry]:

@@ -9,7 +9,7 @@ import pytest
 
 from shadow import Index, open_index
 from shadow.errors import ConcurrentCommit, SpecMismatch, UsageError
-from shadow.fetch.results import FetchStats
+from shadow.fetch.results import FetchStats, Query
 from shadow.maintenance.compaction import compact, rebucket
 from shadow.metadata.spec import MOST_FOLDERS, KeyColumn, check_same, is_better_flat
 from shadow.metadata.spec_file import read_spec
@@ -40,7 +40,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 def hits(index: Index, key: object, where: dict[str, object] | None = None) -> list[object]:
-    found = index._find([key], where, FetchStats())[1].hits[0]
+    found = index._found(Query([key], FetchStats(), where)).hits[0]
     return [(hit.pointer, hit.file.partition, hit.included) for hit in found]
 
 
@@ -70,7 +70,7 @@ def test_a_look_up_reads_one_file_however_many_partitions_there_are(tmp_path: Pa
     write_source(tmp_path / "source", days(count))
     index_source(tmp_path / "source", tmp_path / "index", ["k"], flat=True)
     index, stats = open_index(str(tmp_path / "index")), FetchStats()
-    (found,) = index._find([10 + 100 * (count - 1)], None, stats)[1].hits
+    (found,) = index._found(Query([10 + 100 * (count - 1)], stats, None)).hits
     assert len(found) == 1
     assert stats.index.reads <= 2
     assert stats.index.nodes <= 3

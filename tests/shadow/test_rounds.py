@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 
 import fastavro
 import pyarrow as pa
@@ -69,7 +70,9 @@ class Far:
         view = open_view(self.folder)
         index = Index(self.folder, view, True, self.cache_bytes)
         fetcher = Fetcher(self.lake, view.spec, self.cache_bytes, self.folder, self.page_bytes)
-        index._state = type(index._state)(view, SourceRoot(self.lake), fetcher)  # not what is at the path of that name
+        source = SourceRoot(self.lake)  # not what is at the path of that name
+        state = index._current.state
+        index._current.state = replace(state, source=source, fetcher=fetcher, proofs=None)
         return index
 
     def fetch(self, keys: list[int], rounds: Rounds, where: dict[str, object] | None = None) -> list[list[str]]:

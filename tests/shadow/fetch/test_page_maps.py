@@ -20,7 +20,7 @@ from shadow.commit.relocate import adopt
 from shadow.errors import DamagedIndexFile, IndexFileGone, StalePointer
 from shadow.fetch.fetcher import Fetcher, FetchReads
 from shadow.fetch.page_maps import page_maps_path, prove_page_maps, without_maps, write_page_maps
-from shadow.fetch.results import FetchStats
+from shadow.fetch.results import FetchStats, Query
 from shadow.fetch.row_batches import Located
 from shadow.index import Index
 from shadow.maintenance.compaction import compact, rebucket
@@ -88,7 +88,7 @@ def check_rows(index: Index, keys: range = range(0, 2 * ROWS, 37)) -> None:
 
 def located(lake: Path, key: int) -> Located:
     index = open_index(str(lake / "index"))
-    return Located(index._find([key], None, FetchStats())[1].hits[0][0], (key,))
+    return Located(index._found(Query([key], FetchStats(), None)).hits[0][0], (key,))
 
 
 # -- the first fetch ---------------------------------------------------------------------------------------------------

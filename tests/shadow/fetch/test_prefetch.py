@@ -4,6 +4,7 @@ changed, and nothing is left behind."""
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -62,7 +63,8 @@ class Far:
         view = open_view(self.folder)
         self.index = Index(self.folder, view, True)
         self.fetcher = Fetcher(self.lake, view.spec, 1 << 20, self.folder)
-        self.index._state = type(self.index._state)(view, SourceRoot(self.lake), self.fetcher)
+        source = SourceRoot(self.lake)
+        self.index._current.state = replace(self.index._current.state, source=source, fetcher=self.fetcher, proofs=None)
         self.lake.opened.clear()
 
     @contextmanager

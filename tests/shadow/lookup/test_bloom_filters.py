@@ -12,7 +12,7 @@ from btree.errors import DamagedIndexFile
 from shadow import open_index
 from shadow.commit.publishing import Changes, publish
 from shadow.errors import IndexFileGone
-from shadow.fetch.results import FetchStats
+from shadow.fetch.results import FetchStats, Query
 from shadow.index import Index
 from shadow.lookup import bloom_filters
 from shadow.lookup.bloom_filters import filter_path
@@ -37,7 +37,7 @@ def place(tmp_path: Path) -> str:
 def cost(index: Index, key: object, where: dict[str, object] | None = None) -> tuple[int, int, int]:
     """Hits, B-Tree nodes, filter checks of a look-up."""
     stats = FetchStats()
-    hits = index._find([key], where, stats)[1].hits[0]
+    hits = index._found(Query([key], stats, where)).hits[0]
     return len(hits), stats.index.nodes, stats.index.filter_checks
 
 
@@ -78,7 +78,7 @@ def test_a_key_in_one_file_is_looked_up_there_until_the_file_was_asked_in_vain(p
 
 def test_many_keys_of_one_file_are_filtered_first(place: str) -> None:
     index, stats = open_index(place), FetchStats()
-    found = index._find([2, *range(1, 2 * ROWS, 2)], {"dt": "0"}, stats)[1].hits
+    found = index._found(Query([2, *range(1, 2 * ROWS, 2)], stats, {"dt": "0"})).hits
     assert [len(hits) for hits in found] == [1, *[0] * ROWS]
     assert (stats.index.filter_checks, stats.index.nodes) == (ROWS + 1, 1)
 
@@ -91,8 +91,8 @@ def test_answers_are_the_same_with_and_without_filters(place: str, keys: int) ->
         without = open_index(place, cache_bytes=cache_bytes, filters=False)
         for where in (None, {"dt": "1"}):
             stats = FetchStats()
-            found = without._find(asked, where, stats)[1].hits
-            assert with_filters._find(asked, where, FetchStats())[1].hits == found
+            found = without._found(Query(asked, stats, where)).hits
+            assert with_filters._found(Query(asked, FetchStats(), where)).hits == found
             assert stats.index.filter_checks == 0
 
 
@@ -102,7 +102,7 @@ def test_filters_stay_in_memory_while_all_of_them_fit(place: str, monkeypatch: p
     for cache_bytes, reads in ((2**28, 0), (4, DAYS)):
         index, stats = open_index(place, cache_bytes=cache_bytes), FetchStats()
         index.lookup(3)
-        index._find([3], None, stats)
+        index._found(Query([3], stats, None))
         assert stats.index.nodes == 0
         assert stats.index.reads >= reads
         assert stats.index.bytes == stats.index.filter_bytes
@@ -165,7 +165,7 @@ def test_filters_of_equal_size_that_changed_places_are_noticed(place: str) -> No
     other = next(path for path in others if path.stat().st_size == one.stat().st_size)
     shutil.copy(other, one)
     with pytest.raises(DamagedIndexFile, match=r"Bloom filter: head that says CRC .* expected") as caught:
-        open_index(place)._find([2, 3, 4, 5], None, FetchStats())
+        open_index(place)._found(Query([2, 3, 4, 5], FetchStats(), None))
     assert caught.value.path == str(one)
 
 

@@ -1,0 +1,195 @@
+"""The snapshot that an open index answers from: opened, moved to the newest one, and retried on it."""
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self, TypeVar
+
+import pyarrow as pa
+
+from base.actions import Action
+from shadow.errors import IndexFileGone, SourceError, StalePointer, UsageError
+from shadow.fetch import Fetcher
+from shadow.metadata import (
+    Diff,
+    Proofs,
+    SourceFileEntry,
+    SourceRoot,
+    View,
+    diff,
+    open_view,
+    read_snapshot,
+    snapshot_files,
+    source_of,
+)
+from shadow.storage import FileInfo, Storage, is_local, join
+
+Result = TypeVar("Result")
+# Memory: up to half of it for the index (nodes and Bloom filters), up to a quarter for metadata of source files, and
+# the rest for their pages.
+CACHE_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """How an index is read: bytes of all caches together, and whether look-ups read Bloom filters, fetches read
+    recorded page maps, and pages of the source stay in memory."""
+
+    cache_bytes: int = CACHE_BYTES
+    filters: bool = True
+    page_maps: bool = True
+    keep_pages: bool = True
+
+
+@dataclass(frozen=True)
+class State:
+    """A view, and the reader of its source where it has one; swapped as one."""
+
+    location: str  # of the index
+    view: View
+    source: SourceRoot | None
+    fetcher: Fetcher | None
+    proofs: Proofs | None = None
+    newest: FileInfo | None = None  # the file of the newest snapshot at the last refresh
+
+    def required_fetcher(self) -> Fetcher:
+        """The reader of the source. UsageError in a key-value folder."""
+        if self.fetcher is None:
+            raise UsageError("a key-value folder, which has no source", self.location)
+        return self.fetcher
+
+    def covered(self, path: str) -> SourceFileEntry:
+        """The source file by its name in pointers. StalePointer where the snapshot does not cover it."""
+        file = self.view.covered.get(path)
+        if file is None:
+            number, root = self.view.snapshot.number, source_of(self.view.spec).storage.root
+            what = (
+                f"snapshot {number} of the index does not cover this file; take pointers from this index as it is now"
+            )
+            raise StalePointer(what, join(root, path))
+        return file
+
+    def source_is_gone(self) -> bool:
+        """Whether a local source folder holds no file at all. False for remote sources, whose listings are long."""
+        source = self.source
+        if source is None or source.single_file is not None or not is_local(source.storage.root):
+            return False
+        if source.table is not None and source.table.elsewhere:
+            return False  # the table's own folder may be empty
+        return next(iter(source.storage.list()), None) is None
+
+    def is_as_indexed(self, location: str) -> bool:
+        """Whether the source file at this whole path is there now and the one that was indexed."""
+        if self.source is None or self.fetcher is None:
+            return False
+        root = self.source.storage.root.rstrip("/")
+        file = self.view.covered.get(location.removeprefix(f"{root}/"))
+        if file is None:
+            return False
+        try:
+            self.fetcher.check_file(file)
+        except SourceError:
+            return False
+        return True
+
+    def coverage(self) -> Diff:
+        """The difference between the source as it is now and the snapshot. Empty without a source."""
+        if self.source is None:
+            return Diff((), (), (), {})
+        files, lake_table = self.source.listing()
+        return replace(diff(files, self.view.segments, self.source.table, self.proofs), lake_table=lake_table)
+
+    def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
+        """Yield source files with their schemas, newest segment first, until these give each of `names` a type.
+
+        Passes over files that changed, are gone or cannot be read: SourceError of the last one where no readable file
+        has one of the columns."""
+        fetcher, source = self.required_fetcher(), source_of(self.view.spec)
+        wanted = set(names) - set(self.view.spec.partitions)
+        failed: SourceError | None = None
+        for file in reversed(self.view.covered.values()):
+            if not wanted:
+                return
+            try:
+                schema = fetcher.metadata(file).schema
+            except SourceError as error:
+                failed = error
+                continue
+            typed = {field.name for field in schema if not pa.types.is_null(field.type)}
+            if wanted & typed:
+                wanted -= typed
+                yield join(source.storage.root, file.path), schema
+        if wanted and failed is not None:
+            raise failed
+
+
+class CurrentSnapshot:
+    """Holds the state that questions are answered from. Threads may share it: each question keeps the state that it
+    began with. A pinned one stays at its snapshot."""
+
+    def __init__(self, storage: Storage, view: View, pinned: bool, settings: ReadSettings) -> None:
+        self._storage = storage
+        self._pinned = pinned
+        self._settings = settings
+        self._refreshing = threading.Lock()
+        self.state = self._opened(view)
+
+    def _opened(self, view: View) -> State:
+        if view.spec.holds_values:
+            return State(self._storage.root, view, None, None)
+        source = source_of(view.spec, view.snapshot.folders)
+        quarter = self._settings.cache_bytes // 4
+        pages = quarter if self._settings.keep_pages else 0
+        maps = self._storage if self._settings.page_maps else None
+        proofs = Proofs(source.storage, view.spec.format, view.spec.read_options)
+        action = Action.ASK_NEWEST if self._pinned else Action.BUILD_AGAIN
+        return State(
+            self._storage.root, view, source, Fetcher(source.storage, view.spec, quarter, maps, pages, action), proofs
+        )
+
+    def pinned(self) -> Self:
+        """The same state, pinned. Caches are shared."""
+        fixed = copy.copy(self)
+        fixed._pinned = True
+        return fixed
+
+    def refresh(self) -> bool:
+        """Move to the newest snapshot, unless pinned; whether there was another one."""
+        if self._pinned:
+            return False
+        with self._refreshing:
+            state = self.state
+            newest = next(reversed(snapshot_files(self._storage).values()), None)
+            if newest is not None and newest == state.newest:
+                return False
+            view = open_view(self._storage)
+            moved = view.snapshot != state.view.snapshot
+            if moved:  # to another spec where the index was built in full
+                same_spec = view.spec == state.view.spec
+                known = None if view.spec.holds_values else source_of(view.spec, view.snapshot.folders)
+                state = replace(state, view=view, source=known) if same_spec else self._opened(view)
+            self.state = replace(state, newest=newest)
+            return moved
+
+    def answer(self, read: Callable[[State], Result], lacks_a_file: Callable[[Result], bool]) -> Result:
+        """Read an answer from the current state. Where a vacuum removed a file of the index meanwhile (IndexFileGone,
+        or an answer that `lacks_a_file`), read it again from a newer snapshot, which does not need that file.
+
+        IndexFileGone where no snapshot is newer, SnapshotNotFound where the pinned one was vacuumed."""
+        while True:
+            state = self.state
+            try:
+                answer = read(state)
+                if not lacks_a_file(answer) or not self._moved_from(state.view):
+                    return answer
+            except IndexFileGone:
+                if not self._moved_from(state.view):
+                    raise
+
+    def _moved_from(self, view: View) -> bool:
+        """Whether there is a newer snapshot than `view`, of which a file is gone."""
+        if self._pinned:
+            read_snapshot(self._storage, view.snapshot.number)  # SnapshotNotFound, if that is why
+        self.refresh()
+        return self.state.view is not view

@@ -1,0 +1,55 @@
+"""An answer that lacks a vacuumed file is read again from a newer snapshot, as long as there is one."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from shadow.current_snapshot import CurrentSnapshot, ReadSettings, State
+from shadow.errors import IndexFileGone
+from shadow.metadata.snapshot_view import open_view
+from shadow.storage import storage_at
+from tests.shadow.make_index import index_source, write_source
+
+
+def commit(root: Path, first: int) -> None:
+    write_source(root / "lake", {"p=1/a.parquet": pa.table({"k": range(first, first + 3 + first)})})
+    index_source(root / "lake", root / "index", ["k"], 1)
+
+
+def current(root: Path, pinned: bool = False) -> CurrentSnapshot:
+    storage = storage_at(str(root / "index"))
+    return CurrentSnapshot(storage, open_view(storage), pinned, ReadSettings())
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_each_newer_snapshot_is_asked_until_one_has_all_its_files(tmp_path: Path, raises: bool) -> None:
+    commit(tmp_path, 1)
+    asked = []
+
+    def read(state: State) -> int:
+        asked.append(state.view.snapshot.number)
+        if len(asked) == 4:
+            return asked[-1]
+        commit(tmp_path, len(asked) + 1)
+        if raises:
+            raise IndexFileGone("missing", "x.btree.avro")
+        return 0
+
+    assert current(tmp_path).answer(read, lambda answer: answer == 0) == 4
+    assert asked == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_without_a_newer_snapshot_the_missing_file_is_the_answer(tmp_path: Path, pinned: bool) -> None:
+    commit(tmp_path, 1)
+    asked = []
+
+    def gone(state: State) -> str:
+        asked.append(state.view.snapshot.number)
+        raise IndexFileGone("missing", "x.btree.avro")
+
+    with pytest.raises(IndexFileGone):
+        current(tmp_path, pinned).answer(gone, bool)
+    assert current(tmp_path, pinned).answer(lambda state: "lacks a file", bool) == "lacks a file"
+    assert asked == [1]
