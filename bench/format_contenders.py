@@ -18,7 +18,7 @@ from shadow import open_index
 from shadow.storage import ReadStats, storage_at
 from shadow.values.row_values import python_values
 from sources import open_source
-from sources.pointer import OFFSET, SUB_OFFSET
+from sources.pointers import OFFSET, SUB_OFFSET
 
 # Of text the time is left as text, as it stands in the file.
 DUCKDB_TYPES = (

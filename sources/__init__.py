@@ -1,24 +1,23 @@
-"""Data files: `scan` makes a pointer for each row, `fetch` turns pointers back into rows.
+"""Data files of all formats: `scan` makes a pointer for each row, `fetch` reads the rows at pointers.
 
-contract   what a format answers (`SourceFile`) and what it is handed (`RangeReader`)
-registry   format name to opener: `open_source`, `detect`, `open_mapped`
-pointer    the pointer and its column names; docs/pointers.md says what it means in each format
-errors     the three ways a data file fails
-writing    further files of a source, as its others are: `style_of`, `open_writer`, `check_written`
-ranges     reads through any reader; `range_file` dresses one as a file
-parquet    the formats, a module or folder each; text: CSV and JSON lines
-ddl        Spark's DDL, in which a schema is given; `text_values` and `json_values` read values by one, `json_infer`
-           makes one of JSON rows
-fitting    values on their way into a file, and compared with what is read back; `planned` the columns of the file
+- `contract`         what a format implements (`SourceFile`, `Style`, `Writer`) and what it gets (`RangeReader`)
+- `registry`         the formats, by name: `open_source`, `detect`, `open_mapped`
+- `errors`           what can be wrong with a data file
+- `pointers`         pointers and their columns; docs/pointers.md says what a pointer means in each format
+- `readers`          many ranges of an open reader, a reader as a binary file, byte ranges for parallel scans
+- `declared_schema`  a file seen with the columns that a catalog's table declares
+- `writers`          new files like the existing ones of a source: `style_of`, `open_writer`, `check_written`
+- `types`            DDL, exact casts, text and JSON values
+- `parquet`, `avro`, `orc`, `sequence`, `text`: the formats
 """
 
 from sources.contract import MappedFile, Maps, Numbers, Options, RangeReader, SourceFile, Split, Style, Writer
-from sources.declared import DECLARED
+from sources.declared_schema import DECLARED
 from sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, StalePointer, UnsupportedFormat
 from sources.parquet import DamagedMaps
-from sources.pointer import POINTER_COLUMNS, Pointer
+from sources.pointers import POINTER_COLUMNS, Pointer
 from sources.registry import FORMATS, check_maps, check_options, detect, format_of_name, open_mapped, open_source
-from sources.writing import check_written, open_writer, style_of
+from sources.writers import check_written, open_writer, style_of
 
 __all__ = [
     "DECLARED",

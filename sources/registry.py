@@ -6,28 +6,32 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from base.actions import Action
-from sources.avro import open_avro
-from sources.avro.container import MAGIC as AVRO_MAGIC
-from sources.avro.write import avro_style
+from sources.avro import MAGIC as AVRO_MAGIC
+from sources.avro import avro_style, open_avro
 from sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile, Style
-from sources.declared import DECLARED, DeclaredFile, DeclaredMappedFile, declared_columns
+from sources.declared_schema import DECLARED, DeclaredFile, DeclaredMappedFile, declared_columns
 from sources.errors import DamagedSource, OptionError, UnsupportedFormat
-from sources.json_infer import merge_schemas
+from sources.orc import MAGIC as ORC_MAGIC
 from sources.orc import OPTIONS as ORC_OPTIONS
-from sources.orc import open_orc
-from sources.orc.tail import MAGIC as ORC_MAGIC
-from sources.orc.write import orc_style
+from sources.orc import open_orc, orc_style
+from sources.parquet import ENCRYPTED_MAGIC, MAGIC, open_parquet, parquet_style
 from sources.parquet import check_maps as check_parquet_maps
-from sources.parquet import open_parquet
-from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC
-from sources.parquet.write import parquet_style
-from sources.ranges import name_of, size_of
+from sources.readers import name_of, size_of
+from sources.sequence import MAGIC as SEQUENCE_MAGIC
 from sources.sequence import OPTIONS as SEQUENCE_OPTIONS
 from sources.sequence import open_sequence, unnamed_values
-from sources.sequence.header import MAGIC as SEQUENCE_MAGIC
-from sources.text import CSV_OPTIONS, JSON_OPTIONS, infer_csv, infer_jsonl, merge_csv, open_csv, open_jsonl
-from sources.text.write_csv import csv_style
-from sources.text.write_jsonl import jsonl_style
+from sources.text import (
+    CSV_OPTIONS,
+    JSON_OPTIONS,
+    csv_style,
+    infer_csv,
+    infer_jsonl,
+    jsonl_style,
+    merge_csv,
+    open_csv,
+    open_jsonl,
+)
+from sources.types import merge_schemas
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ import pyarrow as pa
 
 from indexer.tables import Described
 from shadow.metadata import IndexSpec
-from sources.declared import CONVERTED, FILE_COLUMN
-from sources.parquet.arrow_types import INT96_TYPE, PHYSICAL_TYPE
-from sources.parquet.footer import OLD_CALENDAR
+from sources.declared_schema import CONVERTED, FILE_COLUMN
+from sources.parquet import INT96_TYPE, OLD_CALENDAR, PHYSICAL_TYPE
 
 ALIKE = {
     *(pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.bool_()),

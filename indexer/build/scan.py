@@ -25,7 +25,7 @@ from shadow.errors import UnsupportedFormat
 from shadow.metadata import IndexSpec, KeyColumn
 from shadow.storage import FileInfo, Readable, is_local, join, source_storage
 from sources import Split, open_source
-from sources.pointer_columns import POINTER_FIELDS
+from sources.pointers import POINTER_FIELDS
 
 GROUP, FILE, ROW = "__gnomon_group", "__gnomon_file", "__gnomon_row"
 SUB, SIZE = "__gnomon_sub_offset", "__gnomon_size"

@@ -26,8 +26,8 @@ from shadow.metadata import (
 )
 from shadow.storage import FileInfo
 from sources import open_source
-from sources.ddl import parse_ddl
-from sources.declared import FILE_COLUMN, UNNAMED
+from sources.declared_schema import FILE_COLUMN, UNNAMED
+from sources.types import parse_ddl
 
 UNKNOWN_TYPE = "unknown"
 RESERVED = ("_metadata", "__gnomon")

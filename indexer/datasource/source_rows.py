@@ -12,7 +12,7 @@ from shadow import Index
 from shadow.fetch import FetchReads
 from shadow.metadata import source_of
 from shadow.storage import join
-from sources.pointer import FILENAME, OFFSET, SUB_OFFSET
+from sources.pointers import FILENAME, OFFSET, SUB_OFFSET
 
 FETCH_BYTES = 64 * 1024 * 1024  # rows read at a time by a task, by the mean size of a row
 

@@ -15,10 +15,8 @@ from indexer.spark import NoSparkType, arrow_of, holds, spark_type
 from shadow import to_json
 from shadow.errors import OptionError, UnsupportedFormat, UsageError
 from shadow.values import python_values
-from sources.conform import Unfit, conform, fits
-from sources.ddl import to_ddl
 from sources.errors import check_memory
-from sources.text_values import converter
+from sources.types import Unfit, conform, converter, fits, to_ddl
 
 EXTENSION = "extension<"  # begins Arrow's name of a type whose bytes stand for something: a UUID
 

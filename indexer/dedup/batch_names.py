@@ -12,10 +12,8 @@ from indexer.tables import infer_schema
 from shadow.metadata import SourceRoot
 from shadow.storage import source_storage
 from sources import Options
-from sources.ddl import parse_ddl
-from sources.json_values import NOT_JSON, decode_object, one_value
-from sources.text.jsonl import open_jsonl
-from sources.text_values import RefusedValue
+from sources.text import open_jsonl
+from sources.types import NOT_JSON, RefusedValue, decode_object, one_value, parse_ddl
 
 
 def columns_in_rows(

@@ -16,9 +16,9 @@ from shadow import Index
 from shadow.metadata import SourceRoot
 from shadow.storage import FileInfo, Place, Readable, as_location, source_storage
 from sources import FORMATS, Options, Split, check_options, open_source
-from sources.ddl import to_ddl
-from sources.pointer_columns import POINTER_FIELDS
-from sources.text.opening import flag
+from sources.pointers import POINTER_FIELDS
+from sources.text import flag
+from sources.types import to_ddl
 
 TASKS_PER_CORE = 4
 Opened = tuple[FileInfo, Mapping[str, str | None], Options]  # what a task is told of a file, `BatchFile` has more

@@ -22,7 +22,7 @@ from shadow.metadata import (
 )
 from shadow.storage import host, join
 from sources import Style, open_writer, style_of
-from sources.ddl import parse_ddl
+from sources.types import parse_ddl
 
 FILE_BYTES = 128 << 20  # of a data file, and of its rows in a task's memory, roughly
 

@@ -38,7 +38,7 @@ from shadow.fetch import FetchReads
 from shadow.metadata import source_of
 from shadow.storage import join
 from sources import FORMATS, Numbers
-from sources.arrow_numbers import int64s
+from sources.types import int64s
 
 ERROR = "data_error"  # with unreadable="report": why a row could not be read
 TASKS_PER_CORE = 2

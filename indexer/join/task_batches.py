@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sources import Numbers
-from sources.arrow_numbers import int64s
+from sources.types import int64s
 
 HELD_BYTES = 64 << 20  # of rows of the sample, that wait for others of the same file
 

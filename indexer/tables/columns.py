@@ -18,7 +18,7 @@ from btree.keys import is_key_type
 from indexer.spark import NoSparkType, arrow_of
 from shadow.errors import UsageError
 from sources import OptionError
-from sources.ddl import to_ddl
+from sources.types import to_ddl
 
 UNREAD = (VariantType, DayTimeIntervalType, YearMonthIntervalType)
 

@@ -13,8 +13,7 @@ from shadow.errors import UsageError
 from shadow.metadata import IndexSpec, SourceRoot
 from shadow.storage import FileInfo, source_storage
 from sources import FORMATS, Options
-from sources.ddl import COMMENT, parse_ddl, to_ddl
-from sources.json_infer import NOTHING
+from sources.types import COMMENT, NOTHING, parse_ddl, to_ddl
 
 MOST_TASKS = 10_000
 

@@ -25,7 +25,7 @@ from shadow import Index, UsageError
 from shadow.commit import wider
 from shadow.metadata import IndexSpec
 from shadow.storage import is_local
-from sources.ddl import parse_ddl
+from sources.types import parse_ddl
 
 # Of numbers that are wider in other files of the source, by Arrow's name.
 WIDER = {

@@ -13,7 +13,7 @@ from shadow.errors import BuildFailed, FileChanged, SourceError, StalePointer, U
 from shadow.metadata import IndexSpec, Proofs, SourceFileEntry, SourceRoot, Table
 from shadow.storage import FileInfo, OpenFile, Readable, difference, join
 from sources import FORMATS, Options, Split, detect, format_of_name, open_source
-from sources.ddl import parse_ddl
+from sources.types import parse_ddl
 
 WHILE_LISTED = "while the source was listed"
 READERS = 16  # files whose metadata is read at a time

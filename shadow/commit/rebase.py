@@ -23,7 +23,7 @@ from shadow.metadata import (
 )
 from shadow.storage import FileInfo, difference
 from sources import FORMATS
-from sources.ddl import parse_ddl, to_ddl
+from sources.types import parse_ddl, to_ddl
 
 Fingerprint = tuple[int, int, str, str]
 Current = Callable[[], Iterable[FileInfo]]

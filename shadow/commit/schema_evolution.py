@@ -2,7 +2,7 @@
 
 from shadow.commit.rebase import Changes, State
 from shadow.metadata import IndexSpec
-from sources.ddl import parse_ddl
+from sources.types import parse_ddl
 
 WIDENING = (("int8", "int16", "int32", "int64"), ("halffloat", "float", "double"))
 

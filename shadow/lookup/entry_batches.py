@@ -14,7 +14,7 @@ from shadow.lookup.index_files import open_index_file
 from shadow.metadata import NOT_LIVE, POINTER_SCHEMA, IndexFileEntry, IndexSpec, Liveness, Segment, stored_partition
 from shadow.storage import Storage
 from sources import POINTER_COLUMNS
-from sources.pointer import FILENAME
+from sources.pointers import FILENAME
 
 KEY, INCLUDED, POINTER, PARTITION = "key", "included", "pointer", "partition"
 

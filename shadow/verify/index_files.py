@@ -23,7 +23,7 @@ from shadow.storage import Storage
 from shadow.verify.entry_order import EqualKeys
 from shadow.verify.report import Fault, Report, fault_of
 from sources import POINTER_COLUMNS, Pointer
-from sources.pointer import FILENAME, OFFSET, SIZE, SUB_OFFSET
+from sources.pointers import FILENAME, OFFSET, SIZE, SUB_OFFSET
 
 # What a file is found to be at fault by. ArrowMemoryError, an ArrowException too, says nothing about the file.
 FAILURES = (OSError, ShadowError, BTreeError, SourceError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowCapacityError)

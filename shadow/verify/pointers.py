@@ -14,7 +14,7 @@ from shadow.metadata import IndexSpec, SourceFileEntry
 from shadow.storage import join
 from shadow.verify.index_files import FAILURES, HASHES, FolderProof, Hashes, Tally, row_hashes
 from shadow.verify.report import Fault, Report, fault_of
-from sources.pointer import OFFSET, SUB_OFFSET
+from sources.pointers import OFFSET, SUB_OFFSET
 
 POINTER_NUMBERS = 3  # columns at the end of a scan of a source
 ROW = np.dtype([("offset", "<i8"), ("sub_offset", "<i4"), ("hash", "<u8")])

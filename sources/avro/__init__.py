@@ -1,14 +1,32 @@
 """Avro object container files, block by block.
 
-reader     the `SourceFile`: opens; `scan` gives all rows, `fetch` those at pointers
-container  header, blocks, sync markers; `codecs` unpacks, `records` checks what came of it
-schema     the types that the header declares; `columns` and `nested` make columns of them
-decoder    compiles, for the columns asked for, what reads rows; `program` is its text
-values     from what was read (`from_lists`) to Arrow; `json_text` for types that hold themselves
-write      further files with the schema of one of them; `encode` columns to bytes
-varint     numbers; `budget` how much they may claim; `failures` what can be wrong
+- `reader`          the `SourceFile`: opens a file, scans, fetches
+- `container`       header, blocks, sync markers
+- `codecs`          compression of blocks
+- `block_records`   the records of a block, decompressed and checked
+- `schema`          the schema in the header, as a graph of types
+- `columns`         how a column is read, skipped, or made an Arrow array
+- `nested_columns`  the same of records, arrays, maps and unions
+- `decoder`         compiles the decoder of the rows, for a choice of columns
+- `codegen`         the decoder's Python source
+- `leaf_arrays`     decoded values of one column as an Arrow array
+- `arrow_buffers`   Python lists as Arrow buffers
+- `recursive_json`  values of recursive types, as JSON text
+- `scan`            all rows of a file or a split, with their pointers
+- `fetch`           rows at pointers
+- `write`           Avro files written like another one of their source
+- `encode`          Arrow columns as the bytes of Avro values
+- `varint`          variable-length zigzag numbers
+- `limits`          how many elements a batch may hold
+- `errors`          errors without file and place, which the reader adds
 """
 
-from sources.avro.reader import AvroFile, open_avro
+from sources.avro.container import MAGIC
+from sources.avro.reader import open_avro
+from sources.avro.write import avro_style
 
-__all__ = ["AvroFile", "open_avro"]
+__all__ = [
+    "MAGIC",
+    "avro_style",
+    "open_avro",
+]

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import pyarrow as pa
 from isal import isal_zlib
 
-from sources.avro.failures import Beyond, Malformed
+from sources.avro.errors import Beyond, Malformed
 from sources.avro.varint import unsigned
 from sources.errors import check_memory
 

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from sources.avro.from_lists import text_array
-from sources.avro.json_text import JsonReader
-from sources.avro.program import Program
+from sources.avro.arrow_buffers import text_array
+from sources.avro.codegen import Program
+from sources.avro.leaf_arrays import array_of
+from sources.avro.recursive_json import JsonReader
 from sources.avro.schema import Leaf, Node
-from sources.avro.values import array_of
 
 Lists = Mapping[int, Sequence[Any]]
 

@@ -6,10 +6,10 @@ block    count of records, length of the payload, payload, sync marker
 
 from dataclasses import dataclass
 
-from sources.avro.failures import Beyond, Malformed
+from sources.avro.errors import Beyond, Malformed
 from sources.avro.varint import signed
 from sources.errors import DamagedSource, UnsupportedFormat
-from sources.ranges import PlainReader, name_of, size_of
+from sources.readers import PlainReader, name_of, size_of
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16

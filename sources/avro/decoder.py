@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from sources.avro.budget import Budget
+from sources.avro.codegen import Program
 from sources.avro.columns import Column
-from sources.avro.failures import Malformed
-from sources.avro.nested import Columns, wrong_branch
-from sources.avro.program import Program
+from sources.avro.errors import Malformed
+from sources.avro.limits import Budget
+from sources.avro.nested_columns import Columns, wrong_branch
 from sources.avro.schema import Record, parse_schema
 from sources.avro.varint import length, longer
 from sources.errors import check_memory

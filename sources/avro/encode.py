@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from sources.avro.schema import Array, Leaf, Map, Node, Record, Union
-from sources.conform import Unfit
+from sources.types import Unfit
 
 Pieces = list[bytes]
 WIDTHS = {"int": pa.int32(), "long": pa.int64()}

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from base.actions import Action
-from sources.asked import as_asked, distinct_pairs, without_columns
+from sources.avro.block_records import at_block, check_end, unpack_records
 from sources.avro.container import HEAD_BYTES, SYNC_BYTES, Block, Header, check_sync, parse_block
 from sources.avro.decoder import Batch, Decoder
-from sources.avro.records import at_block, check_end, unpack_records
 from sources.contract import Numbers, Pointers
 from sources.errors import StalePointer
-from sources.ranges import PlainReader, name_of, read_ranges, size_of
+from sources.pointers import as_asked, distinct_pairs, without_columns
+from sources.readers import PlainReader, name_of, read_ranges, size_of
 
 SHORTEST_GUESS = 64 << 10  # bytes read of a block whose length is not known: Java's writer begins a new one there
 LONGEST_GUESS = 1 << 20

@@ -9,13 +9,12 @@ import pyarrow as pa
 from sources.avro.codecs import UNPACKERS
 from sources.avro.container import HEAD_BYTES, HEADER_LIMIT, MAGIC, SYNC_BYTES, Block, Header, parse_block, parse_header
 from sources.avro.decoder import RowSchema, row_schema
-from sources.avro.failures import Beyond, Malformed
+from sources.avro.errors import Beyond, Malformed
 from sources.avro.fetch import BlockLengths, fetch_rows
 from sources.avro.scan import scan_rows
 from sources.contract import Numbers, Options, Pointers, Split
 from sources.errors import DamagedSource, UnsupportedFormat
-from sources.ranges import PlainReader, name_of, read_ranges, size_of
-from sources.splits import even_splits
+from sources.readers import PlainReader, even_splits, name_of, read_ranges, size_of
 
 FIRST_READ = 64 << 10  # bytes
 DIGEST_TAIL = 1 << 10  # bytes at the end that count for the digest: a writer may be told its sync marker

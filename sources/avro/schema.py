@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from sources.avro.failures import Beyond, Malformed
+from sources.avro.errors import Beyond, Malformed
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 RECORDS = ("record", "error")

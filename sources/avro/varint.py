@@ -2,7 +2,7 @@
 
 The decoders that `program.py` writes hold the one-byte case in line and call these for the rest."""
 
-from sources.avro.failures import Malformed
+from sources.avro.errors import Malformed
 
 MOST_BITS = 64
 

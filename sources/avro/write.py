@@ -18,13 +18,12 @@ from sources.avro.codecs import CRC_BYTES, LZ4_SIZE_BYTES, RAW_DEFLATE
 from sources.avro.container import MAGIC, SYNC_BYTES
 from sources.avro.decoder import VALUE, row_schema
 from sources.avro.encode import Pieces, encode, may_be_null, number
-from sources.avro.failures import Beyond, Malformed
+from sources.avro.errors import Beyond, Malformed
 from sources.avro.reader import CODEC_KEY, FIRST_READ, SCHEMA_KEY, header_of, open_avro
 from sources.avro.schema import Node, Record, parse_schema
-from sources.conform import Unfit
 from sources.contract import Options, RangeReader
 from sources.errors import UnsupportedFormat
-from sources.planned import Column, arrays_of, plan_columns
+from sources.types import Column, Unfit, arrays_of, plan_columns
 
 if sys.version_info >= (3, 14):
     from compression import zstd as zstd

@@ -1,16 +1,37 @@
-"""ORC: the pointer of a row is its ordinal in the file (docs/pointers.md). Decoded here, column by column, from the
-bytes of the groups of rows that are wanted: the libraries there are end the process on some damaged files.
+"""ORC, decoded column by column from the row groups that a fetch needs.
 
-reader     `open_orc`, and the file as a `SourceFile`; load what it must know of stripes, scan and fetch their rows
-tail       postscript and footer; schema the types in it; stripe the footer and row indexes of a stripe
-streams    the bytes of a stream; codecs unpacks them
-runs       run-length encodings; integers the second version of that of integers; bitpack numbers in bits
-column     what the columns of a stripe have in common; columns their kinds, as Arrow arrays
-temporal   what is special of dates and timestamps; decimals of those
-write      further files as one of them is
-protobuf   the wire format of the metadata
+The pointer of a row is its ordinal in the file (docs/pointers.md). The libraries that read ORC end the process on some
+damaged files, so this package decodes the bytes itself.
+
+- `reader`           the `SourceFile`: opens a file, scans, fetches
+- `file_tail`        postscript and footer
+- `schema`           the tree of types in the footer
+- `stripe`           a stripe's footer and row indexes
+- `stripe_metadata`  reads the footers and row indexes of stripes
+- `streams`          the bytes of one stream
+- `codecs`           compression of chunks
+- `chunk_skipping`   which chunks a fetch need not decompress
+- `rle_v1`           run-length encodings of bytes, booleans, and integers of version 1
+- `rle_v2`           run-length encoding of integers, version 2
+- `bit_packing`      bit-packed numbers and varints, many at a time
+- `column_base`      streams, nulls and positions that all columns share
+- `column_types`     one class for each kind of column
+- `temporal`         epochs, time zones and calendars of dates and timestamps
+- `decimals`         decimal values
+- `scan`             the rows of one stripe, with their pointers
+- `fetch`            rows at pointers
+- `write`            ORC files written like another one of their source
+- `protobuf`         Protocol Buffers' wire format
+- `errors`           errors without file and column, which the reader adds
 """
 
+from sources.orc.file_tail import MAGIC
 from sources.orc.reader import OPTIONS, open_orc
+from sources.orc.write import orc_style
 
-__all__ = ["OPTIONS", "open_orc"]
+__all__ = [
+    "MAGIC",
+    "OPTIONS",
+    "open_orc",
+    "orc_style",
+]

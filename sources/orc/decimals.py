@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sources.orc.bitpack import LONGEST_WIDE, Ints, wide_varints
+from sources.orc.bit_packing import LONGEST_WIDE, Ints, wide_varints
 from sources.orc.errors import Damage
 from sources.orc.streams import ByteStream
 

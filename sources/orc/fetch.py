@@ -7,17 +7,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sources.arrow_numbers import int64s
-from sources.orc.bitpack import Ints
-from sources.orc.column import StripeStreams, TooMuch
-from sources.orc.columns import make_column
+from sources.orc.bit_packing import Ints
+from sources.orc.chunk_skipping import Leaps
+from sources.orc.column_base import StripeStreams, TooMuch
+from sources.orc.column_types import make_column
 from sources.orc.errors import naming
-from sources.orc.leaps import Leaps
-from sources.orc.load import groups_of
+from sources.orc.file_tail import Footer
 from sources.orc.schema import Type
 from sources.orc.stripe import StripeMeta, ranges_of, seekable
-from sources.orc.tail import Footer
-from sources.ranges import PlainReader, read_ranges
+from sources.orc.stripe_metadata import groups_of
+from sources.readers import PlainReader, read_ranges
+from sources.types import int64s
 
 TOGETHER = 64 << 20  # bytes asked for, and held, at once
 NEAR = 2  # groups of rows: no farther on, the rows between are passed over

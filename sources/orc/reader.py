@@ -8,22 +8,19 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from sources.arrow_numbers import int32s, int64s
-from sources.asked import as_asked, without_columns
 from sources.contract import Numbers, Options, Pointers, Split
 from sources.errors import DamagedSource, OptionError, UnsupportedFormat, check_column
-from sources.orc.bitpack import Ints
+from sources.orc.bit_packing import Ints
 from sources.orc.errors import Damage, OrcError
 from sources.orc.fetch import Share, plan, read_shares
-from sources.orc.load import load_stripes
+from sources.orc.file_tail import MAGIC, Footer, parse_footer, parse_postscript
 from sources.orc.scan import scan_stripe
 from sources.orc.schema import Type, arrow_field
 from sources.orc.stripe import StripeMeta
-from sources.orc.tail import MAGIC, Footer, parse_footer, parse_postscript
-from sources.ordinals import distinct_rows, groups_of
-from sources.pointer_columns import with_pointers
-from sources.ranges import PlainReader, name_of, size_of
-from sources.splits import even_splits
+from sources.orc.stripe_metadata import load_stripes
+from sources.pointers import as_asked, distinct_rows, groups_of, with_pointers, without_columns
+from sources.readers import PlainReader, even_splits, name_of, size_of
+from sources.types import int32s, int64s
 
 FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
 INT32_MAX = (1 << 31) - 1

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from sources.orc.column import Column, StripeStreams, TooMuch
-from sources.orc.columns import make_column
+from sources.orc.column_base import Column, StripeStreams, TooMuch
+from sources.orc.column_types import make_column
 from sources.orc.errors import Damage, naming
-from sources.orc.load import groups_of
+from sources.orc.file_tail import Footer, StripePlace
 from sources.orc.schema import Type
 from sources.orc.stripe import StripeMeta, ranges_of, seekable
-from sources.orc.tail import Footer, StripePlace
-from sources.ranges import PlainReader, read_ranges
+from sources.orc.stripe_metadata import groups_of
+from sources.readers import PlainReader, read_ranges
 
 BATCH = 64 << 10  # rows
 BATCH_BYTES = 16 << 20  # what a batch is aimed at

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sources.orc.codecs import HEADER, Codec
 from sources.orc.errors import Damage
-from sources.ranges import PlainReader
+from sources.readers import PlainReader
 
 PLAIN_PIECE = 64 << 10  # bytes of a stream without chunks that are read at a time
 PLAIN_GIVEN = 256 << 10  # and given, of those that were read already

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sources.orc.errors import Damage
+from sources.orc.file_tail import Footer, StripePlace
 from sources.orc.protobuf import fields, message, number, numbers, text
 from sources.orc.schema import (
     BINARY,
@@ -27,7 +28,6 @@ from sources.orc.schema import (
     VARCHAR,
     Type,
 )
-from sources.orc.tail import Footer, StripePlace
 
 PRESENT, DATA, LENGTH, DICTIONARY_DATA, _, SECONDARY, ROW_INDEX = range(7)  # kinds of streams
 DIRECT, DICTIONARY, DIRECT_V2, DICTIONARY_V2 = range(4)  # kinds of encodings

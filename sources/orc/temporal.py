@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from sources.orc.bitpack import Ints
+from sources.orc.bit_packing import Ints
 from sources.orc.errors import Damage, Unknown
 
 EPOCH_2015 = 1_420_070_400  # seconds: what timestamps count from, in the writer's time zone

@@ -12,11 +12,10 @@ from pyarrow import orc, types
 
 from sources.contract import Options, RangeReader
 from sources.errors import UnsupportedFormat, check_memory
-from sources.fitting import leaves
 from sources.orc.protobuf import fields, number
 from sources.orc.reader import open_orc
 from sources.orc.temporal import FIRST_GREGORIAN
-from sources.planned import arrays_of, plan_columns
+from sources.types import arrays_of, leaves, plan_columns
 
 STRIPE_BYTES = 64 << 20
 CODEC = 2  # field of the postscript

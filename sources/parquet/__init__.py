@@ -1,19 +1,36 @@
-"""Parquet, at page level: one row costs one page a column.
+"""Parquet, at page level: to fetch one row costs one page a column.
 
-reader       the `SourceFile`: opens, runs a fetch, scans; `plan` says what a fetch reads
-footer       the footer, parsed by ourselves; `schema` its tree of columns, `thrift` its bytes
-pages        where the pages lie; `recorded` the same as bytes to keep; `page_header` what is checked of a page
-pick         few rows of a page: `unpack` its bytes, the page `unpacked`, `hybrid` its levels and indices, `values`,
-             `dictionaries`; `picked`, `plain` and `pieces` make Arrow arrays of them;
-             `bare` has pyarrow decode without the file's schema
-reads        many rows of a page, or whole row groups; `wrap` the file in memory that pyarrow decodes;
-             `agreement` whether it found as many values in each leaf
-write        further files as one of them is
-arrow_types  the Arrow schema and the footer templates; `scan` the rows of one row group,
-             `watched` the file it has pyarrow read
+- `reader`          the `SourceFile`: opens a file, runs a fetch, scans
+- `footer`          the footer, parsed without pyarrow
+- `schema`          the tree of columns in the footer
+- `thrift`          Thrift's compact protocol
+- `arrow_types`     the Arrow schema, and a footer template for each choice of columns
+- `page_header`     page headers, and the checks of a page
+- `page_map`        where each page of a chunk lies: from the page index, or from page headers
+- `page_map_codec`  page maps as bytes, to be recorded in an index
+- `read_plan`       what a fetch reads of each column and row group
+- `page_reads`      reads of whole pages or row groups, which pyarrow decodes
+- `page_decode`     single rows of a page, decoded without the rest of it
+- `synthetic_file`  Parquet files made in memory, which pyarrow decodes
+- `scan`            the rows of one row group, with their pointers
+- `guards`          checks around pyarrow: page headers, lengths of leaves
+- `write`           Parquet files written like another one of their source
 """
 
-from sources.parquet.reader import ParquetFile, open_parquet
-from sources.parquet.recorded import DamagedMaps, check_maps
+from sources.parquet.arrow_types import INT96_TYPE, PHYSICAL_TYPE
+from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, OLD_CALENDAR
+from sources.parquet.page_map_codec import DamagedMaps, check_maps
+from sources.parquet.reader import open_parquet
+from sources.parquet.write import parquet_style
 
-__all__ = ["DamagedMaps", "ParquetFile", "check_maps", "open_parquet"]
+__all__ = [
+    "ENCRYPTED_MAGIC",
+    "INT96_TYPE",
+    "MAGIC",
+    "OLD_CALENDAR",
+    "PHYSICAL_TYPE",
+    "DamagedMaps",
+    "check_maps",
+    "open_parquet",
+    "parquet_style",
+]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sources.errors import check_memory
 from sources.parquet.footer import OLD_CALENDAR, Footer
 from sources.parquet.schema import Column, stored_fields
-from sources.parquet.wrap import Template
+from sources.parquet.synthetic_file import Template
 
 PHYSICAL_TYPE, INT96_TYPE = b"PARQUET:physical_type", b"INT96"  # in the metadata of a field that is stored so
 INT96 = 3  # physical type of a leaf

@@ -6,23 +6,19 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from sources.asked import as_asked, without_columns
 from sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
 from sources.errors import DamagedSource, UnsupportedFormat, check_column
-from sources.ordinals import distinct_rows
 from sources.parquet.arrow_types import ArrowTypes
 from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, parse_footer
-from sources.parquet.pick import PickRead
-from sources.parquet.pieces import Pieces
-from sources.parquet.plan import Layout, together
-from sources.parquet.reads import Rows
-from sources.parquet.recorded import Recorded, numbers_of
+from sources.parquet.page_decode import PickRead, Pieces, Unpickable
+from sources.parquet.page_map_codec import Recorded, numbers_of
+from sources.parquet.page_reads import Rows
+from sources.parquet.read_plan import Layout, together
 from sources.parquet.scan import scan_group
 from sources.parquet.schema import Column
 from sources.parquet.thrift import ThriftError
-from sources.parquet.values import Unpickable
-from sources.ranges import PlainReader, name_of, read_ranges, size_of
-from sources.splits import even_splits
+from sources.pointers import as_asked, distinct_rows, without_columns
+from sources.readers import PlainReader, even_splits, name_of, read_ranges, size_of
 
 FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
 ENDING = 8  # bytes: footer length, magic

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from sources.arrow_numbers import int32s, int64s
 from sources.errors import DamagedSource, UnsupportedFormat, check_memory
-from sources.parquet.agreement import check_agreement
 from sources.parquet.footer import ChunkPlace, RowGroup
-from sources.parquet.watched import WatchedFile
-from sources.parquet.wrap import Template, WrittenChunk, open_with_pyarrow
-from sources.pointer_columns import with_pointers
-from sources.ranges import PlainReader
+from sources.parquet.guards import WatchedFile, check_agreement
+from sources.parquet.synthetic_file import Template, WrittenChunk, open_with_pyarrow
+from sources.pointers import with_pointers
+from sources.readers import PlainReader
+from sources.types import int32s, int64s
 
 BATCH, BATCH_BYTES = 64 << 10, 64 << 20  # rows, and bytes of rows, decoded at a time
 BUFFER = 4 << 20  # bytes of each column held at a time

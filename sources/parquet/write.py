@@ -16,7 +16,7 @@ from sources.parquet.footer import CODECS, Footer, parse_footer
 from sources.parquet.reader import ENDING, open_parquet
 from sources.parquet.schema import ARROW_SCHEMA
 from sources.parquet.thrift import Decoder
-from sources.planned import arrays_of, plan_columns
+from sources.types import arrays_of, plan_columns
 
 GROUP_BYTES = 64 << 20  # of Arrow, which are pages once there are so many
 PAGE_BYTES = 1 << 20

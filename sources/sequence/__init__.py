@@ -1,18 +1,29 @@
-"""Hadoop SequenceFiles, versions 4 to 6. The pointer of a row is the position of its record, or of its block and its
-place in it.
+"""Hadoop SequenceFiles, versions 4 to 6.
 
-header     class names, codec and sync marker at the head of the file
-codecs     what records and blocks are compressed with
-vints      Hadoop's numbers of variable length, a whole buffer at a time
-writables  Hadoop's value classes as Arrow columns
-window     the piece of the file that a scan holds; sync markers and splits
-records    files whose records stand alone
-blocks     files whose records are compressed together
-value_columns  values of delimited text or JSON as columns; escapes in them
-reader     all of it as a `SourceFile`
+The pointer of a row is the position of its record, or the position of its block and the row's place in it.
+
+- `reader`         the `SourceFile`: opens a file, scans, fetches
+- `header`         class names, codec and sync marker
+- `codecs`         compression of records and blocks
+- `records`        files of single records: scan
+- `record_fetch`   files of single records: rows at pointers
+- `blocks`         files of compressed blocks: scan
+- `block_fetch`    files of compressed blocks: rows at pointers
+- `row_layout`     what keys and values of a file hold, and the columns they give
+- `writables`      Hadoop's value classes as Arrow columns
+- `value_columns`  values that are delimited text or JSON, as columns
+- `delimited`      escapes in delimited text
+- `scan_buffer`    the part of a file that a scan holds; the search for sync markers
+- `varints`        Hadoop's variable-length numbers
 """
 
+from sources.sequence.header import MAGIC
 from sources.sequence.reader import open_sequence
 from sources.sequence.value_columns import OPTIONS, unnamed_values
 
-__all__ = ["OPTIONS", "open_sequence", "unnamed_values"]
+__all__ = [
+    "MAGIC",
+    "OPTIONS",
+    "open_sequence",
+    "unnamed_values",
+]

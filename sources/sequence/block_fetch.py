@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from base.actions import Action
 from sources.errors import StalePointer
-from sources.ranges import PlainReader, name_of, read_ranges, size_of
+from sources.readers import PlainReader, name_of, read_ranges, size_of
 from sources.sequence.blocks import KEY_LENGTHS, VALUE_LENGTHS, Block, Need, cells_of, lengths_of, measure
-from sources.sequence.layout import Layout
 from sources.sequence.record_fetch import TOGETHER, stale
-from sources.sequence.vints import Longs
+from sources.sequence.row_layout import Layout
+from sources.sequence.varints import Longs
 
 
 def fetch_blocks(

@@ -13,16 +13,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sources.arrow_numbers import int32s, int64s
 from sources.contract import Split
 from sources.errors import DamagedSource, UnsupportedFormat
-from sources.pointer_columns import with_pointers
-from sources.ranges import PlainReader, name_of, size_of
+from sources.pointers import with_pointers
+from sources.readers import PlainReader, name_of, size_of
 from sources.sequence.codecs import LARGEST, CodecError
-from sources.sequence.layout import BATCH_BYTES, BATCH_ROWS, Layout
-from sources.sequence.vints import LONGEST, Longs, all_vints, one_vint
-from sources.sequence.window import Window, first_run
+from sources.sequence.row_layout import BATCH_BYTES, BATCH_ROWS, Layout
+from sources.sequence.scan_buffer import Window, first_run
+from sources.sequence.varints import LONGEST, Longs, all_vints, one_vint
 from sources.sequence.writables import Cells
+from sources.types import int32s, int64s
 
 KEY_LENGTHS, KEYS, VALUE_LENGTHS, VALUES = range(4)
 BUFFERS = ("lengths of keys", "keys", "lengths of values", "values")

@@ -6,21 +6,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from sources.asked import as_asked, distinct_pairs, without_columns
 from sources.contract import Numbers, Options, Pointers, Split
 from sources.errors import SourceError, check_column
-from sources.ranges import PlainReader, name_of, size_of
+from sources.pointers import as_asked, distinct_pairs, without_columns
+from sources.readers import PlainReader, even_splits, name_of, size_of
 from sources.sequence.block_fetch import fetch_blocks
 from sources.sequence.blocks import Block, measure, scan_blocks
 from sources.sequence.codecs import codec_named
 from sources.sequence.header import FIRST_READ, read_header
-from sources.sequence.layout import Layout
 from sources.sequence.record_fetch import fetch_records, stale
 from sources.sequence.records import scan_records, walk
+from sources.sequence.row_layout import Layout
+from sources.sequence.scan_buffer import Window
 from sources.sequence.value_columns import value_columns
-from sources.sequence.vints import Longs
-from sources.sequence.window import Window
-from sources.splits import even_splits
+from sources.sequence.varints import Longs
 
 INT32_MAX = (1 << 31) - 1
 RECORD_GUESS = (8 << 10, 1 << 20)  # bytes read at a record: twice the mean, but at least and at most so many

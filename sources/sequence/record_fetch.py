@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from base.actions import Action
 from sources.errors import StalePointer, UnsupportedFormat
-from sources.ranges import PlainReader, name_of, read_ranges, size_of
+from sources.readers import PlainReader, name_of, read_ranges, size_of
 from sources.sequence.codecs import LARGEST
-from sources.sequence.layout import Layout
 from sources.sequence.records import HEAD, MARKER, UNPACK_HEAD, decoded
-from sources.sequence.vints import Longs
+from sources.sequence.row_layout import Layout
+from sources.sequence.varints import Longs
 from sources.sequence.writables import numbers_at
 
 TOGETHER = 64 << 20  # bytes asked for, and held, at once

@@ -18,15 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from sources.arrow_numbers import int32s, int64s
 from sources.contract import Options
-from sources.ddl import parse_ddl, to_ddl
 from sources.errors import OptionError, UnsupportedFormat
-from sources.json_values import JsonColumns
-from sources.sequence.escapes import Escapes
-from sources.sequence.vints import Longs
+from sources.sequence.delimited import Escapes
+from sources.sequence.varints import Longs
 from sources.sequence.writables import writable_of
-from sources.text_values import RefusedValue, from_text
+from sources.types import JsonColumns, RefusedValue, from_text, int32s, int64s, parse_ddl, to_ddl
 
 OPTIONS = {
     "value_format": "delimited or json: parse the values, which are text, into columns",

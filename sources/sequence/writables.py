@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from base.errors import GnomonError
-from sources.arrow_numbers import int32s, int64s
-from sources.sequence.vints import SIZES, Bytes, Longs, vints_at
+from sources.sequence.varints import SIZES, Bytes, Longs, vints_at
+from sources.types import int32s, int64s
 
 HADOOP = "org.apache.hadoop.io."
 CLASS = b"hadoop.class"  # key of a field's metadata

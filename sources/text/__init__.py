@@ -1,14 +1,32 @@
-"""Text, one record a line or nearly: CSV and JSON lines. A pointer is the byte at which a record begins.
+"""Text files: CSV and JSON lines. The pointer of a row is the byte at which its record begins.
 
-file      the `SourceFile` of both: scans blocks of whole records, fetches single ones
-csv       what a record of CSV is, and its columns; `csv_block` its bytes, many records at once
-jsonl     the same of JSON lines; `sources.json_values` and `sources.json_infer` know their values
-opening   what both ask of a file before they read it: encoding, compression, digest
-write_csv, write_jsonl    further files as one of them is; `write_values` the texts of values
-unpack    compressed files, from their beginning only
+- `text_file`    the `SourceFile` of both: scans blocks of records, fetches single records
+- `grammar`      what CSV and JSON lines implement for `text_file`
+- `open_text`    encoding, compression and digest of a file
+- `decompress`   compressed text, read from its beginning
+- `csv`          CSV: dialect, header, columns
+- `csv_block`    the records in a block of CSV
+- `csv_infer`    the types of CSV columns
+- `jsonl`        JSON lines
+- `write_csv`    CSV files written like another one of their source
+- `write_jsonl`  JSON lines written like another one of their source
 """
 
 from sources.text.csv import CSV_OPTIONS, infer_csv, merge_csv, open_csv
 from sources.text.jsonl import JSON_OPTIONS, infer_jsonl, open_jsonl
+from sources.text.open_text import flag
+from sources.text.write_csv import csv_style
+from sources.text.write_jsonl import jsonl_style
 
-__all__ = ["CSV_OPTIONS", "JSON_OPTIONS", "infer_csv", "infer_jsonl", "merge_csv", "open_csv", "open_jsonl"]
+__all__ = [
+    "CSV_OPTIONS",
+    "JSON_OPTIONS",
+    "csv_style",
+    "flag",
+    "infer_csv",
+    "infer_jsonl",
+    "jsonl_style",
+    "merge_csv",
+    "open_csv",
+    "open_jsonl",
+]

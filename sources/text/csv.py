@@ -14,15 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from sources.contract import Options
-from sources.ddl import parse_ddl, to_ddl
 from sources.errors import DamagedSource, OptionError, UnsupportedFormat
-from sources.ranges import PlainReader, name_of
+from sources.readers import PlainReader, name_of
 from sources.text.csv_block import CR, LF, UNCLOSED, CsvBlock, Dialect, is_text
 from sources.text.csv_infer import Values, values_of
-from sources.text.file import TextFile
-from sources.text.opening import END_BYTES, OPTIONS, Opened, flag, look_at
-from sources.text.records import check_utf8, mean_bytes
-from sources.text_values import RefusedValue, converter
+from sources.text.grammar import check_utf8, mean_bytes
+from sources.text.open_text import END_BYTES, OPTIONS, Opened, flag, look_at
+from sources.text.text_file import TextFile
+from sources.types import RefusedValue, converter, parse_ddl, to_ddl
 
 SCHEMA = "schema"
 INFER = "infer_schema"

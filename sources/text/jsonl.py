@@ -11,15 +11,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sources.contract import Options
-from sources.ddl import parse_ddl, to_ddl
 from sources.errors import DamagedSource, UnsupportedFormat
-from sources.json_infer import Shape, TooManyNames, infer_rows, schema_of
-from sources.json_values import SPACES, JsonColumns
-from sources.ranges import PlainReader
-from sources.text.file import TextFile
-from sources.text.opening import OPTIONS, Opened, look_at
-from sources.text.records import Positions, check_utf8, mean_bytes
-from sources.text_values import RefusedValue
+from sources.readers import PlainReader
+from sources.text.grammar import Positions, check_utf8, mean_bytes
+from sources.text.open_text import OPTIONS, Opened, look_at
+from sources.text.text_file import TextFile
+from sources.types import (
+    SPACES,
+    JsonColumns,
+    RefusedValue,
+    Shape,
+    TooManyNames,
+    infer_rows,
+    parse_ddl,
+    schema_of,
+    to_ddl,
+)
 
 SCHEMA = "schema"
 JSON_OPTIONS: Mapping[str, str] = {
@@ -44,7 +51,7 @@ def open_jsonl(reader: PlainReader, options: Options) -> TextFile:
 
 
 def infer_jsonl(reader: PlainReader, options: Options) -> pa.Schema:
-    """The schema of all rows: `sources.json_infer` has its rules."""
+    """The schema of all rows: `sources.types.json_schema` has its rules."""
     shape = Shape()
     _infer(reader, look_at(reader, options, HEAD_BYTES), shape)
     return schema_of(shape)

@@ -11,12 +11,11 @@ from pyarrow import types
 
 from sources.contract import Options, RangeReader
 from sources.errors import UnsupportedFormat
-from sources.planned import arrays_of, plan_columns
-from sources.ranges import name_of
+from sources.readers import name_of
 from sources.text.csv import HEAD_BYTES, SCHEMA, TABBED, dialect_of, open_csv
 from sources.text.csv_block import Dialect, is_text
-from sources.text.opening import flag, look_at
-from sources.text.write_values import texts_of
+from sources.text.open_text import flag, look_at
+from sources.types import arrays_of, plan_columns, texts_of
 
 LINE_ENDS = ("\r\n", "\n", "\r")
 BOM = "\ufeff"

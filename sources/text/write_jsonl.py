@@ -13,14 +13,11 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from sources.contract import Options, RangeReader
-from sources.ddl import COMMENT
 from sources.errors import UnsupportedFormat
-from sources.json_values import WHOLE, WHOLE_LINE, decode_object, one_value
-from sources.planned import arrays_of, plan_columns
-from sources.ranges import name_of
+from sources.readers import name_of
 from sources.text.jsonl import HEAD_BYTES, open_jsonl
-from sources.text.opening import look_at
-from sources.text.write_values import texts_of
+from sources.text.open_text import look_at
+from sources.types import COMMENT, WHOLE, WHOLE_LINE, arrays_of, decode_object, one_value, plan_columns, texts_of
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
 NULL = "null"

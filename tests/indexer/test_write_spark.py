@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from sources import open_source, style_of
-from sources.ddl import parse_ddl, to_ddl
+from sources.types.ddl import parse_ddl, to_ddl
 from tests.sources.readers import FileReader
 from tests.sources.written import rows_of, written
 

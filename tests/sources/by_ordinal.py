@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from sources import SourceFile, open_source
-from sources.pointer import OFFSET
+from sources.pointers import OFFSET
 from tests.sources.corpora import canonical, expected_of, reader_of
 from tests.sources.tally import Outcome
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sources import RangeReader, SourceError, SourceFile, open_source
-from sources.pointer import OFFSET, SIZE, SUB_OFFSET
+from sources.pointers import OFFSET, SIZE, SUB_OFFSET
 from tests.sources.readers import BytesReader
 
 POINTER = (OFFSET, SUB_OFFSET, SIZE)

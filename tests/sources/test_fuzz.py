@@ -15,7 +15,7 @@ import pytest
 
 from sources import StalePointer
 from sources.registry import FORMATS
-from sources.text.file import TextFile
+from sources.text.text_file import TextFile
 from tests.sources.fuzz import FINDS, SEEDS, Case, Judge, Limits, Report, attempt, kept, kept_case, make_case, run
 from tests.sources.readers import BytesReader
 

@@ -19,7 +19,7 @@ UNDER_LIMITS = """
 import io, resource, sys
 import fastavro, pyarrow as pa, pyarrow.orc as orc, pyarrow.parquet as pq
 from sources import SourceError, open_source
-from sources.pointer import OFFSET, SUB_OFFSET
+from sources.pointers import OFFSET, SUB_OFFSET
 from tests.sources.readers import BytesReader
 
 name, codec = sys.argv[1:]

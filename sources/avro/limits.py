@@ -1,0 +1,32 @@
+"""How much a batch of rows may hold. Bytes alone do not bound it: a null, and a record of nulls, take none."""
+
+from sources.avro.errors import Beyond, Malformed
+from sources.avro.varint import unsigned
+
+MOST_CELLS = 1 << 25  # elements of arrays and maps, times the columns in each; a list keeps some 40 bytes of one
+
+
+class Budget:
+    def __init__(self) -> None:
+        self._left = MOST_CELLS
+
+    def spend(self, cells: int) -> None:
+        self._left -= cells
+        if self._left < 0:
+            raise Beyond(f"more than {MOST_CELLS} elements of arrays and maps at once")
+
+    def run(self, data: bytes, position: int, value: int, least: int, cells: int, jump: bool) -> tuple[int, int]:
+        """The start of a run of elements, whose count, not 0, is `value` as it is written: how many follow at which
+        position. A negative count says that their length in bytes follows; with `jump` they are passed over by it.
+        An element has at least `least` bytes, and makes so many `cells`."""
+        count = (value >> 1) + (value & 1)
+        if value & 1:
+            size, position = unsigned(data, position)
+            if size & 1 or size >> 1 > len(data) - position:
+                raise Malformed("a run of elements longer than the records")
+            if jump:
+                return 0, position + (size >> 1)
+        if count * least > len(data) - position:
+            raise Malformed(f"{count} elements where {len(data) - position} bytes are left")
+        self.spend(count * cells)
+        return count, position

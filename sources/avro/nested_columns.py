@@ -1,0 +1,289 @@
+"""The columns with columns within: records, arrays, maps, unions. `Columns` makes those of a schema."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sources.avro.arrow_buffers import Bitmap, bitmap, numbers, offsets_of
+from sources.avro.codegen import Program
+from sources.avro.columns import Column, Json, Lists, leaf_column
+from sources.avro.errors import Beyond, Malformed
+from sources.avro.schema import Array, Leaf, Map, Node, Record, Union
+from sources.types import int32s
+
+MOST_LEAVES = 20_000  # columns without columns within; types that are named again and again make any number
+MOST_NESTED = 40  # columns one within the other: what lies deeper comes as JSON
+MOST_BRANCHES = 128  # of an Arrow union: one of more comes as JSON
+
+Emit = Callable[[Program], None]
+
+
+class Columns:
+    """Makes the columns of a schema, and numbers their lists."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._leaves = 0
+
+    def column(self, node: Node, within: tuple[Node, ...] = (), *, nullable: bool = False) -> Column:
+        """`within`: the types that this one lies in. One that lies in itself comes as JSON."""
+        beyond = isinstance(node, Union) and len(node.branches) > MOST_BRANCHES
+        if isinstance(node, Leaf) or node in within or len(within) >= MOST_NESTED or beyond:
+            self._count_leaf()
+            return leaf_column(node, self.list()) if isinstance(node, Leaf) else Json(node, self.list())
+        within = (*within, node)
+        if isinstance(node, Record):
+            if not node.fields:
+                self._count_leaf()
+            return Struct(self, node, within, nullable)
+        if isinstance(node, Array):
+            return Repeated(self, node, within)
+        if isinstance(node, Map):
+            return Mapped(self, node, within)
+        nulls = [_is_null(branch) for branch in node.branches]
+        if len(nulls) <= 2 and sum(nulls) >= len(nulls) - 1:
+            return Nullable(self, node, within, nulls.index(False) if False in nulls else 0)
+        return Branches(self, node, within)
+
+    def _count_leaf(self) -> None:
+        self._leaves += 1
+        if self._leaves > MOST_LEAVES:
+            raise Beyond(f"the schema has more than {MOST_LEAVES} columns, nested ones counted")
+
+    def list(self) -> int:
+        """The number of a new list."""
+        return next(self._numbers)
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Leaf) and node.kind == "null"
+
+
+def wrong_branch(branch: int) -> None:
+    """What a decoder calls where a union has no such branch."""
+    raise Malformed(f"branch {(branch >> 1) ^ -(branch & 1)} of a union")
+
+
+class Struct:
+    """A record."""
+
+    def __init__(self, columns: Columns, record: Record, within: tuple[Node, ...], nullable: bool) -> None:
+        self.name = record.name
+        self.fields = [(name, columns.column(node, within)) for name, node in record.fields]
+        self.type = pa.struct([pa.field(name, column.type) for name, column in self.fields])
+        self.least = sum(column.least for _, column in self.fields)
+        self.leaves = max(sum(column.leaves for _, column in self.fields), 1)
+        self._valid = columns.list() if nullable else None
+
+    def read(self, program: Program) -> None:
+        if self._valid is not None:
+            program.append(self._valid, "1")
+        for _, column in self.fields:
+            column.read(program)
+
+    def skip(self, program: Program) -> None:
+        for _, column in self.fields:
+            column.skip(program)
+
+    def fill(self, program: Program) -> None:
+        if self._valid is not None:
+            program.append(self._valid, "0")
+        for _, column in self.fields:
+            column.fill(program)
+
+    def build(self, lists: Lists, length: int) -> pa.Array:
+        children = [column.build(lists, length) for _, column in self.fields]
+        valid = None if self._valid is None else bitmap(np.array(lists[self._valid], np.bool_))
+        return pa.Array.from_buffers(self.type, length, [valid], children=children)
+
+
+class Repeated:
+    """An array: runs of elements, each with its count, until one of none."""
+
+    least = 1
+
+    def __init__(self, columns: Columns, array: Array, within: tuple[Node, ...]) -> None:
+        self.name = array.name
+        self._element = columns.column(array.items, within)
+        self._lengths = columns.list()
+        self.leaves = self._element.leaves
+        self.type = pa.list_(pa.field("item", self._element.type))
+
+    def read(self, program: Program) -> None:
+        _read_runs(program, [self._element], self._lengths)
+
+    def skip(self, program: Program) -> None:
+        _skip_runs(program, [self._element])
+
+    def fill(self, program: Program) -> None:
+        program.append(self._lengths, "None")
+
+    def build(self, lists: Lists, length: int) -> pa.Array:
+        valid, offsets = _offsets(lists[self._lengths])
+        element = self._element.build(lists, int(offsets[-1]))
+        return pa.Array.from_buffers(self.type, length, [valid, pa.py_buffer(offsets)], children=[element])
+
+
+class Mapped:
+    """A map: as an array of keys, each with its value."""
+
+    least = 1
+
+    def __init__(self, columns: Columns, node: Map, within: tuple[Node, ...]) -> None:
+        self.name = node.name
+        self._key = columns.column(Leaf("string", "string"))
+        self._value = columns.column(node.values, within)
+        self._lengths = columns.list()
+        self.leaves = 1 + self._value.leaves
+        self.type = pa.map_(pa.string(), self._value.type)
+
+    def read(self, program: Program) -> None:
+        _read_runs(program, [self._key, self._value], self._lengths)
+
+    def skip(self, program: Program) -> None:
+        _skip_runs(program, [self._key, self._value])
+
+    def fill(self, program: Program) -> None:
+        program.append(self._lengths, "None")
+
+    def build(self, lists: Lists, length: int) -> pa.Array:
+        valid, offsets = _offsets(lists[self._lengths])
+        entries = int(offsets[-1])
+        fields = [self.type.key_field, self.type.item_field]
+        children = [self._key.build(lists, entries), self._value.build(lists, entries)]
+        pairs = pa.Array.from_buffers(pa.struct(fields), entries, [None], children=children)
+        return pa.Array.from_buffers(self.type, length, [valid, pa.py_buffer(offsets)], children=[pairs])
+
+
+class Nullable:
+    """A union of one type with null, in either order, or of one type alone."""
+
+    least = 1
+
+    def __init__(self, columns: Columns, union: Union, within: tuple[Node, ...], place: int) -> None:
+        """`place`: the branch that is not null."""
+        self._inner = columns.column(union.branches[place], within, nullable=True)
+        self._place = place
+        self._null = 1 - place if len(union.branches) > 1 else None
+        self.name = self._inner.name
+        self.type = self._inner.type
+        self.leaves = self._inner.leaves
+
+    def read(self, program: Program) -> None:
+        self._branch(program, self._inner.read, self._inner.fill)
+
+    def skip(self, program: Program) -> None:
+        self._branch(program, self._inner.skip, None)
+
+    def fill(self, program: Program) -> None:
+        self._inner.fill(program)
+
+    def build(self, lists: Lists, length: int) -> pa.Array:
+        return self._inner.build(lists, length)
+
+    def _branch(
+        self, program: Program, some: Callable[[Program], None], none: Callable[[Program], None] | None
+    ) -> None:
+        program.number()
+        with program.block(f"if v == {2 * self._place}:"):
+            some(program)
+        if self._null is not None:
+            with program.block(f"elif v == {2 * self._null}:"):
+                if none is not None:
+                    none(program)
+        with program.block("else:"):
+            program.line("wrong(v)")
+
+
+class Branches:
+    """A union of several types, null perhaps among them: a dense union, each branch a column of its own."""
+
+    least = 1
+
+    def __init__(self, columns: Columns, union: Union, within: tuple[Node, ...]) -> None:
+        self.name = union.name
+        self._codes = columns.list()
+        self._branches = [columns.column(branch, within) for branch in union.branches]
+        self.leaves = 1 + sum(branch.leaves for branch in self._branches)
+        self.type = pa.dense_union([pa.field(branch.name, branch.type) for branch in self._branches])
+        nulls = [code for code, branch in enumerate(union.branches) if _is_null(branch)]
+        self._filler = nulls[0] if nulls else 0
+
+    def read(self, program: Program) -> None:
+        self._dispatch(program, reading=True)
+
+    def skip(self, program: Program) -> None:
+        self._dispatch(program, reading=False)
+
+    def _dispatch(self, program: Program, *, reading: bool) -> None:
+        program.number()
+        for code, branch in enumerate(self._branches):
+            with program.block(f"{'elif' if code else 'if'} v == {2 * code}:"):
+                if reading:
+                    program.append(self._codes, str(code))
+                    branch.read(program)
+                else:
+                    branch.skip(program)
+        with program.block("else:"):
+            program.line("wrong(v)")
+
+    def fill(self, program: Program) -> None:
+        program.append(self._codes, str(self._filler))
+        self._branches[self._filler].fill(program)
+
+    def build(self, lists: Lists, length: int) -> pa.Array:
+        codes = np.array(lists[self._codes], dtype=np.int8)
+        offsets = np.zeros(length, dtype=np.int32)
+        children = []
+        for code, branch in enumerate(self._branches):
+            mine = codes == code
+            used = int(mine.sum())
+            offsets[mine] = np.arange(used, dtype=np.int32)
+            children.append(branch.build(lists, used))
+        kinds = pa.Array.from_buffers(pa.int8(), length, [None, pa.py_buffer(codes)])
+        names = [branch.name for branch in self._branches]
+        return pa.UnionArray.from_dense(kinds, int32s(offsets), children, names)
+
+
+def _read_runs(program: Program, columns: Sequence[Column], lengths: int) -> None:
+    """Read runs of elements that have these columns, and how many they are."""
+    program.line("c = 0")
+    with program.block("while True:"):
+        _begin_run(program, columns, jump=False)
+        program.line("c += v")
+        with program.function("b, p, n") as name:
+            with program.block("for _ in range(n):"):
+                for column in columns:
+                    column.read(program)
+            program.line("return p")
+        program.line(f"p = {name}(b, p, v)")
+    program.append(lengths, "c")
+
+
+def _skip_runs(program: Program, columns: Sequence[Column]) -> None:
+    """Pass over them: in one step where their bytes are counted."""
+    with program.block("while True:"):
+        _begin_run(program, columns, jump=True)
+        with program.function("b, p, n") as name:
+            with program.block("for _ in range(n):"):
+                for column in columns:
+                    column.skip(program)
+            program.line("return p")
+        program.line(f"p = {name}(b, p, v)")
+
+
+def _begin_run(program: Program, columns: Sequence[Column], *, jump: bool) -> None:
+    """Read a run's count into `v`, and end the loop where it is 0."""
+    least, cells = sum(column.least for column in columns), sum(column.leaves for column in columns)
+    program.number()
+    program.line("if v == 0: break")
+    program.line(f"v, p = run(b, p, v, {least}, {cells}, {jump})")
+
+
+def _offsets(lengths: Sequence[int | None]) -> tuple[Bitmap, npt.NDArray[np.int32]]:
+    """Which lists are not null, and where each begins among the elements of all."""
+    valid, counts = numbers(lengths)
+    return valid, offsets_of(counts)

@@ -1,0 +1,143 @@
+"""Values of types that hold themselves, as JSON text: an Arrow type would never end.
+
+A record is an object, a union the value alone, bytes base64; decimals, dates, times, timestamps and UUIDs are text."""
+
+import base64
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sources.avro.errors import Beyond, Malformed
+from sources.avro.leaf_arrays import array_of
+from sources.avro.limits import Budget
+from sources.avro.schema import Array, Leaf, Map, Node, Record, Union
+from sources.avro.varint import length, signed, unsigned
+from sources.errors import check_memory
+
+MOST_NESTED = 400  # values one within the other, unions counted: Python follows 1000 calls, its callers' among them
+TICKS = {"ms": 10**3, "us": 10**6, "ns": 10**9}  # of a second
+NAME_BYTES_A_CELL = 64  # the names stand in the text of each record again
+
+
+class JsonReader:
+    """Reads values of one type, one at a time."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def text(self, data: bytes, position: int, budget: Budget) -> tuple[bytes, int]:
+        """The value's text, and the position after it."""
+        value, position = self.value(data, position, budget)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode(), position
+
+    def value(self, data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+        """The value, as `json` takes it, and the position after it."""
+        try:
+            return _value(self._node, data, position, budget, 0)
+        except RecursionError:  # of callers that stand deep in the stack themselves
+            raise Beyond("a value of a recursive type nested deeper than Python follows") from None
+        except (UnicodeDecodeError, OverflowError, pa.ArrowException) as error:
+            check_memory(error)
+            raise Malformed(f"in a value of a recursive type: {error}") from error
+
+
+def _value(node: Node, data: bytes, p: int, budget: Budget, depth: int) -> tuple[Any, int]:
+    if isinstance(node, Leaf):
+        return _leaf(node, data, p)
+    if depth > MOST_NESTED:
+        raise Beyond(f"a value of a recursive type nested more than {MOST_NESTED} deep")
+    if isinstance(node, Union):
+        branch, p = signed(data, p)
+        if not 0 <= branch < len(node.branches):
+            raise Malformed(f"branch {branch} of a union of {len(node.branches)}")
+        return _value(node.branches[branch], data, p, budget, depth + 1)
+    if isinstance(node, Record):
+        budget.spend(1 + sum(len(name) for name, _ in node.fields) // NAME_BYTES_A_CELL)
+        record = {}
+        for name, kind in node.fields:
+            record[name], p = _value(kind, data, p, budget, depth + 1)
+        return record, p
+    elements: list[Any] = []
+    keys: list[str] = []
+    while True:
+        count, p = unsigned(data, p)
+        if count == 0:
+            return (elements if isinstance(node, Array) else dict(zip(keys, elements, strict=True))), p
+        count, p = budget.run(data, p, count, 0, 1, False)
+        for _ in range(count):
+            if isinstance(node, Map):
+                key, p = _bytes(data, p)
+                keys.append(key.decode())
+            element, p = _value(node.values if isinstance(node, Map) else node.items, data, p, budget, depth + 1)
+            elements.append(element)
+
+
+def _bytes(data: bytes, p: int) -> tuple[bytes, int]:
+    size, p = length(data, p + 1, data[p])
+    return data[p : p + (size >> 1)], p + (size >> 1)
+
+
+def _leaf(leaf: Leaf, data: bytes, p: int) -> tuple[Any, int]:
+    kind = leaf.kind
+    if kind == "null":
+        return None, p
+    if kind == "long" and not leaf.logical:
+        return signed(data, p)
+    if kind == "string" and not leaf.logical:
+        text, p = _bytes(data, p)
+        return text.decode(), p
+    raw: int | bytes
+    if kind in ("int", "long", "enum"):
+        raw, p = unsigned(data, p)
+    elif kind in ("string", "bytes"):
+        raw, p = _bytes(data, p)
+    elif kind == "boolean":
+        raw, p = data[p], p + 1
+    else:
+        size = {"float": 4, "double": 8}.get(kind, leaf.size)
+        raw, p = data[p : p + size], p + size
+    return _plain(array_of(leaf, [raw])), p
+
+
+def _plain(one: pa.Array) -> Any:
+    """The value of an array of one, as JSON has it."""
+    if pa.types.is_temporal(one.type):
+        return _moment(one)
+    value = one[0].as_py()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if pa.types.is_decimal(one.type):
+        return format(value, "f")
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _moment(one: pa.Array) -> str:
+    """ISO 8601 of any year (beyond four digits with a sign); the fraction without trailing zeros, Z for an instant."""
+    ticks = one.view(pa.int32() if one.type.bit_width == 32 else pa.int64())[0].as_py()
+    if pa.types.is_date32(one.type):
+        return _date(ticks)
+    if pa.types.is_time(one.type):
+        return _clock(ticks, one.type.unit)
+    days, ticks = divmod(ticks, 86400 * TICKS[one.type.unit])
+    return f"{_date(days)}T{_clock(ticks, one.type.unit)}{'Z' if one.type.tz else ''}"
+
+
+def _clock(ticks: int, unit: str) -> str:
+    """A time of day; one beyond its day, which some writers write, has more hours, or fewer than none."""
+    seconds, rest = divmod(ticks, TICKS[unit])
+    fraction = str(TICKS[unit] + rest)[1:].rstrip("0")
+    whole = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def _date(days: int) -> str:
+    """numpy knows the calendar."""
+    text = str(np.datetime64(days, "D"))
+    year, _, rest = text.removeprefix("-").partition("-")
+    sign = "-" if text.startswith("-") else "+" if len(year) > 4 else ""
+    return f"{sign}{year:0>4}-{rest}"

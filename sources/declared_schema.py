@@ -1,0 +1,175 @@
+"""A data file as part of a table that declares its columns (Hive's, Spark's): the file's columns under the names and in
+the types of the table.
+
+Names are found whatever their case; where a writer named none (`_col0`, `_col1`: old Hive's ORC), by place. A value
+comes in the declared type where that holds it exactly, and is refused where it does not. A column that the table does
+not declare is not there.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from re import compile as pattern
+
+import pyarrow as pa
+
+from base.actions import Action
+from sources.contract import KeptPages, MappedFile, Numbers, Pointers, RangeReader, SourceFile, Split
+from sources.errors import UnsupportedFormat
+from sources.pointers import POINTER_FIELDS
+from sources.types import Unfit, conform, fits, parse_ddl
+
+DECLARED = "declared"  # the option that holds the table's columns, as DDL
+FILE_COLUMN = b"gnomon.column"  # key in a field's metadata: what the file calls it, where that differs
+CONVERTED = b"gnomon.converted"  # and: its type in the file, where that differs
+UNNAMED = pattern(r"_col\d+")
+CACHED = 64  # tables
+
+
+@lru_cache(CACHED)
+def declared_columns(ddl: str) -> pa.Schema:
+    """The columns that a table declares."""
+    return parse_ddl(ddl)
+
+
+class DeclaredFile:
+    """A file seen through the table's columns. `_found`: of each that it has, the file's own field."""
+
+    def __init__(self, file: SourceFile, columns: pa.Schema, path: str, hidden: Sequence[str] = ()) -> None:
+        """`hidden` are columns that the format adds and no table declares."""
+        self._file = file
+        self._columns = columns
+        self._path = path
+        own = [field for field in file.schema if field.name not in hidden]
+        self._found = _by_place(own, columns, path) or _by_name(own, columns, path)
+        fields = [_seen(columns.field(name), field) for name, field in self._found.items()]
+        self._schema = pa.schema(fields, file.schema.metadata)
+
+    @property
+    def rows(self) -> int | None:
+        return self._file.rows
+
+    @property
+    def row_bytes(self) -> int:
+        return self._file.row_bytes
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns that the file has, in the table's order and types."""
+        return self._schema
+
+    @property
+    def digest(self) -> str:
+        return self._file.digest
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._file.cache_bytes
+
+    def scan_bytes(self, columns: Sequence[str]) -> int:
+        return self._file.scan_bytes(self._own([name for name in columns if name in self._found]))
+
+    def splits(self, target: int) -> list[Split]:
+        return self._file.splits(target)
+
+    def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+        self._check(columns)
+        for batch in self._file.scan(reader, self._own(columns), split):
+            values, pointers = batch.columns[: len(columns)], batch.columns[len(columns) :]
+            arrays = [self._conform(name, array) for name, array in zip(columns, values, strict=True)]
+            names = [*columns, *(field.name for field in POINTER_FIELDS)]
+            yield pa.RecordBatch.from_arrays([*arrays, *pointers], names=names)
+
+    def units(self, offsets: Numbers) -> Numbers:
+        return self._file.units(offsets)
+
+    def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
+        self._check(columns)
+        table = self._file.fetch(reader, pointers, self._own(columns))
+        arrays = [self._conform(name, table.column(i).combine_chunks()) for i, name in enumerate(columns)]
+        return pa.Table.from_arrays(arrays, names=list(columns)) if arrays else table
+
+    def _own(self, columns: Sequence[str]) -> list[str]:
+        """What the file calls these columns."""
+        return [self._found[name].name for name in columns]
+
+    def _check(self, columns: Sequence[str]) -> None:
+        """Refuse columns whose type in the file never becomes the declared one."""
+        for name in columns:
+            found, wanted = self._found[name].type, self._columns.field(name).type
+            if not fits(found, wanted):
+                raise UnsupportedFormat(
+                    f"the file has {found}, the table declares {wanted}, which does not hold it exactly",
+                    self._path,
+                    column=name,
+                    action=Action.DECLARE_TYPE,
+                )
+
+    def _conform(self, name: str, array: pa.Array) -> pa.Array:
+        try:
+            return conform(array, self._columns.field(name).type)
+        except Unfit as error:
+            raise UnsupportedFormat(
+                f"a value of type {self._found[name].type} in the file does not fit what the table declares ({error})",
+                self._path,
+                column=name,
+            ) from None
+
+
+class DeclaredMappedFile(DeclaredFile):
+    """The same of a format with page maps, which are of the whole file, whatever the table declares."""
+
+    def __init__(self, file: MappedFile, columns: pa.Schema, path: str) -> None:
+        super().__init__(file, columns, path)
+        self._mapped = file
+
+    def export_maps(self, reader: RangeReader) -> bytes:
+        return self._mapped.export_maps(reader)
+
+    def keep_in(self, pages: KeptPages) -> None:
+        self._mapped.keep_in(pages)
+
+    def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
+        self._check(columns)
+        self._mapped.map_pages(reader, pointers, self._own(columns))
+
+    def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
+        return self._mapped.has_maps(reader, maps)
+
+
+def _by_place(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str, pa.Field]:
+    """The declared columns in the order of those of a file whose writer named none; nothing for another file."""
+    if not own or not all(UNNAMED.fullmatch(field.name) for field in own):
+        return {}
+    if len(own) > len(columns):
+        raise UnsupportedFormat(
+            f"the file has {len(own)} columns without names, the table declares {len(columns)}", path
+        )
+    return dict(zip(columns.names, own, strict=False))
+
+
+def _by_name(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str, pa.Field]:
+    """The declared columns that the file has, whatever their case."""
+    alike: dict[str, list[pa.Field]] = {}
+    for field in own:
+        alike.setdefault(field.name.lower(), []).append(field)
+    found: dict[str, pa.Field] = {}
+    for name in columns.names:
+        fields = alike.get(name.lower(), [])
+        if len(fields) > 1:
+            raise UnsupportedFormat(
+                f"the columns {', '.join(field.name for field in fields)} differ in case only: which of them is the "
+                f"table's {name} cannot be told",
+                path,
+                action=Action.WRITE_SOURCE,
+            )
+        if fields:
+            found[name] = fields[0]
+    return found
+
+
+def _seen(declared: pa.Field, field: pa.Field) -> pa.Field:
+    """A declared column with what is known of it in the file."""
+    known = dict(field.metadata or {})
+    known |= {FILE_COLUMN: field.name.encode()} if field.name != declared.name else {}
+    known |= {CONVERTED: str(field.type).encode()} if field.type != declared.type else {}
+    return pa.field(declared.name, declared.type, metadata=known)

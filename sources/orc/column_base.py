@@ -1,0 +1,237 @@
+"""What the columns of a stripe have in common: their streams, nulls, and where each group of rows begins."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sources.orc.bit_packing import Ints
+from sources.orc.errors import Damage, Unknown
+from sources.orc.file_tail import Footer
+from sources.orc.rle_v1 import WINDOW, Booleans, ByteRuns, Encoding, IntegersV1, Runs
+from sources.orc.rle_v2 import IntegersV2
+from sources.orc.schema import (
+    BYTE,
+    DATE,
+    DECIMAL,
+    INSTANT,
+    INT,
+    LONG,
+    SHORT,
+    TIMESTAMP,
+    UNION,
+    Type,
+)
+from sources.orc.streams import ByteStream, PackedStream
+from sources.orc.stripe import (
+    BITS,
+    DATA,
+    DICTIONARY_DATA,
+    DICTIONARY_V2,
+    DIRECT_V2,
+    LENGTH,
+    PRESENT,
+    RAW,
+    StripeMeta,
+    as_integers,
+    layout,
+    width,
+)
+from sources.readers import PlainReader
+
+INT32_MAX = (1 << 31) - 1
+MOST_ELEMENTS = 1 << 25  # in one list, map or dictionary: beyond, it is refused
+SIGNED = (SHORT, INT, LONG, DATE, DECIMAL)  # kinds whose integers have a sign in every stream
+
+Make = Callable[["StripeStreams", Type, int, bool], "Column"]
+
+
+class TooMuch(Exception):
+    """The rows asked for take too much memory together: they are to be read in smaller shares."""
+
+
+class StripeStreams:
+    """The streams of a stripe: opened as they are asked for, shared by what reads them from several positions."""
+
+    def __init__(self, reader: PlainReader, meta: StripeMeta, footer: Footer, piece: int, forward: bool) -> None:
+        self.meta = meta
+        self.footer = footer
+        self._reader = reader
+        self._piece = piece
+        self._forward = forward
+        self._streams: dict[tuple[int, int], PackedStream] = {}
+        self._dictionaries: dict[int, pa.Array] = {}
+        self.limited = False  # several rows are read at once, and may be `TooMuch`
+
+    def stream(self, column: int, kind: int) -> PackedStream:
+        """A stream; one that the stripe does not have is empty: a column of nulls alone needs none."""
+        key = column, kind
+        if key not in self._streams:
+            offset, length = self.meta.streams.get(key, (0, 0))
+            codec = self.footer.codec
+            self._streams[key] = PackedStream(self._reader, offset, length, codec, self._piece, self._forward)
+        return self._streams[key]
+
+    def dictionary(self, column: int) -> pa.Array:
+        """The values of a dictionary-encoded column of texts."""
+        if column not in self._dictionaries:
+            encoding, entries = self.meta.encoding(column)
+            if entries > MOST_ELEMENTS:
+                raise Unknown(f"a dictionary of {entries} entries, {MOST_ELEMENTS} can be read")
+            source = ByteStream(self.stream(column, LENGTH))
+            lengths = Runs(source, integers(encoding == DICTIONARY_V2, signed=False)).read(entries)
+            texts = ByteStream(self.stream(column, DICTIONARY_DATA))
+            total = total_of(lengths, INT32_MAX)
+            if total > INT32_MAX:
+                raise Unknown(f"a dictionary of {total} bytes, {INT32_MAX} can be read")
+            self._dictionaries[column] = binary(pa.string(), lengths, total, texts)
+        return self._dictionaries[column]
+
+
+class Column(ABC):
+    """One column of a stripe, from a group of rows on. `read` and `skip` count what its parent has of it."""
+
+    def __init__(self, streams: StripeStreams, tree: Type, group: int, tracked: bool, make: Make) -> None:
+        """From the beginning of a group of rows, whose positions are known unless it is the first. `tracked`: for
+        `check`. `make` makes the columns below."""
+        self.tree = tree
+        self.streams = streams
+        self._opened: list[tuple[int, Any]] = []
+        by_kind: dict[int, Any] = {}
+        places = self._places(group) if group else None
+        at = 0
+        packs = streams.footer.codec.packed
+        for kind, extra in layout(tree, streams.meta, streams.footer):
+            place = [0] * 4 if places is None else places[at : at + width(extra, packs)]
+            source = ByteStream(streams.stream(tree.column, kind), place[0], place[1] if packs else 0, tracked)
+            beyond = place[2 if packs else 1 :]
+            if extra == RAW:
+                by_kind[kind] = source
+            elif extra == BITS:
+                by_kind[kind] = Booleans(source, beyond[0], beyond[1])
+            else:
+                by_kind[kind] = Runs(source, self._encoding(kind), beyond[0])
+            self._opened.append((extra, by_kind[kind]))
+            at += width(extra, packs)
+        self._present: Booleans | None = by_kind.pop(PRESENT, None)
+        self._values = by_kind
+        self._children = [make(streams, child, group, tracked) for child in tree.children]
+
+    def read(self, count: int) -> pa.Array:
+        """The next `count` values."""
+        if self._present is None:
+            return self._dense(count)
+        valid = self._present.read(count)
+        there = int(np.count_nonzero(valid))
+        dense = self._dense(there)
+        return dense if there == count else _with_nulls(dense, valid)
+
+    def skip(self, count: int) -> None:
+        """Past the next `count` values."""
+        while count:
+            some = min(count, WINDOW)
+            there = some if self._present is None else int(np.count_nonzero(self._present.read(some)))
+            if there:
+                self._pass(there)
+            count -= some
+
+    def columns(self) -> Iterator["Column"]:
+        """The column and all below it."""
+        yield self
+        for child in self._children:
+            yield from child.columns()
+
+    def check(self, group: int) -> bool:
+        """Whether the row index says of the group what the streams, read from the first row on, have come to."""
+        places = self._places(group)
+        packs = self.streams.footer.codec.packed
+        at = 0
+        for extra, values in self._opened:
+            place = places[at : at + width(extra, packs)]
+            at += width(extra, packs)
+            source = values if extra == RAW else values.source
+            coordinate = source.coordinate_of(place[0], place[1] if packs else 0)
+            beyond = place[2 if packs else 1 :]
+            if extra == RAW:
+                right = coordinate == source.coordinate
+            elif extra == BITS:
+                first = values.first_value_of(coordinate, beyond[0])
+                right = first >= 0 and first + beyond[1] == values.given
+            else:
+                first = values.first_value_of(coordinate)
+                right = first >= 0 and first + beyond[0] == values.given
+            if not right:
+                return False
+        return all(child.check(group) for child in self._children)
+
+    def _places(self, group: int) -> list[int]:
+        """The numbers of the group's position."""
+        places = self.streams.meta.positions.get(self.tree.column)
+        return [] if places is None else places[group].tolist()
+
+    def _total(self, lengths: NDArray[Any], most: int, together: int) -> int:
+        """The sum of lengths that are to be held in memory."""
+        total = total_of(lengths, most)
+        if self.streams.limited and total > together:
+            raise TooMuch
+        if total > most:
+            raise Unknown(f"a length of {total} in one row, {most} can be read")
+        return total
+
+    def _encoding(self, kind: int) -> Encoding:
+        """How the runs of a stream are encoded."""
+        if self.tree.kind in (BYTE, UNION):
+            return ByteRuns()
+        newer = self.streams.meta.encoding(self.tree.column)[0] in (DIRECT_V2, DICTIONARY_V2)
+        if self.tree.kind == DECIMAL and as_integers(self.tree, self.streams.footer):
+            newer = True  # whatever is stated: Java states DIRECT
+        timestamp = self.tree.kind in (TIMESTAMP, INSTANT)
+        return integers(newer, self.tree.kind in SIGNED or (timestamp and kind == DATA))
+
+    @abstractmethod
+    def _dense(self, count: int) -> pa.Array:
+        """The next `count` values that are not null."""
+
+    def _pass(self, count: int) -> None:
+        """Past the next `count` values that are not null, of `WINDOW` at most."""
+        for _, values in self._opened:
+            if values is not self._present:
+                values.skip(count)
+
+
+def integers(newer: bool, signed: bool) -> Encoding:
+    return IntegersV2(signed) if newer else IntegersV1(signed)
+
+
+def binary(kind: pa.DataType, lengths: Ints, total: int, source: ByteStream) -> pa.Array:
+    """Texts of these lengths, which sum up to `total`."""
+    data = pa.py_buffer(source.take(total))
+    return pa.Array.from_buffers(kind, len(lengths), [None, pa.py_buffer(offsets_of(lengths)), data])
+
+
+def total_of(lengths: NDArray[Any], most: int) -> int:
+    """The sum of lengths, each of `most` at most."""
+    if not len(lengths):
+        return 0
+    longest = int(lengths.max())
+    if int(lengths.min()) < 0:
+        raise Damage("a negative length")
+    if longest > most:
+        raise Unknown(f"a length of {longest}, {most} can be read")
+    return int(lengths.sum(dtype=np.int64))
+
+
+def offsets_of(lengths: Ints) -> NDArray[np.int32]:
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _with_nulls(dense: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
+    """The values at the places that are valid, null at the others."""
+    places = np.cumsum(valid, dtype=np.int64) - 1
+    mask = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return dense.take(pa.Array.from_buffers(pa.int64(), len(valid), [mask, pa.py_buffer(places)]))

@@ -1,0 +1,75 @@
+"""What must be known of stripes before their rows are read: their footers, and the row indexes of the columns asked
+for. One round of reads where the indexes are small, else two."""
+
+from collections.abc import Mapping, Sequence
+
+from sources.orc.errors import naming
+from sources.orc.file_tail import Footer, StripePlace
+from sources.orc.schema import Type
+from sources.orc.stripe import ROW_INDEX, StripeMeta, layout, parse_row_index, parse_stripe_footer
+from sources.readers import PlainReader, read_ranges
+
+INDEX_AT_ONCE = 1 << 20  # bytes of a stripe's indexes that are read along with its footer
+ROUND = 16 << 20  # bytes read so of all stripes
+
+
+def groups_of(stripe: StripePlace, footer: Footer) -> int:
+    """Groups of rows that the row index of a stripe tells apart; 1 where it has none."""
+    return max(-(-stripe.rows // footer.stride), 1) if footer.stride else 1
+
+
+def load_stripes(
+    reader: PlainReader,
+    footer: Footer,
+    known: Mapping[int, StripeMeta],
+    ordinals: Sequence[int],
+    asked: Sequence[tuple[str, Type]],
+) -> dict[int, StripeMeta]:
+    """The stripes, with the positions of the columns asked for. What is `known` already is not read again."""
+    found = {ordinal: known[ordinal] for ordinal in ordinals if ordinal in known}
+    unknown = [ordinal for ordinal in ordinals if ordinal not in known]
+    places = {ordinal: footer.stripes[ordinal] for ordinal in ordinals}
+    indexes = {ordinal: places[ordinal].index_length for ordinal in unknown if groups_of(places[ordinal], footer) > 1}
+    indexes = {ordinal: length for ordinal, length in indexes.items() if length <= INDEX_AT_ONCE}
+    if sum(indexes.values()) > ROUND:
+        indexes = {}
+    ranges = [(places[ordinal].footer_offset, places[ordinal].footer_length) for ordinal in unknown]
+    ranges += [(places[ordinal].offset, length) for ordinal, length in indexes.items()]
+    parts = read_ranges(reader, ranges)
+    for ordinal, part in zip(unknown, parts, strict=False):
+        offset = places[ordinal].footer_offset
+        with naming(f"the footer of stripe {ordinal}", offset):
+            found[ordinal] = parse_stripe_footer(part, places[ordinal], footer)
+    held = dict(zip(indexes, parts[len(unknown) :], strict=True))
+    _load_indexes(reader, footer, found, held, [tree for _, tree in asked])
+    return found
+
+
+def _load_indexes(
+    reader: PlainReader,
+    footer: Footer,
+    metas: Mapping[int, StripeMeta],
+    held: Mapping[int, bytes],
+    asked: Sequence[Type],
+) -> None:
+    """Adds the positions of the columns. `held`: the index of a stripe, from its first byte on."""
+    missing: list[tuple[int, Type, int, int]] = []
+    for ordinal, meta in metas.items():
+        place = footer.stripes[ordinal]
+        groups = groups_of(place, footer)
+        for tree in [each for top in asked for each in top.tree()] if groups > 1 else []:
+            if tree.column in meta.positions or not layout(tree, meta, footer):
+                continue
+            offset, length = meta.streams.get((tree.column, ROW_INDEX), (place.offset, 0))
+            begin = offset - place.offset
+            if length == 0:
+                meta.positions[tree.column] = None
+            elif begin + length <= len(held.get(ordinal, b"")):
+                packed = held[ordinal][begin : begin + length]
+                meta.positions[tree.column] = parse_row_index(packed, tree, meta, footer, groups)
+            else:
+                missing.append((ordinal, tree, offset, length))
+    parts = read_ranges(reader, [(offset, length) for _, _, offset, length in missing])
+    for (ordinal, tree, _, _), packed in zip(missing, parts, strict=True):
+        groups = groups_of(footer.stripes[ordinal], footer)
+        metas[ordinal].positions[tree.column] = parse_row_index(packed, tree, metas[ordinal], footer, groups)

@@ -1,0 +1,118 @@
+"""Checks around pyarrow, which trusts bytes that it should not.
+
+`PageCheckingFile` checks page headers before pyarrow sees them: pyarrow allocates the size that a header claims, even
+where the file ends before. `check_leaf_lengths` finds nested columns whose leaves hold different numbers of values:
+pyarrow decodes each leaf alone, takes lists, maps and nulls from the first leaf, and leaves over the last entries of a
+longer leaf, so that rows get values of other rows. Only Arrow's C data interface shows these lengths.
+"""
+
+import ctypes
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from sources.errors import DamagedSource
+from sources.parquet.footer import LEGACY_SLACK, ChunkPlace
+from sources.parquet.page_header import check_sizes, read_header
+from sources.parquet.thrift import CutShort, ThriftError
+from sources.readers import PlainReader, RangeFile
+
+
+class _Array(ctypes.Structure):
+    """`ArrowArray` of the C data interface."""
+
+
+_Array._fields_ = [
+    ("length", ctypes.c_int64),
+    ("null_count", ctypes.c_int64),
+    ("offset", ctypes.c_int64),
+    ("n_buffers", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("buffers", ctypes.c_void_p),
+    ("children", ctypes.POINTER(ctypes.POINTER(_Array))),
+]  # and more, which is not looked at
+
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+def check_agreement(batch: pa.RecordBatch) -> None:
+    """ArrowInvalid where parts of one struct, or keys and values of a map, are not equally many."""
+    if not any(pa.types.is_nested(kind) for kind in batch.schema.types):
+        return
+    _, capsule = batch.__arrow_c_array__()  # which frees what it holds
+    found = _Array.from_address(_pointer(capsule, b"arrow_array"))
+    for i, name in enumerate(batch.schema.names):
+        _check(found.children[i].contents, name)
+
+
+def _check(array: _Array, name: str) -> None:
+    children = [array.children[i].contents for i in range(array.n_children)]
+    lengths = [child.length for child in children]
+    if len(set(lengths)) > 1:
+        raise pa.ArrowInvalid(f"the leaves of {name!r} contradict each other: {lengths} values of one struct or map")
+    for child in children:
+        _check(child, name)
+
+
+HEADER_LIMIT = 16 << 20  # bytes of one page header, as pyarrow has it
+
+
+class WatchedFile(RangeFile):
+    """Raises, and keeps as `failure`, DamagedSource for a page that cannot be, before its header is handed on."""
+
+    def __init__(self, reader: PlainReader, tail: bytes, places: Sequence[ChunkPlace]) -> None:
+        super().__init__(reader, tail)
+        self._watches = [_Watch(place) for place in places]
+
+    def read(self, size: int = -1) -> bytes:
+        start = self.tell()
+        data = super().read(size)
+        for watch in self._watches:
+            if watch.seen == start:
+                try:
+                    watch.see(data)
+                except DamagedSource as error:
+                    self.failure = error
+                    raise
+        return data
+
+
+class _Watch:
+    """Of one chunk, which pyarrow reads from its begin to its end. `seen`: where the bytes not seen yet begin."""
+
+    def __init__(self, place: ChunkPlace) -> None:
+        self.seen = place.chunk.start
+        self._place = place
+        self._header = place.chunk.start  # the next one
+        self._end = place.chunk.start + place.chunk.compressed + LEGACY_SLACK
+        self._values = place.chunk.values  # still to come; what stands behind them is never looked at
+        self._held = b""  # the begin of a header
+
+    def see(self, data: bytes) -> None:
+        begin = self.seen - len(self._held)
+        self.seen += len(data)
+        if self._held:
+            data = self._held + data
+        while self._values > 0 and begin <= self._header < min(begin + len(data), self._end):
+            try:
+                self._step(data, self._header - begin)
+            except CutShort as error:
+                self._held = data[self._header - begin :]
+                if len(self._held) > HEADER_LIMIT:
+                    raise self._place.damaged(f"no page header: {error}", self._header) from error
+                return
+            except ThriftError as error:
+                raise self._place.damaged(f"no page header: {error}", self._header) from error
+        self._held = b""
+
+    def _step(self, data: bytes, at: int) -> None:
+        header = read_header(data, at)
+        check_sizes(header, self._place, self._header)
+        length = header.length + header.compressed
+        if self._header + length > self._end:
+            raise self._place.damaged(f"page of {length} bytes runs beyond its chunk", self._header)
+        self._header += length
+        if header.is_data:
+            self._values -= header.values

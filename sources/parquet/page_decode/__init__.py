@@ -1,0 +1,24 @@
+"""Single rows of a page, decoded without the rest of the page.
+
+- `select`            the pages of a chunk that hold the rows, and their rows
+- `page`              one data page, decompressed, from which rows are taken
+- `decompress`        a page's bytes, decompressed to exactly the size in its header
+- `rle`               single numbers of the RLE / bit-packing hybrid
+- `plain_values`      the values of a page or dictionary, in the PLAIN encoding
+- `dictionary_cache`  dictionaries of chunks, bounded by bytes over all files
+- `leaf_rows`         rows of one leaf, and how they become Arrow arrays
+- `assemble`          the pieces of all columns, put together as Arrow arrays
+"""
+
+from sources.parquet.page_decode.assemble import Pieces
+from sources.parquet.page_decode.dictionary_cache import Dictionaries
+from sources.parquet.page_decode.plain_values import Unpickable
+from sources.parquet.page_decode.select import LeafPick, PickRead
+
+__all__ = [
+    "Dictionaries",
+    "LeafPick",
+    "PickRead",
+    "Pieces",
+    "Unpickable",
+]

@@ -1,0 +1,148 @@
+"""A few rows of one leaf, taken out of their pages, and how they become Arrow arrays.
+
+`plain_array` makes an array where Arrow holds values as the PLAIN encoding writes them. For other columns `as_table`
+writes the rows of all leaves into one Parquet file in memory, which pyarrow decodes in one call.
+"""
+
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sources.parquet import thrift
+from sources.parquet.footer import MAGIC
+from sources.parquet.guards import check_agreement
+from sources.parquet.page_decode.plain_values import LENGTH_BYTES
+from sources.parquet.page_header import DATA, PLAIN
+from sources.parquet.schema import BINARY, BOOLEAN, Column, Leaf
+from sources.parquet.synthetic_file import UNCOMPRESSED, Template, WrittenChunk, page_head
+
+
+class LeafRows(NamedTuple):
+    """`entries`: values, and nulls and empty lists among them. A byte each: `repetitions`, `definitions`; empty where
+    the leaf has none. `values`: those that are there."""
+
+    entries: int
+    repetitions: bytes
+    definitions: bytes
+    values: bytes
+
+
+def joined(parts: Sequence[LeafRows]) -> LeafRows:
+    if len(parts) == 1:
+        return parts[0]
+    return LeafRows(
+        sum(part.entries for part in parts),
+        b"".join([part.repetitions for part in parts]),
+        b"".join([part.definitions for part in parts]),
+        b"".join([part.values for part in parts]),
+    )
+
+
+def as_table(template: Template, leaves: Sequence[Leaf], columns: Sequence[LeafRows], rows: int) -> pa.Table:
+    """The `rows` rows that `columns`, one for each leaf of the template, stand for."""
+    parts: list[bytes] = []
+    chunks, start = [], len(MAGIC)
+    for leaf, column in zip(leaves, columns, strict=True):
+        values = _packed(column.values) if leaf.kind == BOOLEAN else column.values
+        repetitions = _section(column.repetitions, leaf.repetitions)
+        definitions = _section(column.definitions, leaf.definitions)
+        size = len(repetitions) + len(definitions) + len(values)
+        head = page_head(DATA, column.entries, PLAIN, size, size)
+        total = len(head) + size
+        parts += (head, repetitions, definitions, values)
+        chunks.append(WrittenChunk(UNCOMPRESSED, column.entries, total, total, start, start))
+        start += total
+    table = template.open(rows, chunks, parts, verify=False).read_row_group(0, use_threads=False)
+    table.validate()
+    for batch in table.to_batches():
+        check_agreement(batch)
+    if table.num_rows != rows:
+        raise pa.ArrowInvalid(f"{table.num_rows} rows of the {rows} that should be there")
+    return table
+
+
+def _section(levels: bytes, highest: int) -> bytes:
+    """Levels in the RLE / bit-packing hybrid, after their length in bytes: one run."""
+    if not highest:
+        return b""
+    width = highest.bit_length()
+    if len(levels) == 0 or levels.count(levels[0]) == len(levels):
+        run = thrift.varint(len(levels) << 1) + (levels[:1] or b"\0")
+    else:
+        groups = (len(levels) + 7) >> 3
+        numbers = np.zeros(8 * groups, np.uint8)
+        numbers[: len(levels)] = np.frombuffer(levels, np.uint8)
+        bits = numbers[:, None] >> np.arange(width, dtype=np.uint8) & 1
+        run = thrift.varint(groups << 1 | 1) + np.packbits(bits, bitorder="little").tobytes()
+    return len(run).to_bytes(LENGTH_BYTES, "little") + run
+
+
+def _packed(booleans: bytes) -> bytes:
+    return np.packbits(np.frombuffer(booleans, np.uint8), bitorder="little").tobytes()
+
+
+MOST_ROWS = 64  # beyond which pyarrow, which is called once for all of them, is faster
+LONGEST = (1 << 31) - 1  # bytes of all texts of an array
+INT32, INT64, FLOAT, DOUBLE = 1, 2, 4, 5  # physical types (Type in parquet.thrift)
+# Each physical type with the Arrow types that have its bytes. Of moments the unit is that of the file, for pyarrow
+# reads every file's schema, and of INT64 it converts none.
+SAME_BYTES = {
+    INT32: frozenset({pa.int32().id, pa.date32().id}),
+    INT64: frozenset({pa.int64().id, pa.timestamp("us").id}),
+    FLOAT: frozenset({pa.float32().id}),
+    DOUBLE: frozenset({pa.float64().id}),
+    BINARY: frozenset({pa.string().id, pa.binary().id}),
+}
+
+
+def is_plain(column: Column, kind: pa.DataType, rows: int) -> bool:
+    """Whether so many rows of a column, of this Arrow type, are made by `plain_array`."""
+    return column.flat and rows <= MOST_ROWS and kind.id in SAME_BYTES.get(column.leaves[0].kind, ())
+
+
+def plain_array(column: Column, kind: pa.DataType, rows: LeafRows) -> pa.Array:
+    """The rows of a column for which `is_plain`. ArrowInvalid where there are more or fewer values than the levels
+    say."""
+    leaf = column.leaves[0]
+    there = rows.definitions if leaf.definitions else b"\1" * rows.entries
+    if len(there) != rows.entries:
+        raise pa.ArrowInvalid(f"{len(there)} levels of {rows.entries} rows")
+    valid, count = None, there.count(1)
+    if count < rows.entries:
+        valid = pa.py_buffer(np.packbits(np.frombuffer(there, np.uint8), bitorder="little"))
+    buffers = _texts(rows.values, there) if leaf.kind == BINARY else [_numbers(rows.values, there, leaf.width, count)]
+    return pa.Array.from_buffers(kind, rows.entries, [valid, *buffers])
+
+
+def _numbers(values: bytes, there: bytes, width: int, count: int) -> pa.Buffer:
+    """Values of `width` bytes each, zeros where there is none."""
+    if len(values) != width * count:
+        raise pa.ArrowInvalid(f"{len(values)} bytes of {count} values of {width} bytes")
+    if count == len(there):
+        return pa.py_buffer(values)
+    whole = np.zeros((len(there), width), np.uint8)
+    whole[np.frombuffer(there, np.bool_)] = np.frombuffer(values, np.uint8).reshape(-1, width)
+    return pa.py_buffer(whole)
+
+
+def _texts(values: bytes, there: bytes) -> list[pa.Buffer]:
+    """Where each begins, and the bytes of all of them; each has its length before it in `values`."""
+    lengths, texts, position = [], [], 0
+    for is_there in there:
+        end = position
+        if is_there:
+            position += LENGTH_BYTES
+            end = position + int.from_bytes(values[position - LENGTH_BYTES : position], "little")
+            texts.append(values[position:end])
+        lengths.append(end - position)
+        position = end
+    if position != len(values):
+        raise pa.ArrowInvalid(f"byte arrays of {position} bytes in {len(values)}")
+    if position > LONGEST:
+        raise pa.ArrowInvalid(f"byte arrays of {position} bytes in one column")
+    offsets = array("i", accumulate(lengths, initial=0))
+    return [pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]

@@ -1,0 +1,141 @@
+"""A data page, unpacked, out of which single rows are taken without decoding the rest. It can be kept for the next
+fetch of one of its rows."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sources.errors import check_memory
+from sources.parquet.footer import ChunkPlace
+from sources.parquet.page_decode.decompress import unpack_page
+from sources.parquet.page_decode.leaf_rows import LeafRows
+from sources.parquet.page_decode.plain_values import (
+    LOOK_AHEAD,
+    Binaries,
+    Dictionary,
+    Indexed,
+    Span,
+    Unpickable,
+    level_section,
+    page_values,
+)
+from sources.parquet.page_decode.rle import flags_at
+from sources.parquet.page_header import RLE, PageHeader
+from sources.parquet.schema import Leaf
+from sources.parquet.synthetic_file import hybrid_values
+from sources.parquet.thrift import ThriftError
+
+OBJECT_BYTES = 1500  # of memory that a page takes beside its bytes
+NUMBER_BYTES = 4  # of memory that the place of a byte array takes, or an index
+
+Levels = NDArray[np.int32]
+
+
+class UnpackedPage:
+    """Safe to share between threads. Unpickable where single rows cannot be taken out of it; DamagedSource."""
+
+    def __init__(self, page: bytes, header: PageHeader, place: ChunkPlace, offset: int, leaf: Leaf, count: int) -> None:
+        """`header` is the page's, which was checked; `count` are its rows, `offset` its place, for errors."""
+        self._header = header
+        self._place = place
+        self._offset = offset
+        self._leaf = leaf
+        self._count = count
+        with self._decoding():
+            self._repetitions, self._definitions, body = self._sections(page)
+            self._values = page_values(body, header, leaf)
+        numbers = NUMBER_BYTES * header.values if isinstance(self._values, Binaries | Indexed) else 0
+        self.cache_bytes = OBJECT_BYTES + header.uncompressed + numbers
+
+    def rows(self, rows: list[int], dictionary: Dictionary | None) -> LeafRows:
+        """Rows of the page, which rise. `dictionary` is that of the chunk, where the page needs one."""
+        with self._decoding():
+            nested = self._leaf.repetitions or self._leaf.definitions > 1
+            entries, spans = self._nested(rows) if nested else self._flat(rows)
+            if not spans:
+                return entries
+            return entries._replace(values=self._plain(spans, rows[-1], dictionary))
+
+    def _plain(self, spans: list[Span], last: int, dictionary: Dictionary | None) -> bytes:
+        """The values of spans that end with those of row `last`."""
+        if isinstance(self._values, Binaries):
+            return self._values.plain(spans, (last + 1 + LOOK_AHEAD) / self._count)
+        if not isinstance(self._values, Indexed):
+            return self._values.plain(spans)
+        if dictionary is None:
+            raise Unpickable
+        return self._values.plain(spans, dictionary)
+
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        """What decoders raise says something about the bytes, never about the reader."""
+        try:
+            yield
+        except pa.ArrowNotImplementedError as error:
+            raise Unpickable from error
+        except (ThriftError, pa.ArrowException, OSError, ValueError) as error:
+            check_memory(error)
+            raise self._place.damaged(f"cannot be decoded: {error}", self._offset) from error
+
+    def _sections(self, page: bytes) -> tuple[memoryview, memoryview, memoryview]:
+        """Repetition levels, definition levels, values."""
+        header = self._header
+        levels, body = unpack_page(page, header, self._place, self._offset)
+        if header.is_v2:
+            levels = memoryview(bytes(levels))  # a view of the page would keep all of it
+            at = header.repetition_bytes
+            return levels[:at], levels[at : at + header.definition_bytes], body
+        sections = []
+        for highest, encoding in (
+            (self._leaf.repetitions, header.repetition_encoding),
+            (self._leaf.definitions, header.definition_encoding),
+        ):
+            if not highest:
+                section = body[:0]
+            elif encoding == RLE:
+                section, body = level_section(body)
+            else:
+                raise Unpickable
+            sections.append(section)
+        return sections[0], sections[1], body
+
+    def _flat(self, rows: list[int]) -> tuple[LeafRows, list[Span]]:
+        if not self._leaf.definitions:
+            return LeafRows(len(rows), b"", b"", b""), [(row, row + 1) for row in rows]
+        flags = flags_at(self._definitions, rows)
+        spans = [(rank, rank + 1) for there, rank in flags if there]
+        return LeafRows(len(rows), b"", bytes([there for there, _ in flags]), b""), spans
+
+    def _nested(self, rows: list[int]) -> tuple[LeafRows, list[Span]]:
+        """All levels of the page are decoded: only they say where a row begins."""
+        leaf, wanted, entries = self._leaf, np.array(rows), self._header.values
+        repetitions = _levels(self._repetitions, leaf.repetitions, entries)
+        definitions = _levels(self._definitions, leaf.definitions, entries)
+        starts = np.append(np.flatnonzero(repetitions == 0), entries)
+        if starts[0] != 0 or len(starts) != self._count + 1:
+            raise Unpickable  # a page that does not begin with a row, or not as the page map has it
+        there = np.concatenate(([0], np.cumsum(definitions == leaf.definitions)))
+        bounds = list(zip(starts[wanted].tolist(), starts[wanted + 1].tolist(), strict=True))
+        spans = [(int(there[begin]), int(there[end])) for begin, end in bounds]
+        found = LeafRows(
+            sum([end - begin for begin, end in bounds]),
+            _of_rows(repetitions, bounds) if leaf.repetitions else b"",
+            _of_rows(definitions, bounds) if leaf.definitions else b"",
+            b"",
+        )
+        return found, [span for span in spans if span[0] < span[1]]
+
+
+def _of_rows(levels: Levels, bounds: Sequence[Span]) -> bytes:
+    return b"".join([levels[begin:end].astype(np.uint8).tobytes() for begin, end in bounds])
+
+
+def _levels(section: memoryview, highest: int, count: int) -> Levels:
+    if not highest:
+        return np.zeros(count, np.int32)
+    if highest > 255:
+        raise Unpickable
+    return hybrid_values(section, highest.bit_length(), count, highest + 1)

@@ -1,0 +1,226 @@
+"""The values of one page, or of a dictionary, of which single ones are taken in their PLAIN encoding: a boolean as a
+byte, 0 or 1; a byte array with its length before it. No value beside those is decoded, but where a byte array begins is
+known only to who has read all lengths before it, which pyarrow does in one call.
+"""
+
+import threading
+from collections.abc import Sequence
+from itertools import chain
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sources.errors import check_memory
+from sources.parquet.footer import ChunkPlace
+from sources.parquet.page_decode.decompress import unpack_page
+from sources.parquet.page_decode.rle import WIDTH_LIMIT, values_at
+from sources.parquet.page_header import PLAIN, RLE, PageHeader
+from sources.parquet.schema import BINARY, BOOLEAN, Leaf
+from sources.parquet.synthetic_file import binaries, hybrid_values
+from sources.parquet.thrift import ThriftError
+
+Span = tuple[int, int]  # of values in a page: the first, and the one after the last
+
+LENGTH_BYTES = 4  # before a byte array, and before levels
+LIKELY, LIKELY_BYTES = 1.2, 64 << 10  # how much more than their share of a page the first values may take
+LOOK_AHEAD = 4  # byte arrays
+NUMBERS_LIMIT = 1 << 24  # indices that pyarrow may be asked for in one call
+
+
+class Unpickable(Exception):
+    """Single values cannot be taken out of this page: pyarrow has to decode it whole."""
+
+
+class Values(Protocol):
+    def plain(self, spans: Sequence[Span]) -> bytes:
+        """The values of rising `spans`, one after the other. ThriftError, or what pyarrow raises, where the bytes do
+        not hold them."""
+
+
+class Fixed:
+    """PLAIN values of one length in bytes."""
+
+    def __init__(self, body: memoryview, width: int) -> None:
+        self._body = body
+        self._width = width
+
+    def plain(self, spans: Sequence[Span]) -> bytes:
+        if spans and spans[-1][1] * self._width > len(self._body):
+            raise ThriftError(f"value {spans[-1][1]} of {self._width} bytes in a page of {len(self._body)}")
+        return b"".join([self._body[first * self._width : stop * self._width] for first, stop in spans])
+
+    def at(self, indices: Sequence[int]) -> bytes:
+        return self.plain([(index, index + 1) for index in indices])
+
+
+class Binaries:
+    """PLAIN byte arrays: `count` of them, or so many as are asked for. Safe to share between threads."""
+
+    def __init__(self, body: memoryview, count: int | None = None) -> None:
+        self._body = body
+        self._known = (0, np.zeros(1, np.int32)) if count is None else (count, _all(body, count))
+
+    def plain(self, spans: Sequence[Span], share: float = 1.0) -> bytes:
+        """As of all `Values`. `share`: that of the page's rows which holds them."""
+        reached, offsets = self._known
+        if spans and spans[-1][1] > reached:
+            reached = spans[-1][1]
+            offsets = _first(self._body, reached, share)
+            self._known = reached, offsets
+        bounds = [[int(offsets[value]) + LENGTH_BYTES * value for value in span] for span in spans]
+        return b"".join([self._body[begin:end] for begin, end in bounds])
+
+    def at(self, indices: Sequence[int]) -> bytes:
+        return self.plain([(index, index + 1) for index in indices])
+
+
+class Bits:
+    """PLAIN booleans, eight to a byte."""
+
+    def __init__(self, body: memoryview) -> None:
+        self._body = body
+
+    def plain(self, spans: Sequence[Span]) -> bytes:
+        return b"".join([self._of(first, stop) for first, stop in spans])
+
+    def _of(self, first: int, stop: int) -> bytes:
+        data = self._body[first >> 3 : (stop + 7) >> 3]
+        if stop > 8 * len(self._body):
+            raise ThriftError(f"value {stop} in a page of {len(self._body)} bytes of booleans")
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+        return bits[first & 7 : (first & 7) + stop - first].tobytes()
+
+
+class Runs:
+    """Booleans in the RLE / bit-packing hybrid."""
+
+    def __init__(self, body: memoryview) -> None:
+        self._body = body  # of a page of nulls not even a length
+
+    def plain(self, spans: Sequence[Span]) -> bytes:
+        numbers = level_section(self._body)[0]
+        return bytes(values_at(numbers, 1, list(chain.from_iterable(range(*span) for span in spans)), 2))
+
+
+class Dictionary:
+    """The dictionary page of a chunk. It is unpacked when a value of it is first asked for."""
+
+    def __init__(self, page: bytes, header: PageHeader, place: ChunkPlace, offset: int, leaf: Leaf) -> None:
+        """`header` is the page's, which was checked."""
+        self.cache_bytes = 1000 + len(page) + header.uncompressed + LENGTH_BYTES * max(header.values, 0)
+        self.count = max(header.values, 0)
+        self._page = page
+        self._header = header
+        self._place = place
+        self._offset = offset
+        self._leaf = leaf
+        self._values: Fixed | Binaries | None = None
+        self._lock = threading.Lock()
+
+    def at(self, indices: Sequence[int]) -> bytes:
+        """The values with these indices, one after the other; each is less than `count`."""
+        with self._lock:
+            if self._values is None:
+                self._values = self._unpacked()
+                self._page = b""
+        return self._values.at(indices)
+
+    def _unpacked(self) -> Fixed | Binaries:
+        _, body = unpack_page(self._page, self._header, self._place, self._offset)
+        if self._leaf.kind == BINARY:
+            return Binaries(body, self.count)
+        if not self._leaf.width:
+            raise Unpickable
+        return Fixed(body, self._leaf.width)
+
+
+class Indexed:
+    """Indices into a dictionary. Who asks a second time is given them out of decoded ones. Safe to share between
+    threads."""
+
+    def __init__(self, body: memoryview) -> None:
+        if len(body) and body[0] > WIDTH_LIMIT:
+            raise ThriftError(f"indices of {body[0]} bits")
+        self._body = body
+        self._known: NDArray[np.int32] | None = None
+
+    def plain(self, spans: Sequence[Span], dictionary: Dictionary) -> bytes:
+        """As of all `Values`, out of the dictionary of the chunk."""
+        positions = list(chain.from_iterable(range(*span) for span in spans))
+        if not positions:
+            return b""
+        if not len(self._body):
+            raise ThriftError("indices, and not one byte of them")
+        if dictionary.count > NUMBERS_LIMIT:
+            raise Unpickable
+        return dictionary.at(self._indices(positions, dictionary.count))
+
+    def _indices(self, positions: Sequence[int], limit: int) -> list[int]:
+        known, body, width = self._known, self._body[1:], self._body[0]
+        if known is None:
+            self._known = np.zeros(0, np.int32)
+            return values_at(body, width, positions, limit)
+        if positions[-1] >= len(known):
+            known = hybrid_values(body, width, positions[-1] + 1, limit)
+            self._known = known
+        return [known.item(position) for position in positions]
+
+
+def page_values(body: memoryview, header: PageHeader, leaf: Leaf) -> Values | Binaries | Indexed:
+    """The values of a data page; `body` has no levels before it."""
+    encoding = header.encoding
+    if encoding == PLAIN and leaf.kind == BINARY:
+        return Binaries(body)
+    if header.in_dictionary:
+        return Indexed(body)
+    if encoding == PLAIN and leaf.kind == BOOLEAN:
+        return Bits(body)
+    if encoding == PLAIN and leaf.width > 0:
+        return Fixed(body, leaf.width)
+    if encoding == RLE and leaf.kind == BOOLEAN:
+        return Runs(body)
+    raise Unpickable
+
+
+def _offsets(body: memoryview, count: int) -> NDArray[np.int32]:
+    """Where each of the first `count` byte arrays begins, and the last ends, not counting lengths."""
+    if not count:
+        return np.zeros(1, np.int32)
+    array = binaries(body, count)
+    return np.frombuffer(array.buffers()[1], np.int32, count + 1, 4 * array.offset)
+
+
+def _all(body: memoryview, count: int) -> NDArray[np.int32]:
+    """`_offsets` of the byte arrays of a page, which fill it."""
+    offsets = _offsets(body, count)
+    used = int(offsets[-1]) + LENGTH_BYTES * count
+    if used != len(body):
+        raise ThriftError(f"{count} values of {used} bytes in a page of {len(body)}")
+    return offsets
+
+
+def _first(body: memoryview, count: int, share: float) -> NDArray[np.int32]:
+    """`_offsets` of the first byte arrays and some more, for a wrong length shows in those after it; where there are
+    fewer, the last has to end with the page. pyarrow is handed a copy of the bytes, no more than are likely needed."""
+    likely = int(len(body) * share * LIKELY) + LIKELY_BYTES
+    for part in (body[:likely], body) if likely < len(body) else (body,):
+        try:
+            return _offsets(part, count + LOOK_AHEAD)
+        except (pa.ArrowException, OSError) as error:
+            check_memory(error)
+    for more in range(LOOK_AHEAD - 1, 0, -1):
+        try:
+            return _all(body, count + more)
+        except (pa.ArrowException, OSError, ThriftError) as error:
+            check_memory(error)
+    return _all(body, count)
+
+
+def level_section(body: memoryview) -> tuple[memoryview, memoryview]:
+    """`(the section, what follows it)`: bytes that stand after their length."""
+    end = LENGTH_BYTES + int.from_bytes(body[:LENGTH_BYTES], "little")
+    if len(body) < LENGTH_BYTES or end > len(body):
+        raise ThriftError(f"a section of {end - LENGTH_BYTES} bytes in a page of {len(body)}")
+    return body[LENGTH_BYTES:end], body[end:]

@@ -1,0 +1,238 @@
+"""Page maps: where each page of a flat column chunk lies and which rows it holds.
+
+From the file's OffsetIndex where there is one, else from the page headers, which are walked by small ranges;
+the chunks of several columns in step, so that a store far away is asked as rarely as can be. There, chunks that are
+not too large are read whole instead, in one round: a column may have hundreds of pages.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sources.errors import DamagedSource
+from sources.parquet.footer import ChunkPlace
+from sources.parquet.page_header import DICTIONARY, check_sizes, read_header
+from sources.parquet.thrift import CutShort, Decoder, ThriftError
+from sources.readers import PlainReader, is_far, read_ranges
+
+Range = tuple[int, int]  # (offset in the file, length)
+
+NARROW = 512  # bytes: a page header with statistics of usual length
+WIDE = 64 << 10  # bytes: where pages are small, many headers at once
+FAR_BYTES = 64 << 20  # of all chunks together, up to which they are read whole where they lie far away
+PIECE = 8 << 20  # bytes of a chunk read whole, side by side
+EMPTY_PAGES = 1000  # pages without a row that a chunk may hold
+
+
+@dataclass(frozen=True, slots=True)
+class PageMap:
+    """Data pages of one chunk in order. `first_rows` has one more entry than there are pages: the chunk's rows.
+
+    `needs_dictionary` says it of each page, or is None where only the page itself knows."""
+
+    dictionary: Range | None
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    first_rows: NDArray[np.int64]
+    needs_dictionary: NDArray[np.bool_] | None
+
+    @property
+    def cache_bytes(self) -> int:
+        return 400 + 25 * len(self.offsets)
+
+    def pages_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The page of each row; a page without rows is never one."""
+        return np.searchsorted(self.first_rows, rows, side="right") - 1
+
+    def rows_by_page(self, rows: NDArray[np.int64]) -> tuple[list[int], list[list[int]]]:
+        """`(pages, the rows of each)`: of rising `rows`, counted from the first of their page."""
+        if len(rows) == 1:
+            page = int(self.first_rows.searchsorted(rows[0], side="right")) - 1
+            return [page], [[int(rows[0] - self.first_rows[page])]]
+        page_of = self.pages_of(rows)
+        chosen, starts = np.unique(page_of, return_index=True)
+        shares = np.split(rows - self.first_rows[page_of], starts[1:])
+        return chosen.tolist(), [share.tolist() for share in shares]
+
+
+def map_pages(reader: PlainReader, places: Sequence[ChunkPlace], size: int, slack: int) -> list[PageMap | None]:
+    """A map for each chunk: one call for all OffsetIndexes, then the headers of the chunks that have none or
+    one that contradicts itself. None where only the levels in the pages tell which rows they hold. The places are
+    checked against the file's `size` already; `slack` is `legacy_slack`."""
+    maps: list[PageMap | None] = [None] * len(places)
+    indexed = [i for i, place in enumerate(places) if _has_index(place, size)]
+    ranges = [(places[i].chunk.index_offset, places[i].chunk.index_length) for i in indexed]
+    for i, data in zip(indexed, read_ranges(reader, ranges), strict=True):
+        maps[i] = from_offset_index(data, places[i])
+    walks = {
+        i: _Walk(places[i], min(size, places[i].chunk.start + places[i].chunk.compressed + slack))
+        for i, found in enumerate(maps)
+        if found is None
+    }
+    counted = [walk for walk in walks.values() if not walk.is_repeated]  # others may end at their first page
+    if is_far(reader) and sum(walk.left for walk in counted) <= FAR_BYTES:
+        for walk in counted:
+            walk.take_whole()
+    while active := [walk for walk in walks.values() if not walk.done]:
+        for walk, data in zip(active, _read(reader, [walk.window() for walk in active]), strict=True):
+            walk.feed(data)
+    return [found if found is not None else walks[i].result() for i, found in enumerate(maps)]
+
+
+def _read(reader: PlainReader, windows: Sequence[Range]) -> list[bytes]:
+    """The bytes of each; of long ones in pieces, all in one round."""
+    pieces = [
+        [(at, min(PIECE, begin + length - at)) for at in range(begin, begin + length, PIECE)] or [(begin, 0)]
+        for begin, length in windows
+    ]
+    parts = iter(read_ranges(reader, [piece for each in pieces for piece in each]))
+    return [next(parts) if len(each) == 1 else b"".join(islice(parts, len(each))) for each in pieces]
+
+
+def from_offset_index(data: bytes, place: ChunkPlace) -> PageMap | None:
+    """The map an OffsetIndex gives; None when it cannot be true, which the page headers then settle."""
+    chunk = place.chunk
+    try:
+        table = np.array(_locations(Decoder(data)), dtype=np.int64).reshape(-1, 3)
+    except (ThriftError, OverflowError):
+        return None
+    offsets, lengths, starts = table[:, 0].copy(), table[:, 1].copy(), table[:, 2]
+    ends = offsets + lengths
+    if (
+        len(table) == 0
+        or starts[0] != 0
+        or (np.diff(starts) < 0).any()
+        or starts[-1] > place.rows
+        or offsets[0] < chunk.start
+        or (lengths <= 0).any()
+        or (offsets[1:] < ends[:-1]).any()
+        or ends[-1] > chunk.start + chunk.compressed
+    ):
+        return None
+    before = int(offsets[0]) - chunk.start
+    dictionary = (chunk.start, before) if before else None
+    return PageMap(dictionary, offsets, lengths, np.append(starts, place.rows), None)
+
+
+def _locations(decoder: Decoder) -> list[tuple[int, int, int]]:
+    """`(offset, length with header, first row)` of each page in an OffsetIndex."""
+    locations: list[tuple[int, int, int]] = []
+    for field_id, wire in decoder.fields():
+        if field_id != 1:
+            decoder.skip(wire)
+            continue
+        for _ in range(decoder.structs(wire)):
+            numbers = dict.fromkeys((1, 2, 3), -1)
+            for number_id, number_wire in decoder.fields():
+                if number_id in numbers:
+                    numbers[number_id] = decoder.number(number_wire)
+                else:
+                    decoder.skip(number_wire)
+            locations.append((numbers[1], numbers[2], numbers[3]))
+    return locations
+
+
+def _has_index(place: ChunkPlace, size: int) -> bool:
+    offset, length = place.chunk.index_offset, place.chunk.index_length
+    return offset > 0 and length > 0 and offset + length <= size
+
+
+class _Walk:
+    """From page header to page header through one chunk, until its rows are all accounted for. Of a repeated chunk only
+    pages of version 2 say how many rows they hold. What cannot be true of a nested one ends the walk without a map,
+    for pyarrow can decode the chunk as a whole."""
+
+    def __init__(self, place: ChunkPlace, end: int) -> None:
+        self._place = place
+        self._position = place.chunk.start
+        self._end = end
+        self._reach = WIDE if place.chunk.compressed <= 4 * WIDE else NARROW
+        self._rows = 0
+        self._dictionary: Range | None = None
+        self._pages: list[tuple[int, int, int, bool]] = []  # offset, length, first row, dictionary needed
+        self._empty = 0
+        self._unmappable = False
+
+    @property
+    def done(self) -> bool:
+        return self._unmappable or self._rows >= self._place.rows
+
+    @property
+    def is_repeated(self) -> bool:
+        return self._place.repeated
+
+    @property
+    def left(self) -> int:
+        """Bytes of the chunk that lie ahead."""
+        return self._end - self._position
+
+    def take_whole(self) -> None:
+        """All of them in the next window."""
+        self._reach = self.left
+
+    def window(self) -> Range:
+        return self._position, min(self._reach, self._end - self._position)
+
+    def feed(self, data: bytes) -> None:
+        """The bytes of `window`: takes every header that lies in them whole. Moves on, or widens the window."""
+        try:
+            self._take(data)
+            if not self.done and self._position >= self._end:
+                message = f"pages of {self._rows} rows, the row group has {self._place.rows}"
+                raise self._place.damaged(message, self._position)
+        except DamagedSource:
+            if not self._place.nested:
+                raise
+            self._unmappable = True
+
+    def _take(self, data: bytes) -> None:
+        start = self._position
+        while not self.done and self._position - start < len(data):
+            try:
+                length = self._step(data, self._position - start)
+            except CutShort:
+                if self._position > start:
+                    return
+                if start + len(data) >= self._end:
+                    raise self._place.damaged("page header cut short", start) from None
+                self._reach = 4 * len(data)
+                return
+            except ThriftError as error:
+                raise self._place.damaged(f"no page header: {error}", self._position) from error
+            self._reach = WIDE if length < WIDE // 4 else NARROW
+
+    def _step(self, data: bytes, at: int) -> int:
+        header = read_header(data, at)
+        offset, length = self._position, header.length + header.compressed
+        check_sizes(header, self._place, offset)
+        if offset + length > self._end:
+            raise self._place.damaged(f"page of {length} bytes runs beyond its chunk", offset)
+        if header.kind == DICTIONARY:
+            self._dictionary = (offset, length)
+        elif header.is_data:
+            self._unmappable = self._place.repeated and not header.is_v2
+            rows = header.rows if self._place.repeated else header.values
+            if not self._unmappable:
+                self._data_page(offset, length, rows, header.in_dictionary)
+        self._position += length
+        return length
+
+    def _data_page(self, offset: int, length: int, rows: int, needs_dictionary: bool) -> None:
+        self._empty += rows == 0
+        if rows < 0 or self._rows + rows > self._place.rows or self._empty > EMPTY_PAGES:
+            message = f"page of {rows} rows after {self._rows}, the row group has {self._place.rows}"
+            raise self._place.damaged(message, offset)
+        self._pages.append((offset, length, self._rows, needs_dictionary))
+        self._rows += rows
+
+    def result(self) -> PageMap | None:
+        if self._unmappable:
+            return None
+        table = np.array(self._pages, dtype=np.int64).reshape(-1, 4)
+        first_rows = np.append(table[:, 2], self._rows)
+        return PageMap(
+            self._dictionary, table[:, 0].copy(), table[:, 1].copy(), first_rows, table[:, 3].astype(np.bool_)
+        )

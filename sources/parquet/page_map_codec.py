@@ -1,0 +1,99 @@
+"""The page maps of a file as bytes, so that a fetch from it need not walk its page headers first: made when the file is
+indexed, handed to `open_parquet` when a row is fetched.
+
+    GPM1 | crc32 of all that follows, 4 bytes | footer digest, 16 bytes | numbers of 8 bytes, deflated
+
+All numbers are int64, little-endian: how many chunks; then, each for all chunks, row group, leaf, pages (-1: no map),
+offset and length of the dictionary page (0: none), and 0 where only a page itself knows whether it needs it; then, each
+for all pages in order, offset, length, first row, and whether it needs the dictionary.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from isal import isal_zlib
+from numpy.typing import NDArray
+
+from base.errors import GnomonError
+from sources.parquet.page_map import PageMap
+
+MAGIC = b"GPM1"  # the last byte is the version
+CHECKSUM_BYTES, DIGEST_BYTES = 4, 16
+NUMBERS_AT = len(MAGIC) + CHECKSUM_BYTES + DIGEST_BYTES
+OF_A_CHUNK, OF_A_PAGE = 6, 4  # numbers
+
+Key = tuple[int, int]  # row group, leaf
+
+
+class DamagedMaps(GnomonError, ValueError):
+    """Recorded page maps are damaged, of another version, or of another file. They can be left out, and made anew."""
+
+
+def dump(maps: Mapping[Key, PageMap | None], digest: str) -> bytes:
+    """The maps in bytes. `digest` is that of the file's footer: they fit no other file."""
+    keys = sorted(maps)
+    found = [maps[key] for key in keys]
+    chunks = np.array([_of_chunk(key, maps[key]) for key in keys], np.int64).reshape(-1, OF_A_CHUNK)
+    pages = [np.empty((0, OF_A_PAGE), np.int64)]
+    for each in found:
+        if each is not None:
+            needs = each.needs_dictionary if each.needs_dictionary is not None else np.zeros(len(each.offsets))
+            pages.append(np.column_stack((each.offsets, each.lengths, each.first_rows[:-1], needs)).astype(np.int64))
+    table = np.concatenate(pages)
+    table[1:, :3] -= table[:-1, :3].copy()  # steps are small and alike, which deflate likes
+    numbers = np.concatenate(([len(keys)], chunks.T.ravel(), table.T.ravel())).astype("<i8")
+    payload = bytes.fromhex(digest) + isal_zlib.compress(numbers.tobytes(), 3)
+    return MAGIC + isal_zlib.crc32(payload).to_bytes(CHECKSUM_BYTES, "little") + payload
+
+
+def _of_chunk(key: Key, pages: PageMap | None) -> tuple[int, ...]:
+    if pages is None:
+        return (*key, -1, 0, 0, 0)
+    return (*key, len(pages.offsets), *(pages.dictionary or (0, 0)), pages.needs_dictionary is not None)
+
+
+def check_maps(data: bytes, digest: str) -> None:
+    """`DamagedMaps` unless `data` is whole and was made of the file with this footer digest."""
+    body = data[len(MAGIC) + CHECKSUM_BYTES :]
+    if data[: len(MAGIC)] != MAGIC:
+        raise DamagedMaps(f"page maps begin with {data[:4]!r}, those of this version with {MAGIC!r}")
+    if isal_zlib.crc32(body).to_bytes(CHECKSUM_BYTES, "little") != data[len(MAGIC) : len(MAGIC) + CHECKSUM_BYTES]:
+        raise DamagedMaps("page maps do not fit their checksum")
+    if body[:DIGEST_BYTES] != bytes.fromhex(digest):
+        raise DamagedMaps(f"page maps of the file with footer {body[:DIGEST_BYTES].hex()}, this one has {digest}")
+
+
+def numbers_of(data: bytes, digest: str) -> NDArray[np.int64]:
+    """What `dump` wrote for the file with this footer digest; `DamagedMaps` where it is not that."""
+    check_maps(data, digest)
+    return np.frombuffer(isal_zlib.decompress(data[NUMBERS_AT:]), "<i8").astype(np.int64)
+
+
+class Recorded:
+    """What `dump` wrote. A map is made of it when it is asked for."""
+
+    def __init__(self, data: bytes, digest: str) -> None:
+        """`DamagedMaps` as `check_maps`."""
+        numbers = numbers_of(data, digest)
+        count = int(numbers[0])
+        chunks = numbers[1 : 1 + OF_A_CHUNK * count].reshape(OF_A_CHUNK, count)
+        self._pages = numbers[1 + OF_A_CHUNK * count :].reshape(OF_A_PAGE, -1).copy()
+        np.cumsum(self._pages[:3], axis=1, out=self._pages[:3])
+        counts = np.maximum(chunks[2], 0)
+        begins = (np.cumsum(counts) - counts).tolist()
+        heads = zip(begins, *chunks[2:].tolist(), strict=True)
+        self._chunks: dict[Key, tuple[int, ...]] = dict(zip(zip(*chunks[:2].tolist(), strict=True), heads, strict=True))
+        self.cache_bytes = 500 + self._pages.nbytes + 300 * count
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._chunks
+
+    def map_of(self, key: Key, rows: int) -> PageMap | None:
+        """The map of a chunk of `rows` rows; None where it has none, as only the levels tell its rows apart."""
+        begin, count, offset, length, known = self._chunks[key]
+        if count < 0:
+            return None
+        table: NDArray[np.int64] = self._pages[:, begin : begin + count]
+        first_rows = np.append(table[2], rows)
+        needs = table[3].astype(np.bool_) if known else None
+        return PageMap((offset, length) if length else None, table[0].copy(), table[1].copy(), first_rows, needs)

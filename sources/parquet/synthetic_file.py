@@ -1,0 +1,239 @@
+"""Parquet files made in memory, which pyarrow decodes: real pages or chunks, under a footer that we write.
+
+    PAR1 | bytes of each chunk | footer | footer length | PAR1
+
+pyarrow never sees the real footer. Every encoding, codec and type that it knows works. `Template` makes a file with
+the schema of the real one; `binaries`, `hybrid_values` and `decompressed` use a file of one column of one physical
+type, as one C call in place of a loop over the values of a page.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from sources.parquet import thrift
+from sources.parquet.footer import MAGIC, Footer
+from sources.parquet.page_header import DATA, DICTIONARY, PLAIN
+from sources.parquet.schema import BINARY, FIXED_BYTES, Column, Leaf, arrow_metadata
+
+INT96_UNIT = "us"  # nanoseconds would wrap outside 1677..2262 (docs/pointers.md)
+
+
+class WrittenChunk(NamedTuple):
+    """A chunk as our footer describes it: `start` is its first byte, `data_start` its first data page."""
+
+    codec: int
+    values: int
+    uncompressed: int
+    compressed: int
+    start: int
+    data_start: int
+
+
+class Template:
+    """The parts of a footer that do not change: built once for a choice of columns, used for every fetch."""
+
+    def __init__(self, footer: Footer, columns: Sequence[Column], fields: Sequence[pa.Field] | None) -> None:
+        self._leaves: list[Leaf] = [leaf for column in columns for leaf in column.leaves]
+        self._names = [column.name for column in columns]
+        self._leaf_heads = [_leaf_head(leaf) for leaf in self._leaves]
+        root = thrift.struct(
+            [(4, thrift.BINARY, thrift.binary(b"schema")), (5, thrift.I32, thrift.integer(len(columns)))]
+        )
+        elements = [root, *(raw for column in columns for raw in column.elements)]
+        self._before = thrift.open_struct(
+            [(1, thrift.I32, thrift.integer(footer.version)), (2, thrift.LIST, thrift.array(thrift.STRUCT, elements))]
+        )
+        after = [(6, thrift.BINARY, thrift.binary(footer.created_by))]
+        if fields is not None:
+            stored = arrow_metadata([fields[column.ordinal] for column in columns])
+            after.insert(0, (5, thrift.LIST, thrift.array(thrift.STRUCT, [stored])))
+        self._after = thrift.open_struct(after, after=4) + b"\0"
+
+    @property
+    def cache_bytes(self) -> int:
+        return 500 + len(self._before) + len(self._after) + 150 * len(self._leaves)
+
+    def footer(self, rows: int, chunks: Sequence[WrittenChunk]) -> bytes:
+        """What follows the chunks: one row group of `rows`, a chunk for each leaf; no chunks: no row group."""
+        groups = []
+        if chunks:
+            written = [_chunk(head, chunk) for head, chunk in zip(self._leaf_heads, chunks, strict=True)]
+            groups.append(
+                thrift.struct(
+                    [
+                        (1, thrift.LIST, thrift.array(thrift.STRUCT, written)),
+                        (2, thrift.I64, thrift.integer(sum(chunk.uncompressed for chunk in chunks))),
+                        (3, thrift.I64, thrift.integer(rows)),
+                    ]
+                )
+            )
+        middle = [(3, thrift.I64, thrift.integer(rows)), (4, thrift.LIST, thrift.array(thrift.STRUCT, groups))]
+        body = self._before + thrift.open_struct(middle, after=2) + self._after
+        return body + len(body).to_bytes(4, "little") + MAGIC
+
+    def open(
+        self,
+        rows: int,
+        chunks: Sequence[WrittenChunk],
+        parts: Sequence[bytes | memoryview],
+        *,
+        as_dictionary: bool = False,
+        verify: bool = True,
+    ) -> pq.ParquetFile:
+        """The file in memory; the chunks' offsets count from its first byte, which is `MAGIC`. `as_dictionary`:
+        flat columns come as indices and dictionary. `verify`: checksums of pages are still to be verified."""
+        data = pa.BufferReader(_joined((MAGIC, *parts, self.footer(rows, chunks))))
+        return open_with_pyarrow(data, dictionaries=self._names if as_dictionary else None, verify=verify)
+
+    def schema(self) -> pa.Schema:
+        """The columns' Arrow fields, as pyarrow reads them; it has to see the same columns, leaves and levels as we
+        do: values that are picked are handed to it in those."""
+        file = self.open(0, [], [])
+        schema = file.schema_arrow.remove_metadata()
+        if schema.names != self._names or len(file.schema) != len(self._leaves):
+            raise pa.ArrowInvalid(f"the schema elements of {', '.join(self._names)} contradict themselves")
+        for i, leaf in enumerate(self._leaves):
+            theirs = file.schema.column(i)
+            levels = (theirs.max_repetition_level, theirs.max_definition_level)
+            if levels != (leaf.repetitions, leaf.definitions) or (
+                leaf.kind == FIXED_BYTES and theirs.length != leaf.width
+            ):
+                raise pa.ArrowInvalid(f"pyarrow reads the schema element of {theirs.path} as another one")
+        return schema
+
+
+def open_with_pyarrow(
+    source: pa.NativeFile, buffer_size: int = 0, dictionaries: Sequence[str] | None = None, verify: bool = True
+) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        source,
+        read_dictionary=dictionaries,
+        buffer_size=buffer_size,
+        pre_buffer=False,
+        coerce_int96_timestamp_unit=INT96_UNIT,
+        page_checksum_verification=verify,
+    )
+
+
+def _joined(pieces: Sequence[bytes | memoryview]) -> pa.Buffer:
+    """One buffer of Arrow's own pool, which keeps the memory of the fetch before: a fresh megabyte from the
+    system costs more in page faults than the decoding of what is put in it."""
+    buffer = pa.allocate_buffer(sum(map(len, pieces)))
+    view, position = memoryview(buffer).cast("B"), 0
+    for piece in pieces:
+        view[position : position + len(piece)] = piece
+        position += len(piece)
+    return buffer
+
+
+def _leaf_head(leaf: Leaf) -> bytes:
+    """The fields of a chunk's metadata that are the leaf's own. Of the encodings pyarrow asks the pages."""
+    path = [thrift.binary(name) for name in leaf.path]
+    encodings = [thrift.integer(0), thrift.integer(3)]
+    return thrift.open_struct(
+        [
+            (1, thrift.I32, thrift.integer(leaf.kind)),
+            (2, thrift.LIST, thrift.array(thrift.I32, encodings)),
+            (3, thrift.LIST, thrift.array(thrift.BINARY, path)),
+        ]
+    )
+
+
+def _chunk(head: bytes, chunk: WrittenChunk) -> bytes:
+    """ColumnChunk and ColumnMetaData in the compact protocol: a byte for each field id and type, then the number."""
+    number = thrift.integer
+    lead = b"\x26" + number(chunk.start) if chunk.start < chunk.data_start else b""
+    return b"".join(
+        (
+            b"\x26\x00\x1c",
+            head,
+            b"\x15" + number(chunk.codec),
+            b"\x16" + number(chunk.values),
+            b"\x16" + number(chunk.uncompressed),
+            b"\x16" + number(chunk.compressed),
+            b"\x26" + number(chunk.data_start),
+            lead,
+            b"\x00\x00",
+        )
+    )
+
+
+INT32 = 1  # physical type
+RLE_DICTIONARY = 8  # Encoding
+UNCOMPRESSED = 0  # CompressionCodec
+
+
+# What stands before, between and after the numbers of a page header (PageHeader in parquet.thrift, compact protocol).
+_HEADS = {
+    DATA: (b"\x15\x00\x15", b"\x2c\x15", b"\x15\x06\x15\x06\x00\x00"),  # both kinds of levels RLE
+    DICTIONARY: (b"\x15\x04\x15", b"\x4c\x15", b"\x00\x00"),
+}
+
+
+def page_head(kind: int, values: int, encoding: int, compressed: int, uncompressed: int) -> bytes:
+    """The header of a page: a data page of version 1 or a dictionary page."""
+    before, own, end = _HEADS[kind]
+    sizes = before + thrift.integer(uncompressed) + b"\x15" + thrift.integer(compressed)
+    return sizes + own + thrift.integer(values) + b"\x15" + thrift.integer(encoding) + end
+
+
+def binaries(body: memoryview, count: int) -> pa.BinaryArray:
+    """The first `count` values of a PLAIN BYTE_ARRAY page; what follows them is not looked at."""
+    head = page_head(DATA, count, PLAIN, len(body), len(body))
+    return _decoded(BINARY, 0, count, UNCOMPRESSED, [head, body])
+
+
+def hybrid_values(body: memoryview, width: int, count: int, limit: int) -> NDArray[np.int32]:
+    """`count` numbers of `width` bits in the RLE / bit-packing hybrid (parquet-format, Encodings), all below `limit`:
+    pyarrow takes them as indices into a dictionary that holds 0, 1, 2, ..."""
+    numbers = np.arange(limit, dtype=np.int32).tobytes()
+    dictionary = page_head(DICTIONARY, limit, PLAIN, len(numbers), len(numbers))
+    size = 1 + len(body)
+    head = page_head(DATA, count, RLE_DICTIONARY, size, size)
+    parts: list[bytes | memoryview] = [dictionary, numbers, head, bytes([width]), body]
+    array = _decoded(INT32, 0, count, UNCOMPRESSED, parts, lead=len(dictionary) + len(numbers))
+    return np.frombuffer(array.buffers()[1], np.int32, count, 4 * array.offset)
+
+
+def unpacked(body: memoryview, size: int, codec: int) -> memoryview:
+    """What a page's bytes unpack to, which has to be `size` bytes exactly: one value of that length."""
+    head = page_head(DATA, 1, PLAIN, len(body), size)
+    return memoryview(_decoded(FIXED_BYTES, size, 1, codec, [head, body]).buffers()[1]).cast("B")[:size]
+
+
+def _decoded(
+    kind: int, width: int, count: int, codec: int, parts: Sequence[bytes | memoryview], lead: int = 0
+) -> pa.Array:
+    total = sum(map(len, parts))
+    chunk = WrittenChunk(codec, count, total, total, len(MAGIC), len(MAGIC) + lead)
+    file = _template(kind, width).open(count, [chunk], parts, verify=False)
+    (array,) = file.read_row_group(0, use_threads=False).column(0).chunks
+    if len(array) != count:
+        raise pa.ArrowInvalid(f"{len(array)} values of the {count} that should be there")
+    return array
+
+
+def _template(kind: int, width: int) -> Template:
+    return _fixed(width) if kind == FIXED_BYTES else _bare(kind)
+
+
+@cache
+def _bare(kind: int) -> Template:
+    return _made(kind, [])
+
+
+def _fixed(width: int) -> Template:
+    return _made(FIXED_BYTES, [(2, thrift.I32, thrift.integer(width))])
+
+
+def _made(kind: int, length: list[tuple[int, int, bytes]]) -> Template:
+    fields = [(1, thrift.I32, thrift.integer(kind)), *length, (3, thrift.I32, thrift.integer(0))]  # 0: required
+    element = thrift.struct([*fields, (4, thrift.BINARY, thrift.binary(b"v"))])
+    column = Column(0, "v", (element,), (Leaf(0, kind, (b"v",), 0, 0, 0),), flat=True, padded_decimal=False)
+    return Template(Footer(1, (column,), (), 0, None, b"", old_calendar=False), [column], None)

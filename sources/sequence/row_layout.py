@@ -1,0 +1,91 @@
+"""What the rows of one SequenceFile are made of, and the columns they give."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from sources.errors import DamagedSource
+from sources.sequence.codecs import LARGEST, CodecError, Inflate
+from sources.sequence.header import Header
+from sources.sequence.value_columns import ValueColumns
+from sources.sequence.varints import Longs
+from sources.sequence.writables import BadCell, Cells, field_of, writable_of
+from sources.types import RefusedValue
+
+KEY, VALUE = "key", "value"
+BATCH_ROWS = 64 << 10
+BATCH_BYTES = 32 << 20
+
+
+class Layout:
+    """The file's two classes, its codec, and how its values are parsed, if they are."""
+
+    def __init__(self, header: Header, inflate: Inflate | None, parsed: ValueColumns | None) -> None:
+        self.header = header
+        self.inflate = inflate
+        self._parsed = parsed
+        self._key = writable_of(header.key_class)
+        self._value = writable_of(header.value_class)
+        key = field_of(KEY, header.key_class)
+        if parsed is None:
+            self.schema = pa.schema([key, field_of(VALUE, header.value_class)])
+        else:  # a column of the values that is named as the key hides it, as in Hive, which shows no keys
+            own = [] if KEY in parsed.schema.names else [key]
+            self.schema = pa.schema([*own, *parsed.schema])
+        self._key_shown = parsed is None or KEY not in parsed.schema.names
+
+    @property
+    def tells_its_records(self) -> bool:
+        """Whether bytes that are no record of this file hardly pass for one: a class says its own length, both have
+        fixed ones, or values must decompress."""
+        key, value = self._key, self._value
+        return self.inflate is not None or key.sized or value.sized or (key.width >= 4 and value.width >= 4)
+
+    def wants_key(self, columns: Sequence[str]) -> bool:
+        return self._key_shown and KEY in columns
+
+    def wants_value(self, columns: Sequence[str]) -> bool:
+        return any(name != KEY or not self._key_shown for name in columns)
+
+    def arrays(
+        self, columns: Sequence[str], keys: Cells | None, values: Cells | None, path: str, offsets: Longs
+    ) -> list[pa.Array]:
+        """The columns asked for. `offsets`: where each row lies in the file, for messages."""
+        key = _decoded(KEY, self.header.key_class, keys, path, offsets) if keys is not None else None
+        value = _decoded(VALUE, self.header.value_class, values, path, offsets) if values is not None else None
+        if self._parsed is None:
+            return [key if name == KEY else value for name in columns]
+        inner = [name for name in columns if name != KEY or not self._key_shown]
+        try:
+            parsed = dict(zip(inner, self._parsed.parse(value, inner), strict=True)) if inner else {}
+        except RefusedValue as error:
+            raise DamagedSource(str(error), path, int(offsets[error.index]), column=VALUE) from error
+        return [parsed.get(name, key) for name in columns]
+
+    def plain(self, values: Cells, path: str, offsets: Longs) -> Cells:
+        """The values of records that are compressed one by one: of as many as fill a batch, at least of one."""
+        if self.inflate is None:
+            return values
+        pieces: list[bytes] = []
+        total = 0
+        data, inflate = values.data, self.inflate
+        for start, length in zip(values.starts.tolist(), values.lengths.tolist(), strict=True):
+            try:
+                piece = inflate(data[start : start + length], LARGEST)
+            except CodecError as error:
+                where = int(offsets[len(pieces)])
+                raise DamagedSource(f"cannot be decompressed: {error}", path, where, column=VALUE) from error
+            pieces.append(piece)
+            total += len(piece)
+            if total >= BATCH_BYTES:
+                break
+        lengths = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
+        return Cells(b"".join(pieces), np.cumsum(lengths) - lengths, lengths)
+
+
+def _decoded(column: str, name: str, cells: Cells, path: str, offsets: Longs) -> pa.Array:
+    try:
+        return writable_of(name).decode(cells)
+    except BadCell as error:
+        raise DamagedSource(f"not a {name}: {error}", path, int(offsets[error.row]), column=column) from error

@@ -1,0 +1,62 @@
+"""The piece of a file that a scan holds, and the search for sync markers.
+
+Splits follow Hadoop's rule: the file is cut into runs of records (or single blocks), each of which begins at the end
+of the header or at a sync marker; a split reads the runs that begin in it.
+"""
+
+from sources.contract import Split
+from sources.errors import DamagedSource, SourceError, UnsupportedFormat
+from sources.readers import PlainReader, size_of
+from sources.sequence.codecs import LARGEST
+from sources.sequence.header import Header
+
+CHUNK = 4 << 20  # bytes read at a time
+BEYOND = 64 << 10  # bytes read at a time past the split's end, up to the next marker
+
+
+class Window:
+    """Bytes of the file from `base` on, which move forward. `end` is where the split ends, `size` the file."""
+
+    def __init__(self, path: str, size: int, base: int, end: int, data: bytes = b"") -> None:
+        self.path = path
+        self.size = size
+        self.base = base
+        self.end = end
+        self.data = data
+
+    def move(self, reader: PlainReader, position: int, length: int) -> None:
+        """Hold at least `length` bytes from `position` on, which lies in the window. Whoever asks has
+        checked that the file has them."""
+        kept = self.data[position - self.base :]
+        begin = position + len(kept)
+        ahead = min(CHUNK, self.end - begin) if begin < self.end else BEYOND
+        wanted = min(max(ahead, length - len(kept)), self.size - begin)
+        self.base = position
+        self.data = kept + reader.read_range(begin, wanted)
+
+    def lacks(self, position: int, length: int, what: str) -> SourceError | None:
+        """What is wrong where so many bytes from `position` on are more than the file, or a reader of ours, has."""
+        if position + length > self.size:
+            message = f"{what} takes {length} bytes, the file ends after {self.size - position}"
+            return DamagedSource(message, self.path, position)
+        if length > LARGEST:
+            return UnsupportedFormat(f"{what} takes {length} bytes; the limit is {LARGEST}", self.path, position)
+        return None
+
+
+def first_run(reader: PlainReader, header: Header, split: Split) -> int | None:
+    """Where the first run of records begins that begins in the split."""
+    begin, end = split
+    if begin <= header.end:
+        return header.end if header.end < end else None
+    marker, size = header.marker, size_of(reader)
+    at, held = begin, b""
+    last = min(end + len(marker) - 1, size)  # a marker that begins before the end lies before this
+    while at < last:
+        held += reader.read_range(at, min(CHUNK, last - at))
+        at = min(at + CHUNK, last)
+        found = held.find(marker)
+        if found >= 0:
+            return at - len(held) + found
+        held = held[-len(marker) + 1 :]
+    return None

@@ -1,0 +1,72 @@
+"""What a grammar answers, and what blocks of records of any grammar have in common."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sources.types import RefusedValue
+
+Positions = NDArray[np.int64]
+
+
+class Block(Protocol):
+    """Whole records, found in some bytes: where each begins and ends (its line end left out), blank ones left out.
+    `consumed` bytes have been looked at; what follows is the beginning of another record."""
+
+    data: bytes
+    starts: Positions
+    ends: Positions
+    consumed: int
+
+    def texts(self, begin: int, end: int) -> list[bytes]:
+        """The bytes of records; `RefusedValue` for the first that is not UTF-8."""
+
+    def read(self, begin: int, end: int, columns: Sequence[str]) -> pa.RecordBatch:
+        """The records from one ordinal to another; `RefusedValue` counts from `begin`."""
+
+
+class Grammar(Protocol):
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def splittable(self) -> bool:
+        """Whether each line end ends a record."""
+
+    def find(self, data: bytes, final: bool) -> Block:
+        """The records in `data`, which begins with one. `final`: the text ends there, and the last record with it.
+        `RefusedValue` counts bytes."""
+
+    def end_of(self, data: bytes, begin: int, final: bool) -> int | None:
+        """Where the record that begins there ends; None if not within `data`."""
+
+    def next_line(self, data: bytes) -> int | None:
+        """Behind the first line end; None if there is none, or the bytes behind it must be seen to tell."""
+
+    def parts(self, before: int, after: int) -> bool:
+        """Whether a record may begin between these two bytes."""
+
+
+def check_utf8(data: bytes, starts: Positions, ends: Positions) -> None:
+    """`RefusedValue` for the first of some records that is not UTF-8."""
+    if not len(starts):
+        return
+    begin, end = int(starts[0]), int(ends[-1])
+    text = data[begin:end]
+    if text.isascii():
+        return
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        at = begin + error.start
+        record = int(np.searchsorted(starts, at, side="right")) - 1
+        found = f"{data[at]:#04x} at its byte {at - int(starts[record])}"
+        raise RefusedValue(record, f"a record that is not UTF-8: {found}") from None
+
+
+def mean_bytes(block: Block) -> int:
+    """Mean length of the records of a block, their ends included; at least 1."""
+    return max(block.consumed // max(len(block.starts), 1), 1)

@@ -1,0 +1,79 @@
+"""What CSV and JSON lines ask of a file before they read it."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from base.actions import Action
+from sources.contract import Options
+from sources.errors import OptionError, UnsupportedFormat
+from sources.readers import PlainReader, name_of, read_ranges, size_of
+from sources.text.decompress import packing, unpacked
+
+END_BYTES = 64 << 10  # of the file, at each end, that the digest is made of
+BOM = b"\xef\xbb\xbf"
+WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+WHOLE_FILE = "whole_file"
+ENCODING = "encoding"
+OPTIONS: Mapping[str, str] = {
+    ENCODING: "UTF-8, which is the only one",
+    WHOLE_FILE: "true: read compressed files, each fetch from their beginning",
+}
+UTF8 = ("utf-8", "utf8", "us-ascii", "ascii")
+
+
+class Opened(NamedTuple):
+    """A file looked at. `head` is the text's beginning, all of it if `complete`; `first` the byte behind its byte-order
+    mark; `packed` how it is compressed, if it is: offsets are then those of the text, not of the file."""
+
+    path: str
+    size: int
+    digest: str
+    packed: str | None
+    head: bytes
+    complete: bool
+    first: int
+
+
+def look_at(reader: PlainReader, options: Options, head_bytes: int) -> Opened:
+    """The file's two ends, in one round of reads."""
+    if options.get(ENCODING, UTF8[0]).lower() not in UTF8:
+        raise OptionError(f"option {ENCODING}", expected="UTF-8", found=options[ENCODING])
+    whole = flag(options, WHOLE_FILE, False)
+    path, size = name_of(reader), size_of(reader)
+    held = min(size, max(head_bytes, END_BYTES))
+    end = min(size, END_BYTES)
+    head, tail = read_ranges(reader, [(0, held), (size - end, end)])
+    digest = hashlib.blake2b(size.to_bytes(8, "little") + head[:END_BYTES] + tail, digest_size=16).hexdigest()
+    packed, complete = packing(head), held == size
+    if packed is not None:
+        if not whole:
+            raise UnsupportedFormat(
+                f"compressed with {packed}, which cannot be read from the middle: a fetch would unpack the file from "
+                "its beginning",
+                path,
+                0,
+                action=Action.UNPACK,
+            )
+        head, complete = _unpacked_head(reader, packed, head_bytes)
+    if head.startswith(WIDE_BOMS):
+        raise UnsupportedFormat("text in UTF-16 or UTF-32, of which only UTF-8 is supported", path, 0)
+    first = len(BOM) if head.startswith(BOM) else 0
+    return Opened(path, size, digest, packed, head, complete, first)
+
+
+def _unpacked_head(reader: PlainReader, packed: str, length: int) -> tuple[bytes, bool]:
+    head = bytearray()
+    for piece in unpacked(reader, packed):
+        head += piece
+        if len(head) > length:
+            return bytes(head[:length]), False
+    return bytes(head), True
+
+
+def flag(options: Options, name: str, default: bool) -> bool:
+    """An option that is true or false."""
+    text = options.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise OptionError(f"option {name}", expected="true or false", found=repr(options[name]))
+    return text == "true"

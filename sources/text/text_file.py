@@ -1,0 +1,275 @@
+"""A file of records, whatever these are: scanned in blocks of whole records, fetched record by record.
+
+A grammar (`sources.text.csv`, `sources.text.jsonl`) says where records end and what their columns are. Neither has a
+checksum: changed bytes that still make a row of the schema are not seen.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from base.actions import Action
+from sources.contract import Numbers, Pointers, Split
+from sources.errors import DamagedSource, StalePointer, check_column
+from sources.pointers import as_asked, pairs_of, with_pointers, without_columns
+from sources.readers import PlainReader, even_splits, name_of, read_ranges
+from sources.text.decompress import unpacked
+from sources.text.grammar import Block, Grammar, Positions
+from sources.text.open_text import Opened
+from sources.types import RefusedValue, int32s, int64s
+
+BATCH_ROWS = 64 << 10
+BATCH_VALUES = 4 << 20  # of all columns: rows of thousands of columns, all but some of them null, come few at a time
+PIECE_BYTES = 4 << 20  # of a scan's reads
+RECORD_LIMIT = 64 << 20  # bytes: a record that has not ended by then is damage (a quote that is never closed)
+GUESS_BYTES = 4 << 10  # a fetch reads at least so much for a row
+GUESS_ROWS = 4  # or so many times the mean
+GUESS_GROWTH = 8
+ROUND_BYTES = 32 << 20  # of a fetch's reads at once
+
+LINE_BYTES = 64 << 10  # read at a time in search of a line's end
+
+Records = tuple[Positions, list[bytes]]  # offsets, and the records there
+
+
+class TextFile:
+    """One file of records. `first` is where the first row begins."""
+
+    def __init__(self, opened: Opened, grammar: Grammar, first: int, row_bytes: int) -> None:
+        self._size, self._digest, self._packed = opened.size, opened.digest, opened.packed
+        self._grammar, self._first, self._row_bytes = grammar, first, row_bytes
+
+    @property
+    def rows(self) -> None:
+        """Only a scan can tell."""
+
+    @property
+    def row_bytes(self) -> int:
+        return self._row_bytes
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._grammar.schema
+
+    @property
+    def digest(self) -> str:
+        return self._digest
+
+    @property
+    def cache_bytes(self) -> int:
+        return 2000 + 500 * len(self.schema)
+
+    def scan_bytes(self, columns: Sequence[str]) -> int:
+        return self._size if set(self.schema.names).intersection(columns) else 0
+
+    def splits(self, target: int) -> list[Split]:
+        whole = self._packed is not None or not self._grammar.splittable
+        return [(0, self._size)] if whole else even_splits(self._size, target)
+
+    def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+        path = name_of(reader)
+        self._check(columns, path)
+        begin, end = split or (0, self._size)
+        values = sum(_values(self.schema.field(name).type) for name in columns)
+        together = min(BATCH_ROWS, max(BATCH_VALUES // max(values, 1), 1))
+        for base, block in self.blocks(reader, begin, end):
+            rows = len(block.starts) if self._packed else int(np.searchsorted(block.starts, end - base))
+            for low in range(0, rows, together):
+                yield from _rows(block, base, low, min(low + together, rows), columns, path)
+
+    def blocks(self, reader: PlainReader, begin: int, end: int) -> Iterator[tuple[int, Block]]:
+        """`(position, block)` of the records that begin in a range of the file, and of some that follow."""
+        path = name_of(reader)
+        if self._packed is not None:
+            base, pieces = self._first, _ended(_without(self._first, unpacked(reader, self._packed)))
+        else:
+            base = self._first_in(reader, begin, end)
+            pieces = self._pieces(reader, base, end)
+        data, enough = b"", 0
+        for piece, final in pieces:
+            data += piece
+            if len(data) < enough and len(data) <= RECORD_LIMIT and not final:
+                continue
+            try:
+                block = self._grammar.find(data, final)
+            except RefusedValue as error:
+                yield base, self._grammar.find(data[: error.index], True)
+                raise DamagedSource(str(error), path, base + error.index) from None
+            yield base, block
+            enough = 0 if block.consumed else 2 * len(data)  # of a long record: all of it is looked at each time
+            base, data = base + block.consumed, data[block.consumed :]
+            if self._packed is None and base >= end:
+                return
+            if len(data) > RECORD_LIMIT:
+                raise DamagedSource(f"a record that does not end within {RECORD_LIMIT} bytes", path, base)
+
+    def _first_in(self, reader: PlainReader, begin: int, end: int) -> int:
+        """Where the first record begins in a range of the file; `end`, or a byte behind it, if none does."""
+        if begin <= self._first:
+            return self._first
+        position = begin - 1
+        while position < end:
+            length = min(LINE_BYTES, self._size - position)
+            found = self._grammar.next_line(reader.read_range(position, length))
+            if found is not None:
+                return position + found
+            if position + length == self._size:
+                return self._size
+            position += length - 1  # the last byte may be half of a line end
+        return end
+
+    def _pieces(self, reader: PlainReader, begin: int, end: int) -> Iterator[tuple[bytes, bool]]:
+        """The file in pieces, each with whether it is the last: to `end`, then in pieces that grow, as long as one
+        asks for them."""
+        position, length = begin, LINE_BYTES
+        while position < self._size and begin < end:
+            inside = min(end, self._size) - position
+            length = min(inside, PIECE_BYTES) if inside > 0 else min(2 * length, PIECE_BYTES, self._size - position)
+            yield reader.read_range(position, length), position + length == self._size
+            position += length
+
+    def units(self, offsets: Numbers) -> Numbers:
+        """Rows stand alone; of a compressed file all that is before the last of them is read."""
+        return offsets if self._packed is None else np.zeros_like(offsets)
+
+    def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
+        path = name_of(reader)
+        self._check(columns, path)
+        asked = pairs_of(pointers, path)
+        beyond = (asked[:, 0] >= self._size) & (self._packed is None)
+        wrong = np.flatnonzero((asked[:, 1] != 0) | (asked[:, 0] < self._first) | beyond)
+        if len(wrong):
+            offset, sub_offset = asked[wrong[0]].tolist()
+            raise StalePointer(
+                f"no row begins there (sub-offset {sub_offset})", path, offset, action=Action.BUILD_AGAIN
+            )
+        offsets, back = np.unique(asked[:, 0], return_inverse=True)
+        found = self._unpacked_records if self._packed is not None else self._records
+        batches = [self._decoded(at, records, columns, path) for at, records in found(reader, offsets, path)]
+        if not columns:
+            return without_columns(len(back))
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        return as_asked(pa.Table.from_batches(batches, schema), back)
+
+    def _records(self, reader: PlainReader, offsets: Positions, path: str) -> Iterator[Records]:
+        """The records at some offsets, so many at a time as may be read in one round."""
+        guess = max(GUESS_BYTES, GUESS_ROWS * self._row_bytes)
+        together = max(ROUND_BYTES // guess, 1)
+        for low in range(0, len(offsets), together):
+            waiting, length = offsets[low : low + together].tolist(), guess
+            records: dict[int, bytes] = {}
+            while waiting:
+                # One by one when they have grown: what is held stays bounded.
+                several = max(ROUND_BYTES // length, 1)
+                records.update(self._ended_within(reader, waiting[:several], length, path))
+                missing = [offset for offset in waiting[:several] if offset not in records]
+                waiting = missing + waiting[several:]
+                if missing and length > RECORD_LIMIT:
+                    raise DamagedSource(f"a record that does not end within {RECORD_LIMIT} bytes", path, missing[0])
+                length = min(length * GUESS_GROWTH, RECORD_LIMIT + 2 * PIECE_BYTES) if missing else length
+            yield offsets[low : low + together], [records[offset] for offset in offsets[low : low + together].tolist()]
+
+    def _ended_within(self, reader: PlainReader, offsets: list[int], length: int, path: str) -> dict[int, bytes]:
+        """Those of the records that end within `length` bytes of their beginning, from one round of reads."""
+        spans: list[tuple[int, int]] = []
+        for offset in offsets:  # with the byte before each; those that overlap are read once
+            begin, end = max(offset - 1, 0), min(offset + length, self._size)
+            if spans and begin <= spans[-1][1]:
+                spans[-1] = (spans[-1][0], end)
+            else:
+                spans.append((begin, end))
+        parts = read_ranges(reader, [(begin, end - begin) for begin, end in spans])
+        ended, at = {}, 0
+        for offset in offsets:
+            while offset >= spans[at][1]:
+                at += 1
+            part, local, final = parts[at], offset - spans[at][0], spans[at][1] == self._size
+            if offset > self._first and not self._grammar.parts(part[local - 1], part[local]):
+                raise StalePointer(
+                    "no row begins there, the byte before it ends none", path, offset, action=Action.BUILD_AGAIN
+                )
+            end_at = self._grammar.end_of(part, local, final)
+            if end_at is not None:
+                ended[offset] = part[local:end_at]
+            elif final:
+                raise DamagedSource("a quote that is not closed before the file ends", path, offset)
+        return ended
+
+    def _unpacked_records(self, reader: PlainReader, offsets: Positions, path: str) -> Iterator[Records]:
+        """The same of a compressed file: from its beginning to the last record asked for."""
+        if not len(offsets):
+            return
+        for base, block in self.blocks(reader, 0, self._size):
+            wanted = offsets[(offsets >= base) & (offsets < base + block.consumed)]
+            rows = np.searchsorted(block.starts, wanted - base)
+            there = rows < len(block.starts)
+            there[there] = block.starts[rows[there]] == wanted[there] - base
+            if not there.all():
+                raise StalePointer("no row begins there", path, int(wanted[~there][0]), action=Action.BUILD_AGAIN)
+            if len(wanted):
+                yield wanted, [block.data[block.starts[row] : block.ends[row]] for row in rows.tolist()]
+            if base + block.consumed > offsets[-1]:
+                return
+        raise StalePointer("the text ends before it", path, int(offsets[-1]), action=Action.BUILD_AGAIN)
+
+    def _decoded(self, offsets: Positions, records: list[bytes], columns: Sequence[str], path: str) -> pa.RecordBatch:
+        data = b"\n".join(records)
+        starts = np.cumsum([0, *(len(record) + 1 for record in records)])[:-1]
+        try:
+            block = self._grammar.find(data, True)
+        except RefusedValue as error:
+            at = int(np.searchsorted(starts, error.index, side="right")) - 1
+            raise DamagedSource(str(error), path, int(offsets[at])) from None
+        if not np.array_equal(block.starts, starts):
+            lost = np.flatnonzero(~np.isin(starts, block.starts))
+            at = int(lost[0]) if len(lost) else 0
+            raise StalePointer("no row begins there", path, int(offsets[at]), action=Action.BUILD_AGAIN)
+        try:
+            return block.read(0, len(records), columns)
+        except RefusedValue as error:
+            raise DamagedSource(str(error), path, int(offsets[error.index])) from None
+
+    def _check(self, columns: Sequence[str], path: str) -> None:
+        known = dict.fromkeys(self.schema.names)  # `names` makes a list at each use
+        for name in columns:
+            check_column(name, known, path)
+
+
+def _values(kind: pa.DataType) -> int:
+    """How many values a row has of a type, at least."""
+    return 1 + sum(_values(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _rows(block: Block, base: int, low: int, high: int, columns: Sequence[str], path: str) -> Iterator[pa.RecordBatch]:
+    """Some rows of a block with their pointers; where one is refused, those before it and then the error."""
+    refused = None
+    while low < high:
+        try:
+            batch = block.read(low, high, columns)
+        except RefusedValue as error:
+            high = low + error.index
+            refused = DamagedSource(str(error), path, base + int(block.starts[high]))
+            continue
+        starts, ends = block.starts[low:high], block.ends[low:high]
+        zeros = np.zeros(high - low, dtype=np.int32)
+        yield with_pointers(batch, int64s(base + starts), int32s(zeros), int32s((ends - starts).astype(np.int32)))
+        break
+    if refused is not None:
+        raise refused
+
+
+def _without(length: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces without their first bytes."""
+    for piece in pieces:
+        yield piece[length:]
+        length = max(length - len(piece), 0)
+
+
+def _ended(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """The pieces, each with whether it is the last."""
+    piece = next(pieces, None)
+    while piece is not None:
+        ahead = next(pieces, None)
+        yield piece, ahead is None
+        piece = ahead

@@ -1,0 +1,239 @@
+"""The schema of JSON rows, as Spark infers it, but without loss.
+
+Integers are bigint, other numbers double, objects structs with their fields by name, columns of several kinds and of
+nulls alone string. Where Spark would round, the type is wider: integers beyond 64 bits are decimals; so are fractions
+of which some would not come back from a double, as written, or with 17 digits; what 38 digits do not hold is string.
+Where types of several files are to be merged, what was seen of numbers and nulls stands in the metadata of the fields;
+in the merged schema in their comment, which DDL keeps, so that files that come later widen a column as if all came at
+once.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+from msgspec import Raw
+from pyarrow import types
+
+from sources.types.ddl import COMMENT, DEPTH_LIMIT
+from sources.types.json_values import (
+    BARE_NUMBERS,
+    NOT_JSON,
+    SPACES,
+    WHOLE,
+    WHOLE_LINE,
+    decode_array,
+    decode_object,
+    not_json,
+    one_value,
+)
+from sources.types.text_values import RefusedValue
+
+FIELD_LIMIT = 10_000  # names in one object: more are data, not names
+DIGITS_LIMIT = 38  # of a decimal
+LONG_DIGITS = 20  # of a decimal that takes the place of a bigint, as in Spark
+SEEN = b"seen"  # metadata of a field: `nothing`, or of a number `numbers before,behind,exact,whole,long,finite`
+NOTHING, NUMBERS = b"nothing", b"numbers "
+ITEMS = b"items "  # before the comment on a list's items, which stands on the list: DDL has none on items
+EXACT_TEXT = re.compile(rb"-?[0-9.]{1,15}")  # 15 digits at most: any such number comes back from a double
+LONGS = range(-(1 << 63), 1 << 63)
+
+
+class TooManyNames(RefusedValue):
+    """The rows are JSON, but cannot be columns."""
+
+
+class Shape:
+    """What was seen of the values at one place. `kinds` are the letters of string, boolean, number, list, object."""
+
+    __slots__ = ("before", "behind", "exact", "fields", "finite", "item", "kinds", "long", "whole")
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+        self.before = self.behind = 0  # digits of numbers, before and behind the point, at most
+        # Every number comes back from a double; is an integer; of 64 bits; has digits.
+        self.exact = self.whole = self.long = self.finite = True
+        self.fields: dict[str, Shape] = {}
+        self.item: Shape | None = None
+
+    def see(self, raw: bytes, depth: int = 0) -> None:
+        """A value, by its JSON text."""
+        first = raw[:1]
+        if first == b"n":
+            return
+        if raw in BARE_NUMBERS:
+            self.kinds.add("n")
+            self.whole = self.finite = False
+            return
+        if first == b'"' or self.kinds == {"s"}:
+            self.kinds.add("s")
+        elif first in b"tf":
+            self.kinds.add("b")
+        elif first not in b"{[":
+            self._number(raw)
+        elif depth >= DEPTH_LIMIT:  # deeper than types go: it stays text
+            self.kinds.add("s")
+        elif first == b"[":
+            self.kinds.add("l")
+            self.item = self.item or Shape()
+            for item in decode_array(raw):
+                self.item.see(bytes(item).strip(SPACES), depth + 1)
+        else:
+            self._object(decode_object(raw), depth)
+
+    def _object(self, found: dict[str, Raw], depth: int) -> None:
+        self.kinds.add("o")
+        for name, raw in found.items():
+            field = self.fields.get(name)
+            if field is None:
+                if len(self.fields) == FIELD_LIMIT:
+                    raise TooManyNames(0, f"objects have over {FIELD_LIMIT} different names: give the option schema")
+                field = self.fields[name] = Shape()
+            field.see(bytes(raw).strip(SPACES), depth + 1)
+
+    def _number(self, raw: bytes) -> None:
+        self.kinds.add("n")
+        text = raw.decode()
+        if "e" in text or "E" in text:
+            self._exponential(text)
+            return
+        whole, point, fraction = text.lstrip("-").partition(".")
+        self.before = max(self.before, len(whole))
+        self.behind = max(self.behind, len(fraction.rstrip("0")))
+        self.whole = self.whole and not point
+        self.exact = self.exact and (EXACT_TEXT.fullmatch(raw) is not None or comes_back(text))
+        self.long = self.long and (len(whole) < 19 or (len(whole) == 19 and int(text.partition(".")[0]) in LONGS))
+
+    def _exponential(self, text: str) -> None:
+        self.whole = False
+        before, behind, exact = seen_in(text)
+        self.before, self.behind = max(self.before, before), max(self.behind, behind)
+        self.exact = self.exact and exact
+
+    def merge(self, other: "Shape") -> None:
+        """See all that the other saw."""
+        self.kinds |= other.kinds
+        self.before, self.behind = max(self.before, other.before), max(self.behind, other.behind)
+        self.exact, self.whole = self.exact and other.exact, self.whole and other.whole
+        self.long, self.finite = self.long and other.long, self.finite and other.finite
+        for name, field in other.fields.items():
+            self.fields.setdefault(name, Shape()).merge(field)
+        if other.item is not None:
+            self.item = self.item or Shape()
+            self.item.merge(other.item)
+
+    def field(self, name: str, key: bytes = SEEN) -> pa.Field:
+        """A field of the type that holds it all, with what was seen in its metadata, under `key`."""
+        kind = self._kind(key)
+        if not self.kinds:
+            return pa.field(name, kind, metadata={key: NOTHING})
+        if self.kinds == {"n"}:
+            flags = (self.exact, self.whole, self.long, self.finite)
+            seen = ",".join(str(int(each)) for each in (self.before, self.behind, *flags)).encode()
+            return pa.field(name, kind, metadata={key: NUMBERS + seen})
+        of_items = (kind.value_field.metadata or {}).get(COMMENT) if self.kinds == {"l"} else None
+        return pa.field(name, kind, metadata=None if of_items is None else {COMMENT: ITEMS + of_items})
+
+    def _kind(self, key: bytes) -> pa.DataType:
+        if self.kinds == {"o"}:
+            return pa.struct([self.fields[name].field(name, key) for name in sorted(self.fields)])
+        if self.kinds == {"l"}:
+            return pa.list_((self.item or Shape()).field("item", key))
+        if self.kinds == {"b"}:
+            return pa.bool_()
+        return self._number_kind() if self.kinds == {"n"} else pa.string()
+
+    def _number_kind(self) -> pa.DataType:
+        if self.whole and self.long:
+            return pa.int64()
+        if not self.whole and self.exact:
+            return pa.float64()
+        digits = self.before + self.behind
+        if digits > DIGITS_LIMIT or not self.finite:
+            return pa.string()
+        return pa.decimal128(max(digits, LONG_DIGITS) if self.whole else digits, self.behind)
+
+
+def infer_rows(shape: Shape, texts: Iterable[bytes]) -> None:
+    """See some rows; `RefusedValue` for the first that is not one JSON value, or has names beyond the limit."""
+    for index, text in enumerate(texts):
+        try:
+            shape.see(one_value(text))
+        except NOT_JSON as error:
+            raise RefusedValue(index, not_json(error, text)) from None
+        except TooManyNames as error:
+            raise TooManyNames(index, str(error)) from None
+
+
+def schema_of(shape: Shape, key: bytes = SEEN) -> pa.Schema:
+    """The schema of rows: the fields of objects, by name; else the one column `value`, the whole line. What was seen
+    stands in the metadata under `key`."""
+    if shape.kinds == {"o"} or not shape.kinds:
+        return pa.schema([shape.fields[name].field(name, key) for name in sorted(shape.fields)])
+    field = shape.field(WHOLE)
+    return pa.schema([field.with_metadata({**(field.metadata or {}), **WHOLE_LINE})])
+
+
+def merge_schemas(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """One schema for the rows of several files, from those that were inferred of each, or merged before."""
+    merged = Shape()
+    for schema in schemas:
+        merged.merge(_shape_of_rows(schema))
+    return schema_of(merged, COMMENT)
+
+
+def _shape_of_rows(schema: pa.Schema) -> Shape:
+    if schema.names == [WHOLE] and (schema.field(0).metadata or {}).get(COMMENT) == WHOLE_LINE[COMMENT]:
+        return _shape_of(schema.field(0))
+    return _shape_of(pa.field("rows", pa.struct(list(schema)))) if len(schema) else Shape()
+
+
+def _shape_of(field: pa.Field) -> Shape:
+    """What was seen, from a field; of one that was not inferred, what its type says."""
+    shape, kind, known = Shape(), field.type, field.metadata or {}
+    seen = known.get(SEEN) or known.get(COMMENT) or b""
+    if seen.startswith(NUMBERS):
+        shape.kinds = {"n"}
+        shape.before, shape.behind, *flags = map(int, seen.removeprefix(NUMBERS).split(b","))
+        shape.exact, shape.whole, shape.long, shape.finite = map(bool, flags)
+    elif types.is_struct(kind):
+        shape.kinds = {"o"}
+        shape.fields = {member.name: _shape_of(member) for member in kind}
+    elif types.is_list(kind):
+        shape.kinds, item = {"l"}, kind.value_field
+        if seen.startswith(ITEMS):
+            item = item.with_metadata({COMMENT: seen.removeprefix(ITEMS)})
+        shape.item = _shape_of(item)
+    elif types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        shape.kinds = {"n"}
+        shape.whole = shape.long = types.is_integer(kind)
+        shape.exact = types.is_floating(kind)  # integers may be such as no double holds
+        if types.is_decimal(kind):
+            shape.before, shape.behind = kind.precision - kind.scale, kind.scale
+            shape.whole = kind.scale == 0
+        else:  # of doubles nobody knows the digits: what they do not hold any more, only text does
+            shape.before = LONG_DIGITS - 1 if shape.whole else DIGITS_LIMIT + 1
+    elif seen != NOTHING:
+        shape.kinds = {"b"} if types.is_boolean(kind) else {"s"}
+    return shape
+
+
+def seen_in(text: str) -> tuple[int, int, bool]:
+    """Of a number with a point or an exponent: digits before the point and behind it, beyond the limit where they are
+    very many, and whether it comes back from a double."""
+    exponent = re.split("[eE]", text)[1:]
+    if exponent and len(exponent[0]) > 5:
+        return DIGITS_LIMIT + 1, 0, False
+    _, digits, power = Decimal(text).as_tuple()
+    assert isinstance(power, int)
+    kept = "".join(map(str, digits)).rstrip("0")
+    power = power + len(digits) - len(kept) if kept else 0
+    before, behind = max(len(kept) + power, 1), max(-power, 0)
+    return before, behind, EXACT_TEXT.fullmatch(text.encode()) is not None or comes_back(text)
+
+
+def comes_back(text: str) -> bool:
+    """Whether a double gives back the digits of the number, in any of the ways that doubles are written."""
+    double, number = float(text), Decimal(text)
+    return number in (Decimal(repr(double)), Decimal(f"{double:.17g}"), Decimal(double))

@@ -1,0 +1,175 @@
+"""Further files of a source, as its others are: `style_of` one of them, `open_writer`, `check_written` of what came.
+
+What a format's own module writes with is told what is to be read back; that it is, each file is asked.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sources.contract import Options, RangeReader, Style, Writer
+from sources.declared_schema import DECLARED, UNNAMED
+from sources.errors import NotReadBack, SourceError, UnsupportedFormat
+from sources.registry import FORMATS, open_source
+from sources.types import Unfit, first_difference, fit
+
+
+def style_of(reader: RangeReader | None, format: str, options: Options | None = None) -> Style:
+    """How the files of a source are written: as this one of them, the newest as a rule; None: it has none yet.
+    UnsupportedFormat for a format that is not written, or a file whose like is not."""
+    found = FORMATS.get(format)
+    if found is None or found.style is None:
+        written = ", ".join(name for name, one in FORMATS.items() if one.style is not None)
+        path = "a new file" if reader is None else reader.name
+        raise UnsupportedFormat(f"no files of format {format} are written", path, expected=f"one of {written}")
+    of_format = {name: value for name, value in (options or {}).items() if name != DECLARED}
+    style = found.style(reader, of_format)
+    return DeclaredStyle(style) if reader is not None and DECLARED in (options or {}) else style
+
+
+def open_writer(format: str, style: Style, schema: pa.Schema, path: str) -> Writer:
+    """What writes one file of a source. `schema` has its columns in the types in which they are read: those that the
+    style's file lacks are added, those that `schema` lacks are null."""
+    if not schema.names:
+        raise UnsupportedFormat("no columns", path, expected="one or more")
+    if len(set(schema.names)) < len(schema):
+        what = f"columns that share a name, of {', '.join(schema.names)}"
+        raise UnsupportedFormat(what, path, expected="each once")
+    return FittingWriter(style.open(schema, path), schema, path)
+
+
+class FittingWriter:
+    """Hands a writer its columns in their order and types."""
+
+    def __init__(self, writer: Writer, schema: pa.Schema, path: str) -> None:
+        self._writer, self._schema, self._path = writer, schema, path
+
+    @property
+    def size(self) -> int:
+        return self._writer.size
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Values come in the schema's types or in others of their kind; what these do not hold exactly is refused."""
+        if sorted(batch.schema.names) != sorted(self._schema.names):
+            expected, found = ", ".join(self._schema.names), ", ".join(batch.schema.names)
+            raise UnsupportedFormat(f"columns {found}", self._path, expected=expected)
+        arrays = [_fitted(batch.column(field.name), field, self._path) for field in self._schema]
+        if batch.num_rows:
+            self._writer.write(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def finish(self) -> bytes:
+        return self._writer.finish()
+
+
+def _fitted(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
+    try:
+        return fit(array, field.type)
+    except Unfit as error:
+        raise UnsupportedFormat(str(error), path, column=field.name) from None
+
+
+@dataclass(frozen=True)
+class DeclaredStyle:
+    """A style whose columns go by the names of the table that declares them: found whatever their case, or by place
+    where the file's writer named none."""
+
+    style: Style
+
+    @property
+    def ending(self) -> str:
+        return self.style.ending
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return self.style.columns
+
+    def open(self, schema: pa.Schema, path: str) -> Writer:
+        known = {name.lower(): name for name in self.columns}
+        if self.columns and all(UNNAMED.fullmatch(name) for name in self.columns):
+            names = {name: f"_col{place}" for place, name in enumerate(schema.names)}
+        else:
+            names = {name: known.get(name.lower(), name) for name in schema.names}
+        renamed = pa.schema([field.with_name(names[field.name]) for field in schema])
+        return RenamingWriter(self.style.open(renamed, path), names)
+
+
+class RenamingWriter:
+    """Gives columns the names that they have in the file."""
+
+    def __init__(self, writer: Writer, names: Mapping[str, str]) -> None:
+        self._writer, self._names = writer, names
+
+    @property
+    def size(self) -> int:
+        return self._writer.size
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        fields = [field.with_name(self._names[field.name]) for field in batch.schema]
+        self._writer.write(pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields)))
+
+    def finish(self) -> bytes:
+        return self._writer.finish()
+
+
+class HeldFile:
+    """The bytes of a file as a `RangeReader`."""
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self._data, self.name, self.size = memoryview(data), name, len(data)
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        return bytes(self._data[offset : offset + length])
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self.read_range(*span) for span in ranges]
+
+
+def check_written(
+    data: bytes, format: str, options: Options | None, path: str, batches: Iterable[pa.RecordBatch]
+) -> None:
+    """Read a file that was written with the source's own options, and compare all rows with those that were written.
+    NotReadBack names the column, and the row from 0 in the file, that differs."""
+    reader, handed = HeldFile(data, path), _table(batches)
+    try:
+        source = open_source(reader, format, options)
+        known = set(source.schema.names)
+        missing = [name for name in handed.column_names if name not in known]
+        if missing:
+            raise NotReadBack("not read back", path, column=missing[0], expected=", ".join(handed.column_names))
+        rows = 0
+        for batch in source.scan(reader, handed.column_names):
+            expected = handed.slice(rows, batch.num_rows)
+            if expected.num_rows == batch.num_rows:  # the pointer's columns stand behind
+                for name, written, found in zip(handed.column_names, expected.columns, batch.columns, strict=False):
+                    _compare(name, written, found, rows, path)
+            rows += batch.num_rows
+    except NotReadBack:
+        raise
+    except SourceError as error:
+        raise NotReadBack(f"what was written cannot be read: {error}", path) from error
+    if rows != handed.num_rows:
+        raise NotReadBack(f"{rows} rows are read back", path, expected=handed.num_rows)
+
+
+def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    handed = [batch for batch in batches if batch.num_rows]
+    return pa.Table.from_batches(handed) if handed else pa.table({})
+
+
+def _compare(name: str, written: pa.ChunkedArray, found: pa.Array, first: int, path: str) -> None:
+    """Some rows of a column, of which the first is row `first` of the file."""
+    chunks = written.chunks
+    expected = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+    try:
+        expected = fit(expected, found.type)
+    except Unfit as error:
+        raise NotReadBack(f"the rows from {first} on have another type: {error}", path, column=name) from None
+    row = first_difference(expected, found)
+    if row is not None:
+        wanted, there = _shown(expected, row), _shown(found, row)
+        raise NotReadBack(f"row {first + row}", path, column=name, expected=wanted, found=there)
+
+
+def _shown(array: pa.Array, row: int) -> str:
+    return f"{array.slice(row, 1).to_string(skip_new_lines=True)[:80]}"

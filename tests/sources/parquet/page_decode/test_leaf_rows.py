@@ -1,0 +1,107 @@
+"""Picked rows that become Arrow without a Parquet file between: the same as pyarrow makes of them."""
+
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sources import DamagedSource, open_source
+from sources.parquet.page_decode import assemble, leaf_rows
+from sources.parquet.page_decode.leaf_rows import MOST_ROWS, LeafRows, is_plain, plain_array
+from sources.parquet.schema import BINARY, Column, Leaf
+from tests.sources.parquet_files import written
+from tests.sources.readers import BytesReader
+
+ROWS = 500
+TYPES: dict[pa.DataType, Any] = {
+    pa.int32(): lambda dice: dice.randrange(-(1 << 31), 1 << 31),
+    pa.date32(): lambda dice: dice.randrange(-(1 << 20), 1 << 20),
+    pa.int64(): lambda dice: dice.randrange(-(1 << 63), 1 << 63),
+    pa.timestamp("ms"): lambda dice: dice.randrange(1 << 50),
+    pa.timestamp("us", "Europe/Berlin"): lambda dice: dice.randrange(1 << 60),
+    pa.timestamp("ns", "UTC"): lambda dice: dice.randrange(1 << 62),
+    pa.timestamp("s"): lambda dice: dice.randrange(1 << 33),  # stored in milliseconds
+    pa.float32(): lambda dice: float(dice.randrange(1 << 20)),
+    pa.float64(): lambda dice: dice.choice((-0.0, float("inf"), dice.random())),
+    pa.string(): lambda dice: dice.choice(("", "a", "\0", "näme", "x" * 3000)),
+    pa.binary(): lambda dice: dice.randbytes(dice.randrange(9)),
+    pa.bool_(): lambda dice: dice.random() < 0.5,  # this and those below are pyarrow's
+    pa.int8(): lambda dice: dice.randrange(-128, 128),
+    pa.uint32(): lambda dice: dice.randrange(1 << 32),
+    pa.large_string(): lambda dice: dice.choice(("", "b")),
+    pa.duration("us"): lambda dice: dice.randrange(1 << 40),
+    pa.date64(): lambda dice: dice.randrange(1 << 14) * 86_400_000,
+    pa.time64("us"): lambda dice: dice.randrange(86_400_000_000),
+}
+
+
+def table(dice: Random) -> pa.Table:
+    columns = {}
+    for number, (kind, make) in enumerate(TYPES.items()):
+        nulls = dice.choice((0.0, 0.3, 1.0))
+        values = [None if dice.random() < nulls else make(dice) for _ in range(ROWS)]
+        columns[f"c{number}"] = pa.array(values, kind)
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rows", [1, 2, MOST_ROWS, MOST_ROWS + 1])
+def test_rows_are_those_that_pyarrow_makes(rows: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = Random(seed)
+    whole = table(dice)
+    data = written(whole, use_dictionary=dice.random() < 0.5, data_page_size=4096)
+    wanted = sorted(dice.sample(range(ROWS), rows))
+    found = {}
+    for most in (MOST_ROWS, 0):
+        monkeypatch.setattr(leaf_rows, "MOST_ROWS", most)
+        reader = BytesReader(data)
+        source = open_source(reader, "parquet")
+        found[most] = source.fetch(reader, [(row, 0) for row in wanted], whole.column_names)
+        found[most].validate(full=True)
+    assert found[MOST_ROWS].equals(found[0])
+    assert found[0].equals(whole.take(wanted).cast(found[0].schema).replace_schema_metadata(None))
+
+
+def test_a_row_of_plain_columns_is_made_without_a_parquet_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = pa.table({"key": ["a", "b"], "number": pa.array([1, None], pa.int64())})
+    reader = BytesReader(written(whole))
+    source = open_source(reader, "parquet")
+    monkeypatch.setattr(assemble, "as_table", None)
+    assert source.fetch(reader, [(1, 0)], ["key", "number"]).to_pylist() == [{"key": "b", "number": None}]
+
+
+def test_texts_beyond_what_arrow_counts_are_an_error_of_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = BytesReader(written(pa.table({"key": ["a" * 50, "b"]})))
+    source = open_source(reader, "parquet")
+    monkeypatch.setattr(leaf_rows, "LONGEST", 40)
+    assert source.fetch(reader, [(1, 0)], ["key"]).to_pylist() == [{"key": "b"}]
+    with pytest.raises(DamagedSource, match=r"column key: .*byte arrays of 54 bytes in one column"):
+        source.fetch(reader, [(0, 0)], ["key"])
+
+
+def column(physical: int, width: int) -> Column:
+    leaf = Leaf(0, physical, (b"c",), width, 0, 1)
+    return Column(0, "c", (), (leaf,), True, False)
+
+
+@pytest.mark.parametrize(
+    ("physical", "kind", "rows"),
+    [
+        (leaf_rows.INT64, pa.int64(), LeafRows(1, b"", b"\1", bytes(7))),
+        (leaf_rows.INT64, pa.int64(), LeafRows(2, b"", b"\1\0", bytes(16))),
+        (leaf_rows.INT32, pa.int32(), LeafRows(2, b"", b"\1", bytes(4))),
+        (BINARY, pa.string(), LeafRows(1, b"", b"\1", b"\3\0\0\0ab")),
+        (BINARY, pa.string(), LeafRows(1, b"", b"\1", b"\1\0\0\0ab")),
+        (BINARY, pa.string(), LeafRows(1, b"", b"\1", b"\1")),
+        (BINARY, pa.string(), LeafRows(1, b"", b"\0", b"\0\0\0\0")),
+    ],
+    ids=str,
+)
+def test_values_that_are_not_as_many_as_their_levels_say_are_refused(
+    physical: int, kind: pa.DataType, rows: LeafRows
+) -> None:
+    of = column(physical, {leaf_rows.INT64: 8, leaf_rows.INT32: 4}.get(physical, 0))
+    assert is_plain(of, kind, rows.entries)
+    with pytest.raises(pa.ArrowInvalid):
+        plain_array(of, kind, rows)
