@@ -1,8 +1,8 @@
-"""What every source format answers, and what it is handed.
+"""What a source format implements (`SourceFile`, `Style`, `Writer`), and what it gets (`RangeReader`).
 
-`shadow` opens files and hands them down as a `RangeReader`; a format turns it into a `SourceFile`.
-`scan` makes pointers, `fetch` spends them: both live in the same module of a format, because a pointer's
-meaning (docs/pointers.md) belongs to that format alone. A `Style` writes further files of a source.
+`shadow` opens files and passes them as a `RangeReader`; a format makes a `SourceFile` of it. `scan` makes pointers and
+`fetch` reads the rows at them. Both belong to the package of a format, for the meaning of a pointer is the format's own
+(docs/pointers.md). A `Style` writes new files of a source.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

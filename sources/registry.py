@@ -1,4 +1,4 @@
-"""Format name to what opens it. A new format is one line in `FORMATS`."""
+"""The formats by name. A new format is an entry in `FORMATS`; `detect` and `open_source` use nothing else of it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ from sources.types import merge_schemas
 
 @dataclass(frozen=True)
 class PageMaps:
-    """What can be done with the page maps of a format: `open` a file with those that were recorded, if any; `check`
-    that recorded ones are whole and of the file with a digest, else DamagedMaps."""
+    """`open` opens a file with its recorded page maps, if any. `check(maps, digest)` raises DamagedMaps unless recorded
+    page maps are whole and belong to the file with that digest."""
 
     open: Callable[[RangeReader, Options, Maps | None], MappedFile]
     check: Callable[[bytes, str], object]
@@ -45,14 +45,19 @@ class PageMaps:
 
 @dataclass(frozen=True)
 class Format:
-    """`magic` are the first bytes of its files, `endings` those of their names where the bytes do not speak.
-    `options` are those that it knows, each with a word on it. `infer`, of formats whose files do not say what columns
-    they have, gives them from a file's rows; `merge` those of several files. They stand in the option `schema`.
-    `page_maps`, of formats with pages, is what can be recorded of where they lie. `by_ordinal`: the offset of a pointer
-    counts rows of the file, not bytes. `of_table`, of formats whose files do not name their columns, gives the options
-    by which those that a table declares are read from them, in its order, without names; `added` are columns of the
-    files that are none of a table's. `style`, of formats that are written, says how: as a file of the source is, or, if
-    it has none, as is usual."""
+    """What the product knows of one format.
+
+    - `open`: opens a file of the format, with the format's options.
+    - `magic`: the first bytes of each file; empty for text.
+    - `endings`: the ends of file names, for formats without a magic.
+    - `options`: each option of the format, with a description.
+    - `infer`: the columns of a file, from its rows, for formats whose files do not declare them; `merge`: the columns
+      of several files together. The option `schema` holds the result.
+    - `page_maps`: how page maps are opened and checked, for formats with pages.
+    - `by_ordinal`: the offset of a pointer counts rows of the file, not bytes.
+    - `of_table`: the options with which a file without column names is read as the columns that a table declares.
+    - `added`: columns of the files that no table declares.
+    - `style`: how new files are written: like the given file of the source, or in the format's usual way for None."""
 
     open: Callable[[RangeReader, Options], SourceFile]
     magic: bytes = b""
@@ -67,7 +72,7 @@ class Format:
     style: Callable[[RangeReader | None, Options], Style] | None = None
 
 
-PACKED = ("", ".gz", ".bz2", ".zst")  # text may be compressed: it is refused, or not, when it is opened
+PACKED = ("", ".gz", ".bz2", ".zst")  # opening a compressed text file decides whether to refuse it
 FORMATS: dict[str, Format] = {
     "parquet": Format(
         open_parquet,
@@ -102,7 +107,7 @@ TEXT_ENDINGS = [ending for format in FORMATS.values() for ending in format.endin
 
 
 def open_source(reader: RangeReader, format: str, options: Options | None = None) -> SourceFile:
-    """The file, its metadata read. `format` is a name in `FORMATS`; `detect` finds it by the bytes."""
+    """Open a file and read its metadata. `format` is a name in `FORMATS`; `detect` gives it."""
     found = FORMATS.get(format)
     if found is None:
         raise UnsupportedFormat(f"no format {format!r}; supported: {', '.join(FORMATS)}", name_of(reader))
@@ -118,7 +123,7 @@ def open_source(reader: RangeReader, format: str, options: Options | None = None
 
 
 def _split(options: Options | None) -> tuple[Options, str | None]:
-    """The options of the format, and the columns that a table declares."""
+    """Separate the options of the format from the columns that a table declares, as DDL."""
     of_format = dict(options or {})
     ddl = of_format.pop(DECLARED, None)
     return of_format, ddl
@@ -127,15 +132,15 @@ def _split(options: Options | None) -> tuple[Options, str | None]:
 def open_mapped(
     reader: RangeReader, format: str, options: Options | None = None, maps: Maps | None = None
 ) -> MappedFile:
-    """As `open_source`, of a format with page maps; `maps` gives those recorded, after the metadata was read.
-    DamagedMaps where they are not what `export_maps` gave for this file."""
+    """Open a file of a format with page maps. `maps` is called for the recorded ones, after the metadata was read.
+    DamagedMaps unless they are what `export_maps` gave for this file."""
     of_format, ddl = _split(options)
     file = _page_maps(format).open(reader, of_format, maps)
     return file if ddl is None else DeclaredMappedFile(file, declared_columns(ddl), name_of(reader))
 
 
 def check_maps(format: str, maps: bytes, digest: str) -> None:
-    """DamagedMaps unless recorded page maps are whole, and of the file with this digest."""
+    """DamagedMaps unless recorded page maps are whole and belong to the file with this digest."""
     _page_maps(format).check(maps, digest)
 
 
@@ -156,13 +161,17 @@ def check_options(format: str, options: Options) -> None:
 
 
 def detect(reader: RangeReader) -> str:
-    """The name of the format the file's first and last bytes, or its name, speak of."""
+    """The name of a file's format, from its first and last bytes, else from its name.
+
+    DamagedSource for a Parquet file that was cut short. UnsupportedFormat for an encrypted Parquet file, and where
+    neither bytes nor name belong to a format."""
     path, size = name_of(reader), size_of(reader)
-    head = reader.read_range(0, min(size, len(MAGIC)))
-    end = reader.read_range(size - len(head), len(head))
+    head = reader.read_range(0, min(size, max(len(format.magic) for format in FORMATS.values())))
+    end_length = min(size, len(MAGIC))
+    end = reader.read_range(size - end_length, end_length)
     if end == ENCRYPTED_MAGIC and size >= 2 * len(MAGIC):
         raise UnsupportedFormat("a Parquet file whose footer is encrypted, and no keys are known", path)
-    if head == MAGIC and (end != MAGIC or size < 2 * len(MAGIC)):
+    if head.startswith(MAGIC) and (end != MAGIC or size < 2 * len(MAGIC)):
         raise DamagedSource(
             "begins as a Parquet file, does not end as one: it is cut short", path, size, action=Action.RESTORE
         )
@@ -181,6 +190,6 @@ def detect(reader: RangeReader) -> str:
 
 
 def format_of_name(path: str) -> str:
-    """The format that a file's name speaks of, where the bytes of its files do not; "" if none."""
+    """The text format to which the ending of a file's name belongs; "" if none."""
     ending = path.lower().endswith
     return next((name for name, format in FORMATS.items() if format.endings and ending(format.endings)), "")

@@ -1,5 +1,7 @@
 """Format names, and the bytes that speak for them."""
 
+from dataclasses import replace
+
 import pytest
 
 from sources import FORMATS, DamagedSource, UnsupportedFormat, detect, open_source
@@ -22,6 +24,16 @@ def test_an_unknown_format_is_refused_with_those_that_are_known() -> None:
 
 def test_parquet_is_told_by_both_its_ends() -> None:
     assert detect(BytesReader(PARQUET)) == "parquet"
+
+
+def test_a_magic_longer_than_parquets_is_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FORMATS, "longer", replace(FORMATS["avro"], magic=b"LONGMAGIC"))
+    assert detect(BytesReader(b"LONGMAGIC and more")) == "longer"
+    assert detect(BytesReader(b"LONGMAGIC")) == "longer"
+    assert detect(BytesReader(PARQUET)) == "parquet"
+    for other in (b"LONGMAGIX and more", b"LONG"):
+        with pytest.raises(UnsupportedFormat, match="the bytes are of no supported format"):
+            detect(BytesReader(other, "lake/x"))
 
 
 @pytest.mark.parametrize("data", [b"PAR", b"id,name\n1,a\n", PARQUET[1:]])
