@@ -1,9 +1,9 @@
-"""A data file as part of a table that declares its columns (Hive's, Spark's): the file's columns under the names and in
-the types of the table.
+"""A data file as part of a table that declares its columns (Hive's, Spark's): the file's columns with the names and
+types of the table.
 
-Names are found whatever their case; where a writer named none (`_col0`, `_col1`: old Hive's ORC), by place. A value
-comes in the declared type where that holds it exactly, and is refused where it does not. A column that the table does
-not declare is not there.
+Names match whatever their case; in a file without names (`_col0`, `_col1`: old Hive's ORC) columns match by position. A
+value is cast to the declared type where that holds it exactly, and refused otherwise. Columns that the table does not
+declare are left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,12 +27,12 @@ CACHED = 64  # tables
 
 @lru_cache(CACHED)
 def declared_columns(ddl: str) -> pa.Schema:
-    """The columns that a table declares."""
+    """The columns that a table declares, from their DDL."""
     return parse_ddl(ddl)
 
 
 class DeclaredFile:
-    """A file seen through the table's columns. `_found`: of each that it has, the file's own field."""
+    """A file with the columns of a table. `_file_fields`: the file's own field for each column that it has."""
 
     def __init__(self, file: SourceFile, columns: pa.Schema, path: str, hidden: Sequence[str] = ()) -> None:
         """`hidden` are columns that the format adds and no table declares."""
@@ -40,8 +40,8 @@ class DeclaredFile:
         self._columns = columns
         self._path = path
         own = [field for field in file.schema if field.name not in hidden]
-        self._found = _by_place(own, columns, path) or _by_name(own, columns, path)
-        fields = [_seen(columns.field(name), field) for name, field in self._found.items()]
+        self._file_fields = _by_place(own, columns, path) or _by_name(own, columns, path)
+        fields = [_table_field(columns.field(name), field) for name, field in self._file_fields.items()]
         self._schema = pa.schema(fields, file.schema.metadata)
 
     @property
@@ -66,7 +66,7 @@ class DeclaredFile:
         return self._file.cache_bytes
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
-        return self._file.scan_bytes(self._own([name for name in columns if name in self._found]))
+        return self._file.scan_bytes(self._own([name for name in columns if name in self._file_fields]))
 
     def splits(self, target: int) -> list[Split]:
         return self._file.splits(target)
@@ -89,13 +89,13 @@ class DeclaredFile:
         return pa.Table.from_arrays(arrays, names=list(columns)) if arrays else table
 
     def _own(self, columns: Sequence[str]) -> list[str]:
-        """What the file calls these columns."""
-        return [self._found[name].name for name in columns]
+        """The names of these columns in the file."""
+        return [self._file_fields[name].name for name in columns]
 
     def _check(self, columns: Sequence[str]) -> None:
-        """Refuse columns whose type in the file never becomes the declared one."""
+        """UnsupportedFormat for a column whose type in the file cannot be cast to the declared one."""
         for name in columns:
-            found, wanted = self._found[name].type, self._columns.field(name).type
+            found, wanted = self._file_fields[name].type, self._columns.field(name).type
             if not fits(found, wanted):
                 raise UnsupportedFormat(
                     f"the file has {found}, the table declares {wanted}, which does not hold it exactly",
@@ -108,15 +108,16 @@ class DeclaredFile:
         try:
             return conform(array, self._columns.field(name).type)
         except Unfit as error:
+            found = self._file_fields[name].type
             raise UnsupportedFormat(
-                f"a value of type {self._found[name].type} in the file does not fit what the table declares ({error})",
+                f"a value of type {found} in the file does not fit what the table declares ({error})",
                 self._path,
                 column=name,
             ) from None
 
 
 class DeclaredMappedFile(DeclaredFile):
-    """The same of a format with page maps, which are of the whole file, whatever the table declares."""
+    """A `DeclaredFile` of a format with page maps. Page maps cover the whole file, whatever the table declares."""
 
     def __init__(self, file: MappedFile, columns: pa.Schema, path: str) -> None:
         super().__init__(file, columns, path)
@@ -137,7 +138,7 @@ class DeclaredMappedFile(DeclaredFile):
 
 
 def _by_place(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str, pa.Field]:
-    """The declared columns in the order of those of a file whose writer named none; nothing for another file."""
+    """The declared columns in the order of the file's, for a file without names; empty for other files."""
     if not own or not all(UNNAMED.fullmatch(field.name) for field in own):
         return {}
     if len(own) > len(columns):
@@ -148,7 +149,7 @@ def _by_place(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[st
 
 
 def _by_name(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str, pa.Field]:
-    """The declared columns that the file has, whatever their case."""
+    """The declared columns that the file has, whatever the case of their names."""
     alike: dict[str, list[pa.Field]] = {}
     for field in own:
         alike.setdefault(field.name.lower(), []).append(field)
@@ -167,7 +168,7 @@ def _by_name(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str
     return found
 
 
-def _seen(declared: pa.Field, field: pa.Field) -> pa.Field:
+def _table_field(declared: pa.Field, field: pa.Field) -> pa.Field:
     """A declared column with what is known of it in the file."""
     known = dict(field.metadata or {})
     known |= {FILE_COLUMN: field.name.encode()} if field.name != declared.name else {}

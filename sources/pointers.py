@@ -33,13 +33,13 @@ POINTER_FIELDS = (pa.field(OFFSET, pa.int64()), pa.field(SUB_OFFSET, pa.int32())
 
 
 def with_pointers(columns: pa.RecordBatch, offsets: pa.Array, sub_offsets: pa.Array, sizes: pa.Array) -> pa.RecordBatch:
-    """The batch with the three numbers of each row's pointer behind it."""
+    """The batch with the pointer columns after its own."""
     arrays = [*columns.columns, offsets, sub_offsets, sizes]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*columns.schema, *POINTER_FIELDS]))
 
 
-def pairs_of(pointers: Pointers, path: str) -> Numbers:
-    """An array of two columns, offsets and sub-offsets."""
+def pointer_pairs(pointers: Pointers, path: str) -> Numbers:
+    """Pointers as an array of shape (n, 2): offsets and sub-offsets. StalePointer for a number beyond 64 bits."""
     try:
         return np.asarray(pointers, dtype=np.int64).reshape(-1, 2)
     except OverflowError:
@@ -47,8 +47,9 @@ def pairs_of(pointers: Pointers, path: str) -> Numbers:
 
 
 def distinct_pairs(pointers: Pointers, path: str) -> tuple[Numbers, Numbers, Numbers]:
-    """Offsets and sub-offsets of the pointers, sorted, each once; and for each pointer which of them is its own."""
-    pairs = pairs_of(pointers, path)
+    """`(offsets, sub-offsets, places)`: the distinct pointers in ascending order, and the place of each pointer among
+    them."""
+    pairs = pointer_pairs(pointers, path)
     if len(pairs) == 1:
         return pairs[:, 0], pairs[:, 1], np.zeros(1, np.int64)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
@@ -60,33 +61,33 @@ def distinct_pairs(pointers: Pointers, path: str) -> tuple[Numbers, Numbers, Num
     return in_order[fresh, 0], in_order[fresh, 1], places
 
 
-def as_asked(distinct: pa.Table, places: Numbers) -> pa.Table:
-    """A row for each pointer, of the distinct ones."""
+def in_pointer_order(distinct: pa.Table, places: Numbers) -> pa.Table:
+    """A row for each pointer: `distinct` has the rows of the distinct pointers, `places` is from `distinct_pairs`."""
     in_order = len(places) == distinct.num_rows and bool((places[1:] > places[:-1]).all())
     return distinct if in_order else distinct.take(int64s(places))
 
 
-def without_columns(rows: int) -> pa.Table:
-    """So many rows, of which nothing was asked."""
+def table_without_columns(rows: int) -> pa.Table:
+    """A table of `rows` rows and no columns."""
     return pa.Table.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
 def distinct_rows(pointers: Pointers, rows: int, path: str) -> tuple[Numbers, Numbers]:
-    """The rows pointed at, rising, each once; and for each pointer, which of them is its own. StalePointer where a file
-    of so many rows has none."""
-    asked = pairs_of(pointers, path)
-    if len(asked) == 1 and 0 <= asked[0, 0] < rows and not asked[0, 1]:
-        return asked[:, 0], np.zeros(1, np.int64)
-    wrong = np.flatnonzero((asked[:, 0] < 0) | (asked[:, 0] >= rows) | (asked[:, 1] != 0))
+    """`(rows, places)`: the distinct rows in ascending order, and the place of each pointer among them. StalePointer
+    for a pointer beyond the file's `rows`."""
+    requested = pointer_pairs(pointers, path)
+    if len(requested) == 1 and 0 <= requested[0, 0] < rows and not requested[0, 1]:
+        return requested[:, 0], np.zeros(1, np.int64)
+    wrong = np.flatnonzero((requested[:, 0] < 0) | (requested[:, 0] >= rows) | (requested[:, 1] != 0))
     if len(wrong):
-        row, sub_offset = asked[wrong[0]].tolist()
+        row, sub_offset = requested[wrong[0]].tolist()
         raise StalePointer(
             f"no row at pointer ({row}, {sub_offset}), the file has {rows}", path, action=Action.BUILD_AGAIN
         )
-    distinct, places = np.unique(asked[:, 0], return_inverse=True)
+    distinct, places = np.unique(requested[:, 0], return_inverse=True)
     return distinct, places
 
 
-def groups_of(offsets: Numbers, first_rows: Numbers) -> Numbers:
-    """The row group, or stripe, of each row: `first_rows` are their first rows."""
+def group_of_rows(offsets: Numbers, first_rows: Numbers) -> Numbers:
+    """The row group, or stripe, of each row. `first_rows`: the first row of each group, ascending."""
     return np.searchsorted(first_rows, offsets, side="right") - 1

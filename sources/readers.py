@@ -11,7 +11,7 @@ NO_NAME = "<unnamed file>"
 
 
 class PlainReader(Protocol):
-    """The least a reader must have."""
+    """The least that a reader must have."""
 
     @property
     def size(self) -> int | Callable[[], int]: ...
@@ -20,7 +20,7 @@ class PlainReader(Protocol):
 
 
 def read_ranges(reader: PlainReader, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-    """The bytes of each `(offset, length)`, in the order asked: one call where the reader knows how."""
+    """The bytes of each `(offset, length)`, in the order given; one call where the reader has `read_ranges`."""
     if not ranges:
         return []
     together = getattr(reader, "read_ranges", None)
@@ -36,17 +36,17 @@ def size_of(reader: PlainReader) -> int:
 
 
 def is_far(reader: PlainReader) -> bool:
-    """Whether each read is a round over a network, so that bytes read in vain cost less than to ask once more."""
+    """Whether each read is a round trip over a network, so that extra bytes cost less than another read."""
     return bool(getattr(reader, "is_far", False))
 
 
 def name_of(reader: PlainReader) -> str:
-    """What error messages call the file."""
+    """The name of the file in error messages."""
     return str(getattr(reader, "name", NO_NAME))
 
 
-class HeldRange:
-    """A reader of which some bytes, from `start` on, are in memory already. Ranges within them cost no read."""
+class PrefetchedReader:
+    """A reader that has some bytes, from `start` on, in memory. Ranges within them need no read."""
 
     def __init__(self, reader: PlainReader, start: int, data: bytes) -> None:
         self.size = size_of(reader)
@@ -72,8 +72,9 @@ class HeldRange:
 
 
 class RangeFile(io.RawIOBase):
-    """Reads go to the reader, one range a call. `failure` keeps what the reader raised, because a library
-    between may wrap it. Closing it leaves the reader open."""
+    """A reader as a binary file, for libraries that need one (pyarrow's scan). `tail` follows the last byte of the real
+    file, so that pyarrow finds our footer at the end. `failure` keeps the error of a read, which the library may wrap.
+    Closing it leaves the reader open."""
 
     def __init__(self, reader: PlainReader, tail: bytes = b"") -> None:
         super().__init__()
@@ -117,7 +118,7 @@ class RangeFile(io.RawIOBase):
 
 
 def even_splits(size: int, target: int) -> list[Split]:
-    """Ranges of equal length, about `target` bytes each, that cover a file of `size` bytes: at least one."""
+    """Ranges of equal length, about `target` bytes each, that cover a file of `size` bytes; at least one."""
     count = max(1, round(size / max(target, 1)))
     cuts = [size * i // count for i in range(count + 1)]
     return list(pairwise(cuts))

@@ -1,6 +1,5 @@
-"""Further files of a source, as its others are: `style_of` one of them, `open_writer`, `check_written` of what came.
-
-What a format's own module writes with is told what is to be read back; that it is, each file is asked.
+"""New files like the existing ones of a source: `style_of` takes schema, codec and dialect from one file, `open_writer`
+writes a file, `check_written` reads it back and compares every row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +15,8 @@ from sources.types import Unfit, first_difference, fit
 
 
 def style_of(reader: RangeReader | None, format: str, options: Options | None = None) -> Style:
-    """How the files of a source are written: as this one of them, the newest as a rule; None: it has none yet.
-    UnsupportedFormat for a format that is not written, or a file whose like is not."""
+    """How new files of a source are written: like the file of `reader`, usually the newest one; in the format's usual
+    way for None. UnsupportedFormat for a format without a writer, or a file that the writer cannot imitate."""
     found = FORMATS.get(format)
     if found is None or found.style is None:
         written = ", ".join(name for name, one in FORMATS.items() if one.style is not None)
@@ -29,8 +28,8 @@ def style_of(reader: RangeReader | None, format: str, options: Options | None = 
 
 
 def open_writer(format: str, style: Style, schema: pa.Schema, path: str) -> Writer:
-    """What writes one file of a source. `schema` has its columns in the types in which they are read: those that the
-    style's file lacks are added, those that `schema` lacks are null."""
+    """A writer of one file of a source. `schema` has the columns in the types in which they are read. A column that the
+    style's file lacks is added; a column of the file that `schema` lacks is null in all rows."""
     if not schema.names:
         raise UnsupportedFormat("no columns", path, expected="one or more")
     if len(set(schema.names)) < len(schema):
@@ -40,7 +39,7 @@ def open_writer(format: str, style: Style, schema: pa.Schema, path: str) -> Writ
 
 
 class FittingWriter:
-    """Hands a writer its columns in their order and types."""
+    """Gives a writer its columns in the writer's order and types."""
 
     def __init__(self, writer: Writer, schema: pa.Schema, path: str) -> None:
         self._writer, self._schema, self._path = writer, schema, path
@@ -50,7 +49,8 @@ class FittingWriter:
         return self._writer.size
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Values come in the schema's types or in others of their kind; what these do not hold exactly is refused."""
+        """Append rows. Columns may have other types of the same kind; UnsupportedFormat for a value that the schema's
+        type does not hold exactly."""
         if sorted(batch.schema.names) != sorted(self._schema.names):
             expected, found = ", ".join(self._schema.names), ", ".join(batch.schema.names)
             raise UnsupportedFormat(f"columns {found}", self._path, expected=expected)
@@ -71,8 +71,8 @@ def _fitted(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
 
 @dataclass(frozen=True)
 class DeclaredStyle:
-    """A style whose columns go by the names of the table that declares them: found whatever their case, or by place
-    where the file's writer named none."""
+    """A style whose columns have the names of the table that declares them. They are found whatever their case, or by
+    position where the file has no names (`_col0`)."""
 
     style: Style
 
@@ -95,7 +95,7 @@ class DeclaredStyle:
 
 
 class RenamingWriter:
-    """Gives columns the names that they have in the file."""
+    """Renames columns to their names in the file."""
 
     def __init__(self, writer: Writer, names: Mapping[str, str]) -> None:
         self._writer, self._names = writer, names
@@ -112,8 +112,8 @@ class RenamingWriter:
         return self._writer.finish()
 
 
-class HeldFile:
-    """The bytes of a file as a `RangeReader`."""
+class BytesFile:
+    """Bytes in memory as a `RangeReader`."""
 
     def __init__(self, data: bytes, name: str) -> None:
         self._data, self.name, self.size = memoryview(data), name, len(data)
@@ -128,9 +128,9 @@ class HeldFile:
 def check_written(
     data: bytes, format: str, options: Options | None, path: str, batches: Iterable[pa.RecordBatch]
 ) -> None:
-    """Read a file that was written with the source's own options, and compare all rows with those that were written.
-    NotReadBack names the column, and the row from 0 in the file, that differs."""
-    reader, handed = HeldFile(data, path), _table(batches)
+    """Read a written file back with the source's options, and compare all rows with the written ones. NotReadBack names
+    the column and the row (from 0) that differs."""
+    reader, handed = BytesFile(data, path), _table(batches)
     try:
         source = open_source(reader, format, options)
         known = set(source.schema.names)
@@ -158,7 +158,7 @@ def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def _compare(name: str, written: pa.ChunkedArray, found: pa.Array, first: int, path: str) -> None:
-    """Some rows of a column, of which the first is row `first` of the file."""
+    """Compare rows of one column. `first` is the number of the first of these rows in the file."""
     chunks = written.chunks
     expected = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
     try:

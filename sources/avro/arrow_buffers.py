@@ -1,7 +1,8 @@
-"""Lists of what the decoder read as Arrow buffers and arrays; null is None.
+"""Python lists of decoded values as Arrow buffers and arrays. None is null.
 
 `pa.array` would do it, but imports pandas where that is installed: a third of a second within the first fetch of a
-process. Each list is tried as one without nulls first: C loops find out."""
+process. Each function first treats the list as one without nulls, and notices a null in a C loop.
+"""
 
 from array import array
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sources.avro.errors import Beyond
+from sources.avro.errors import LimitExceeded
 
 INT32_MAX = (1 << 31) - 1
 BINARY = pa.binary()
@@ -26,7 +27,7 @@ def bitmap(bits: npt.NDArray[Any]) -> pa.Buffer:
 
 
 def valid_bits(values: Sequence[Any]) -> pa.Buffer:
-    """Which of the values are not null."""
+    """A bitmap of the values that are not null."""
     return bitmap(np.fromiter((value is not None for value in values), np.bool_, len(values)))
 
 
@@ -48,8 +49,8 @@ def bytes_array(values: Sequence[Any], size: int, kind: pa.DataType) -> pa.Array
 
 
 def binary_array(values: Sequence[Any], kind: pa.DataType = BINARY) -> pa.Array:
-    """Bytes of any length; of a text's kind not checked to be UTF-8: some writers do not care (Go's), and whoever shows
-    it does."""
+    """Byte strings of any length, as an array of type `kind`. Text is not checked to be UTF-8: some writers (Go's) do
+    not guarantee it, and the code that shows it checks."""
     valid: Bitmap = None
     try:
         joined = b"".join(values)
@@ -57,19 +58,19 @@ def binary_array(values: Sequence[Any], kind: pa.DataType = BINARY) -> pa.Array:
         valid, values = valid_bits(values), [value or b"" for value in values]
         joined = b"".join(values)
     if len(joined) > INT32_MAX:
-        raise Beyond("more in one column of a batch than Arrow counts")
+        raise LimitExceeded("more in one column of a batch than Arrow counts")
     offsets = array("i", accumulate(map(len, values), initial=0))
     return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(offsets), pa.py_buffer(joined)])
 
 
 def text_array(values: Sequence[Any]) -> pa.Array:
-    """Text of ours, which is UTF-8."""
+    """An array of strings that are known to be UTF-8."""
     return binary_array(values, pa.string())
 
 
 def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """Where each begins, and the last ends, one behind the other."""
+    """Arrow offsets for items of these lengths. LimitExceeded beyond 32 bits."""
     ends = np.cumsum(lengths)
     if len(ends) and ends[-1] > INT32_MAX:
-        raise Beyond("more in one column of a batch than Arrow counts")
+        raise LimitExceeded("more in one column of a batch than Arrow counts")
     return np.append(0, ends).astype(np.int32)

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import pyarrow as pa
 from isal import isal_zlib
 
-from sources.avro.errors import Beyond, Malformed
+from sources.avro.errors import LimitExceeded, Malformed
 from sources.avro.varint import unsigned
 from sources.errors import check_memory
 
@@ -44,7 +44,7 @@ class _Stream(Protocol):
 def _unpacked(stream: _Stream, data: bytes, limit: int) -> bytes:
     out = stream.decompress(data, limit + 1)
     if len(out) > limit:
-        raise Beyond(f"unpacks to more than {limit} bytes")
+        raise LimitExceeded(f"unpacks to more than {limit} bytes")
     return out
 
 
@@ -75,7 +75,7 @@ def _streams(opened: Callable[[], _Stream], data: bytes, limit: int) -> bytes:
 def _sized(codec: str, data: bytes, size: int, most: int, limit: int) -> bytes:
     """Content of a codec that has to be told its size, which is looked at before so much is set aside."""
     if size > limit:
-        raise Beyond(f"unpacks to more than {limit} bytes")
+        raise LimitExceeded(f"unpacks to more than {limit} bytes")
     if size > most * len(data):
         raise Malformed(f"{size} bytes of records claimed by {len(data)}")
     return bytes(pa.Codec(codec).decompress(data, decompressed_size=size, asbytes=True)) if size else b""

@@ -1,7 +1,8 @@
-"""Python source of a decoder, line by line: the text that `decoder.py` compiles for a schema and some columns.
+"""Writes the Python source of a decoder, line by line. `decoder` compiles it for a schema and a choice of columns.
 
-Only numbers of ours go into the text, never a name or a value of the file. Of the names in it, `b` is the bytes, `p`
-the position in them, `v` the number just read; `a3` appends to list 3; the rest are the arguments of `make`."""
+The source contains only numbers that we made, never a name or a value of the file. Its variables: `b` is the bytes, `p`
+the position in them, `v` the last number read; `a3` appends to list 3; the others are the arguments of `make`.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,8 @@ ARGUMENTS = "lists, constants, longer, length, wrong, budget"  # of `make`
 
 
 class Program:
-    """The functions of a decoder. `lists` are the numbers of those that it appends to, `constants` what it uses."""
+    """Python source with the functions of a decoder. `lists`: numbers of the lists to which it appends; `constants`:
+    the objects that it uses."""
 
     def __init__(self) -> None:
         self.lists: set[int] = set()

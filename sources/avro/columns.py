@@ -1,8 +1,8 @@
-"""The columns of a schema: how a value of each is read, skipped or left out, and how the values become Arrow.
+"""The columns of a schema: how a value is read, skipped or left out, and how the values become Arrow arrays.
 
-`read`, `skip` and `fill` write lines of a decoder (`program.py`). What it reads it appends to lists, raw: numbers in
-zigzag form, strings and all of fixed length as bytes, None for null. `build` makes Arrow arrays of the lists. What has
-columns within is in `nested.py`.
+`read`, `skip` and `fill` write lines of a decoder (`codegen`). The decoder appends raw values to lists: numbers in
+zigzag form, strings and fixed-length values as bytes, None for null. `build` makes Arrow arrays of the lists.
+`nested_columns` has the columns that contain columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,20 +29,21 @@ class Column(Protocol):
     leaves: int
 
     def read(self, program: Program) -> None:
-        """Read a value into the lists."""
+        """Write lines that read a value into the lists."""
 
     def skip(self, program: Program) -> None:
-        """Pass over a value."""
+        """Write lines that skip a value."""
 
     def fill(self, program: Program) -> None:
-        """Stand in for a value, of a column in a record that is null."""
+        """Write lines that add a placeholder, for a column of a record that is null."""
 
     def build(self, lists: Lists, length: int) -> pa.Array:
-        """The `length` values read. ValueError (Malformed, of pyarrow) where one is none of the type."""
+        """The arrays of the `length` values read. ValueError (Malformed, or pyarrow's) for a value that its type does
+        not have."""
 
 
-class _Leaf:
-    """What the columns of one list have in common."""
+class _LeafColumn:
+    """What all columns of one list share."""
 
     leaves = 1
     least = 1
@@ -76,8 +77,8 @@ class Null:
         return pa.nulls(length)
 
 
-class Number(_Leaf):
-    """An int, a long, or the place of an enum's symbol."""
+class NumberColumn(_LeafColumn):
+    """An int, a long, or the index of an enum's symbol."""
 
     def read(self, program: Program) -> None:
         program.number()
@@ -87,7 +88,7 @@ class Number(_Leaf):
         program.skip_number()
 
 
-class Byte(_Leaf):
+class BooleanColumn(_LeafColumn):
     """A boolean."""
 
     def read(self, program: Program) -> None:
@@ -98,8 +99,8 @@ class Byte(_Leaf):
         program.line("p += 1")
 
 
-class Wide(_Leaf):
-    """Values of so many bytes each: float, double, fixed."""
+class FixedColumn(_LeafColumn):
+    """Values of a fixed number of bytes: float, double, fixed."""
 
     def __init__(self, leaf: Leaf, number: int, width: int) -> None:
         super().__init__(leaf, number)
@@ -113,8 +114,8 @@ class Wide(_Leaf):
         program.line(f"p += {self.least}")
 
 
-class Text(_Leaf):
-    """Values that begin with their length: string, bytes."""
+class BytesColumn(_LeafColumn):
+    """Values with their length before them: string, bytes."""
 
     def read(self, program: Program) -> None:
         program.length()
@@ -127,8 +128,8 @@ class Text(_Leaf):
         program.line("p += v >> 1")
 
 
-class Json:
-    """Values that no Arrow type of their own holds, as JSON text."""
+class JsonColumn:
+    """Values of recursive types, as JSON text."""
 
     leaves = 1
     least = 0  # of a type within itself nothing better is known
@@ -158,9 +159,9 @@ def leaf_column(leaf: Leaf, number: int) -> Column:
     if leaf.kind == "null":
         return Null()
     if leaf.kind == "boolean":
-        return Byte(leaf, number)
+        return BooleanColumn(leaf, number)
     if leaf.kind in ("string", "bytes"):
-        return Text(leaf, number)
+        return BytesColumn(leaf, number)
     if leaf.kind in ("float", "double", "fixed"):
-        return Wide(leaf, number, {"float": 4, "double": 8}.get(leaf.kind, leaf.size))
-    return Number(leaf, number)
+        return FixedColumn(leaf, number, {"float": 4, "double": 8}.get(leaf.kind, leaf.size))
+    return NumberColumn(leaf, number)

@@ -6,7 +6,7 @@ block    count of records, length of the payload, payload, sync marker
 
 from dataclasses import dataclass
 
-from sources.avro.errors import Beyond, Malformed
+from sources.avro.errors import LimitExceeded, Malformed
 from sources.avro.varint import signed
 from sources.errors import DamagedSource, UnsupportedFormat
 from sources.readers import PlainReader, name_of, size_of
@@ -75,7 +75,7 @@ def _sized(head: bytes, position: int) -> tuple[bytes, int]:
     if size < 0:
         raise Malformed("a length below 0")
     if size > HEADER_LIMIT:
-        raise Beyond(f"a header of more than {HEADER_LIMIT} bytes")
+        raise LimitExceeded(f"a header of more than {HEADER_LIMIT} bytes")
     if position + size > len(head):
         raise IndexError
     return head[position : position + size], position + size
@@ -94,12 +94,12 @@ def parse_block(head: bytes, offset: int, file_bytes: int) -> Block:
     if length < 0 or block.end > file_bytes:
         raise Malformed(f"a block of {length} bytes, the file ends at {file_bytes}")
     if length > BLOCK_LIMIT:
-        raise Beyond(f"a block of {length} bytes, more than {BLOCK_LIMIT}")
+        raise LimitExceeded(f"a block of {length} bytes, more than {BLOCK_LIMIT}")
     return block
 
 
-class LongReads:
-    """The bytes of a file, mostly forward, in long reads: up to `end`, as far as not asked for beyond."""
+class ReadAheadBuffer:
+    """The bytes of a file, in long forward reads up to `end`; beyond it only what is needed."""
 
     def __init__(self, reader: PlainReader, end: int) -> None:
         self.path = name_of(reader)
@@ -110,7 +110,7 @@ class LongReads:
         self._held = b""
 
     def hold(self, offset: int, length: int) -> None:
-        """Read what of these bytes, which must lie in the file, is not held yet."""
+        """Read the part of these bytes that is not in memory. They must lie in the file."""
         at = offset - self._start
         if at >= 0 and at + length <= len(self._held):
             return
@@ -126,30 +126,30 @@ class LongReads:
         return self._held[offset - self._start : offset - self._start + length]
 
     def onward(self, offset: int) -> bytes:
-        """What a long read gives from there on, at least as much as a search takes at a time."""
+        """The bytes of one long read from a position on, at least as many as one step of a search."""
         self.hold(offset, min(SEARCHED, self.size - offset))
         return self._held[offset - self._start :]
 
     def peek(self, offset: int, length: int) -> bytes:
-        """The same, without a long read, or leaving what is held."""
+        """As `get`, but without a long read, and without replacing the bytes in memory."""
         at = offset - self._start
         if at >= 0 and at + length <= len(self._held):
             return self._held[at : at + length]
         return self._reader.read_range(offset, length)
 
 
-def block_at(reads: LongReads, offset: int) -> Block:
-    """The head of the block there. DamagedSource, UnsupportedFormat."""
+def block_at(reads: ReadAheadBuffer, offset: int) -> Block:
+    """The header of the block at an offset. Raises DamagedSource and UnsupportedFormat."""
     try:
         return parse_block(reads.get(offset, min(HEAD_BYTES, reads.size - offset)), offset, reads.size)
     except Malformed as error:
         raise DamagedSource(str(error), reads.path, offset) from error
-    except Beyond as error:
+    except LimitExceeded as error:
         raise UnsupportedFormat(str(error), reads.path, offset) from error
 
 
-def payload_of(reads: LongReads, block: Block, sync: bytes) -> bytes:
-    """What the block holds, packed; the sync marker behind it is checked."""
+def payload_of(reads: ReadAheadBuffer, block: Block, sync: bytes) -> bytes:
+    """The compressed content of a block. The sync marker after it is checked."""
     reads.hold(block.payload, block.length + SYNC_BYTES)
     check_sync(reads.get(block.end - SYNC_BYTES, SYNC_BYTES), sync, block, reads.path)
     return reads.get(block.payload, block.length)
@@ -161,16 +161,16 @@ def check_sync(found: bytes, sync: bytes, block: Block, path: str) -> None:
         raise DamagedSource(message, path, block.end - SYNC_BYTES)
 
 
-def _sound_block(reads: LongReads, offset: int, sync: bytes) -> Block | None:
+def _sound_block(reads: ReadAheadBuffer, offset: int, sync: bytes) -> Block | None:
     """The block there, if its head can be one and a sync marker stands behind it."""
     try:
         block = parse_block(reads.get(offset, min(HEAD_BYTES, reads.size - offset)), offset, reads.size)
-    except (Malformed, Beyond):
+    except (Malformed, LimitExceeded):
         return None
     return block if reads.peek(block.end - SYNC_BYTES, SYNC_BYTES) == sync else None
 
 
-def first_block(reads: LongReads, header: Header, begin: int) -> int:
+def first_block(reads: ReadAheadBuffer, header: Header, begin: int) -> int:
     """Where the first block begins at or behind `begin`, where that is in the split; else some place behind the split.
 
     The bytes of a sync marker may stand in a row, too, and what follows them there may even look like a block. So the
@@ -190,7 +190,7 @@ def first_block(reads: LongReads, header: Header, begin: int) -> int:
     return reads.size
 
 
-def _find(reads: LongReads, sync: bytes, position: int) -> int | None:
+def _find(reads: ReadAheadBuffer, sync: bytes, position: int) -> int | None:
     """The first place of the sync marker at or behind `position`; none where that is behind the split."""
     while position + SYNC_BYTES <= min(reads.end, reads.size):
         piece = reads.onward(position)
@@ -201,7 +201,7 @@ def _find(reads: LongReads, sync: bytes, position: int) -> int | None:
     return None
 
 
-def check_block(reads: LongReads, offset: int, sync: bytes) -> None:
+def check_block(reads: ReadAheadBuffer, offset: int, sync: bytes) -> None:
     """That a sound block begins there: a split's scan asks it of the first block of the next split, because a search
     takes a block that is damaged for bytes of a row. DamagedSource, UnsupportedFormat."""
     block = block_at(reads, offset)

@@ -1,7 +1,7 @@
-"""A schema, and what decodes its rows: for each choice of columns a program is written and compiled, once.
+"""Decoders of the rows of a schema: source is generated and compiled once for each choice of columns.
 
-Compiled, a row takes about half the time that fastavro takes for it, columns not asked for are passed over, and what
-the bytes may make of memory and stack is bounded: fastavro ends the process on deep recursion.
+A compiled decoder takes about half the time of fastavro for a row. It skips columns that are not requested, and limits
+memory and stack: fastavro ends the process on deep recursion.
 """
 
 import sys
@@ -16,7 +16,7 @@ from sources.avro.codegen import Program
 from sources.avro.columns import Column
 from sources.avro.errors import Malformed
 from sources.avro.limits import Budget
-from sources.avro.nested_columns import Columns, wrong_branch
+from sources.avro.nested_columns import ColumnFactory, wrong_branch
 from sources.avro.schema import Record, parse_schema
 from sources.avro.varint import length, longer
 from sources.errors import check_memory
@@ -36,7 +36,7 @@ class RowSchema:
     """The columns of a file's rows. Shared by the files that have the same schema text, and by threads."""
 
     def __init__(self, text: bytes) -> None:
-        root, columns = parse_schema(text), Columns()
+        root, columns = parse_schema(text), ColumnFactory()
         if isinstance(root, Record):
             fields = [(name, columns.column(node, (root,))) for name, node in root.fields]
         else:
@@ -52,7 +52,7 @@ class RowSchema:
         self._lock = threading.Lock()
 
     def decoder(self, names: Sequence[str]) -> "Decoder":
-        """What reads these columns. KeyError where there is no such one."""
+        """The decoder of these columns. KeyError for an unknown column."""
         places = tuple(self._places[name] for name in names)
         with self._lock:
             found = self._decoders.pop(places, None)
@@ -65,7 +65,7 @@ class RowSchema:
 
 
 def row_schema(text: bytes) -> RowSchema:
-    """The schema of this text. Malformed, or Beyond, where it is none that is read."""
+    """The schema of this text. Raises Malformed and LimitExceeded."""
     return _kept_schema(text) if len(text) <= LONGEST_KEPT else RowSchema(text)
 
 
@@ -73,7 +73,7 @@ _kept_schema = lru_cache(KEPT_SCHEMAS)(RowSchema)
 
 
 class Decoder:
-    """Reads some columns of a schema. Safe to share: what is read goes to a `Batch`."""
+    """Reads some columns of a schema. Safe to share between threads: the values read go to a `Batch`."""
 
     def __init__(self, columns: Sequence[Column], places: Sequence[int], schema: pa.Schema) -> None:
         self.schema = pa.schema([schema.field(place) for place in places])
@@ -105,7 +105,7 @@ class Decoder:
 
 
 class Batch:
-    """Rows on their way to Arrow."""
+    """Rows that are read and become Arrow arrays."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.rows = 0
@@ -128,7 +128,7 @@ class Batch:
         return end, done
 
     def skip(self, records: bytes, position: int, rows: int) -> int:
-        """Pass over rows: the position after them."""
+        """Skip rows; returns the position after them."""
         try:
             return self._skip(records, position, rows)
         except IndexError:

@@ -1,6 +1,6 @@
-"""Arrow columns as the bytes of Avro values: of each row one piece of bytes, which `write` puts together.
+"""Encodes Arrow columns as the bytes of Avro values, one bytes object for each row. `write` joins the columns of a row.
 
-A value is encoded where it lies in its column, so that nested ones cost no Python object but their bytes.
+A value is encoded from its column's own array. A nested value costs no Python object except its bytes.
 """
 
 from collections.abc import Sequence

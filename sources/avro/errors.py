@@ -1,9 +1,9 @@
-"""What can be wrong with bytes whose file and place are not known here. `reader.py` adds them."""
+"""Errors in bytes whose file and position are not known at this level. `block_errors` and `reader` add them."""
 
 
 class Malformed(ValueError):
     """The bytes are not what the format, or their schema, says they are: DamagedSource."""
 
 
-class Beyond(Exception):
+class LimitExceeded(Exception):
     """The bytes may be sound, but go beyond a limit of this reader: UnsupportedFormat."""

@@ -1,5 +1,6 @@
-"""Rows by their pointers: the blocks that hold them, read in one round where their lengths are known or guessed right,
-in two where not."""
+"""Reads the rows at pointers: their blocks come in one round of reads where block lengths are known or estimated right,
+else in two.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -9,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from base.actions import Action
-from sources.avro.block_records import at_block, check_end, unpack_records
+from sources.avro.block_records import block_errors, check_end, unpack_records
 from sources.avro.container import HEAD_BYTES, SYNC_BYTES, Block, Header, check_sync, parse_block
 from sources.avro.decoder import Batch, Decoder
 from sources.contract import Numbers, Pointers
 from sources.errors import StalePointer
-from sources.pointers import as_asked, distinct_pairs, without_columns
+from sources.pointers import distinct_pairs, in_pointer_order, table_without_columns
 from sources.readers import PlainReader, name_of, read_ranges, size_of
 
 SHORTEST_GUESS = 64 << 10  # bytes read of a block whose length is not known: Java's writer begins a new one there
@@ -27,7 +28,7 @@ Item = TypeVar("Item")
 
 
 class BlockLengths:
-    """What is known of the lengths of a file's blocks, in bytes. Safe to share: lengths are added, never changed."""
+    """The known lengths of a file's blocks, in bytes. Safe to share: lengths are added, never changed."""
 
     def __init__(self, first: Block | None) -> None:
         self._longest = first.end - first.offset if first else 0
@@ -39,7 +40,7 @@ class BlockLengths:
         return LENGTH_BYTES * len(self._known)
 
     def of(self, offset: int) -> int:
-        """The length of the block there, or a guess."""
+        """The length of the block at an offset, or an estimate."""
         guess = min(max(self._longest + self._longest // 8, SHORTEST_GUESS), LONGEST_GUESS)
         return self._known.get(offset, guess)
 
@@ -60,7 +61,7 @@ def fetch_rows(
     lengths: BlockLengths,
     pointers: Pointers,
 ) -> pa.Table:
-    """The rows at the pointers, in their order. `least`: bytes of the shortest row."""
+    """The rows at the pointers, in the order of the pointers. `least`: bytes of the shortest possible row."""
     path = name_of(reader)
     offsets, rows, places = distinct_pairs(pointers, path)
     wrong = np.flatnonzero((offsets < header.end) | (offsets >= size_of(reader)) | (rows < 0))
@@ -73,18 +74,18 @@ def fetch_rows(
     batch, first = Batch(decoder), header.end
     for block, payload in _blocks(reader, header, lengths, list(rows_of)):
         if batch.bytes >= TOGETHER:
-            made.append(_made(batch, decoder, path, first))
+            made.append(_as_batch(batch, decoder, path, first))
             batch, first = Batch(decoder), block.offset
         records = unpack_records(codec, block, payload, least, path)
         _read(batch, block, records, rows_of[block.offset], path)
-    made.append(_made(batch, decoder, path, first))
+    made.append(_as_batch(batch, decoder, path, first))
     if not decoder.columns:
-        return without_columns(len(places))
-    return as_asked(pa.Table.from_batches(made), places)
+        return table_without_columns(len(places))
+    return in_pointer_order(pa.Table.from_batches(made), places)
 
 
-def _made(batch: Batch, decoder: Decoder, path: str, offset: int) -> pa.RecordBatch:
-    with at_block(path, offset):
+def _as_batch(batch: Batch, decoder: Decoder, path: str, offset: int) -> pa.RecordBatch:
+    with block_errors(path, offset):
         return pa.RecordBatch.from_arrays(batch.arrays(), schema=decoder.schema)
 
 
@@ -94,7 +95,7 @@ def _read(batch: Batch, block: Block, records: bytes, rows: Numbers, path: str) 
         message = f"no row {rows[-1]} in the block, which has {block.rows}"
         raise StalePointer(message, path, block.offset, action=Action.BUILD_AGAIN)
     position = reached = 0
-    with at_block(path, block.offset):
+    with block_errors(path, block.offset):
         for row, count in _runs(rows):
             position = batch.skip(records, position, row - reached)
             position, _ = batch.read(records, position, count)
@@ -123,10 +124,11 @@ def _blocks(
     spans = [
         (at - SYNC_BYTES, SYNC_BYTES + min(lengths.of(at), end - at)) for at, end in zip(offsets, ends, strict=True)
     ]
-    for asked in _together(spans, lambda span: span[1]):
-        heads = read_ranges(reader, asked)
+    for requested in _together(spans, lambda span: span[1]):
+        heads = read_ranges(reader, requested)
         pieces = [
-            _piece(head, begin + SYNC_BYTES, header, size, path) for (begin, _), head in zip(asked, heads, strict=True)
+            _piece(head, begin + SYNC_BYTES, header, size, path)
+            for (begin, _), head in zip(requested, heads, strict=True)
         ]
         for share in _together(pieces, lambda piece: piece.missing):
             short = [(piece.block.end - piece.missing, piece.missing) for piece in share if piece.missing]
@@ -155,7 +157,7 @@ def _piece(head: bytes, offset: int, header: Header, size: int, path: str) -> _P
     if head[:SYNC_BYTES] != header.sync:
         raise StalePointer("no block begins there", path, offset, action=Action.BUILD_AGAIN)
     body = head[SYNC_BYTES:]
-    with at_block(path, offset):
+    with block_errors(path, offset):
         return _Piece(parse_block(body[:HEAD_BYTES], offset, size), body)
 
 

@@ -1,6 +1,6 @@
-"""The values of one column, as the decoder read them, as an Arrow array.
-
-Read raw and made Arrow at once, dates and timestamps of any year come right: no Python date is between."""
+"""Makes an Arrow array of the decoded values of one column. Dates and timestamps of any year are exact, for no Python
+date is made.
+"""
 
 import uuid
 from collections.abc import Callable, Sequence

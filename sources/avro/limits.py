@@ -1,6 +1,8 @@
-"""How much a batch of rows may hold. Bytes alone do not bound it: a null, and a record of nulls, take none."""
+"""The number of elements that a batch of rows may hold. Bytes do not limit it: a null, or a record of nulls, takes
+none.
+"""
 
-from sources.avro.errors import Beyond, Malformed
+from sources.avro.errors import LimitExceeded, Malformed
 from sources.avro.varint import unsigned
 
 MOST_CELLS = 1 << 25  # elements of arrays and maps, times the columns in each; a list keeps some 40 bytes of one
@@ -13,7 +15,7 @@ class Budget:
     def spend(self, cells: int) -> None:
         self._left -= cells
         if self._left < 0:
-            raise Beyond(f"more than {MOST_CELLS} elements of arrays and maps at once")
+            raise LimitExceeded(f"more than {MOST_CELLS} elements of arrays and maps at once")
 
     def run(self, data: bytes, position: int, value: int, least: int, cells: int, jump: bool) -> tuple[int, int]:
         """The start of a run of elements, whose count, not 0, is `value` as it is written: how many follow at which

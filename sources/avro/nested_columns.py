@@ -1,4 +1,4 @@
-"""The columns with columns within: records, arrays, maps, unions. `Columns` makes those of a schema."""
+"""Columns that contain columns: records, arrays, maps, unions. `ColumnFactory` makes the columns of a schema."""
 
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from sources.avro.arrow_buffers import Bitmap, bitmap, numbers, offsets_of
 from sources.avro.codegen import Program
-from sources.avro.columns import Column, Json, Lists, leaf_column
-from sources.avro.errors import Beyond, Malformed
+from sources.avro.columns import Column, JsonColumn, Lists, leaf_column
+from sources.avro.errors import LimitExceeded, Malformed
 from sources.avro.schema import Array, Leaf, Map, Node, Record, Union
 from sources.types import int32s
 
@@ -21,7 +21,7 @@ MOST_BRANCHES = 128  # of an Arrow union: one of more comes as JSON
 Emit = Callable[[Program], None]
 
 
-class Columns:
+class ColumnFactory:
     """Makes the columns of a schema, and numbers their lists."""
 
     def __init__(self) -> None:
@@ -33,25 +33,25 @@ class Columns:
         beyond = isinstance(node, Union) and len(node.branches) > MOST_BRANCHES
         if isinstance(node, Leaf) or node in within or len(within) >= MOST_NESTED or beyond:
             self._count_leaf()
-            return leaf_column(node, self.list()) if isinstance(node, Leaf) else Json(node, self.list())
+            return leaf_column(node, self.list()) if isinstance(node, Leaf) else JsonColumn(node, self.list())
         within = (*within, node)
         if isinstance(node, Record):
             if not node.fields:
                 self._count_leaf()
-            return Struct(self, node, within, nullable)
+            return RecordColumn(self, node, within, nullable)
         if isinstance(node, Array):
-            return Repeated(self, node, within)
+            return ArrayColumn(self, node, within)
         if isinstance(node, Map):
-            return Mapped(self, node, within)
+            return MapColumn(self, node, within)
         nulls = [_is_null(branch) for branch in node.branches]
         if len(nulls) <= 2 and sum(nulls) >= len(nulls) - 1:
-            return Nullable(self, node, within, nulls.index(False) if False in nulls else 0)
-        return Branches(self, node, within)
+            return NullableColumn(self, node, within, nulls.index(False) if False in nulls else 0)
+        return UnionColumn(self, node, within)
 
     def _count_leaf(self) -> None:
         self._leaves += 1
         if self._leaves > MOST_LEAVES:
-            raise Beyond(f"the schema has more than {MOST_LEAVES} columns, nested ones counted")
+            raise LimitExceeded(f"the schema has more than {MOST_LEAVES} columns, nested ones counted")
 
     def list(self) -> int:
         """The number of a new list."""
@@ -63,14 +63,14 @@ def _is_null(node: Node) -> bool:
 
 
 def wrong_branch(branch: int) -> None:
-    """What a decoder calls where a union has no such branch."""
+    """Raise Malformed for a union branch that does not exist. Decoders call it."""
     raise Malformed(f"branch {(branch >> 1) ^ -(branch & 1)} of a union")
 
 
-class Struct:
-    """A record."""
+class RecordColumn:
+    """A record, as a struct."""
 
-    def __init__(self, columns: Columns, record: Record, within: tuple[Node, ...], nullable: bool) -> None:
+    def __init__(self, columns: ColumnFactory, record: Record, within: tuple[Node, ...], nullable: bool) -> None:
         self.name = record.name
         self.fields = [(name, columns.column(node, within)) for name, node in record.fields]
         self.type = pa.struct([pa.field(name, column.type) for name, column in self.fields])
@@ -100,12 +100,12 @@ class Struct:
         return pa.Array.from_buffers(self.type, length, [valid], children=children)
 
 
-class Repeated:
-    """An array: runs of elements, each with its count, until one of none."""
+class ArrayColumn:
+    """An array: runs of elements, each run after its count; a count of 0 ends them."""
 
     least = 1
 
-    def __init__(self, columns: Columns, array: Array, within: tuple[Node, ...]) -> None:
+    def __init__(self, columns: ColumnFactory, array: Array, within: tuple[Node, ...]) -> None:
         self.name = array.name
         self._element = columns.column(array.items, within)
         self._lengths = columns.list()
@@ -127,12 +127,12 @@ class Repeated:
         return pa.Array.from_buffers(self.type, length, [valid, pa.py_buffer(offsets)], children=[element])
 
 
-class Mapped:
-    """A map: as an array of keys, each with its value."""
+class MapColumn:
+    """A map: a list of keys, each with its value."""
 
     least = 1
 
-    def __init__(self, columns: Columns, node: Map, within: tuple[Node, ...]) -> None:
+    def __init__(self, columns: ColumnFactory, node: Map, within: tuple[Node, ...]) -> None:
         self.name = node.name
         self._key = columns.column(Leaf("string", "string"))
         self._value = columns.column(node.values, within)
@@ -158,12 +158,12 @@ class Mapped:
         return pa.Array.from_buffers(self.type, length, [valid, pa.py_buffer(offsets)], children=[pairs])
 
 
-class Nullable:
+class NullableColumn:
     """A union of one type with null, in either order, or of one type alone."""
 
     least = 1
 
-    def __init__(self, columns: Columns, union: Union, within: tuple[Node, ...], place: int) -> None:
+    def __init__(self, columns: ColumnFactory, union: Union, within: tuple[Node, ...], place: int) -> None:
         """`place`: the branch that is not null."""
         self._inner = columns.column(union.branches[place], within, nullable=True)
         self._place = place
@@ -198,12 +198,12 @@ class Nullable:
             program.line("wrong(v)")
 
 
-class Branches:
-    """A union of several types, null perhaps among them: a dense union, each branch a column of its own."""
+class UnionColumn:
+    """A union of several types, perhaps with null: a dense union, each branch a column of its own."""
 
     least = 1
 
-    def __init__(self, columns: Columns, union: Union, within: tuple[Node, ...]) -> None:
+    def __init__(self, columns: ColumnFactory, union: Union, within: tuple[Node, ...]) -> None:
         self.name = union.name
         self._codes = columns.list()
         self._branches = [columns.column(branch, within) for branch in union.branches]
@@ -264,7 +264,7 @@ def _read_runs(program: Program, columns: Sequence[Column], lengths: int) -> Non
 
 
 def _skip_runs(program: Program, columns: Sequence[Column]) -> None:
-    """Pass over them: in one step where their bytes are counted."""
+    """Write lines that skip runs of elements, in one step where the run states its bytes."""
     with program.block("while True:"):
         _begin_run(program, columns, jump=True)
         with program.function("b, p, n") as name:

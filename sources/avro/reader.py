@@ -9,7 +9,7 @@ import pyarrow as pa
 from sources.avro.codecs import UNPACKERS
 from sources.avro.container import HEAD_BYTES, HEADER_LIMIT, MAGIC, SYNC_BYTES, Block, Header, parse_block, parse_header
 from sources.avro.decoder import RowSchema, row_schema
-from sources.avro.errors import Beyond, Malformed
+from sources.avro.errors import LimitExceeded, Malformed
 from sources.avro.fetch import BlockLengths, fetch_rows
 from sources.avro.scan import scan_rows
 from sources.contract import Numbers, Options, Pointers, Split
@@ -35,13 +35,13 @@ def open_avro(reader: PlainReader, _options: Options | None = None) -> "AvroFile
         header = header_of(reader, head, size)
         codec = header.metadata.get(CODEC_KEY, b"null").decode("utf-8", "replace")
         if codec not in UNPACKERS:
-            raise Beyond(f"codec {codec[:80]!r}, not one of {', '.join(UNPACKERS)}")
+            raise LimitExceeded(f"codec {codec[:80]!r}, not one of {', '.join(UNPACKERS)}")
         if SCHEMA_KEY not in header.metadata:
             raise Malformed(f"the header has no {SCHEMA_KEY}")
         schema = row_schema(header.metadata[SCHEMA_KEY])
     except Malformed as error:
         raise DamagedSource(f"the header cannot be read: {error}", path, 0) from error
-    except Beyond as error:
+    except LimitExceeded as error:
         raise UnsupportedFormat(str(error), path, 0) from error
     digest = hashlib.blake2b(repr((sorted(header.metadata.items()), header.sync, size)).encode(), digest_size=16)
     digest.update(tail)
@@ -64,7 +64,7 @@ def header_of(reader: PlainReader, head: bytes, size: int) -> Header:
         except IndexError:
             if len(head) >= most:
                 if most < size:
-                    raise Beyond(f"a header of more than {most} bytes") from None
+                    raise LimitExceeded(f"a header of more than {most} bytes") from None
                 raise Malformed("the file ends within it") from None
         more = min(8 * len(head), most) - len(head)
         head += reader.read_range(len(head), more)
@@ -74,7 +74,7 @@ def _first_block(head: bytes, offset: int, size: int) -> Block | None:
     """What came of the first block with the header; a guess needs no more."""
     try:
         return parse_block(head, offset, size) if head else None
-    except (Malformed, Beyond):
+    except (Malformed, LimitExceeded):
         return None
 
 

@@ -1,6 +1,7 @@
-"""Values of types that hold themselves, as JSON text: an Arrow type would never end.
+"""Values of recursive types as JSON text, because their Arrow type would be infinite.
 
-A record is an object, a union the value alone, bytes base64; decimals, dates, times, timestamps and UUIDs are text."""
+A record is an object, a union the bare value, bytes are base64. Decimals, dates, times, timestamps and UUIDs are text.
+"""
 
 import base64
 import json
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sources.avro.errors import Beyond, Malformed
+from sources.avro.errors import LimitExceeded, Malformed
 from sources.avro.leaf_arrays import array_of
 from sources.avro.limits import Budget
 from sources.avro.schema import Array, Leaf, Map, Node, Record, Union
@@ -38,7 +39,7 @@ class JsonReader:
         try:
             return _value(self._node, data, position, budget, 0)
         except RecursionError:  # of callers that stand deep in the stack themselves
-            raise Beyond("a value of a recursive type nested deeper than Python follows") from None
+            raise LimitExceeded("a value of a recursive type nested deeper than Python follows") from None
         except (UnicodeDecodeError, OverflowError, pa.ArrowException) as error:
             check_memory(error)
             raise Malformed(f"in a value of a recursive type: {error}") from error
@@ -48,7 +49,7 @@ def _value(node: Node, data: bytes, p: int, budget: Budget, depth: int) -> tuple
     if isinstance(node, Leaf):
         return _leaf(node, data, p)
     if depth > MOST_NESTED:
-        raise Beyond(f"a value of a recursive type nested more than {MOST_NESTED} deep")
+        raise LimitExceeded(f"a value of a recursive type nested more than {MOST_NESTED} deep")
     if isinstance(node, Union):
         branch, p = signed(data, p)
         if not 0 <= branch < len(node.branches):

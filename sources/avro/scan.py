@@ -1,4 +1,4 @@
-"""All rows of a file, or of a part of it, each with its pointer."""
+"""Scans all rows of a file or a split, with their pointers."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -6,8 +6,8 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 
-from sources.avro.block_records import at_block, check_end, unpack_records
-from sources.avro.container import Block, Header, LongReads, block_at, check_block, first_block, payload_of
+from sources.avro.block_records import block_errors, check_end, unpack_records
+from sources.avro.container import Block, Header, ReadAheadBuffer, block_at, check_block, first_block, payload_of
 from sources.avro.decoder import Batch, Decoder
 from sources.contract import Split
 from sources.errors import SourceError
@@ -22,8 +22,9 @@ BATCH_BYTES = 4 << 20  # of records: on their way to Arrow, as Python objects, t
 def scan_rows(
     reader: PlainReader, header: Header, codec: str, least: int, decoder: Decoder, split: Split
 ) -> Iterator[pa.RecordBatch]:
-    """`least`: bytes of the shortest row. The rows before damage come first."""
-    scan = _Scan(LongReads(reader, split[1]), header, codec, least, decoder)
+    """The rows of a split, in batches. `least`: bytes of the shortest possible row. Rows before damage come before the
+    error."""
+    scan = _Scan(ReadAheadBuffer(reader, split[1]), header, codec, least, decoder)
     offset, row = first_block(scan.reads, header, split[0]), 0
     if offset >= split[1]:
         return
@@ -38,9 +39,9 @@ def scan_rows(
 
 
 class _Scan:
-    """What a scan goes by. `least`: bytes of the shortest row."""
+    """The state that a scan does not change. `least`: bytes of the shortest possible row."""
 
-    def __init__(self, reads: LongReads, header: Header, codec: str, least: int, decoder: Decoder) -> None:
+    def __init__(self, reads: ReadAheadBuffer, header: Header, codec: str, least: int, decoder: Decoder) -> None:
         self.reads = reads
         self._sync = header.sync
         self._codec = codec
@@ -78,7 +79,7 @@ class _Scan:
         """The rows from one on, up to the damage: a block at a time, or half of what could not be read."""
         with suppress(SourceError):
             for block, records in self._blocks(offset):
-                with at_block(self.reads.path, block.offset):
+                with block_errors(self.reads.path, block.offset):
                     position = Batch(self._decoder).skip(records, 0, row)
                 step = self._most
                 while row < block.rows:
@@ -117,14 +118,14 @@ class _Pending:
     def read(self, block: Block, records: bytes, position: int, row: int, most: int) -> tuple[int, int]:
         """Read on in a block, until it ends or the batch is full: the position, and the row, that are next."""
         stop = position + BATCH_BYTES - self.record_bytes
-        with at_block(self._path, block.offset):
+        with block_errors(self._path, block.offset):
             position, done = self._batch.read(records, position, min(block.rows - row, most - self.rows), stop)
         self._parts.append((block, row, done))
         return position, row + done
 
     def taken(self) -> pa.RecordBatch:
         """The rows, with their pointers."""
-        with at_block(self._path, self._parts[0][0].offset):
+        with block_errors(self._path, self._parts[0][0].offset):
             arrays = self._batch.arrays()
         counts = [rows for _, _, rows in self._parts]
         offsets = np.repeat(np.array([block.offset for block, _, _ in self._parts], dtype=np.int64), counts)

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from sources.avro.errors import Beyond, Malformed
+from sources.avro.errors import LimitExceeded, Malformed
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 RECORDS = ("record", "error")
@@ -87,7 +87,7 @@ class _Names:
 
     def node(self, declared: Any, namespace: str, depth: int) -> Node:
         if depth > MOST_NESTED:
-            raise Beyond(f"types nested more than {MOST_NESTED} deep")
+            raise LimitExceeded(f"types nested more than {MOST_NESTED} deep")
         if isinstance(declared, str):
             return self._named(declared, namespace)
         if isinstance(declared, list):

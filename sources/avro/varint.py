@@ -1,6 +1,8 @@
-"""Numbers as Avro writes them: 7 bits a byte, low bits first, signed ones zigzag (Avro 1.12, "Primitive Types").
+"""Avro's variable-length numbers: 7 bits in a byte, low bits first, signed numbers in zigzag form (Avro 1.12,
+"Primitive Types").
 
-The decoders that `program.py` writes hold the one-byte case in line and call these for the rest."""
+A generated decoder handles numbers of one byte inline and calls these functions for longer ones.
+"""
 
 from sources.avro.errors import Malformed
 

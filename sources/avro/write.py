@@ -1,4 +1,4 @@
-"""Avro files as a source's others are: the very schema of one of them, and its codec."""
+"""Writes Avro files like an existing one of the source, with its exact schema and codec."""
 
 import bz2
 import json
@@ -18,7 +18,7 @@ from sources.avro.codecs import CRC_BYTES, LZ4_SIZE_BYTES, RAW_DEFLATE
 from sources.avro.container import MAGIC, SYNC_BYTES
 from sources.avro.decoder import VALUE, row_schema
 from sources.avro.encode import Pieces, encode, may_be_null, number
-from sources.avro.errors import Beyond, Malformed
+from sources.avro.errors import LimitExceeded, Malformed
 from sources.avro.reader import CODEC_KEY, FIRST_READ, SCHEMA_KEY, header_of, open_avro
 from sources.avro.schema import Node, Record, parse_schema
 from sources.contract import Options, RangeReader
@@ -168,7 +168,7 @@ def _with_columns(text: bytes, columns: Sequence[Column], path: str) -> bytes:
     changed = json.dumps(declared, ensure_ascii=False).encode()
     try:
         row_schema(changed)
-    except (Malformed, Beyond) as error:
+    except (Malformed, LimitExceeded) as error:
         raise UnsupportedFormat(f"its schema cannot take other columns: {error}", path) from None
     return changed
 

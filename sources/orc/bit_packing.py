@@ -1,4 +1,4 @@
-"""Numbers in bits and in varints, a column at a time."""
+"""Bit-packed numbers and varints, decoded many at a time."""
 
 import numpy as np
 from numpy.typing import NDArray

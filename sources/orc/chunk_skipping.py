@@ -1,11 +1,10 @@
-"""Which chunks of a fetch need not be unpacked.
+"""Finds the chunks that a fetch need not decompress.
 
-Texts and floats stand one behind the other, so the lengths before a value say at which byte of the stream it begins,
-but not in which chunk: a writer may end a chunk early. No chunk unpacks to more than the block size, though. Where all
-values from one known place to another have as many bytes as the chunks between can have at most, each of these has its
-most, and the chunk follows from the byte. The places are those of the row index, which a scan compares with what it
-reads, and the end of the stream: before that lie all values' bytes at least, or a scan fails. The chunk before the
-end is seldom full: it is unpacked for its size.
+Texts and floats are stored one after another. The lengths before a value give its byte in the stream, but not its
+chunk, because a writer may end a chunk early. No chunk decompresses to more than the block size, though. Where all
+values between two known positions have exactly as many bytes as the chunks between them can have at most, each of these
+chunks is full, and the byte gives the chunk. Known positions are those of the row index, which a scan compares with
+what it reads, and the end of the stream. The chunk before the end is seldom full: it is decompressed for its size.
 """
 
 from contextlib import suppress
@@ -20,8 +19,9 @@ from sources.orc.streams import FullChunks
 from sources.orc.stripe import DATA, place_of
 
 
-class Leaps:
-    """The full chunks of some groups of rows of a column, and of those below it; looked for when first asked for."""
+class ChunkSkipper:
+    """Finds the chunks of some row groups, of a column and its children, that decompress to full blocks. Computed at
+    the first use."""
 
     def __init__(self, streams: StripeStreams, tree: Type, group: int, end: int, total: int) -> None:
         """From the first row of `group` to the row `end` of the `total` of the stripe: there another group begins."""
@@ -34,8 +34,8 @@ class Leaps:
         self._sizes: dict[int, int] | None = None
         self._found: dict[int, FullChunks | None] = {}
 
-    def help(self, column: Column) -> None:
-        """Tells the streams of a column that was made for these groups of rows."""
+    def attach_to(self, column: Column) -> None:
+        """Let the streams of a column, made for these row groups, skip chunks."""
         for each in column.columns():
             if isinstance(each, RawColumn):
                 each.data.full = partial(self._full, each.tree)
@@ -48,7 +48,7 @@ class Leaps:
         return self._found[tree.column]
 
     def _proven(self, tree: Type) -> FullChunks | None:
-        """The chunks of a column's data; None where some may be less than full."""
+        """The chunks of a column's data; None where some may not be full."""
         stream = self._streams.stream(tree.column, DATA)
         begin, offset, end, beyond = 0, 0, stream.length, 0
         places = self._streams.meta.positions.get(tree.column)
@@ -74,7 +74,7 @@ class Leaps:
         return FullChunks([*(each for each, _ in chunks), end], list(accumulate(most, initial=0)))
 
     def _bytes_of(self, column: int) -> int | None:
-        """Bytes of all values of a column; None where these could not be counted."""
+        """The bytes of all values of a column; None where they could not be counted."""
         if self._sizes is None:
             self._sizes = {}  # once: if it fails, it fails for all columns
             whole = make_column(self._streams, self._tree, self._group)

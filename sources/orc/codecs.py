@@ -9,7 +9,7 @@ import lzallright
 from isal import isal_zlib
 
 from sources.errors import check_memory
-from sources.orc.errors import Damage, Unknown
+from sources.orc.errors import Damage, Unsupported
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -75,12 +75,12 @@ FAILURES = (
 
 
 class Codec:
-    """How the streams of a file are packed."""
+    """The compression of the streams of a file."""
 
     def __init__(self, kind: int, block_size: int) -> None:
         """`kind`: a number of CompressionKind, 0 for none. `block_size` in bytes, 0 where it is not stated."""
         if kind and kind not in KINDS:
-            raise Unknown(f"compression kind {kind} is not known")
+            raise Unsupported(f"compression kind {kind} is not known")
         if block_size > LARGEST_BLOCK:
             raise Damage(f"a compression block size of {block_size} bytes, {LARGEST_BLOCK} can be")
         self._unpack = KINDS.get(kind)
@@ -88,7 +88,7 @@ class Codec:
 
     @property
     def packed(self) -> bool:
-        """Whether streams come in chunks."""
+        """Whether the streams consist of chunks."""
         return self._unpack is not None
 
     def chunk_length(self, header: bytes) -> int:
@@ -99,11 +99,11 @@ class Codec:
         return length
 
     def most(self, header: bytes) -> int:
-        """Bytes that the chunk unpacks to at most; of one that is not compressed, those that it has."""
+        """The most bytes to which a chunk can decompress; for an uncompressed chunk, its length."""
         return self.chunk_length(header) if header[0] & 1 else self.block_size
 
     def unpack(self, header: bytes, body: bytes) -> bytes:
-        """The content of a chunk."""
+        """Decompress a chunk."""
         if header[0] & 1 or self._unpack is None:
             return body
         try:
@@ -116,7 +116,7 @@ class Codec:
         return content
 
     def unpack_all(self, data: bytes, limit: int) -> bytes:
-        """The content of a message: all chunks, of at most `limit` bytes together."""
+        """Decompress all chunks of a message, to at most `limit` bytes together."""
         if self._unpack is None:
             return data
         parts, position, total = [], 0, 0

@@ -1,4 +1,4 @@
-"""What the columns of a stripe have in common: their streams, nulls, and where each group of rows begins."""
+"""What all columns of a stripe share: their streams, nulls, and the positions of row groups."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sources.orc.bit_packing import Ints
-from sources.orc.errors import Damage, Unknown
+from sources.orc.errors import Damage, Unsupported
 from sources.orc.file_tail import Footer
 from sources.orc.rle_v1 import WINDOW, Booleans, ByteRuns, Encoding, IntegersV1, Runs
 from sources.orc.rle_v2 import IntegersV2
@@ -49,12 +49,12 @@ SIGNED = (SHORT, INT, LONG, DATE, DECIMAL)  # kinds whose integers have a sign i
 Make = Callable[["StripeStreams", Type, int, bool], "Column"]
 
 
-class TooMuch(Exception):
-    """The rows asked for take too much memory together: they are to be read in smaller shares."""
+class BatchTooLarge(Exception):
+    """The rows take too much memory together and must be read in smaller parts."""
 
 
 class StripeStreams:
-    """The streams of a stripe: opened as they are asked for, shared by what reads them from several positions."""
+    """The streams of a stripe, opened at first use; readers at several positions share them."""
 
     def __init__(self, reader: PlainReader, meta: StripeMeta, footer: Footer, piece: int, forward: bool) -> None:
         self.meta = meta
@@ -64,10 +64,10 @@ class StripeStreams:
         self._forward = forward
         self._streams: dict[tuple[int, int], PackedStream] = {}
         self._dictionaries: dict[int, pa.Array] = {}
-        self.limited = False  # several rows are read at once, and may be `TooMuch`
+        self.limited = False  # several rows are read at once, and may be `BatchTooLarge`
 
     def stream(self, column: int, kind: int) -> PackedStream:
-        """A stream; one that the stripe does not have is empty: a column of nulls alone needs none."""
+        """A stream of the stripe. One that the stripe does not have is empty: a column of only nulls needs none."""
         key = column, kind
         if key not in self._streams:
             offset, length = self.meta.streams.get(key, (0, 0))
@@ -80,19 +80,19 @@ class StripeStreams:
         if column not in self._dictionaries:
             encoding, entries = self.meta.encoding(column)
             if entries > MOST_ELEMENTS:
-                raise Unknown(f"a dictionary of {entries} entries, {MOST_ELEMENTS} can be read")
+                raise Unsupported(f"a dictionary of {entries} entries, {MOST_ELEMENTS} can be read")
             source = ByteStream(self.stream(column, LENGTH))
             lengths = Runs(source, integers(encoding == DICTIONARY_V2, signed=False)).read(entries)
             texts = ByteStream(self.stream(column, DICTIONARY_DATA))
             total = total_of(lengths, INT32_MAX)
             if total > INT32_MAX:
-                raise Unknown(f"a dictionary of {total} bytes, {INT32_MAX} can be read")
+                raise Unsupported(f"a dictionary of {total} bytes, {INT32_MAX} can be read")
             self._dictionaries[column] = binary(pa.string(), lengths, total, texts)
         return self._dictionaries[column]
 
 
 class Column(ABC):
-    """One column of a stripe, from a group of rows on. `read` and `skip` count what its parent has of it."""
+    """One column of a stripe, from a row group on. `read` and `skip` count values of the parent."""
 
     def __init__(self, streams: StripeStreams, tree: Type, group: int, tracked: bool, make: Make) -> None:
         """From the beginning of a group of rows, whose positions are known unless it is the first. `tracked`: for
@@ -130,7 +130,7 @@ class Column(ABC):
         return dense if there == count else _with_nulls(dense, valid)
 
     def skip(self, count: int) -> None:
-        """Past the next `count` values."""
+        """Skip the next `count` values."""
         while count:
             some = min(count, WINDOW)
             there = some if self._present is None else int(np.count_nonzero(self._present.read(some)))
@@ -145,7 +145,8 @@ class Column(ABC):
             yield from child.columns()
 
     def check(self, group: int) -> bool:
-        """Whether the row index says of the group what the streams, read from the first row on, have come to."""
+        """Whether the row index of a group agrees with the positions that the streams, read from the first row on, have
+        reached."""
         places = self._places(group)
         packs = self.streams.footer.codec.packed
         at = 0
@@ -173,12 +174,13 @@ class Column(ABC):
         return [] if places is None else places[group].tolist()
 
     def _total(self, lengths: NDArray[Any], most: int, together: int) -> int:
-        """The sum of lengths that are to be held in memory."""
+        """The sum of lengths whose values are held in memory. BatchTooLarge beyond `together`, Unsupported beyond
+        `most`."""
         total = total_of(lengths, most)
         if self.streams.limited and total > together:
-            raise TooMuch
+            raise BatchTooLarge
         if total > most:
-            raise Unknown(f"a length of {total} in one row, {most} can be read")
+            raise Unsupported(f"a length of {total} in one row, {most} can be read")
         return total
 
     def _encoding(self, kind: int) -> Encoding:
@@ -196,7 +198,7 @@ class Column(ABC):
         """The next `count` values that are not null."""
 
     def _pass(self, count: int) -> None:
-        """Past the next `count` values that are not null, of `WINDOW` at most."""
+        """Skip the next `count` values that are not null, at most `WINDOW`."""
         for _, values in self._opened:
             if values is not self._present:
                 values.skip(count)
@@ -207,7 +209,7 @@ def integers(newer: bool, signed: bool) -> Encoding:
 
 
 def binary(kind: pa.DataType, lengths: Ints, total: int, source: ByteStream) -> pa.Array:
-    """Texts of these lengths, which sum up to `total`."""
+    """Byte strings of these lengths, which sum up to `total`, as an array."""
     data = pa.py_buffer(source.take(total))
     return pa.Array.from_buffers(kind, len(lengths), [None, pa.py_buffer(offsets_of(lengths)), data])
 
@@ -220,7 +222,7 @@ def total_of(lengths: NDArray[Any], most: int) -> int:
     if int(lengths.min()) < 0:
         raise Damage("a negative length")
     if longest > most:
-        raise Unknown(f"a length of {longest}, {most} can be read")
+        raise Unsupported(f"a length of {longest}, {most} can be read")
     return int(lengths.sum(dtype=np.int64))
 
 
@@ -231,7 +233,7 @@ def offsets_of(lengths: Ints) -> NDArray[np.int32]:
 
 
 def _with_nulls(dense: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
-    """The values at the places that are valid, null at the others."""
+    """The values where `valid` is set, null elsewhere."""
     places = np.cumsum(valid, dtype=np.int64) - 1
     mask = pa.py_buffer(np.packbits(valid, bitorder="little"))
     return dense.take(pa.Array.from_buffers(pa.int64(), len(valid), [mask, pa.py_buffer(places)]))

@@ -1,4 +1,4 @@
-"""The columns of a stripe, read as Arrow arrays from a group of rows on."""
+"""The kinds of columns, each read from a row group on as Arrow arrays."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sources.orc.bit_packing import Ints
 from sources.orc.column_base import INT32_MAX, MOST_ELEMENTS, Column, StripeStreams, binary, offsets_of, total_of
 from sources.orc.decimals import at_scale, check_digits, read_varints, skip_varints
-from sources.orc.errors import Damage, Unknown
+from sources.orc.errors import Damage, Unsupported
 from sources.orc.schema import (
     BOOLEAN,
     BYTE,
@@ -64,7 +64,7 @@ class IntegerColumn(Column):
 
 
 class RawColumn(Column):
-    """Values whose bytes stand one behind the other, as many as is known without them."""
+    """A column whose values are stored one after another, with lengths that are known without decoding them."""
 
     passed: int | None = None  # bytes: of a column that counts those it would pass over, and touches none
 
@@ -108,7 +108,7 @@ class TimestampColumn(Column):
         zone = "" if self.tree.kind == INSTANT else self.streams.meta.zone
         footer, unit = self.streams.footer, self.tree.arrow.unit
         if footer.in_micros and len(nanos) and (nanos % 1000).any():
-            raise Unknown("a timestamp finer than a microsecond, while the option timestamp_unit is us")
+            raise Unsupported("a timestamp finer than a microsecond, while the option timestamp_unit is us")
         found = ticks(seconds, nanos, zone, footer.by_java, footer.hybrid_calendar, unit)
         return int64s(found).view(self.tree.arrow)
 
@@ -133,7 +133,7 @@ class DecimalColumn(Column):
 
 
 class TextColumn(RawColumn):
-    """Texts and blobs that stand one after the other."""
+    """Texts and blobs stored one after another."""
 
     def _dense(self, count: int) -> pa.Array:
         lengths = self._values[LENGTH].read(count)
@@ -165,7 +165,7 @@ class ListColumn(Column):
         if self.tree.kind == LIST:
             return pa.Array.from_buffers(self.tree.arrow, count, [None, offsets], children=children)
         if children[0].null_count:  # pyarrow ends the process over one
-            raise Unknown("a map has a null key, which Arrow has not")
+            raise Unsupported("a map has a null key, which Arrow has not")
         pairs = pa.StructArray.from_arrays(children, fields=[self.tree.arrow.key_field, self.tree.arrow.item_field])
         return pa.Array.from_buffers(self.tree.arrow, count, [None, offsets], children=[pairs])
 

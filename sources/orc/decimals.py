@@ -23,7 +23,7 @@ def read_varints(source: ByteStream, count: int) -> tuple[Ints, Ints]:
 
 
 def skip_varints(source: ByteStream, count: int) -> None:
-    """Past the next `count` numbers."""
+    """Skip the next `count` numbers."""
     if count:
         _, ends = _next(source, count)  # which may move the position
         source.position += int(ends[-1])
@@ -43,7 +43,7 @@ def _next(source: ByteStream, count: int) -> tuple[np.ndarray[tuple[int], np.dty
 
 
 def at_scale(low: Ints, high: Ints, scales: Ints, scale: int) -> tuple[Ints, Ints]:
-    """The numbers, each of its own scale in `scales`, at one scale."""
+    """The numbers, each with its own scale in `scales`, at one common scale."""
     shifts = scale - scales
     if len(shifts) and not -MOST_DIGITS <= int(shifts.min()) <= int(shifts.max()) <= MOST_DIGITS:
         raise Damage(f"a decimal of scale {int(scales.max())}, its type has {scale}")
@@ -66,7 +66,7 @@ def at_scale(low: Ints, high: Ints, scales: Ints, scale: int) -> tuple[Ints, Int
 
 
 def check_digits(low: Ints, high: Ints) -> None:
-    """No number has more than 38 digits."""
+    """Damage if a number has more than 38 digits."""
     top = LARGEST >> 64
     for place in np.flatnonzero((high >= top) | (high < -top)).tolist():
         if abs((int(high[place]) << 64) | (int(low[place]) & MASK)) >= LARGEST:

@@ -1,4 +1,4 @@
-"""What the parts of the reader raise; `reader` adds the file, and `naming` the column and where its stripe lies."""
+"""Errors without a file: `reader` adds the file, `error_context` adds the column and the place of its stripe."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ class Damage(OrcError):
     """The bytes are not what the ORC specification says they must be."""
 
 
-class Unknown(OrcError):
+class Unsupported(OrcError):
     """The bytes may be sound, but hold something this reader does not know."""
 
 
 @contextmanager
-def naming(what: str, offset: int) -> Iterator[None]:
+def error_context(what: str, offset: int) -> Iterator[None]:
     """Errors of the bytes, with what they are of and where that lies."""
     try:
         yield

@@ -1,4 +1,6 @@
-"""Some rows of some stripes: the bytes of their groups of rows, read together and decoded up to the last row wanted."""
+"""Reads some rows of some stripes: the bytes of their row groups are read together and decoded up to the last wanted
+row.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -8,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from sources.orc.bit_packing import Ints
-from sources.orc.chunk_skipping import Leaps
-from sources.orc.column_base import StripeStreams, TooMuch
+from sources.orc.chunk_skipping import ChunkSkipper
+from sources.orc.column_base import BatchTooLarge, StripeStreams
 from sources.orc.column_types import make_column
-from sources.orc.errors import naming
+from sources.orc.errors import error_context
 from sources.orc.file_tail import Footer
 from sources.orc.schema import Type
 from sources.orc.stripe import StripeMeta, ranges_of, seekable
-from sources.orc.stripe_metadata import groups_of
+from sources.orc.stripe_metadata import row_group_count
 from sources.readers import PlainReader, read_ranges
 from sources.types import int64s
 
@@ -27,9 +29,8 @@ PIECE = 64 << 10  # bytes read where a run goes on in the chunk after those that
 
 
 class Share(NamedTuple):
-    """Rows of one column that are read in one go. `slot`: the column's place in those asked for. `rows`: ordinals in
-    the stripe, rising, none before `group`, all before `end`, where another group begins or the stripe ends. `ranges`:
-    `(column, kind, begin, end)` in the streams."""
+    """Rows of one column that are read together. `slot`: the column's position in the requested columns. `rows`:
+    ordinals in the stripe, ascending, between the first row of row group `group` and row `end`."""
 
     ordinal: int
     meta: StripeMeta
@@ -47,12 +48,12 @@ class Share(NamedTuple):
 
 
 def plan(
-    footer: Footer, ordinal: int, meta: StripeMeta, asked: Sequence[tuple[str, Type]], rows: Ints
+    footer: Footer, ordinal: int, meta: StripeMeta, requested: Sequence[tuple[str, Type]], rows: Ints
 ) -> Iterator[Share]:
-    """The shares that give `rows` of a stripe, by column and then by row."""
-    groups, total = groups_of(footer.stripes[ordinal], footer), footer.stripes[ordinal].rows
-    for slot, (name, tree) in enumerate(asked):
-        with naming(f"column {name!r} in stripe {ordinal}", footer.stripes[ordinal].offset):
+    """The shares that read `rows` of a stripe, by column and then by row."""
+    groups, total = row_group_count(footer.stripes[ordinal], footer), footer.stripes[ordinal].rows
+    for slot, (name, tree) in enumerate(requested):
+        with error_context(f"column {name!r} in stripe {ordinal}", footer.stripes[ordinal].offset):
             if groups > 1 and seekable(tree, meta, footer):
                 group_of = rows // footer.stride
                 for part in np.split(rows, np.flatnonzero(np.diff(group_of) > NEAR) + 1):
@@ -87,15 +88,15 @@ def read_shares(
             stream.hold(begin, part)
         for share in batch:
             place = footer.stripes[share.ordinal]
-            with naming(f"column {share.name!r} in stripe {share.ordinal}", place.offset):
+            with error_context(f"column {share.name!r} in stripe {share.ordinal}", place.offset):
                 yield share.slot, _rows(opened[share.ordinal], share, place.rows, gap)
 
 
 def _rows(streams: StripeStreams, share: Share, total: int, gap: int) -> pa.Array:
-    """The rows of a share; each alone where together they take too much. `total`: rows of the stripe."""
+    """The rows of a share; one by one where together they take too much memory. `total`: rows of the stripe."""
     try:
         return _pieces(streams, share, total, gap)
-    except TooMuch:
+    except BatchTooLarge:
         return _pieces(streams, share, total, -1)
 
 
@@ -103,7 +104,7 @@ def _pieces(streams: StripeStreams, share: Share, total: int, gap: int) -> pa.Ar
     """The rows of a share, those between two that are `gap` at most decoded along. A `gap` of -1: each row alone."""
     column = make_column(streams, share.tree, share.group)
     position = share.group * streams.footer.stride
-    Leaps(streams, share.tree, share.group, share.end, total).help(column)
+    ChunkSkipper(streams, share.tree, share.group, share.end, total).attach_to(column)
     pieces = []
     for part in np.split(share.rows, np.flatnonzero(np.diff(share.rows) > gap + 1) + 1):
         first, last = int(part[0]), int(part[-1])

@@ -1,4 +1,4 @@
-"""The end of an ORC file, parsed by ourselves: postscript and footer (ORC specification v1, "File Tail")."""
+"""Parses the end of an ORC file, postscript and footer (ORC specification v1, "File Tail")."""
 
 from dataclasses import dataclass
 from itertools import pairwise

@@ -18,7 +18,7 @@ from sources.orc.scan import scan_stripe
 from sources.orc.schema import Type, arrow_field
 from sources.orc.stripe import StripeMeta
 from sources.orc.stripe_metadata import load_stripes
-from sources.pointers import as_asked, distinct_rows, groups_of, with_pointers, without_columns
+from sources.pointers import distinct_rows, group_of_rows, in_pointer_order, table_without_columns, with_pointers
 from sources.readers import PlainReader, even_splits, name_of, size_of
 from sources.types import int32s, int64s
 
@@ -44,14 +44,14 @@ def open_orc(reader: PlainReader, options: Options | None = None) -> "OrcFile":
     length = tail[-1]
     if length + 1 + len(MAGIC) > size:
         raise DamagedSource(f"claims a postscript of {length} bytes, the file has {size}", path, size - 1)
-    with _reading(path, size - 1 - length, "the postscript cannot be read"):
+    with _error_context(path, size - 1 - length, "the postscript cannot be read"):
         postscript = parse_postscript(tail[-1 - length : -1])
     start = size - 1 - length - postscript.footer_length
     if start < len(MAGIC):
         message = f"claims a footer of {postscript.footer_length} bytes, the file has {size}"
         raise DamagedSource(message, path, size - 1 - length)
     body = tail[start - size :] if size - start <= len(tail) else reader.read_range(start, size - start)
-    with _reading(path, start, "the footer cannot be read"):
+    with _error_context(path, start, "the footer cannot be read"):
         footer = parse_footer(body[: postscript.footer_length], postscript, start, in_micros=unit is not None)
     return OrcFile(footer, size, hashlib.blake2b(body, digest_size=16).hexdigest())
 
@@ -82,7 +82,7 @@ class OrcFile:
 
     @property
     def digest(self) -> str:
-        """Of footer and postscript."""
+        """Hex digest of footer and postscript."""
         return self._digest
 
     @property
@@ -92,18 +92,18 @@ class OrcFile:
 
     @property
     def row_bytes(self) -> int:
-        """Packed bytes a row, at least 1: what `scan` gives as `data_size`."""
+        """Compressed bytes of a row on average, at least 1: the `data_size` of `scan`."""
         total = sum(stripe.data_length for stripe in self._footer.stripes)
         return min(max(total // max(self.rows, 1), 1), INT32_MAX)
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
-        """From the footer's statistics; where it does not tell, as if all columns were alike."""
-        asked = [self._by_name[name] for name in columns if name in self._by_name]
+        """From the statistics in the footer; without them, as if all columns had the same size."""
+        requested = [self._by_name[name] for name in columns if name in self._by_name]
         by_column = self._footer.disk_bytes
         if sum(by_column):
-            return sum(sum(by_column[t.column : t.column + sum(1 for _ in t.tree())]) for t in asked)
+            return sum(sum(by_column[t.column : t.column + sum(1 for _ in t.tree())]) for t in requested)
         total = sum(stripe.data_length for stripe in self._footer.stripes)
-        return total * len(asked) // max(len(self._by_name), 1)
+        return total * len(requested) // max(len(self._by_name), 1)
 
     def splits(self, target: int) -> list[Split]:
         return even_splits(self._size, target)
@@ -111,16 +111,16 @@ class OrcFile:
     def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
         """Of a split, the stripes whose first byte lies in it."""
         path = name_of(reader)
-        asked = self._columns(columns, path)
-        schema = pa.schema([arrow_field(name, tree) for name, tree in asked])
+        requested = self._columns(columns, path)
+        schema = pa.schema([arrow_field(name, tree) for name, tree in requested])
         begin, end = split or (0, self._size)
         for ordinal, stripe in enumerate(self._footer.stripes):
             if not stripe.rows or not begin <= stripe.offset < end:
                 continue
             seen = 0
-            with _reading(path, stripe.offset, f"stripe {ordinal}"):
-                metas = load_stripes(reader, self._footer, {}, [ordinal], asked)
-                for arrays, rows in scan_stripe(reader, self._footer, stripe, metas[ordinal], asked):
+            with _error_context(path, stripe.offset, f"stripe {ordinal}"):
+                metas = load_stripes(reader, self._footer, {}, [ordinal], requested)
+                for arrays, rows in scan_stripe(reader, self._footer, stripe, metas[ordinal], requested):
                     yield self._batch(arrays, schema, stripe.first_row + seen, rows)
                     seen += rows
 
@@ -138,39 +138,39 @@ class OrcFile:
 
     def units(self, offsets: Numbers) -> Numbers:
         """Stripes."""
-        return groups_of(offsets, self._first_rows)
+        return group_of_rows(offsets, self._first_rows)
 
     def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         path = name_of(reader)
-        asked = self._columns(columns, path)
+        requested = self._columns(columns, path)
         rows, places = distinct_rows(pointers, self.rows, path)
-        if not asked:
-            return without_columns(len(places))
-        pieces: list[list[pa.Array]] = [[] for _ in asked]
-        for slot, piece in self._fetched(reader, path, asked, rows):
+        if not requested:
+            return table_without_columns(len(places))
+        pieces: list[list[pa.Array]] = [[] for _ in requested]
+        for slot, piece in self._fetched(reader, path, requested, rows):
             pieces[slot].append(piece)
-        schema = pa.schema([arrow_field(name, tree) for name, tree in asked])
+        schema = pa.schema([arrow_field(name, tree) for name, tree in requested])
         arrays = [pa.chunked_array(piece, field.type) for piece, field in zip(pieces, schema, strict=True)]
         table = pa.Table.from_arrays(arrays, schema=schema)
-        return as_asked(table, places)
+        return in_pointer_order(table, places)
 
     def _fetched(
-        self, reader: PlainReader, path: str, asked: Sequence[tuple[str, Type]], rows: Ints
+        self, reader: PlainReader, path: str, requested: Sequence[tuple[str, Type]], rows: Ints
     ) -> Iterator[tuple[int, pa.Array]]:
         """`(place in the columns asked for, some rows of it)`, the rows of each column rising."""
-        ordinals, starts = np.unique(groups_of(rows, self._first_rows), return_index=True)
+        ordinals, starts = np.unique(group_of_rows(rows, self._first_rows), return_index=True)
         parts = np.split(rows, starts[1:]) if len(rows) else []
         with self._lock:
             known = {ordinal: self._stripes[ordinal] for ordinal in ordinals.tolist() if ordinal in self._stripes}
         first = self._footer.stripes[int(ordinals[0])].offset if len(rows) else 0
-        with _reading(path, first):
-            metas = load_stripes(reader, self._footer, known, ordinals.tolist(), asked)
+        with _error_context(path, first):
+            metas = load_stripes(reader, self._footer, known, ordinals.tolist(), requested)
             with self._lock:
                 self._stripes.update(metas)
             shares: list[Share] = []
             for ordinal, part in zip(ordinals.tolist(), parts, strict=True):
                 local = part - self._footer.stripes[ordinal].first_row
-                shares += plan(self._footer, ordinal, metas[ordinal], asked, local)
+                shares += plan(self._footer, ordinal, metas[ordinal], requested, local)
             yield from read_shares(reader, self._footer, shares, self.row_bytes)
 
     def _columns(self, names: Sequence[str], path: str) -> list[tuple[str, Type]]:
@@ -183,8 +183,8 @@ class OrcFile:
 
 
 @contextmanager
-def _reading(path: str, offset: int, what: str | None = None) -> Iterator[None]:
-    """Errors of the file's bytes, with what was read and where it lies."""
+def _error_context(path: str, offset: int, what: str | None = None) -> Iterator[None]:
+    """Add what was read, and its offset, to errors in the file's bytes."""
     try:
         yield
     except OrcError as error:

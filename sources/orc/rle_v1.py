@@ -23,8 +23,8 @@ LITERALS = 128  # headers from here on are those of literals
 Values = NDArray[Any]
 
 
-class Walked(NamedTuple):
-    """Runs that were found: what each is, where it begins in the data, how many values it has; the position after."""
+class RunTable(NamedTuple):
+    """Runs of an encoding: the kind, start and number of values of each, and the position after the last."""
 
     runs: list[Any]
     starts: list[int]
@@ -37,7 +37,7 @@ class Encoding(Protocol):
 
     empty: Values
 
-    def walk(self, data: bytes, position: int, wanted: int) -> Walked:
+    def walk(self, data: bytes, position: int, wanted: int) -> RunTable:
         """The whole runs from `position` on, until they have `wanted` values or the data ends."""
 
     def decode(self, data: bytes, runs: Sequence[Any], lengths: Sequence[int]) -> Values:
@@ -68,7 +68,7 @@ class Runs:
         return values[:count]
 
     def skip(self, count: int) -> None:
-        """Past the next `count` values. Runs that lie in them whole are not decoded."""
+        """Skip the next `count` values. Whole runs among them are not decoded."""
         target = self.given + count
         passed = min(count, len(self._held))
         self._held = self._held[passed:]
@@ -81,7 +81,7 @@ class Runs:
             self.given += passed
 
     def first_value_of(self, coordinate: int) -> int:
-        """The ordinal of the first value of the run that begins there; -1 where none does."""
+        """The ordinal of the first value of the run that begins at a byte; -1 if none begins there."""
         if coordinate == self.source.coordinate:
             return self._found
         for coordinates, firsts in reversed(self._log):
@@ -119,7 +119,7 @@ class ByteRuns:
 
     empty: Values = np.empty(0, np.uint8)
 
-    def walk(self, data: bytes, position: int, wanted: int) -> Walked:
+    def walk(self, data: bytes, position: int, wanted: int) -> RunTable:
         runs: list[tuple[bool, int]] = []
         starts, lengths, total, end = [], [], 0, len(data)
         while total < wanted and position < end:
@@ -134,7 +134,7 @@ class ByteRuns:
             lengths.append(length)
             total += length
             position = after
-        return Walked(runs, starts, lengths, position)
+        return RunTable(runs, starts, lengths, position)
 
     def decode(self, data: bytes, runs: Sequence[tuple[bool, int]], lengths: Sequence[int]) -> Values:
         parts = [
@@ -165,7 +165,7 @@ class Booleans:
         return spare[:count]
 
     def skip(self, count: int) -> None:
-        """Past the next `count` values."""
+        """Skip the next `count` values."""
         whole = max(count - len(self._spare), 0) // 8
         if whole:
             count -= len(self._spare) + 8 * whole
@@ -190,7 +190,7 @@ class IntegersV1:
     def __init__(self, signed: bool) -> None:
         self._signed = signed
 
-    def walk(self, data: bytes, position: int, wanted: int) -> Walked:
+    def walk(self, data: bytes, position: int, wanted: int) -> RunTable:
         end = min(len(data), position + (wanted + MOST_LITERALS) * (LONGEST_WORD + 1))
         last_bytes = np.flatnonzero(np.frombuffer(data, np.uint8, end - position, position) < 0x80) + position
         find = last_bytes.searchsorted
@@ -210,7 +210,7 @@ class IntegersV1:
             lengths.append(length)
             total += length
             position = int(last_bytes[slot]) + 1
-        return Walked(runs, starts, lengths, position)
+        return RunTable(runs, starts, lengths, position)
 
     def decode(self, data: bytes, runs: Sequence[tuple[Ints, int, int, int]], lengths: Sequence[int]) -> Values:
         if not runs:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sources.orc.bit_packing import LONGEST_WORD, Ints, Words, linear, spread, unpack, zigzag
 from sources.orc.errors import Damage
-from sources.orc.rle_v1 import Values, Walked
+from sources.orc.rle_v1 import RunTable, Values
 
 SHORT_REPEAT, DIRECT, PATCHED_BASE, DELTA = range(4)  # the two highest bits of a header
 WIDTHS = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)  # bits of a number, by the five bits that stand for them
@@ -37,7 +37,7 @@ class IntegersV2:
     def __init__(self, signed: bool) -> None:
         self._signed = signed
 
-    def walk(self, data: bytes, position: int, wanted: int) -> Walked:
+    def walk(self, data: bytes, position: int, wanted: int) -> RunTable:
         runs: list[Run] = []
         starts, lengths, total = [], [], 0
         try:
@@ -68,7 +68,7 @@ class IntegersV2:
                 position = after
         except IndexError:  # the data ends in a header
             pass
-        return Walked(runs, starts, lengths, position)
+        return RunTable(runs, starts, lengths, position)
 
     def _number(self, data: bytes) -> int:
         raw = int.from_bytes(data, "big")

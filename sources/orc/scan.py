@@ -1,16 +1,16 @@
-"""The rows of one stripe from the first on, in batches."""
+"""Scans the rows of one stripe, in batches."""
 
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from sources.orc.column_base import Column, StripeStreams, TooMuch
+from sources.orc.column_base import BatchTooLarge, Column, StripeStreams
 from sources.orc.column_types import make_column
-from sources.orc.errors import Damage, naming
+from sources.orc.errors import Damage, error_context
 from sources.orc.file_tail import Footer, StripePlace
 from sources.orc.schema import Type
 from sources.orc.stripe import StripeMeta, ranges_of, seekable
-from sources.orc.stripe_metadata import groups_of
+from sources.orc.stripe_metadata import row_group_count
 from sources.readers import PlainReader, read_ranges
 
 BATCH = 64 << 10  # rows
@@ -21,13 +21,13 @@ PIECES = (256 << 10, 4 << 20)  # bytes of one stream: least, most
 
 
 def scan_stripe(
-    reader: PlainReader, footer: Footer, stripe: StripePlace, meta: StripeMeta, asked: Sequence[tuple[str, Type]]
+    reader: PlainReader, footer: Footer, stripe: StripePlace, meta: StripeMeta, requested: Sequence[tuple[str, Type]]
 ) -> Iterator[tuple[list[pa.Array], int]]:
     """`(columns, rows)` of each batch. Where the row index begins a group, what it says is compared with what was read:
     a fetch goes by it."""
-    groups = groups_of(stripe, footer)
-    checked = [groups > 1 and seekable(tree, meta, footer) for _, tree in asked]
-    streams, columns = _open(reader, footer, meta, asked, stripe)
+    groups = row_group_count(stripe, footer)
+    checked = [groups > 1 and seekable(tree, meta, footer) for _, tree in requested]
+    streams, columns = _open(reader, footer, meta, requested, stripe)
     size, row = min(max(BATCH_BYTES // (GROWTH * max(stripe.data_length // stripe.rows, 1)), 1), BATCH), 0
     while row < stripe.rows:
         count = min(size, stripe.rows - row)
@@ -36,18 +36,18 @@ def scan_stripe(
         streams.limited = count > 1
         try:
             arrays = []
-            for (name, _), column in zip(asked, columns, strict=True):
-                with naming(f"column {name!r}", stripe.offset):
+            for (name, _), column in zip(requested, columns, strict=True):
+                with error_context(f"column {name!r}", stripe.offset):
                     arrays.append(column.read(count))
-        except TooMuch:
+        except BatchTooLarge:
             size = max(count // 8, 1)
-            streams, columns = _open(reader, footer, meta, asked, stripe)
+            streams, columns = _open(reader, footer, meta, requested, stripe)
             for column in columns:
                 column.skip(row)
             continue
         row += count
         if any(checked) and row % footer.stride == 0 and row < stripe.rows:
-            for (name, _), column, check in zip(asked, columns, checked, strict=True):
+            for (name, _), column, check in zip(requested, columns, checked, strict=True):
                 if check and not column.check(row // footer.stride):
                     message = f"column {name!r}: the row index says that row {row} of the stripe is elsewhere"
                     raise Damage(message, stripe.offset)
@@ -57,12 +57,12 @@ def scan_stripe(
 
 
 def _open(
-    reader: PlainReader, footer: Footer, meta: StripeMeta, asked: Sequence[tuple[str, Type]], stripe: StripePlace
+    reader: PlainReader, footer: Footer, meta: StripeMeta, requested: Sequence[tuple[str, Type]], stripe: StripePlace
 ) -> tuple[StripeStreams, list[Column]]:
     """The columns, at the first row. The beginnings of all streams are read in one round."""
     found: set[tuple[int, int]] = set()
-    for name, tree in asked:
-        with naming(f"column {name!r}", stripe.offset):
+    for name, tree in requested:
+        with error_context(f"column {name!r}", stripe.offset):
             found |= {(column, kind) for column, kind, _, _ in ranges_of(tree, meta, footer, 0, 0, 1)}
     least, most = PIECES
     piece = min(max(BUFFERS // max(len(found), 1), least), most)
@@ -72,7 +72,7 @@ def _open(
     for each, part in zip((each for each in opened if each.length), parts, strict=True):
         each.hold(0, part)
     columns = []
-    for name, tree in asked:
-        with naming(f"column {name!r}", stripe.offset):
+    for name, tree in requested:
+        with error_context(f"column {name!r}", stripe.offset):
             columns.append(make_column(streams, tree, 0, tracked=True))
     return streams, columns

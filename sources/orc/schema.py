@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sources.orc.errors import Damage, Unknown
+from sources.orc.errors import Damage, Unsupported
 from sources.orc.protobuf import fields, message, number, numbers, text
 
 BOOLEAN, BYTE, SHORT, INT, LONG, FLOAT, DOUBLE, STRING, BINARY, TIMESTAMP = range(10)
@@ -93,7 +93,7 @@ def columns_of(types: Sequence[RawType], wide: frozenset[int]) -> list[tuple[str
         raise Damage("no types")
     root = types[0]
     if root.kind != STRUCT:
-        raise Unknown(f"the root is of type kind {root.kind}, only structs are read")
+        raise Unsupported(f"the root is of type kind {root.kind}, only structs are read")
     _check(root)
     found, follows = [], 1
     for name, ordinal in zip(root.names, root.subtypes, strict=True):
@@ -124,7 +124,7 @@ def _tree(types: Sequence[RawType], ordinal: int, expected: int, wide: frozenset
     if ordinal != expected or ordinal >= len(types):
         raise Damage(f"type {ordinal} stands where type {expected} of {len(types)} belongs")
     if depth > DEEPEST:
-        raise Unknown(f"nested deeper than {DEEPEST}")
+        raise Unsupported(f"nested deeper than {DEEPEST}")
     raw = types[ordinal]
     _check(raw)
     children, follows = [], ordinal + 1
@@ -137,7 +137,7 @@ def _tree(types: Sequence[RawType], ordinal: int, expected: int, wide: frozenset
     try:
         if refusal is None:
             arrow, scale = _arrow(raw, children, ordinal in wide)
-    except Unknown as error:
+    except Unsupported as error:
         refusal = str(error)
     return Type(ordinal, raw.kind, tuple(children), arrow, scale, raw.attributes, refusal)
 
@@ -151,7 +151,7 @@ def _arrow(raw: RawType, children: Sequence[Type], wide: bool) -> tuple[pa.DataT
     if raw.kind == DECIMAL:
         precision, scale = (raw.precision, raw.scale) if raw.precision else HIVE_11_DECIMAL
         if precision > MOST_DIGITS or scale > precision:
-            raise Unknown(f"decimal({precision}, {scale}), {MOST_DIGITS} digits can be read")
+            raise Unsupported(f"decimal({precision}, {scale}), {MOST_DIGITS} digits can be read")
         return pa.decimal128(precision, scale), scale
     if raw.kind == LIST:
         return pa.list_(arrow_field("item", children[0])), 0
@@ -161,6 +161,6 @@ def _arrow(raw: RawType, children: Sequence[Type], wide: bool) -> tuple[pa.DataT
         return pa.struct([arrow_field(name, child) for name, child in zip(raw.names, children, strict=True)]), 0
     if raw.kind == UNION:
         if not 0 < len(children) <= MOST_BRANCHES:
-            raise Unknown(f"a union of {len(children)} types, 1 to {MOST_BRANCHES} can be read")
+            raise Unsupported(f"a union of {len(children)} types, 1 to {MOST_BRANCHES} can be read")
         return pa.dense_union([pa.field(f"_union_{i}", child.arrow) for i, child in enumerate(children)]), 0
-    raise Unknown(f"type kind {raw.kind} is not known")
+    raise Unsupported(f"type kind {raw.kind} is not known")

@@ -1,4 +1,4 @@
-"""The bytes of one stream of a stripe: chunk by chunk as they lie in the file, and unpacked as they are read."""
+"""The bytes of one stream of a stripe: read chunk by chunk, and decompressed as they are needed."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ class PackedStream:
         return self._codec.packed
 
     def hold(self, start: int, part: bytes) -> None:
-        """Bytes of the stream from `start` on. To be called in rising order."""
+        """Keep bytes of the stream, from `start` on, in memory. Called with ascending `start`."""
         self._starts.append(start)
         self._parts.append(part)
 
@@ -63,7 +63,8 @@ class PackedStream:
         return found
 
     def most(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """`(where it begins, bytes it unpacks to at most)` of each chunk between two, none of which is unpacked."""
+        """`(start, most bytes)` of each chunk between two positions: the most bytes to which it can decompress, found
+        without decompressing."""
         while begin < end:
             header, after = self._header(begin)
             yield begin, self._codec.most(header)
@@ -132,7 +133,7 @@ class ByteStream:
         return start + offset if start >= 0 else -1
 
     def fill(self) -> bool:
-        """More bytes behind those that are left; False at the end."""
+        """Get more bytes after those that are left; False at the end."""
         found = self._stream.chunk(self._next)
         if found is None:
             return False
@@ -166,7 +167,7 @@ class ByteStream:
         return b"".join(parts)
 
     def skip(self, count: int) -> None:
-        """Past the next `count` bytes; on the way to those that are taken next."""
+        """Skip the next `count` bytes."""
         self._owed += count
         if self.tracked:
             self._settle()
@@ -174,7 +175,7 @@ class ByteStream:
     def _settle(self) -> None:
         count, self._owed = self._owed, 0
         if count >= LEAST_LEAP:
-            count = self._leap(count)
+            count = self._skip_chunks(count)
         while count > len(self.data) - self.position:
             count -= len(self.data) - self.position
             self.position = len(self.data)
@@ -182,8 +183,8 @@ class ByteStream:
                 raise Damage(f"a stream ends {count} bytes early")
         self.position += count
 
-    def _leap(self, count: int) -> int:
-        """Past chunks that need not be unpacked, `count` bytes on at most; how many bytes are left then."""
+    def _skip_chunks(self, count: int) -> int:
+        """Skip chunks that need not be decompressed, at most `count` bytes. Returns the bytes still to skip."""
         target, after = self.coordinate + count, self._base + len(self.data)
         if not self._stream.packed:
             begin = min(self._next + target - after, self._stream.length)

@@ -1,5 +1,6 @@
-"""A stripe's footer and row indexes: where its streams are, and where in them each group of rows begins (ORC
-specification v1, "Stripes")."""
+"""Parses the footer and the row indexes of a stripe: the places of its streams, and the position of each row group in
+them (ORC specification v1, "Stripes").
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,9 +1,10 @@
-"""What must be known of stripes before their rows are read: their footers, and the row indexes of the columns asked
-for. One round of reads where the indexes are small, else two."""
+"""Reads the footers of stripes, and the row indexes of the requested columns, before rows are read. One round of reads
+where the indexes are small, else two.
+"""
 
 from collections.abc import Mapping, Sequence
 
-from sources.orc.errors import naming
+from sources.orc.errors import error_context
 from sources.orc.file_tail import Footer, StripePlace
 from sources.orc.schema import Type
 from sources.orc.stripe import ROW_INDEX, StripeMeta, layout, parse_row_index, parse_stripe_footer
@@ -13,8 +14,8 @@ INDEX_AT_ONCE = 1 << 20  # bytes of a stripe's indexes that are read along with 
 ROUND = 16 << 20  # bytes read so of all stripes
 
 
-def groups_of(stripe: StripePlace, footer: Footer) -> int:
-    """Groups of rows that the row index of a stripe tells apart; 1 where it has none."""
+def row_group_count(stripe: StripePlace, footer: Footer) -> int:
+    """The number of row groups in the row index of a stripe; 1 without an index."""
     return max(-(-stripe.rows // footer.stride), 1) if footer.stride else 1
 
 
@@ -23,13 +24,15 @@ def load_stripes(
     footer: Footer,
     known: Mapping[int, StripeMeta],
     ordinals: Sequence[int],
-    asked: Sequence[tuple[str, Type]],
+    requested: Sequence[tuple[str, Type]],
 ) -> dict[int, StripeMeta]:
-    """The stripes, with the positions of the columns asked for. What is `known` already is not read again."""
+    """The metadata of the stripes, with the positions of the requested columns. `known` ones are not read again."""
     found = {ordinal: known[ordinal] for ordinal in ordinals if ordinal in known}
     unknown = [ordinal for ordinal in ordinals if ordinal not in known]
     places = {ordinal: footer.stripes[ordinal] for ordinal in ordinals}
-    indexes = {ordinal: places[ordinal].index_length for ordinal in unknown if groups_of(places[ordinal], footer) > 1}
+    indexes = {
+        ordinal: places[ordinal].index_length for ordinal in unknown if row_group_count(places[ordinal], footer) > 1
+    }
     indexes = {ordinal: length for ordinal, length in indexes.items() if length <= INDEX_AT_ONCE}
     if sum(indexes.values()) > ROUND:
         indexes = {}
@@ -38,10 +41,10 @@ def load_stripes(
     parts = read_ranges(reader, ranges)
     for ordinal, part in zip(unknown, parts, strict=False):
         offset = places[ordinal].footer_offset
-        with naming(f"the footer of stripe {ordinal}", offset):
+        with error_context(f"the footer of stripe {ordinal}", offset):
             found[ordinal] = parse_stripe_footer(part, places[ordinal], footer)
     held = dict(zip(indexes, parts[len(unknown) :], strict=True))
-    _load_indexes(reader, footer, found, held, [tree for _, tree in asked])
+    _load_indexes(reader, footer, found, held, [tree for _, tree in requested])
     return found
 
 
@@ -50,14 +53,14 @@ def _load_indexes(
     footer: Footer,
     metas: Mapping[int, StripeMeta],
     held: Mapping[int, bytes],
-    asked: Sequence[Type],
+    requested: Sequence[Type],
 ) -> None:
-    """Adds the positions of the columns. `held`: the index of a stripe, from its first byte on."""
+    """Add the positions of the columns. `held`: the index of a stripe, from its first byte on."""
     missing: list[tuple[int, Type, int, int]] = []
     for ordinal, meta in metas.items():
         place = footer.stripes[ordinal]
-        groups = groups_of(place, footer)
-        for tree in [each for top in asked for each in top.tree()] if groups > 1 else []:
+        groups = row_group_count(place, footer)
+        for tree in [each for top in requested for each in top.tree()] if groups > 1 else []:
             if tree.column in meta.positions or not layout(tree, meta, footer):
                 continue
             offset, length = meta.streams.get((tree.column, ROW_INDEX), (place.offset, 0))
@@ -71,5 +74,5 @@ def _load_indexes(
                 missing.append((ordinal, tree, offset, length))
     parts = read_ranges(reader, [(offset, length) for _, _, offset, length in missing])
     for (ordinal, tree, _, _), packed in zip(missing, parts, strict=True):
-        groups = groups_of(footer.stripes[ordinal], footer)
+        groups = row_group_count(footer.stripes[ordinal], footer)
         metas[ordinal].positions[tree.column] = parse_row_index(packed, tree, metas[ordinal], footer, groups)

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from sources.orc.bit_packing import Ints
-from sources.orc.errors import Damage, Unknown
+from sources.orc.errors import Damage, Unsupported
 
 EPOCH_2015 = 1_420_070_400  # seconds: what timestamps count from, in the writer's time zone
 DAY = 86_400  # seconds
@@ -76,9 +76,9 @@ def ticks(seconds: Ints, nanos: Ints, zone: str, by_java: bool, hybrid_calendar:
     return clock * SECOND + nanos if unit == "ns" else clock * 1_000_000 + nanos // 1000
 
 
-def _beyond(unit: str) -> Unknown:
+def _beyond(unit: str) -> Unsupported:
     cure = "; the option timestamp_unit=us may read it" if unit == "ns" else ""
-    return Unknown(f"a timestamp beyond what 64 bits hold in {unit}{cure}")
+    return Unsupported(f"a timestamp beyond what 64 bits hold in {unit}{cure}")
 
 
 def _offset(zone: str, instant: int) -> int:
@@ -116,5 +116,5 @@ def _offset_at(zone: str, instant: int) -> int:
     try:
         found = dt.datetime.fromtimestamp(max(instant, FIRST_OF_PYTHON), ZoneInfo(zone)).utcoffset()
     except (KeyError, ValueError, OSError) as error:
-        raise Unknown(f"the writer's time zone {zone!r} is not in this machine's database") from error
+        raise Unsupported(f"the writer's time zone {zone!r} is not in this machine's database") from error
     return 0 if found is None else found // dt.timedelta(seconds=1)

@@ -1,6 +1,7 @@
-"""ORC files as a source's others are: columns and codec of one of them.
+"""Writes ORC files like an existing one of the source, with its columns and codec.
 
-pyarrow's writer has faults that its own reader, and ours, mend, and Java's does not: what comes of them is refused.
+pyarrow's writer has faults that its own reader and ours correct, but Java's does not. Values that meet such a fault are
+refused.
 """
 
 from collections.abc import Mapping, Sequence

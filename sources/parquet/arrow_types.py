@@ -1,6 +1,6 @@
-"""The Arrow side of a file: its schema, and a footer template for each choice of columns.
+"""The Arrow schema of a file, and a footer template for each choice of columns.
 
-A column pyarrow cannot give a type is refused on its own, so that the other columns of the file can be read.
+A column that pyarrow cannot give a type is refused alone, so that the other columns of the file can be read.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import pyarrow as pa
 from sources.errors import check_memory
 from sources.parquet.footer import OLD_CALENDAR, Footer
 from sources.parquet.schema import Column, stored_fields
-from sources.parquet.synthetic_file import Template
+from sources.parquet.synthetic_file import FooterTemplate
 
 PHYSICAL_TYPE, INT96_TYPE = b"PARQUET:physical_type", b"INT96"  # in the metadata of a field that is stored so
 INT96 = 3  # physical type of a leaf
@@ -26,7 +26,7 @@ class ArrowTypes:
     def __init__(self, footer: Footer) -> None:
         self._footer = footer
         self._fields = stored_fields(footer.arrow_schema, len(footer.columns))
-        self._templates: dict[tuple[int, ...], Template] = {}
+        self._templates: dict[tuple[int, ...], FooterTemplate] = {}
         self.refusals: dict[int, str] = {}
         for column in footer.columns:
             if not column.leaves:
@@ -53,21 +53,21 @@ class ArrowTypes:
     def cache_bytes(self) -> int:
         return 500 * len(self._footer.columns) + sum(made.cache_bytes for made in list(self._templates.values()))
 
-    def template(self, columns: Sequence[Column]) -> Template:
+    def template(self, columns: Sequence[Column]) -> FooterTemplate:
         """Kept, as long as there are few choices beside single columns."""
         key = tuple([column.ordinal for column in columns])
         made = self._templates.get(key)
         if made is None:
             if len(self._templates) >= len(self._footer.columns) + CHOICES:
                 self._templates.clear()
-            made = self._templates[key] = Template(self._footer, columns, self._fields)
+            made = self._templates[key] = FooterTemplate(self._footer, columns, self._fields)
         return made
 
     def _schema(self) -> pa.Schema:
         columns = self._footer.columns
         if not self.refusals:
             try:
-                return Template(self._footer, columns, self._fields).schema()
+                return FooterTemplate(self._footer, columns, self._fields).schema()
             except NOT_A_TYPE as error:
                 check_memory(error)  # else one of them is no type: which, the columns one by one will show
         return pa.schema([self._field(column) for column in columns])
@@ -75,7 +75,7 @@ class ArrowTypes:
     def _field(self, column: Column) -> pa.Field:
         if column.ordinal not in self.refusals:
             try:
-                return Template(self._footer, [column], self._fields).schema().field(0)
+                return FooterTemplate(self._footer, [column], self._fields).schema().field(0)
             except NOT_A_TYPE as error:
                 check_memory(error)
                 self.refusals[column.ordinal] = f"pyarrow cannot read its type: {error}"

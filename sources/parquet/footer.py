@@ -1,7 +1,7 @@
-"""The footer of a Parquet file, parsed by ourselves: pyarrow ends the whole process in some metadata calls on
-footers it does not know (unknown codec, encrypted column), and its objects are large.
+"""Parses the footer of a Parquet file. pyarrow ends the process in some metadata calls on footers that it does not know
+(unknown codec, encrypted column), and its objects are large.
 
-Numbers are taken as they stand; whoever uses an offset checks it against the file first (`ChunkPlace`).
+Numbers are not checked here: `ChunkPlace` checks an offset against the file before it is used.
 """
 
 import re
@@ -16,7 +16,7 @@ MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 # Encodings of pages out of which single values can be taken: PLAIN, PLAIN_DICTIONARY, RLE (of levels and booleans),
 # BIT_PACKED (of levels, where there are none), RLE_DICTIONARY.
-PICKABLE = {0, 2, 3, 4, 8}
+DECODABLE_ENCODINGS = {0, 2, 3, 4, 8}
 CODECS = {0: "UNCOMPRESSED", 1: "SNAPPY", 2: "GZIP", 4: "BROTLI", 5: "LZ4", 6: "ZSTD", 7: "LZ4_RAW"}
 
 LEGACY_WRITER = re.compile(rb"parquet-mr version 1\.(?:[01]\.|2\.[0-8](?!\d))")
@@ -30,8 +30,8 @@ NEW_CALENDAR_SINCE = b"3.0.0"
 
 
 class Chunk(NamedTuple):
-    """One leaf column in one row group. Zero stands for an offset that is not there. `refusal` says why the
-    chunk cannot be read, if so; `pickable`, whether single values can be taken out of its pages (`values`)."""
+    """One leaf column in one row group. An offset of 0 means that there is none. `refusal` says why the chunk cannot be
+    read, None if it can. `decodable`: whether `page_decode` can decode single values of its pages."""
 
     kind: int
     codec: int
@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
     index_offset: int
     index_length: int
     refusal: str | None
-    pickable: bool = True
+    decodable: bool = True
 
     @property
     def start(self) -> int:
@@ -94,7 +94,7 @@ class ChunkPlace(NamedTuple):
         return DamagedSource(f"row group {self.row_group}: {message}", self.path, where, column=self.column)
 
     def check(self, file_size: int, kind: int) -> None:
-        """The chunk can be read at all, and lies within the file."""
+        """DamagedSource or UnsupportedFormat unless the chunk can be read and lies within the file."""
         chunk = self.chunk
         if chunk.refusal is not None:
             raise UnsupportedFormat(f"row group {self.row_group}: {chunk.refusal}", self.path, column=self.column)
@@ -105,7 +105,7 @@ class ChunkPlace(NamedTuple):
 
 
 def parse_footer(data: bytes) -> Footer:
-    """The footer in its thrift bytes; `ThriftError` where they do not make one."""
+    """Parse the Thrift bytes of a footer. ThriftError where they are invalid."""
     decoder = Decoder(data)
     version, elements, created_by = 1, None, b""
     key_values: dict[bytes, bytes] = {}
@@ -145,7 +145,7 @@ def legacy_slack(footer: Footer) -> int:
 
 
 def denies_compression(footer: Footer) -> bool:
-    """Whether its pages of version 2 say that they are not compressed, and are: ARROW-10353."""
+    """Whether the writer's pages of version 2 claim to be uncompressed and are not (ARROW-10353)."""
     return DENIES_COMPRESSION.match(footer.created_by) is not None
 
 
@@ -164,7 +164,7 @@ def _row_group(decoder: Decoder) -> tuple[int, tuple[Chunk, ...]]:
 def _chunk(decoder: Decoder) -> Chunk:
     numbers: dict[int, int] = {}
     index_offset = index_length = 0
-    refusal, pickable = None, True
+    refusal, decodable = None, True
     for field_id, wire in decoder.fields():
         if field_id == 3:
             decoder.expect_struct(wire)
@@ -172,7 +172,7 @@ def _chunk(decoder: Decoder) -> Chunk:
                 if meta_id in (1, 4, 5, 6, 7, 9, 11):
                     numbers[meta_id] = decoder.number(meta_wire)
                 elif meta_id == 2 and meta_wire == LIST:
-                    pickable = _pickable(decoder)
+                    decodable = _has_decodable_encodings(decoder)
                 else:
                     decoder.skip(meta_wire)
         elif field_id == 4:
@@ -201,14 +201,14 @@ def _chunk(decoder: Decoder) -> Chunk:
         index_offset=index_offset,
         index_length=index_length,
         refusal=refusal,
-        pickable=pickable,
+        decodable=decodable,
     )
 
 
-def _pickable(decoder: Decoder) -> bool:
-    """Whether a list of encodings, which is here, holds none but `PICKABLE`."""
+def _has_decodable_encodings(decoder: Decoder) -> bool:
+    """Whether a list of encodings, which comes next, has only `DECODABLE_ENCODINGS`."""
     wire, count = decoder.list_header()
-    return not {decoder.number(wire) for _ in range(count)} - PICKABLE
+    return not {decoder.number(wire) for _ in range(count)} - DECODABLE_ENCODINGS
 
 
 def _key_values(decoder: Decoder, wire: int) -> dict[bytes, bytes]:

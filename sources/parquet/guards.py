@@ -2,8 +2,8 @@
 
 `PageCheckingFile` checks page headers before pyarrow sees them: pyarrow allocates the size that a header claims, even
 where the file ends before. `check_leaf_lengths` finds nested columns whose leaves hold different numbers of values:
-pyarrow decodes each leaf alone, takes lists, maps and nulls from the first leaf, and leaves over the last entries of a
-longer leaf, so that rows get values of other rows. Only Arrow's C data interface shows these lengths.
+pyarrow decodes each leaf alone, takes lists, maps and nulls from the first leaf, and drops the last entries of a longer
+leaf, so that rows get values of other rows. Only Arrow's C data interface shows these lengths.
 """
 
 import ctypes
@@ -37,8 +37,8 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 )
 
 
-def check_agreement(batch: pa.RecordBatch) -> None:
-    """ArrowInvalid where parts of one struct, or keys and values of a map, are not equally many."""
+def check_leaf_lengths(batch: pa.RecordBatch) -> None:
+    """ArrowInvalid where the fields of a struct, or the keys and values of a map, have different lengths."""
     if not any(pa.types.is_nested(kind) for kind in batch.schema.types):
         return
     _, capsule = batch.__arrow_c_array__()  # which frees what it holds
@@ -59,40 +59,43 @@ def _check(array: _Array, name: str) -> None:
 HEADER_LIMIT = 16 << 20  # bytes of one page header, as pyarrow has it
 
 
-class WatchedFile(RangeFile):
-    """Raises, and keeps as `failure`, DamagedSource for a page that cannot be, before its header is handed on."""
+class PageCheckingFile(RangeFile):
+    """A file that pyarrow scans. A read raises DamagedSource for an impossible page header in its bytes, and keeps the
+    error as `failure`."""
 
     def __init__(self, reader: PlainReader, tail: bytes, places: Sequence[ChunkPlace]) -> None:
         super().__init__(reader, tail)
-        self._watches = [_Watch(place) for place in places]
+        self._checks = [_ChunkCheck(place) for place in places]
 
     def read(self, size: int = -1) -> bytes:
         start = self.tell()
         data = super().read(size)
-        for watch in self._watches:
-            if watch.seen == start:
+        for check in self._checks:
+            if check.position == start:
                 try:
-                    watch.see(data)
+                    check.check(data)
                 except DamagedSource as error:
                     self.failure = error
                     raise
         return data
 
 
-class _Watch:
-    """Of one chunk, which pyarrow reads from its begin to its end. `seen`: where the bytes not seen yet begin."""
+class _ChunkCheck:
+    """Checks the page headers of one chunk, which pyarrow reads from its start to its end. `position` is the offset of
+    the first byte not checked yet."""
 
     def __init__(self, place: ChunkPlace) -> None:
-        self.seen = place.chunk.start
+        self.position = place.chunk.start
         self._place = place
         self._header = place.chunk.start  # the next one
         self._end = place.chunk.start + place.chunk.compressed + LEGACY_SLACK
         self._values = place.chunk.values  # still to come; what stands behind them is never looked at
         self._held = b""  # the begin of a header
 
-    def see(self, data: bytes) -> None:
-        begin = self.seen - len(self._held)
-        self.seen += len(data)
+    def check(self, data: bytes) -> None:
+        """Check the headers in the next bytes of the chunk."""
+        begin = self.position - len(self._held)
+        self.position += len(data)
         if self._held:
             data = self._held + data
         while self._values > 0 and begin <= self._header < min(begin + len(data), self._end):

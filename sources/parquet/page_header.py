@@ -1,4 +1,4 @@
-"""The header before each page, and what is checked of a page before pyarrow decodes it."""
+"""The header of a page, and the checks of a page before it is decoded."""
 
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ class PageHeader(NamedTuple):
 
     @property
     def in_dictionary(self) -> bool:
-        """Of a data page: its values are indices into the chunk's dictionary."""
+        """Whether the values of a data page are indices into the chunk's dictionary."""
         return self.encoding in DICTIONARY_ENCODINGS
 
 
@@ -96,7 +96,7 @@ def _numbers(decoder: Decoder) -> dict[int, int]:
 
 
 def check_sizes(header: PageHeader, place: ChunkPlace, offset: int) -> None:
-    """The sizes a header claims are ones that can be."""
+    """DamagedSource unless the sizes in a header are possible."""
     limit = max(SMALL_PAGE, header.compressed * GROWTH[CODECS[place.chunk.codec]])
     if header.uncompressed > limit:
         raise place.damaged(
@@ -107,8 +107,8 @@ def check_sizes(header: PageHeader, place: ChunkPlace, offset: int) -> None:
 
 
 def check_page(page: bytes, place: ChunkPlace, offset: int, rows: int | None) -> PageHeader:
-    """`page`, header included, is whole and what the page map says: a data page of `rows` rows, or the
-    dictionary page when `rows` is None. Its checksum is verified where the writer left one."""
+    """Check a page with its header: DamagedSource unless it is whole and agrees with the page map. `rows`: the rows of
+    a data page, None for the dictionary page. Verifies the checksum where there is one."""
     try:
         header = read_header(page)
     except ThriftError as error:

@@ -1,8 +1,8 @@
-"""Page maps: where each page of a flat column chunk lies and which rows it holds.
+"""Page maps: where each page of a flat column chunk lies, and which rows it holds.
 
-From the file's OffsetIndex where there is one, else from the page headers, which are walked by small ranges;
-the chunks of several columns in step, so that a store far away is asked as rarely as can be. There, chunks that are
-not too large are read whole instead, in one round: a column may have hundreds of pages.
+A map comes from the file's OffsetIndex, else from the page headers, which are read in small ranges. The chunks of
+several columns are walked in step, to save round trips on a remote store. There, chunks of moderate size are read
+whole, in one round, because a column may have hundreds of pages.
 """
 
 from collections.abc import Sequence
@@ -44,11 +44,11 @@ class PageMap:
         return 400 + 25 * len(self.offsets)
 
     def pages_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The page of each row; a page without rows is never one."""
+        """The page of each row. A page without rows is never the answer."""
         return np.searchsorted(self.first_rows, rows, side="right") - 1
 
     def rows_by_page(self, rows: NDArray[np.int64]) -> tuple[list[int], list[list[int]]]:
-        """`(pages, the rows of each)`: of rising `rows`, counted from the first of their page."""
+        """`(pages, rows of each page)` for ascending `rows`; the rows of a page count from its first."""
         if len(rows) == 1:
             page = int(self.first_rows.searchsorted(rows[0], side="right")) - 1
             return [page], [[int(rows[0] - self.first_rows[page])]]
@@ -59,16 +59,16 @@ class PageMap:
 
 
 def map_pages(reader: PlainReader, places: Sequence[ChunkPlace], size: int, slack: int) -> list[PageMap | None]:
-    """A map for each chunk: one call for all OffsetIndexes, then the headers of the chunks that have none or
-    one that contradicts itself. None where only the levels in the pages tell which rows they hold. The places are
-    checked against the file's `size` already; `slack` is `legacy_slack`."""
+    """The page map of each chunk: one call for all OffsetIndexes, then the page headers of the chunks that have no
+    OffsetIndex or an invalid one. None for chunks whose rows only the levels in their pages tell apart. The caller has
+    checked the places against the file's `size`; `slack` is `legacy_slack`."""
     maps: list[PageMap | None] = [None] * len(places)
     indexed = [i for i, place in enumerate(places) if _has_index(place, size)]
     ranges = [(places[i].chunk.index_offset, places[i].chunk.index_length) for i in indexed]
     for i, data in zip(indexed, read_ranges(reader, ranges), strict=True):
         maps[i] = from_offset_index(data, places[i])
     walks = {
-        i: _Walk(places[i], min(size, places[i].chunk.start + places[i].chunk.compressed + slack))
+        i: _HeaderWalk(places[i], min(size, places[i].chunk.start + places[i].chunk.compressed + slack))
         for i, found in enumerate(maps)
         if found is None
     }
@@ -83,7 +83,7 @@ def map_pages(reader: PlainReader, places: Sequence[ChunkPlace], size: int, slac
 
 
 def _read(reader: PlainReader, windows: Sequence[Range]) -> list[bytes]:
-    """The bytes of each; of long ones in pieces, all in one round."""
+    """The bytes of each window; long windows in pieces, all in one round of reads."""
     pieces = [
         [(at, min(PIECE, begin + length - at)) for at in range(begin, begin + length, PIECE)] or [(begin, 0)]
         for begin, length in windows
@@ -93,7 +93,7 @@ def _read(reader: PlainReader, windows: Sequence[Range]) -> list[bytes]:
 
 
 def from_offset_index(data: bytes, place: ChunkPlace) -> PageMap | None:
-    """The map an OffsetIndex gives; None when it cannot be true, which the page headers then settle."""
+    """The page map in an OffsetIndex; None where the index contradicts itself or its chunk."""
     chunk = place.chunk
     try:
         table = np.array(_locations(Decoder(data)), dtype=np.int64).reshape(-1, 3)
@@ -140,10 +140,10 @@ def _has_index(place: ChunkPlace, size: int) -> bool:
     return offset > 0 and length > 0 and offset + length <= size
 
 
-class _Walk:
-    """From page header to page header through one chunk, until its rows are all accounted for. Of a repeated chunk only
-    pages of version 2 say how many rows they hold. What cannot be true of a nested one ends the walk without a map,
-    for pyarrow can decode the chunk as a whole."""
+class _HeaderWalk:
+    """Walks the page headers of one chunk, until it has found all its rows. In a repeated chunk only pages of version 2
+    state their number of rows. An error in a nested chunk ends the walk without a map, for pyarrow can decode the chunk
+    as a whole."""
 
     def __init__(self, place: ChunkPlace, end: int) -> None:
         self._place = place
@@ -166,20 +166,20 @@ class _Walk:
 
     @property
     def left(self) -> int:
-        """Bytes of the chunk that lie ahead."""
+        """Bytes of the chunk from the current position on."""
         return self._end - self._position
 
     def take_whole(self) -> None:
-        """All of them in the next window."""
+        """Make the next window reach to the end of the chunk."""
         self._reach = self.left
 
     def window(self) -> Range:
         return self._position, min(self._reach, self._end - self._position)
 
     def feed(self, data: bytes) -> None:
-        """The bytes of `window`: takes every header that lies in them whole. Moves on, or widens the window."""
+        """Read all headers that lie whole in the bytes of `window`. Moves on, or widens the window."""
         try:
-            self._take(data)
+            self._use_recorded(data)
             if not self.done and self._position >= self._end:
                 message = f"pages of {self._rows} rows, the row group has {self._place.rows}"
                 raise self._place.damaged(message, self._position)
@@ -188,7 +188,7 @@ class _Walk:
                 raise
             self._unmappable = True
 
-    def _take(self, data: bytes) -> None:
+    def _use_recorded(self, data: bytes) -> None:
         start = self._position
         while not self.done and self._position - start < len(data):
             try:

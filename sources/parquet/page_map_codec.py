@@ -1,11 +1,11 @@
-"""The page maps of a file as bytes, so that a fetch from it need not walk its page headers first: made when the file is
-indexed, handed to `open_parquet` when a row is fetched.
+"""The page maps of a file as bytes. They are recorded when a file is indexed and given to `open_parquet` at a fetch,
+which then need not read page headers.
 
     GPM1 | crc32 of all that follows, 4 bytes | footer digest, 16 bytes | numbers of 8 bytes, deflated
 
-All numbers are int64, little-endian: how many chunks; then, each for all chunks, row group, leaf, pages (-1: no map),
-offset and length of the dictionary page (0: none), and 0 where only a page itself knows whether it needs it; then, each
-for all pages in order, offset, length, first row, and whether it needs the dictionary.
+All numbers are int64, little-endian: the number of chunks; then, each for all chunks, row group, leaf, pages (-1: no
+map), offset and length of the dictionary page (0: none), and 0 where only a page itself shows whether it needs the
+dictionary; then, each for all pages in order, offset, length, first row, and whether it needs the dictionary.
 """
 
 from collections.abc import Mapping
@@ -26,14 +26,15 @@ Key = tuple[int, int]  # row group, leaf
 
 
 class DamagedMaps(GnomonError, ValueError):
-    """Recorded page maps are damaged, of another version, or of another file. They can be left out, and made anew."""
+    """Recorded page maps are damaged, of another version, or of another file. A reader can go on without them and make
+    new ones."""
 
 
-def dump(maps: Mapping[Key, PageMap | None], digest: str) -> bytes:
-    """The maps in bytes. `digest` is that of the file's footer: they fit no other file."""
+def encode_maps(maps: Mapping[Key, PageMap | None], digest: str) -> bytes:
+    """The page maps as bytes. `digest` is the digest of the file's footer, in hex."""
     keys = sorted(maps)
     found = [maps[key] for key in keys]
-    chunks = np.array([_of_chunk(key, maps[key]) for key in keys], np.int64).reshape(-1, OF_A_CHUNK)
+    chunks = np.array([_chunk_numbers(key, maps[key]) for key in keys], np.int64).reshape(-1, OF_A_CHUNK)
     pages = [np.empty((0, OF_A_PAGE), np.int64)]
     for each in found:
         if each is not None:
@@ -46,14 +47,14 @@ def dump(maps: Mapping[Key, PageMap | None], digest: str) -> bytes:
     return MAGIC + isal_zlib.crc32(payload).to_bytes(CHECKSUM_BYTES, "little") + payload
 
 
-def _of_chunk(key: Key, pages: PageMap | None) -> tuple[int, ...]:
+def _chunk_numbers(key: Key, pages: PageMap | None) -> tuple[int, ...]:
     if pages is None:
         return (*key, -1, 0, 0, 0)
     return (*key, len(pages.offsets), *(pages.dictionary or (0, 0)), pages.needs_dictionary is not None)
 
 
 def check_maps(data: bytes, digest: str) -> None:
-    """`DamagedMaps` unless `data` is whole and was made of the file with this footer digest."""
+    """DamagedMaps unless `data` is whole and was made from the file with this footer digest."""
     body = data[len(MAGIC) + CHECKSUM_BYTES :]
     if data[: len(MAGIC)] != MAGIC:
         raise DamagedMaps(f"page maps begin with {data[:4]!r}, those of this version with {MAGIC!r}")
@@ -63,18 +64,18 @@ def check_maps(data: bytes, digest: str) -> None:
         raise DamagedMaps(f"page maps of the file with footer {body[:DIGEST_BYTES].hex()}, this one has {digest}")
 
 
-def numbers_of(data: bytes, digest: str) -> NDArray[np.int64]:
-    """What `dump` wrote for the file with this footer digest; `DamagedMaps` where it is not that."""
+def decode_maps(data: bytes, digest: str) -> NDArray[np.int64]:
+    """The numbers in `data`, as int64. DamagedMaps as `check_maps`."""
     check_maps(data, digest)
     return np.frombuffer(isal_zlib.decompress(data[NUMBERS_AT:]), "<i8").astype(np.int64)
 
 
-class Recorded:
-    """What `dump` wrote. A map is made of it when it is asked for."""
+class RecordedMaps:
+    """Recorded page maps. A `PageMap` is made at its first use."""
 
     def __init__(self, data: bytes, digest: str) -> None:
         """`DamagedMaps` as `check_maps`."""
-        numbers = numbers_of(data, digest)
+        numbers = decode_maps(data, digest)
         count = int(numbers[0])
         chunks = numbers[1 : 1 + OF_A_CHUNK * count].reshape(OF_A_CHUNK, count)
         self._pages = numbers[1 + OF_A_CHUNK * count :].reshape(OF_A_PAGE, -1).copy()
@@ -89,7 +90,7 @@ class Recorded:
         return key in self._chunks
 
     def map_of(self, key: Key, rows: int) -> PageMap | None:
-        """The map of a chunk of `rows` rows; None where it has none, as only the levels tell its rows apart."""
+        """The page map of a chunk of `rows` rows; None where only the levels tell its rows apart."""
         begin, count, offset, length, known = self._chunks[key]
         if count < 0:
             return None

@@ -1,5 +1,5 @@
-"""The reads a fetch is made of. Each is one column's share of one row group: the ranges it needs, and the rows
-it makes of their bytes. `PageRead` for flat columns; `GroupRead`, the whole row group of the column, for the rest.
+"""Reads that pyarrow decodes. Each reads one column of one row group: the byte ranges it needs, and the rows in their
+bytes. `PageRead` reads pages of flat columns, `GroupRead` all chunks of the column in the row group.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from sources.errors import UnsupportedFormat, check_memory
 from sources.parquet.footer import MAGIC, ChunkPlace
-from sources.parquet.guards import check_agreement
+from sources.parquet.guards import check_leaf_lengths
 from sources.parquet.page_header import check_page
 from sources.parquet.page_map import PageMap, Range
-from sources.parquet.synthetic_file import Template, WrittenChunk
+from sources.parquet.synthetic_file import ChunkEntry, FooterTemplate
 from sources.types import int64s
 
 Rows = NDArray[np.int64]  # ordinals in the row group, rising
@@ -27,23 +27,23 @@ GROUP_BATCH = 8192  # rows decoded at a time of a whole row group, of which few 
 
 
 class Read(Protocol):
-    """`column` is the place in the list of columns asked for."""
+    """`column` is the column's position in the requested columns."""
 
     column: int
     ranges: list[Range]
 
     def rows(self, parts: Sequence[bytes]) -> pa.ChunkedArray:
-        """The rows wanted, from the bytes of `ranges`."""
+        """The wanted rows, from the bytes of `ranges`."""
 
 
 class PageRead:
-    """Some pages of a flat column chunk, each of which holds a row wanted."""
+    """Pages of a flat column chunk that hold wanted rows."""
 
     def __init__(
         self,
         column: int,
         place: ChunkPlace,
-        template: Template,
+        template: FooterTemplate,
         kind: pa.DataType,
         pages: PageMap,
         chosen: Rows,
@@ -68,12 +68,12 @@ class PageRead:
             self.ranges.insert(0, self._dictionary)
 
     def rows(self, parts: Sequence[bytes]) -> pa.ChunkedArray:
-        """Pages are decoded to their end, past the last row wanted: that is what finds their damage."""
+        """Decodes pages to their end, past the last wanted row, which finds damage there."""
         indices = self._check(parts) and self._kind in DICTIONARY_READABLE
         lead = len(parts[0]) if self._dictionary is not None else 0
         length, total = sum(map(len, parts)), sum(self._counts)
-        chunk = WrittenChunk(self._place.chunk.codec, total, length, length, len(MAGIC), len(MAGIC) + lead)
-        with decoding(self._place, self.ranges[0][0]):
+        chunk = ChunkEntry(self._place.chunk.codec, total, length, length, len(MAGIC), len(MAGIC) + lead)
+        with decode_errors(self._place, self.ranges[0][0]):
             file = self._template.open(total, [chunk], parts, as_dictionary=indices, verify=False)
             values = file.read_row_group(0, use_threads=False).column(0)
             if len(values) != total:
@@ -92,9 +92,11 @@ class PageRead:
 
 
 class GroupRead:
-    """All chunks of a column in one row group: what a nested column needs."""
+    """All chunks of a column in one row group, for nested columns."""
 
-    def __init__(self, column: int, places: Sequence[ChunkPlace], template: Template, slack: int, rows: Rows) -> None:
+    def __init__(
+        self, column: int, places: Sequence[ChunkPlace], template: FooterTemplate, slack: int, rows: Rows
+    ) -> None:
         """`slack`: bytes to read beyond each chunk (`legacy_slack`)."""
         self.column = column
         self._places = places
@@ -107,13 +109,13 @@ class GroupRead:
         for each, part in zip(self._places, parts, strict=True):
             chunk = each.chunk
             lead = chunk.data_offset - chunk.start
-            chunks.append(WrittenChunk(chunk.codec, chunk.values, chunk.uncompressed, len(part), start, start + lead))
+            chunks.append(ChunkEntry(chunk.codec, chunk.values, chunk.uncompressed, len(part), start, start + lead))
             start += len(part)
-        with decoding(place, place.chunk.start):
+        with decode_errors(place, place.chunk.start):
             file = self._template.open(place.rows, chunks, parts)
             pieces, seen = [], 0
             for batch in file.iter_batches(GROUP_BATCH, use_threads=False):
-                check_agreement(batch)
+                check_leaf_lengths(batch)
                 low, high = np.searchsorted(self._rows, (seen, seen + len(batch)))
                 if low < high:
                     pieces.append(pc.take(batch.column(0), int64s(self._rows[low:high] - seen)))
@@ -124,7 +126,7 @@ class GroupRead:
 
 
 def split_pages(pages: PageMap, rows: Rows, limit: int) -> Iterator[tuple[Rows, Rows]]:
-    """`(pages, their rows)`: the pages that hold `rows`, in shares of about `limit` bytes."""
+    """`(pages, their rows)`: the pages that hold `rows`, in parts of about `limit` bytes."""
     page_of = pages.pages_of(rows)
     chosen = np.unique(page_of)
     filled = np.cumsum(pages.lengths[chosen])
@@ -138,8 +140,8 @@ def split_pages(pages: PageMap, rows: Rows, limit: int) -> Iterator[tuple[Rows, 
 
 
 @contextmanager
-def decoding(place: ChunkPlace, offset: int) -> Iterator[None]:
-    """What pyarrow raises over bytes in memory says something about the bytes, never about the reader."""
+def decode_errors(place: ChunkPlace, offset: int) -> Iterator[None]:
+    """Turn errors of pyarrow over bytes in memory into DamagedSource or UnsupportedFormat at `offset`."""
     try:
         yield
     except pa.ArrowNotImplementedError as error:

@@ -1,5 +1,6 @@
-"""What a fetch reads: for each column and row group the rows, their pages, and how they are decoded. Page maps are made
-here, once, and kept."""
+"""Plans the reads of a fetch: for each column and row group the rows, their pages, and how to decode them. Makes page
+maps where there are none yet, and keeps them.
+"""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -9,13 +10,13 @@ import numpy as np
 from sources.contract import KeptPages
 from sources.parquet.arrow_types import ArrowTypes
 from sources.parquet.footer import ChunkPlace, Footer, denies_compression, legacy_slack
-from sources.parquet.page_decode import Dictionaries, LeafPick, PickRead
+from sources.parquet.page_decode import DictionaryCache, LeafRead, RowRead
 from sources.parquet.page_map import PageMap, map_pages
-from sources.parquet.page_map_codec import Recorded, dump
+from sources.parquet.page_map_codec import RecordedMaps, encode_maps
 from sources.parquet.page_reads import GroupRead, PageRead, Read, Rows, split_pages
 from sources.parquet.schema import Column
-from sources.pointers import groups_of
-from sources.readers import HeldRange, PlainReader
+from sources.pointers import group_of_rows
+from sources.readers import PlainReader, PrefetchedReader
 
 TOGETHER = 64 << 20  # bytes asked for, and held, at once in a fetch of many rows
 FEW = 8  # rows wanted of a page, up to which they are taken out of it one by one
@@ -23,11 +24,11 @@ MAP_BYTES = 100  # of an entry that says that there is no map
 EXPORTED_TOGETHER = 256  # columns of row groups whose page headers are walked in step: of each up to 64 KB at a time
 
 
-class Layout:
-    """Where the pages of one file lie. Safe to share between threads: page maps are added, never changed."""
+class ReadPlanner:
+    """The reads of one file, and its page maps. Safe to share between threads: page maps are added, never changed."""
 
     def __init__(
-        self, footer: Footer, types: ArrowTypes, size: int, held: tuple[int, bytes], recorded: Recorded | None
+        self, footer: Footer, types: ArrowTypes, size: int, held: tuple[int, bytes], recorded: RecordedMaps | None
     ) -> None:
         """`held`: `(offset, bytes)` of page index that came with the footer. `recorded`: page maps made before."""
         self._footer = footer
@@ -40,7 +41,7 @@ class Layout:
         self._first_rows = np.array([group.first_row for group in footer.row_groups], dtype=np.int64)
         self._maps: dict[tuple[int, int], PageMap | None] = {}
         self._map_bytes = 0
-        self._dictionaries = Dictionaries()
+        self._dictionaries = DictionaryCache()
         self._pages: KeptPages | None = None
         self._lock = threading.Lock()
 
@@ -50,7 +51,7 @@ class Layout:
         return self._map_bytes + len(self._held[1]) + recorded + self._dictionaries.cache_bytes
 
     def keep_in(self, pages: KeptPages) -> None:
-        """Keep there the pages that single rows are taken out of."""
+        """Keep decompressed pages of row reads there."""
         self._pages = pages
 
     def places(self, path: str, ordinal: int, column: Column) -> list[ChunkPlace]:
@@ -65,37 +66,37 @@ class Layout:
             places.append(place)
         return places
 
-    def groups_of(self, rows: Rows) -> Rows:
+    def group_of_rows(self, rows: Rows) -> Rows:
         """The row group of each row of the file."""
-        return groups_of(rows, self._first_rows)
+        return group_of_rows(rows, self._first_rows)
 
-    def plan(self, reader: PlainReader, path: str, asked: Sequence[Column], rows: Rows) -> list[Read | PickRead]:
+    def plan(self, reader: PlainReader, path: str, requested: Sequence[Column], rows: Rows) -> list[Read | RowRead]:
         """The reads that give `rows` (ordinals in the file, rising), by row group and then by column."""
         if not len(rows):
             return []
-        group_of = self.groups_of(rows)
+        group_of = self.group_of_rows(rows)
         shares = []
         groups, starts = np.unique(group_of, return_index=True)
         for ordinal, share in zip(groups.tolist(), np.split(rows, starts[1:]), strict=True):
             local = share - self._first_rows[ordinal]
-            for position, column in enumerate(asked):
+            for position, column in enumerate(requested):
                 shares.append((position, column, self.places(path, ordinal, column), local))
         self._map(reader, [(column, places) for _, column, places, _ in shares])
-        reads: list[Read | PickRead] = []
+        reads: list[Read | RowRead] = []
         for position, column, places, local in shares:
-            picks = self._picks(column, places, local)
+            picks = self._row_reads(column, places, local)
             if picks is not None:
-                reads.append(PickRead(position, column, places, picks, local))
+                reads.append(RowRead(position, column, places, picks, local))
             else:
-                reads += self.whole(position, column, places, local)
+                reads += self.whole_page_reads(position, column, places, local)
         return reads
 
-    def _picks(self, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[LeafPick] | None:
-        """The pages of each leaf that hold `rows`; None where it is better, or the only way, to decode more."""
+    def _row_reads(self, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[LeafRead] | None:
+        """The pages of each leaf that hold `rows`; None where single rows cannot, or should not, be decoded."""
         picks, read, there = [], 0, 0
         for place, leaf in zip(places, column.leaves, strict=True):
             pages = self._maps.get((place.row_group, leaf.ordinal))
-            if pages is None or not place.chunk.pickable:
+            if pages is None or not place.chunk.decodable:
                 return None
             chosen, each = pages.rows_by_page(rows)
             if column.flat and len(rows) > FEW * len(chosen):
@@ -103,12 +104,12 @@ class Layout:
             if not column.flat:
                 read, there = read + int(pages.lengths[chosen].sum()), there + place.chunk.compressed
             picks.append(
-                LeafPick(place, leaf, pages, list(zip(chosen, each, strict=True)), self._dictionaries, self._pages)
+                LeafRead(place, leaf, pages, list(zip(chosen, each, strict=True)), self._dictionaries, self._pages)
             )
         return picks if column.flat or len(rows) <= FEW or 2 * read <= there else None
 
-    def whole(self, position: int, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[Read]:
-        """Reads of whole pages, or of the whole row group of the column: pyarrow decodes all that they hold."""
+    def whole_page_reads(self, position: int, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[Read]:
+        """Reads of whole pages, or of the column's whole row group, which pyarrow decodes."""
         template = self._types.template([column])
         if not column.flat:
             slack = min(self._slack, *(self._size - p.chunk.start - p.chunk.compressed for p in places))
@@ -126,20 +127,20 @@ class Layout:
         which pyarrow has to decode."""
         missing: dict[tuple[int, int], ChunkPlace] = {}
         for column, places in chunks:
-            if not column.flat and not all(place.chunk.pickable for place in places):
+            if not column.flat and not all(place.chunk.decodable for place in places):
                 continue
             for place, leaf in zip(places, column.leaves, strict=True):
                 key = (place.row_group, leaf.ordinal)
-                if key not in self._maps and not (self._recorded and self._take(key, place)):
+                if key not in self._maps and not (self._recorded and self._use_recorded(key, place)):
                     missing[key] = place
         if not missing:
             return
-        made = map_pages(HeldRange(reader, *self._held), list(missing.values()), self._size, self._slack)
+        made = map_pages(PrefetchedReader(reader, *self._held), list(missing.values()), self._size, self._slack)
         for key, pages in zip(missing, made, strict=True):
             self._keep(key, pages)
 
-    def _take(self, key: tuple[int, int], place: ChunkPlace) -> bool:
-        """Whether there was a recorded map of the chunk."""
+    def _use_recorded(self, key: tuple[int, int], place: ChunkPlace) -> bool:
+        """Take the chunk's recorded page map; False if there is none."""
         found = self._recorded is not None and key in self._recorded
         if self._recorded is not None and found:
             self._keep(key, self._recorded.map_of(key, place.rows))
@@ -152,7 +153,7 @@ class Layout:
                 self._map_bytes += pages.cache_bytes if pages else MAP_BYTES
 
     def export(self, reader: PlainReader, path: str, digest: str) -> bytes:
-        """The page maps of all chunks that can be read, for `Recorded`."""
+        """The page maps of all chunks that can be read, for `RecordedMaps`."""
         columns = [column for column in self._footer.columns if column.ordinal not in self._types.refusals]
         chunks = []
         for ordinal, group in enumerate(self._footer.row_groups):
@@ -162,12 +163,12 @@ class Layout:
                     chunks.append((column, self.places(path, ordinal, column)))
         for begin in range(0, len(chunks), EXPORTED_TOGETHER):
             self._map(reader, chunks[begin : begin + EXPORTED_TOGETHER])
-        return dump(self._maps, digest)
+        return encode_maps(self._maps, digest)
 
 
-def together(reads: Sequence[Read | PickRead]) -> Iterator[list[Read | PickRead]]:
-    """The reads in batches of about `TOGETHER` bytes, a read never split."""
-    batch: list[Read | PickRead] = []
+def read_batches(reads: Sequence[Read | RowRead]) -> Iterator[list[Read | RowRead]]:
+    """The reads in batches of about `TOGETHER` bytes. A read is never split."""
+    batch: list[Read | RowRead] = []
     size = 0
     for read in reads:
         length = sum(length for _, length in read.ranges)

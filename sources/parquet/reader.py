@@ -10,14 +10,14 @@ from sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
 from sources.errors import DamagedSource, UnsupportedFormat, check_column
 from sources.parquet.arrow_types import ArrowTypes
 from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, parse_footer
-from sources.parquet.page_decode import PickRead, Pieces, Unpickable
-from sources.parquet.page_map_codec import Recorded, numbers_of
+from sources.parquet.page_decode import NeedsPyarrow, RowAssembler, RowRead
+from sources.parquet.page_map_codec import RecordedMaps, decode_maps
 from sources.parquet.page_reads import Rows
-from sources.parquet.read_plan import Layout, together
+from sources.parquet.read_plan import ReadPlanner, read_batches
 from sources.parquet.scan import scan_group
 from sources.parquet.schema import Column
 from sources.parquet.thrift import ThriftError
-from sources.pointers import as_asked, distinct_rows, without_columns
+from sources.pointers import distinct_rows, in_pointer_order, table_without_columns
 from sources.readers import PlainReader, even_splits, name_of, read_ranges, size_of
 
 FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
@@ -49,7 +49,7 @@ def open_parquet(reader: PlainReader, _options: Options | None = None, maps: Map
         raise DamagedSource(f"the footer cannot be read: {error}", path, start) from error
     digest = hashlib.blake2b(body, digest_size=16).hexdigest()
     held = _index_in(tail, size - len(tail), start, footer)
-    layout = Layout(footer, types, size, held, Recorded(maps(), digest) if maps else None)
+    layout = ReadPlanner(footer, types, size, held, RecordedMaps(maps(), digest) if maps else None)
     return ParquetFile(footer, types, size, digest, layout)
 
 
@@ -64,12 +64,12 @@ def _index_in(tail: bytes, tail_start: int, footer_start: int, footer: Footer) -
 class ParquetFile:
     """One Parquet file, its footer read. Safe to share between threads."""
 
-    def __init__(self, footer: Footer, types: ArrowTypes, size: int, digest: str, layout: Layout) -> None:
+    def __init__(self, footer: Footer, types: ArrowTypes, size: int, digest: str, layout: ReadPlanner) -> None:
         self._footer = footer
         self._types = types
         self._size = size
         self._digest = digest
-        self._layout = layout
+        self._planner = layout
         self._by_name: dict[str, Column] = {}
         for column in footer.columns:  # of columns that share a name the first is the one a name means
             self._by_name.setdefault(column.name, column)
@@ -89,7 +89,7 @@ class ParquetFile:
 
     @property
     def cache_bytes(self) -> int:
-        return self._footer.cache_bytes + self._types.cache_bytes + self._layout.cache_bytes
+        return self._footer.cache_bytes + self._types.cache_bytes + self._planner.cache_bytes
 
     @property
     def row_bytes(self) -> int:
@@ -107,26 +107,26 @@ class ParquetFile:
     def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
         """Of a split, the row groups whose first byte lies in it."""
         path = name_of(reader)
-        asked = self._columns(columns, path)
+        requested = self._columns(columns, path)
         size = self.row_bytes
         begin, end = split or (0, self._size)
         for ordinal, group in enumerate(self._footer.row_groups):
             if not group.rows or not begin <= self._begin(ordinal) < end:
                 continue
-            places = [self._layout.places(path, ordinal, column) for column in asked]
+            places = [self._planner.places(path, ordinal, column) for column in requested]
             flat = [place for each in places for place in each]
-            for batch in scan_group(reader, group, self._types.template(asked), flat, size):
-                yield self._as_declared(batch, asked)
+            for batch in scan_group(reader, group, self._types.template(requested), flat, size):
+                yield self._as_declared(batch, requested)
 
     def _begin(self, ordinal: int) -> int:
         """Where a row group begins, for splits: some byte of the file, the same each time."""
         first = min((chunk.start for chunk in self._footer.row_groups[ordinal].chunks), default=0)
         return min(max(first, 0), self._size - 1)
 
-    def _as_declared(self, batch: pa.RecordBatch, asked: Sequence[Column]) -> pa.RecordBatch:
+    def _as_declared(self, batch: pa.RecordBatch, requested: Sequence[Column]) -> pa.RecordBatch:
         """The batch with the types of `schema` (INT96 as an instant)."""
         arrays, fields = list(batch.columns), list(batch.schema)
-        for i, column in enumerate(asked):
+        for i, column in enumerate(requested):
             declared = self._types.schema.field(column.ordinal)
             if pa.types.is_timestamp(fields[i].type) and fields[i].type != declared.type:
                 arrays[i], fields[i] = arrays[i].cast(declared.type), declared
@@ -134,66 +134,66 @@ class ParquetFile:
 
     def units(self, offsets: Numbers) -> Numbers:
         """Row groups."""
-        return self._layout.groups_of(offsets)
+        return self._planner.group_of_rows(offsets)
 
     def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         path = name_of(reader)
-        asked = self._columns(columns, path)
+        requested = self._columns(columns, path)
         rows, places = distinct_rows(pointers, self.rows, path)
-        if not asked:
-            return without_columns(len(places))
-        distinct = list(dict.fromkeys(asked))
+        if not requested:
+            return table_without_columns(len(places))
+        distinct = list(dict.fromkeys(requested))
         found = dict(zip(distinct, self._arrays(reader, path, distinct, rows), strict=True))
-        fields = [self._types.schema.field(column.ordinal) for column in asked]
-        table = pa.Table.from_arrays([found[column] for column in asked], schema=pa.schema(fields))
-        return as_asked(table, places)
+        fields = [self._types.schema.field(column.ordinal) for column in requested]
+        table = pa.Table.from_arrays([found[column] for column in requested], schema=pa.schema(fields))
+        return in_pointer_order(table, places)
 
     def keep_in(self, pages: KeptPages) -> None:
-        self._layout.keep_in(pages)
+        self._planner.keep_in(pages)
 
     def map_pages(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> None:
         path = name_of(reader)
         rows, _ = distinct_rows(pointers, self.rows, path)
-        self._layout.plan(reader, path, list(dict.fromkeys(self._columns(columns, path))), rows)
+        self._planner.plan(reader, path, list(dict.fromkeys(self._columns(columns, path))), rows)
 
-    def _arrays(self, reader: PlainReader, path: str, asked: Sequence[Column], rows: Rows) -> list[pa.ChunkedArray]:
+    def _arrays(self, reader: PlainReader, path: str, requested: Sequence[Column], rows: Rows) -> list[pa.ChunkedArray]:
         """The values of `rows`, which rise, in each column."""
-        pieces = Pieces(self._types, asked)
-        for reads in together(self._layout.plan(reader, path, asked, rows)):
+        pieces = RowAssembler(self._types, requested)
+        for reads in read_batches(self._planner.plan(reader, path, requested, rows)):
             parts = read_ranges(reader, [span for read in reads for span in read.ranges])
             for read in reads:
                 count = len(read.ranges)
-                if isinstance(read, PickRead):
-                    self._pick(reader, read, parts[:count], pieces)
+                if isinstance(read, RowRead):
+                    self._read_rows(reader, read, parts[:count], pieces)
                 else:
                     pieces.add_decoded(read.column, read.rows(parts[:count]))
                 del parts[:count]
         return pieces.arrays(path)
 
-    def _pick(self, reader: PlainReader, read: PickRead, parts: Sequence[bytes], pieces: Pieces) -> None:
+    def _read_rows(self, reader: PlainReader, read: RowRead, parts: Sequence[bytes], pieces: RowAssembler) -> None:
         """Where the pages are not what their chunk says of them, they are read once more and decoded whole."""
         try:
-            pieces.add_picked(read, read.pick(parts))
-        except Unpickable:
-            for whole in self._layout.whole(read.column, read.of, read.places, read.wanted):
+            pieces.add_untyped(read, read.leaf_rows(parts))
+        except NeedsPyarrow:
+            for whole in self._planner.whole_page_reads(read.column, read.of, read.places, read.wanted):
                 pieces.add_decoded(read.column, whole.rows(read_ranges(reader, whole.ranges)))
 
     def export_maps(self, reader: PlainReader) -> bytes:
         """The page maps of the whole file, for `open_parquet`: what `--page-maps` records."""
-        return self._layout.export(reader, name_of(reader), self._digest)
+        return self._planner.export(reader, name_of(reader), self._digest)
 
     def has_maps(self, reader: PlainReader, maps: bytes) -> bool:
         """Whether recorded page maps are those of the file. `DamagedMaps` where they are of another."""
-        recorded, found = numbers_of(maps, self._digest), numbers_of(self.export_maps(reader), self._digest)
+        recorded, found = decode_maps(maps, self._digest), decode_maps(self.export_maps(reader), self._digest)
         return np.array_equal(recorded, found)
 
     def _columns(self, names: Sequence[str], path: str) -> list[Column]:
-        asked = []
+        requested = []
         for name in names:
             check_column(name, self._by_name, path)
             column = self._by_name[name]
             refusal = self._types.refusals.get(column.ordinal)
             if refusal is not None:
                 raise UnsupportedFormat(refusal, path, column=name)
-            asked.append(column)
-        return asked
+            requested.append(column)
+        return requested

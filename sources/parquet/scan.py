@@ -1,5 +1,6 @@
-"""The rows of one row group, each with its pointer. pyarrow streams the real chunks, under a footer of ours that
-names only the columns asked for."""
+"""Scans the rows of one row group, with their pointers. pyarrow streams the real chunks, under a footer that we write
+and that has the requested columns only.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,8 +9,8 @@ import pyarrow as pa
 
 from sources.errors import DamagedSource, UnsupportedFormat, check_memory
 from sources.parquet.footer import ChunkPlace, RowGroup
-from sources.parquet.guards import WatchedFile, check_agreement
-from sources.parquet.synthetic_file import Template, WrittenChunk, open_with_pyarrow
+from sources.parquet.guards import PageCheckingFile, check_leaf_lengths
+from sources.parquet.synthetic_file import ChunkEntry, FooterTemplate, open_with_pyarrow
 from sources.pointers import with_pointers
 from sources.readers import PlainReader
 from sources.types import int32s, int64s
@@ -19,7 +20,7 @@ BUFFER = 4 << 20  # bytes of each column held at a time
 
 
 def scan_group(
-    reader: PlainReader, group: RowGroup, template: Template, places: Sequence[ChunkPlace], row_bytes: int
+    reader: PlainReader, group: RowGroup, template: FooterTemplate, places: Sequence[ChunkPlace], row_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """`places`: the chunks of the template's columns, checked against the file."""
     seen = 0
@@ -39,7 +40,7 @@ def scan_group(
 
 
 def _exact(
-    reader: PlainReader, group: RowGroup, template: Template, places: Sequence[ChunkPlace]
+    reader: PlainReader, group: RowGroup, template: FooterTemplate, places: Sequence[ChunkPlace]
 ) -> Iterator[pa.RecordBatch]:
     """One row too many is asked for of repeated columns, else pyarrow would not tell of it: rows of other leaves, or
     after damaged levels, would stand beside the wrong ones. Some files cannot be decoded beyond their last row."""
@@ -62,23 +63,21 @@ def _exact(
 
 
 def _batches(
-    reader: PlainReader, rows: int, template: Template, places: Sequence[ChunkPlace]
+    reader: PlainReader, rows: int, template: FooterTemplate, places: Sequence[ChunkPlace]
 ) -> Iterator[pa.RecordBatch]:
     if not places:
-        yield from _bare_rows(rows)
+        yield from _rows_without_columns(rows)
         return
     chunks = []
     for place in places:
         chunk = place.chunk
         chunks.append(
-            WrittenChunk(
-                chunk.codec, chunk.values, chunk.uncompressed, chunk.compressed, chunk.start, chunk.data_offset
-            )
+            ChunkEntry(chunk.codec, chunk.values, chunk.uncompressed, chunk.compressed, chunk.start, chunk.data_offset)
         )
-    with WatchedFile(reader, template.footer(rows, chunks), places) as file:
+    with PageCheckingFile(reader, template.footer(rows, chunks), places) as file:
         try:
             for batch in open_with_pyarrow(file, BUFFER).iter_batches(_batch_rows(rows, places), use_threads=False):
-                check_agreement(batch)
+                check_leaf_lengths(batch)
                 yield batch
         except (pa.ArrowException, OSError, ValueError) as error:
             if file.failure is not None:  # the store's error, or that of a page
@@ -97,6 +96,6 @@ def _batch_rows(rows: int, places: Sequence[ChunkPlace]) -> int:
     return max(min(BATCH, BATCH_BYTES * rows // max(total, 1)), 1)
 
 
-def _bare_rows(rows: int) -> Iterator[pa.RecordBatch]:
+def _rows_without_columns(rows: int) -> Iterator[pa.RecordBatch]:
     for first in range(0, rows, BATCH):
         yield pa.RecordBatch.from_struct_array(pa.array([{}] * min(BATCH, rows - first), pa.struct([])))

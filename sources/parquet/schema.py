@@ -1,7 +1,7 @@
-"""The schema tree of a footer: top-level columns, the leaves below each, and the Arrow types a writer recorded.
+"""The schema tree of a footer: top-level columns, the leaves below each, and the Arrow types that a writer recorded.
 
-Schema elements are kept as the bytes they came in, so that a footer of ours repeats them exactly, but for a logical
-type that Hive 4 writes by mistake.
+Schema elements are kept as their bytes, so that a footer that we write repeats them exactly, except for a logical type
+that Hive 4 writes by mistake.
 """
 
 import base64

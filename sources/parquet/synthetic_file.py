@@ -2,9 +2,9 @@
 
     PAR1 | bytes of each chunk | footer | footer length | PAR1
 
-pyarrow never sees the real footer. Every encoding, codec and type that it knows works. `Template` makes a file with
-the schema of the real one; `binaries`, `hybrid_values` and `decompressed` use a file of one column of one physical
-type, as one C call in place of a loop over the values of a page.
+pyarrow never sees the real footer. Every encoding, codec and type that it knows works. `FooterTemplate` makes a file
+with the schema of the real one. `decode_byte_arrays`, `decode_hybrid` and `decompress_with_pyarrow` use a file of one
+required column of one physical type: one C call in place of a loop over the values of a page.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,9 @@ from sources.parquet.schema import BINARY, FIXED_BYTES, Column, Leaf, arrow_meta
 INT96_UNIT = "us"  # nanoseconds would wrap outside 1677..2262 (docs/pointers.md)
 
 
-class WrittenChunk(NamedTuple):
-    """A chunk as our footer describes it: `start` is its first byte, `data_start` its first data page."""
+class ChunkEntry(NamedTuple):
+    """A column chunk in the footer that we write. `start` is the offset of its first byte, `data_start` that of its
+    first data page; sizes are in bytes."""
 
     codec: int
     values: int
@@ -35,8 +36,8 @@ class WrittenChunk(NamedTuple):
     data_start: int
 
 
-class Template:
-    """The parts of a footer that do not change: built once for a choice of columns, used for every fetch."""
+class FooterTemplate:
+    """The constant parts of a footer, for one choice of columns. Built once, used for every fetch."""
 
     def __init__(self, footer: Footer, columns: Sequence[Column], fields: Sequence[pa.Field] | None) -> None:
         self._leaves: list[Leaf] = [leaf for column in columns for leaf in column.leaves]
@@ -59,8 +60,9 @@ class Template:
     def cache_bytes(self) -> int:
         return 500 + len(self._before) + len(self._after) + 150 * len(self._leaves)
 
-    def footer(self, rows: int, chunks: Sequence[WrittenChunk]) -> bytes:
-        """What follows the chunks: one row group of `rows`, a chunk for each leaf; no chunks: no row group."""
+    def footer(self, rows: int, chunks: Sequence[ChunkEntry]) -> bytes:
+        """The bytes after the chunks: one row group of `rows` rows with a chunk for each leaf; no row group without
+        chunks."""
         groups = []
         if chunks:
             written = [_chunk(head, chunk) for head, chunk in zip(self._leaf_heads, chunks, strict=True)]
@@ -80,20 +82,20 @@ class Template:
     def open(
         self,
         rows: int,
-        chunks: Sequence[WrittenChunk],
+        chunks: Sequence[ChunkEntry],
         parts: Sequence[bytes | memoryview],
         *,
         as_dictionary: bool = False,
         verify: bool = True,
     ) -> pq.ParquetFile:
-        """The file in memory; the chunks' offsets count from its first byte, which is `MAGIC`. `as_dictionary`:
-        flat columns come as indices and dictionary. `verify`: checksums of pages are still to be verified."""
-        data = pa.BufferReader(_joined((MAGIC, *parts, self.footer(rows, chunks))))
+        """Open the file in memory. Offsets of chunks count from its first byte, where `MAGIC` stands. `as_dictionary`:
+        flat columns come as indices and a dictionary. `verify`: pyarrow verifies the checksums of pages."""
+        data = pa.BufferReader(_concatenate((MAGIC, *parts, self.footer(rows, chunks))))
         return open_with_pyarrow(data, dictionaries=self._names if as_dictionary else None, verify=verify)
 
     def schema(self) -> pa.Schema:
-        """The columns' Arrow fields, as pyarrow reads them; it has to see the same columns, leaves and levels as we
-        do: values that are picked are handed to it in those."""
+        """The Arrow schema of the columns, as pyarrow reads it. ArrowInvalid unless pyarrow finds the same columns,
+        leaves and levels as our own parser, which encodes decoded rows with them."""
         file = self.open(0, [], [])
         schema = file.schema_arrow.remove_metadata()
         if schema.names != self._names or len(file.schema) != len(self._leaves):
@@ -121,7 +123,7 @@ def open_with_pyarrow(
     )
 
 
-def _joined(pieces: Sequence[bytes | memoryview]) -> pa.Buffer:
+def _concatenate(pieces: Sequence[bytes | memoryview]) -> pa.Buffer:
     """One buffer of Arrow's own pool, which keeps the memory of the fetch before: a fresh megabyte from the
     system costs more in page faults than the decoding of what is put in it."""
     buffer = pa.allocate_buffer(sum(map(len, pieces)))
@@ -133,7 +135,7 @@ def _joined(pieces: Sequence[bytes | memoryview]) -> pa.Buffer:
 
 
 def _leaf_head(leaf: Leaf) -> bytes:
-    """The fields of a chunk's metadata that are the leaf's own. Of the encodings pyarrow asks the pages."""
+    """The fields of a chunk's metadata that depend on the leaf only. pyarrow reads the encodings from the pages."""
     path = [thrift.binary(name) for name in leaf.path]
     encodings = [thrift.integer(0), thrift.integer(3)]
     return thrift.open_struct(
@@ -145,7 +147,7 @@ def _leaf_head(leaf: Leaf) -> bytes:
     )
 
 
-def _chunk(head: bytes, chunk: WrittenChunk) -> bytes:
+def _chunk(head: bytes, chunk: ChunkEntry) -> bytes:
     """ColumnChunk and ColumnMetaData in the compact protocol: a byte for each field id and type, then the number."""
     number = thrift.integer
     lead = b"\x26" + number(chunk.start) if chunk.start < chunk.data_start else b""
@@ -176,42 +178,44 @@ _HEADS = {
 }
 
 
-def page_head(kind: int, values: int, encoding: int, compressed: int, uncompressed: int) -> bytes:
-    """The header of a page: a data page of version 1 or a dictionary page."""
+def encode_page_header(kind: int, values: int, encoding: int, compressed: int, uncompressed: int) -> bytes:
+    """The header of a data page (version 1) or a dictionary page. Sizes are in bytes."""
     before, own, end = _HEADS[kind]
     sizes = before + thrift.integer(uncompressed) + b"\x15" + thrift.integer(compressed)
     return sizes + own + thrift.integer(values) + b"\x15" + thrift.integer(encoding) + end
 
 
-def binaries(body: memoryview, count: int) -> pa.BinaryArray:
-    """The first `count` values of a PLAIN BYTE_ARRAY page; what follows them is not looked at."""
-    head = page_head(DATA, count, PLAIN, len(body), len(body))
-    return _decoded(BINARY, 0, count, UNCOMPRESSED, [head, body])
+def decode_byte_arrays(body: memoryview, count: int) -> pa.BinaryArray:
+    """The first `count` values of a PLAIN BYTE_ARRAY page. Bytes after them are ignored."""
+    head = encode_page_header(DATA, count, PLAIN, len(body), len(body))
+    return _decode_values(BINARY, 0, count, UNCOMPRESSED, [head, body])
 
 
-def hybrid_values(body: memoryview, width: int, count: int, limit: int) -> NDArray[np.int32]:
-    """`count` numbers of `width` bits in the RLE / bit-packing hybrid (parquet-format, Encodings), all below `limit`:
-    pyarrow takes them as indices into a dictionary that holds 0, 1, 2, ..."""
+def decode_hybrid(body: memoryview, width: int, count: int, limit: int) -> NDArray[np.int32]:
+    """Decode `count` numbers of `width` bits from the RLE / bit-packing hybrid (parquet-format, Encodings), all below
+    `limit`: pyarrow reads them as indices into a dictionary of 0, 1, 2, ..."""
     numbers = np.arange(limit, dtype=np.int32).tobytes()
-    dictionary = page_head(DICTIONARY, limit, PLAIN, len(numbers), len(numbers))
+    dictionary = encode_page_header(DICTIONARY, limit, PLAIN, len(numbers), len(numbers))
     size = 1 + len(body)
-    head = page_head(DATA, count, RLE_DICTIONARY, size, size)
+    head = encode_page_header(DATA, count, RLE_DICTIONARY, size, size)
     parts: list[bytes | memoryview] = [dictionary, numbers, head, bytes([width]), body]
-    array = _decoded(INT32, 0, count, UNCOMPRESSED, parts, lead=len(dictionary) + len(numbers))
+    array = _decode_values(INT32, 0, count, UNCOMPRESSED, parts, lead=len(dictionary) + len(numbers))
     return np.frombuffer(array.buffers()[1], np.int32, count, 4 * array.offset)
 
 
-def unpacked(body: memoryview, size: int, codec: int) -> memoryview:
-    """What a page's bytes unpack to, which has to be `size` bytes exactly: one value of that length."""
-    head = page_head(DATA, 1, PLAIN, len(body), size)
-    return memoryview(_decoded(FIXED_BYTES, size, 1, codec, [head, body]).buffers()[1]).cast("B")[:size]
+def decompress_with_pyarrow(body: memoryview, size: int, codec: int) -> memoryview:
+    """Decompress a page's bytes, which must give `size` bytes: pyarrow reads them as one value."""
+    head = encode_page_header(DATA, 1, PLAIN, len(body), size)
+    return memoryview(_decode_values(FIXED_BYTES, size, 1, codec, [head, body]).buffers()[1]).cast("B")[:size]
 
 
-def _decoded(
+def _decode_values(
     kind: int, width: int, count: int, codec: int, parts: Sequence[bytes | memoryview], lead: int = 0
 ) -> pa.Array:
+    """Decode one required column of `count` values from the pages in `parts`. `lead`: bytes of the
+    dictionary page."""
     total = sum(map(len, parts))
-    chunk = WrittenChunk(codec, count, total, total, len(MAGIC), len(MAGIC) + lead)
+    chunk = ChunkEntry(codec, count, total, total, len(MAGIC), len(MAGIC) + lead)
     file = _template(kind, width).open(count, [chunk], parts, verify=False)
     (array,) = file.read_row_group(0, use_threads=False).column(0).chunks
     if len(array) != count:
@@ -219,21 +223,21 @@ def _decoded(
     return array
 
 
-def _template(kind: int, width: int) -> Template:
-    return _fixed(width) if kind == FIXED_BYTES else _bare(kind)
+def _template(kind: int, width: int) -> FooterTemplate:
+    return _template_of_width(width) if kind == FIXED_BYTES else _template_of_type(kind)
 
 
 @cache
-def _bare(kind: int) -> Template:
-    return _made(kind, [])
+def _template_of_type(kind: int) -> FooterTemplate:
+    return _one_column_template(kind, [])
 
 
-def _fixed(width: int) -> Template:
-    return _made(FIXED_BYTES, [(2, thrift.I32, thrift.integer(width))])
+def _template_of_width(width: int) -> FooterTemplate:
+    return _one_column_template(FIXED_BYTES, [(2, thrift.I32, thrift.integer(width))])
 
 
-def _made(kind: int, length: list[tuple[int, int, bytes]]) -> Template:
+def _one_column_template(kind: int, length: list[tuple[int, int, bytes]]) -> FooterTemplate:
     fields = [(1, thrift.I32, thrift.integer(kind)), *length, (3, thrift.I32, thrift.integer(0))]  # 0: required
     element = thrift.struct([*fields, (4, thrift.BINARY, thrift.binary(b"v"))])
     column = Column(0, "v", (element,), (Leaf(0, kind, (b"v",), 0, 0, 0),), flat=True, padded_decimal=False)
-    return Template(Footer(1, (column,), (), 0, None, b"", old_calendar=False), [column], None)
+    return FooterTemplate(Footer(1, (column,), (), 0, None, b"", old_calendar=False), [column], None)

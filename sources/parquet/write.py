@@ -1,5 +1,6 @@
-"""Parquet files as a source's others are: columns, types, codec and timestamps of one of them; pages and row groups so
-that a row can be fetched: a page index, pages of 1 MB, row groups of 64 MB in memory."""
+"""Writes Parquet files like an existing one of the source, with its columns, types, codec and timestamps. For fast
+fetches they have a page index, pages of 1 MB, and row groups of 64 MB in memory.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -55,7 +56,7 @@ class ParquetStyle:
 
 
 def parquet_style(reader: RangeReader | None, options: Options) -> ParquetStyle:
-    """The style of a file; where there is none, snappy and what pyarrow does."""
+    """The style of a file. Without a file: snappy, and pyarrow's defaults."""
     if reader is None:
         return ParquetStyle(pa.schema([]))
     source = open_parquet(reader, options)
@@ -121,7 +122,7 @@ def _kept(notes: Mapping[str, str]) -> dict[str, str]:
 
 
 def _codec(footer: Footer) -> str:
-    """That of most bytes; LZ4 in its plain form, which all readers know."""
+    """The codec of most bytes of the file; LZ4 in its raw form, which all readers know."""
     sizes: dict[int, int] = {}
     for chunk in (chunk for group in footer.row_groups for chunk in group.chunks):
         sizes[chunk.codec] = sizes.get(chunk.codec, 0) + max(chunk.compressed, 0)
@@ -234,7 +235,7 @@ def _has_timestamps(kind: pa.DataType) -> bool:
 
 
 def _natural(kind: pa.DataType) -> pa.DataType:
-    """The type in which values of a new column are written: with the names that Parquet has for what is within."""
+    """The Parquet type for values of a new column, with the names of list and map items that the format defines."""
     if types.is_struct(kind):
         return pa.struct([one.with_type(_natural(one.type)) for one in kind])
     if types.is_map(kind):

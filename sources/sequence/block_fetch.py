@@ -1,7 +1,7 @@
-"""Rows of files of compressed blocks, from their pointers. Each block is read and unpacked once.
+"""Reads the rows at pointers from files of compressed blocks. Each block is read and decompressed once.
 
-How long a block is, the lengths within it tell, one buffer after the other. So a guess is read at each block, all in
-one round, and in further rounds what is missing of the longer ones: nearly always one, as the values come last.
+The length of a block follows from the lengths of its buffers, one after another. The first round reads an estimated
+length of each block; further rounds, nearly always one, read the rest of longer blocks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,14 +12,14 @@ import pyarrow as pa
 from base.actions import Action
 from sources.errors import StalePointer
 from sources.readers import PlainReader, name_of, read_ranges, size_of
-from sources.sequence.blocks import KEY_LENGTHS, VALUE_LENGTHS, Block, Need, cells_of, lengths_of, measure
+from sources.sequence.blocks import KEY_LENGTHS, VALUE_LENGTHS, Block, Need, lengths_of, measure, read_cells
 from sources.sequence.record_fetch import TOGETHER, stale
-from sources.sequence.row_layout import Layout
+from sources.sequence.row_layout import RowLayout
 from sources.sequence.varints import Longs
 
 
 def fetch_blocks(
-    reader: PlainReader, layout: Layout, columns: Sequence[str], offsets: Longs, ordinals: Longs, guess: int
+    reader: PlainReader, layout: RowLayout, columns: Sequence[str], offsets: Longs, ordinals: Longs, guess: int
 ) -> Iterator[tuple[Longs, list[pa.Array], int]]:
     """`(ordinals of pointers, their columns, bytes of the block)`, each pointer once. Pointers rise and differ."""
     path, size = name_of(reader), size_of(reader)
@@ -38,16 +38,16 @@ def fetch_blocks(
             raise StalePointer(message, path, position, action=Action.BUILD_AGAIN)
         keys = values = None
         if layout.wants_key(columns):
-            keys = cells_of(block, data, KEY_LENGTHS, position, layout, path).part(wanted)
+            keys = read_cells(block, data, KEY_LENGTHS, position, layout, path).part(wanted)
         else:
             lengths_of(block, data, KEY_LENGTHS, position, layout, path)
         if layout.wants_value(columns):
-            values = cells_of(block, data, VALUE_LENGTHS, position, layout, path).part(wanted)
+            values = read_cells(block, data, VALUE_LENGTHS, position, layout, path).part(wanted)
         yield rows, layout.arrays(columns, keys, values, path, offsets[rows]), block.length
 
 
 def _blocks(
-    reader: PlainReader, layout: Layout, positions: list[int], lengths: list[int], guess: int
+    reader: PlainReader, layout: RowLayout, positions: list[int], lengths: list[int], guess: int
 ) -> Iterator[tuple[int, Block, bytes]]:
     """`(ordinal, block, its bytes)`, in the order in which they are complete; `lengths` are read of each at first."""
     path, size = name_of(reader), size_of(reader)

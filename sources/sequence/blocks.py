@@ -1,10 +1,10 @@
-"""Files whose records are compressed together, some thousand a block.
+"""Files whose records are compressed together, some thousand in a block.
 
-    block     four bytes FF, the 16 bytes of the sync marker; a vint: the records
-              four buffers, each behind a vint, its bytes, and compressed alone:
+    block     four bytes FF, the 16 bytes of the sync marker; a vint: the number of records
+              four buffers, each compressed alone, after a vint with its length in bytes:
               lengths of the keys (vints), keys, lengths of the values (vints), values
 
-The pointer of a row is where its block begins, and its ordinal there.
+The pointer of a row is the position of its block, and its ordinal in the block.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,8 +18,8 @@ from sources.errors import DamagedSource, UnsupportedFormat
 from sources.pointers import with_pointers
 from sources.readers import PlainReader, name_of, size_of
 from sources.sequence.codecs import LARGEST, CodecError
-from sources.sequence.row_layout import BATCH_BYTES, BATCH_ROWS, Layout
-from sources.sequence.scan_buffer import Window, first_run
+from sources.sequence.row_layout import BATCH_BYTES, BATCH_ROWS, RowLayout
+from sources.sequence.scan_buffer import ScanBuffer, first_run
 from sources.sequence.varints import LONGEST, Longs, all_vints, one_vint
 from sources.sequence.writables import Cells
 from sources.types import int32s, int64s
@@ -46,7 +46,7 @@ class Need(NamedTuple):
     rows: int
 
 
-def measure(data: bytes, at: int, position: int, layout: Layout, path: str, size: int) -> Block | Need:
+def measure(data: bytes, at: int, position: int, layout: RowLayout, path: str, size: int) -> Block | Need:
     """The block that begins at `at` in the data, at `position` in the file, which has `size` bytes."""
     marker = layout.header.marker
     rows, buffers, there = 0, [], at + len(marker)
@@ -93,7 +93,7 @@ def _too_long(length: int, path: str, position: int, size: int) -> DamagedSource
     return DamagedSource(message, path, position)
 
 
-def cells_of(block: Block, data: bytes, lengths_in: int, position: int, layout: Layout, path: str) -> Cells:
+def read_cells(block: Block, data: bytes, lengths_in: int, position: int, layout: RowLayout, path: str) -> Cells:
     """Keys (KEY_LENGTHS) or values (VALUE_LENGTHS) of a block, unpacked."""
     lengths = lengths_of(block, data, lengths_in, position, layout, path)
     total = int(lengths.sum())
@@ -104,7 +104,7 @@ def cells_of(block: Block, data: bytes, lengths_in: int, position: int, layout: 
     return Cells(plain, np.cumsum(lengths) - lengths, lengths)
 
 
-def lengths_of(block: Block, data: bytes, which: int, position: int, layout: Layout, path: str) -> Longs:
+def lengths_of(block: Block, data: bytes, which: int, position: int, layout: RowLayout, path: str) -> Longs:
     """As many as the block has rows, none negative, and in sum within the limit."""
     most = min(block.rows * LONGEST, LARGEST)
     lengths = all_vints(_unpacked(block, data, which, most, position, layout, path))
@@ -120,7 +120,7 @@ def lengths_of(block: Block, data: bytes, which: int, position: int, layout: Lay
     return lengths
 
 
-def _unpacked(block: Block, data: bytes, which: int, most: int, position: int, layout: Layout, path: str) -> bytes:
+def _unpacked(block: Block, data: bytes, which: int, most: int, position: int, layout: RowLayout, path: str) -> bytes:
     assert layout.inflate is not None  # the header has a codec where there are blocks
     start, length = block.buffers[which]
     try:
@@ -129,11 +129,13 @@ def _unpacked(block: Block, data: bytes, which: int, most: int, position: int, l
         raise DamagedSource(f"a block's {BUFFERS[which]} cannot be decompressed: {error}", path, position) from error
 
 
-def scan_blocks(reader: PlainReader, layout: Layout, columns: Sequence[str], split: Split) -> Iterator[pa.RecordBatch]:
+def scan_blocks(
+    reader: PlainReader, layout: RowLayout, columns: Sequence[str], split: Split
+) -> Iterator[pa.RecordBatch]:
     position = first_run(reader, layout.header, split)
     if position is None:
         return
-    window = Window(name_of(reader), size_of(reader), position, split[1])
+    window = ScanBuffer(name_of(reader), size_of(reader), position, split[1])
     while position < min(split[1], window.size):
         block = measure(window.data, position - window.base, position, layout, window.path, window.size)
         if isinstance(block, Need):
@@ -144,17 +146,17 @@ def scan_blocks(reader: PlainReader, layout: Layout, columns: Sequence[str], spl
 
 
 def _batches(
-    block: Block, data: bytes, position: int, layout: Layout, columns: Sequence[str], path: str
+    block: Block, data: bytes, position: int, layout: RowLayout, columns: Sequence[str], path: str
 ) -> Iterator[pa.RecordBatch]:
     fields = pa.schema([layout.schema.field(name) for name in columns])
     size = min(max(block.length // max(block.rows, 1), 1), INT32_MAX)
     keys = values = None
     if layout.wants_key(columns):
-        keys = cells_of(block, data, KEY_LENGTHS, position, layout, path)
+        keys = read_cells(block, data, KEY_LENGTHS, position, layout, path)
     else:  # that there are so many rows is looked at in any case
         lengths_of(block, data, KEY_LENGTHS, position, layout, path)
     if layout.wants_value(columns):
-        values = cells_of(block, data, VALUE_LENGTHS, position, layout, path)
+        values = read_cells(block, data, VALUE_LENGTHS, position, layout, path)
     plain = sum(len(cells.data) for cells in (keys, values) if cells is not None)
     step = max(min(BATCH_ROWS, BATCH_BYTES * block.rows // max(plain, 1)), 1)
     for first in range(0, block.rows, step):

@@ -1,8 +1,8 @@
-"""What records and blocks are compressed with, by the name of Hadoop's class.
+"""Codecs of records and blocks, by the name of Hadoop's class.
 
-Deflate, gzip, bzip2 and zstandard are plain streams, several of which may follow each other. Snappy and LZ4 stand in
-Hadoop's frames (`BlockCompressorStream`): the length of the plain bytes, then chunks until these are full, each
-behind its own length; all lengths four bytes, the highest first.
+Deflate, gzip, bzip2 and zstandard are plain streams, of which several may follow each other. Snappy and LZ4 data lie in
+Hadoop's frames (`BlockCompressorStream`): the length of the decompressed bytes, then chunks, each after its own length,
+until they make up that length. All lengths are four bytes, big-endian.
 """
 
 import bz2

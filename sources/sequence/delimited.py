@@ -1,6 +1,7 @@
-"""Escapes in delimited text, as Hive's text serde has them: a byte behind the escape is no separator, whatever it is.
+"""Escapes in delimited text, as in Hive's text serde: a byte after the escape is not a separator.
 
-While a value is split, what is escaped stands in it as bytes that no separator has; in its parts it is put back."""
+Before a value is split, its escaped bytes are replaced by bytes that no separator has. In the parts they are put back.
+"""
 
 import re
 from collections.abc import Callable
@@ -15,7 +16,7 @@ MEANINGS = {b"r": b"\r", b"n": b"\n"}  # of escaped letters
 
 
 class Escapes:
-    """Of one escape byte."""
+    """Hides and restores escaped bytes, for one escape byte."""
 
     def __init__(self, escape: bytes) -> None:
         self._escape = escape

@@ -1,4 +1,6 @@
-"""A SequenceFile as a `SourceFile`: the pointer of a row is its record, or its block and place there."""
+"""A Hadoop SequenceFile as a `SourceFile`: the pointer of a row is the position of its record, or the position of its
+block and its ordinal there (docs/pointers.md).
+"""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -8,7 +10,7 @@ import pyarrow as pa
 
 from sources.contract import Numbers, Options, Pointers, Split
 from sources.errors import SourceError, check_column
-from sources.pointers import as_asked, distinct_pairs, without_columns
+from sources.pointers import distinct_pairs, in_pointer_order, table_without_columns
 from sources.readers import PlainReader, even_splits, name_of, size_of
 from sources.sequence.block_fetch import fetch_blocks
 from sources.sequence.blocks import Block, measure, scan_blocks
@@ -16,8 +18,8 @@ from sources.sequence.codecs import codec_named
 from sources.sequence.header import FIRST_READ, read_header
 from sources.sequence.record_fetch import fetch_records, stale
 from sources.sequence.records import scan_records, walk
-from sources.sequence.row_layout import Layout
-from sources.sequence.scan_buffer import Window
+from sources.sequence.row_layout import RowLayout
+from sources.sequence.scan_buffer import ScanBuffer
 from sources.sequence.value_columns import value_columns
 from sources.sequence.varints import Longs
 
@@ -34,14 +36,14 @@ def open_sequence(reader: PlainReader, options: Options | None = None) -> "Seque
     header, head = read_header(reader)
     path = name_of(reader)
     inflate = None if header.codec is None else codec_named(header.codec, path)
-    layout = Layout(header, inflate, value_columns(options or {}, header.value_class, path))
+    layout = RowLayout(header, inflate, value_columns(options or {}, header.value_class, path))
     return SequenceFile(layout, size_of(reader), head, path)
 
 
 class SequenceFile:
-    """One SequenceFile, its header read. Safe to share between threads: a guess at lengths is all that ever changes."""
+    """One SequenceFile, its header read. Safe to share between threads: only an estimate of lengths changes."""
 
-    def __init__(self, layout: Layout, size: int, head: bytes, path: str) -> None:
+    def __init__(self, layout: RowLayout, size: int, head: bytes, path: str) -> None:
         self._layout = layout
         self._size = size
         self._digest = hashlib.blake2b(head[:FIRST_READ], digest_size=16).hexdigest()
@@ -72,7 +74,7 @@ class SequenceFile:
         return FIXED_BYTES + self._layout.header.end
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
-        """All of the file, whatever is asked of it."""
+        """The size of the file, whatever the columns."""
         return self._size if any(name in self.schema.names for name in columns) else 0
 
     def splits(self, target: int) -> list[Split]:
@@ -102,10 +104,10 @@ class SequenceFile:
             taken.append(rows)
             batches.append(pa.RecordBatch.from_arrays(arrays, schema=fields))
         if not len(columns):
-            return without_columns(len(back))
+            return table_without_columns(len(back))
         place = np.empty(len(offsets), dtype=np.int64)
         place[np.concatenate(taken)] = np.arange(len(offsets))
-        return as_asked(pa.Table.from_batches(batches, fields), place[back])
+        return in_pointer_order(pa.Table.from_batches(batches, fields), place[back])
 
     def _fetched(
         self, reader: PlainReader, columns: Sequence[str], offsets: Longs, ordinals: Longs
@@ -126,14 +128,14 @@ class SequenceFile:
             check_column(name, self.schema.names, name_of(reader))
 
 
-def _sampled(layout: Layout, size: int, head: bytes, path: str) -> tuple[int, int]:
+def _sampled(layout: RowLayout, size: int, head: bytes, path: str) -> tuple[int, int]:
     """Mean bytes of a row, and bytes to read at a pointer, from the head of the file. Damage in it is for scan and
     fetch to tell, behind the rows before it."""
     header = layout.header
     try:
         if header.in_blocks:
             return _sampled_block(layout, size, head, path)
-        window = Window(path, size, 0, size, head)
+        window = ScanBuffer(path, size, 0, size, head)
         walked = walk(window, header.end, header.sync)
     except SourceError:
         return 1, RECORD_GUESS[0]
@@ -142,7 +144,7 @@ def _sampled(layout: Layout, size: int, head: bytes, path: str) -> tuple[int, in
     return min(max(mean, 1), INT32_MAX), _within(2 * mean, RECORD_GUESS)
 
 
-def _sampled_block(layout: Layout, size: int, head: bytes, path: str) -> tuple[int, int]:
+def _sampled_block(layout: RowLayout, size: int, head: bytes, path: str) -> tuple[int, int]:
     end = layout.header.end
     if end == size:
         return 1, BLOCK_GUESS[0]

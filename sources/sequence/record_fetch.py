@@ -1,7 +1,7 @@
-"""Rows of files whose records stand alone, from their pointers.
+"""Reads the rows at pointers from files of single records.
 
-How long a record is, only its first bytes tell. So a guess is read at each pointer, near ones together, all in one
-round; and the records that turn out longer, whole, in a second.
+The length of a record stands in its first bytes. One round reads an estimated length at each pointer, near records
+together; a second round reads the records that are longer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from sources.errors import StalePointer, UnsupportedFormat
 from sources.readers import PlainReader, name_of, read_ranges, size_of
 from sources.sequence.codecs import LARGEST
 from sources.sequence.records import HEAD, MARKER, UNPACK_HEAD, decoded
-from sources.sequence.row_layout import Layout
+from sources.sequence.row_layout import RowLayout
 from sources.sequence.varints import Longs
 from sources.sequence.writables import numbers_at
 
@@ -25,7 +25,7 @@ BEFORE = 128 << 10  # bytes read before a record whose own bytes prove nothing: 
 
 
 def fetch_records(
-    reader: PlainReader, layout: Layout, columns: Sequence[str], offsets: Longs, guess: int
+    reader: PlainReader, layout: RowLayout, columns: Sequence[str], offsets: Longs, guess: int
 ) -> Iterator[tuple[Longs, list[pa.Array]]]:
     """`(ordinals of offsets, their columns)`, each once. `offsets` rise and differ; `guess`: bytes."""
     size = size_of(reader)
@@ -36,7 +36,7 @@ def fetch_records(
     ends = np.minimum(offsets + guess, size)
     rows = np.arange(len(offsets), dtype=np.int64)
     for share in _shares(ends - np.maximum(begins, np.append(0, ends[:-1]))):
-        held = _Held(reader, begins[share], ends[share])
+        held = _HeldRanges(reader, begins[share], ends[share])
         records, lengths = _records(held, layout, offsets[share])
         stops = records + HEAD + lengths
         whole = stops <= held.stops
@@ -44,7 +44,7 @@ def fetch_records(
         cut = np.flatnonzero(~whole)
         for part in _shares((stops - records)[cut]):
             few = cut[part]
-            again = _Held(reader, begins[share][few], stops[few])
+            again = _HeldRanges(reader, begins[share][few], stops[few])
             yield from _rows(again, layout, columns, records[few], np.full(len(few), True), rows[share][few])
 
 
@@ -62,7 +62,7 @@ def _shares(sizes: Longs) -> Iterator[slice]:
         yield slice(begin, end)
 
 
-class _Held:
+class _HeldRanges:
     """Ranges of the file in memory, one behind the other, those joined that touch. For each range asked for: `begins`
     and `stops`, what of the file is held around it; `shifts`, from a position in the file to that in `data`."""
 
@@ -81,7 +81,7 @@ class _Held:
         self.shifts = np.repeat(np.cumsum(lengths) - lengths - begins[first], counts)
 
 
-def _records(held: _Held, layout: Layout, offsets: Longs) -> tuple[Longs, Longs]:
+def _records(held: _HeldRanges, layout: RowLayout, offsets: Longs) -> tuple[Longs, Longs]:
     """Where in the file the records begin to which the pointers point, and the bytes of their keys and values."""
     marked = np.flatnonzero(numbers_at(held.data, ">i4", offsets + held.shifts) == -1)
     records = offsets.copy()
@@ -101,14 +101,14 @@ def _records(held: _Held, layout: Layout, offsets: Longs) -> tuple[Longs, Longs]
     return records, lengths
 
 
-def _refuse(held: _Held, offsets: Longs, wrong: NDArray[np.bool_], why: str) -> None:
+def _refuse(held: _HeldRanges, offsets: Longs, wrong: NDArray[np.bool_], why: str) -> None:
     bad = np.flatnonzero(wrong)
     if len(bad):
         raise stale(why, held.path, offsets[bad[0]])
 
 
 def _rows(
-    held: _Held, layout: Layout, columns: Sequence[str], records: Longs, whole: NDArray[np.bool_], rows: Longs
+    held: _HeldRanges, layout: RowLayout, columns: Sequence[str], records: Longs, whole: NDArray[np.bool_], rows: Longs
 ) -> Iterator[tuple[Longs, list[pa.Array]]]:
     """Of the records that are `whole`."""
     starts = (records + held.shifts)[whole]
@@ -120,7 +120,7 @@ def _rows(
         yield rows[whole][part], arrays
 
 
-def _is_reached(held: _Held, layout: Layout, begin: int, record: int, shift: int) -> bool:
+def _is_reached(held: _HeldRanges, layout: RowLayout, begin: int, record: int, shift: int) -> bool:
     """Whether the lengths of records lead to the one at `record` from the last marker before it, or from the head of
     the file; true where what is held, from `begin` on, has neither."""
     marker = layout.header.marker

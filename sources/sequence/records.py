@@ -1,9 +1,9 @@
-"""Files whose records stand alone, their values plain or compressed one by one.
+"""Files of single records, whose values are plain or compressed one by one.
 
     record        four bytes: length of key and value; four bytes: length of the key; key; value
-    sync marker   now and then before a record: four bytes FF, the 16 bytes of the header
+    sync marker   before some of the records: four bytes FF, the 16 bytes of the header
 
-All lengths have the highest byte first. The pointer of a row is where its record begins, or the marker before it.
+All lengths are big-endian. The pointer of a row is the position of its record, or of the marker before it.
 """
 
 import struct
@@ -18,8 +18,8 @@ from sources.errors import DamagedSource, SourceError
 from sources.pointers import with_pointers
 from sources.readers import PlainReader, name_of, size_of
 from sources.sequence.header import ESCAPE, SYNC
-from sources.sequence.row_layout import BATCH_ROWS, Layout
-from sources.sequence.scan_buffer import Window, first_run
+from sources.sequence.row_layout import BATCH_ROWS, RowLayout
+from sources.sequence.scan_buffer import ScanBuffer, first_run
 from sources.sequence.varints import Longs
 from sources.sequence.writables import Cells, numbers_at
 from sources.types import int32s, int64s
@@ -32,7 +32,7 @@ UNPACK = struct.Struct(">i").unpack_from
 UNPACK_HEAD = struct.Struct(">ii").unpack_from
 
 
-class Walked(NamedTuple):
+class RecordTable(NamedTuple):
     """The whole records of a window: `starts` within it; `marked`, the ordinals of those behind a sync marker.
     `position`: in the file, behind the last of them. `need`: bytes from there that the next one takes, 0 where there
     is none, the file or the split having ended. `failure`: what is wrong with the next one."""
@@ -44,7 +44,7 @@ class Walked(NamedTuple):
     failure: SourceError | None = None
 
 
-def walk(window: Window, position: int, sync: bytes) -> Walked:
+def walk(window: ScanBuffer, position: int, sync: bytes) -> RecordTable:
     """From one record to the next, which only its length leads to."""
     data, base = window.data, window.base
     starts: list[int] = []
@@ -56,14 +56,14 @@ def walk(window: Window, position: int, sync: bytes) -> Walked:
         if length < 0:
             if length != -1:
                 below = DamagedSource(f"a record claims {length} bytes", window.path, base + at)
-                return Walked(starts, marked, base + done, failure=below)
+                return RecordTable(starts, marked, base + done, failure=below)
             if at + MARKER > len(data):
                 break
             if data[at + 4 : at + MARKER] != sync:
                 other = DamagedSource(NO_MARKER, window.path, base + at)
-                return Walked(starts, marked, base + done, failure=other)
+                return RecordTable(starts, marked, base + done, failure=other)
             if base + at >= window.end:
-                return Walked(starts, marked, base + done)
+                return RecordTable(starts, marked, base + done)
             marked.append(len(starts))
             at += MARKER
             if base + at == window.size:  # a marker is the last thing in the file
@@ -75,7 +75,7 @@ def walk(window: Window, position: int, sync: bytes) -> Walked:
         add(at)
         at = done = after
     if base + done == window.size:
-        return Walked(starts, marked, base + done)
+        return RecordTable(starts, marked, base + done)
     if at > limit:
         what, takes = "the length of a record", 4
     elif length < 0:
@@ -83,14 +83,16 @@ def walk(window: Window, position: int, sync: bytes) -> Walked:
     else:
         what, takes = "a record", HEAD + length
     failure = window.lacks(base + at, takes, what)
-    return Walked(starts, marked, base + done, at - done + takes, failure)
+    return RecordTable(starts, marked, base + done, at - done + takes, failure)
 
 
-def scan_records(reader: PlainReader, layout: Layout, columns: Sequence[str], split: Split) -> Iterator[pa.RecordBatch]:
+def scan_records(
+    reader: PlainReader, layout: RowLayout, columns: Sequence[str], split: Split
+) -> Iterator[pa.RecordBatch]:
     position = first_run(reader, layout.header, split)
     if position is None:
         return
-    window = Window(name_of(reader), size_of(reader), position, split[1])
+    window = ScanBuffer(name_of(reader), size_of(reader), position, split[1])
     fields = pa.schema([layout.schema.field(name) for name in columns])
     while True:
         walked = walk(window, position, layout.header.sync)
@@ -114,7 +116,13 @@ def scan_records(reader: PlainReader, layout: Layout, columns: Sequence[str], sp
 
 
 def decoded(
-    layout: Layout, columns: Sequence[str], data: bytes, starts: Longs, offsets: Longs, path: str, check: bool = False
+    layout: RowLayout,
+    columns: Sequence[str],
+    data: bytes,
+    starts: Longs,
+    offsets: Longs,
+    path: str,
+    check: bool = False,
 ) -> Iterator[tuple[slice, Longs, list[pa.Array]]]:
     """`(rows, bytes of each, columns)` of whole records, a batch at a time. `check`: look at keys and values even where
     no one asks for them."""

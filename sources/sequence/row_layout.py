@@ -1,4 +1,4 @@
-"""What the rows of one SequenceFile are made of, and the columns they give."""
+"""The key and value classes of one SequenceFile, and the columns that they give."""
 
 from collections.abc import Sequence
 
@@ -18,8 +18,8 @@ BATCH_ROWS = 64 << 10
 BATCH_BYTES = 32 << 20
 
 
-class Layout:
-    """The file's two classes, its codec, and how its values are parsed, if they are."""
+class RowLayout:
+    """The key and value classes, the codec, and how values are parsed into columns."""
 
     def __init__(self, header: Header, inflate: Inflate | None, parsed: ValueColumns | None) -> None:
         self.header = header
@@ -37,8 +37,8 @@ class Layout:
 
     @property
     def tells_its_records(self) -> bool:
-        """Whether bytes that are no record of this file hardly pass for one: a class says its own length, both have
-        fixed ones, or values must decompress."""
+        """Whether other bytes rarely pass for a record of this file: a class states its own length, both classes have
+        fixed lengths, or values must decompress."""
         key, value = self._key, self._value
         return self.inflate is not None or key.sized or value.sized or (key.width >= 4 and value.width >= 4)
 
@@ -64,7 +64,7 @@ class Layout:
         return [parsed.get(name, key) for name in columns]
 
     def plain(self, values: Cells, path: str, offsets: Longs) -> Cells:
-        """The values of records that are compressed one by one: of as many as fill a batch, at least of one."""
+        """Decompress records that are compressed one by one: as many as fill a batch, at least one."""
         if self.inflate is None:
             return values
         pieces: list[bytes] = []

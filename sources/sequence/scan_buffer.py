@@ -1,7 +1,7 @@
-"""The piece of a file that a scan holds, and the search for sync markers.
+"""The part of a file that a scan holds in memory, and the search for sync markers.
 
-Splits follow Hadoop's rule: the file is cut into runs of records (or single blocks), each of which begins at the end
-of the header or at a sync marker; a split reads the runs that begin in it.
+Splits follow Hadoop's rule: a file consists of runs of records (or single blocks), each of which begins at the end of
+the header or at a sync marker. A split has the runs that begin in it.
 """
 
 from sources.contract import Split
@@ -14,8 +14,8 @@ CHUNK = 4 << 20  # bytes read at a time
 BEYOND = 64 << 10  # bytes read at a time past the split's end, up to the next marker
 
 
-class Window:
-    """Bytes of the file from `base` on, which move forward. `end` is where the split ends, `size` the file."""
+class ScanBuffer:
+    """A moving part of the file, from `base` on. `end`: end of the split. `size`: of the file."""
 
     def __init__(self, path: str, size: int, base: int, end: int, data: bytes = b"") -> None:
         self.path = path
@@ -25,8 +25,8 @@ class Window:
         self.data = data
 
     def move(self, reader: PlainReader, position: int, length: int) -> None:
-        """Hold at least `length` bytes from `position` on, which lies in the window. Whoever asks has
-        checked that the file has them."""
+        """Hold at least `length` bytes from `position` on, which lies in the buffer. The caller has checked that the
+        file has them."""
         kept = self.data[position - self.base :]
         begin = position + len(kept)
         ahead = min(CHUNK, self.end - begin) if begin < self.end else BEYOND
@@ -35,7 +35,7 @@ class Window:
         self.data = kept + reader.read_range(begin, wanted)
 
     def lacks(self, position: int, length: int, what: str) -> SourceError | None:
-        """What is wrong where so many bytes from `position` on are more than the file, or a reader of ours, has."""
+        """The error for `length` bytes from `position` on that exceed the file or a limit of this reader."""
         if position + length > self.size:
             message = f"{what} takes {length} bytes, the file ends after {self.size - position}"
             return DamagedSource(message, self.path, position)
@@ -45,7 +45,7 @@ class Window:
 
 
 def first_run(reader: PlainReader, header: Header, split: Split) -> int | None:
-    """Where the first run of records begins that begins in the split."""
+    """The position of the first run of records that begins in the split."""
     begin, end = split
     if begin <= header.end:
         return header.end if header.end < end else None

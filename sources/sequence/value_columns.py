@@ -1,11 +1,10 @@
-"""Values that are text, parsed into columns of their own: delimited as Hive's text serde writes them, or JSON.
+"""Values that are text, parsed into columns: delimited as Hive's text serde writes them, or JSON.
 
-Delimited, as Hive has it: fields stand apart by the delimiter, U+0001 unless told; items of arrays, maps and structs by
-U+0002, a map's keys from their values by U+0003 (unless told), one further at each level down. Backslash and N, unless
-told, is null, and so is nothing at all where the type is not text. Missing fields are null, further ones are read over;
-nothing is escaped, unless told. Binary is base64, which is how the serde writes it; bytes that are no base64 are the
-value itself, as it reads them.
-A value that is not of its type is refused.
+Delimited text follows Hive. U+0001 separates fields, U+0002 items of arrays, maps and structs, U+0003 a map's keys from
+their values, and one further character each deeper level; options replace the first three. `\\N`, or the option `null`,
+is null, and so is an empty field of a type that is not text. Missing fields are null, extra fields are ignored. Nothing
+is escaped without the option `escape`. Binary values are base64, as the serde writes them; bytes that are not base64
+are the value itself, as the serde reads them. A value that is not of its type is refused.
 """
 
 import re
@@ -28,11 +27,11 @@ from sources.types import JsonColumns, RefusedValue, from_text, int32s, int64s, 
 OPTIONS = {
     "value_format": "delimited or json: parse the values, which are text, into columns",
     "schema": "the columns of parsed values, as Spark's DDL: a bigint, b string",
-    "delimiter": "what stands between the fields of delimited values; U+0001 unless told",
-    "item_delimiter": "what stands between the items of arrays, maps and structs in them; U+0002 unless told",
-    "map_delimiter": "what stands between a map's keys and values in them; U+0003 unless told",
-    "null": "the text that is null in them; \\N unless told",
-    "escape": "the character behind which none of them is a delimiter; none unless told",
+    "delimiter": "what stands between the fields of delimited values; U+0001 by default",
+    "item_delimiter": "what stands between the items of arrays, maps and structs in them; U+0002 by default",
+    "map_delimiter": "what stands between a map's keys and values in them; U+0003 by default",
+    "null": "the text that is null in them; \\N by default",
+    "escape": "the character behind which none of them is a delimiter; none by default",
 }
 HIVE_DELIMITER = "\x01"
 DELIMITERS = ("delimiter", "item_delimiter", "map_delimiter")

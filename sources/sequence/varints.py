@@ -1,7 +1,7 @@
-"""Hadoop's numbers of variable length (`WritableUtils.writeVLong`), one to nine bytes.
+"""Hadoop's variable-length numbers (`WritableUtils.writeVLong`), of one to nine bytes.
 
-A first byte from -112 up is the number itself. Below, it tells sign and length: -113 to -120 one to eight bytes follow,
-the highest first; -121 to -128 likewise, and all bits of the number are inverted.
+A first byte of -112 or more is the number itself. Otherwise it gives sign and length: for -113 to -120 one to eight
+bytes follow, big-endian; for -121 to -128 the same, with all bits of the number inverted.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ SIZES = np.frombuffer(_SIZE_OF, dtype=np.uint8)
 
 
 def one_vint(data: bytes, at: int) -> tuple[int, int] | None:
-    """The number at `at` and its size in bytes; None where the data end within it."""
+    """The number at `at`, and its size in bytes; None where the data end within it."""
     if at >= len(data) or at + (size := _SIZE_OF[data[at]]) > len(data):
         return None
     if size == 1:
@@ -35,7 +35,7 @@ def one_vint(data: bytes, at: int) -> tuple[int, int] | None:
 
 
 def vints_at(data: Bytes, starts: Longs) -> Longs:
-    """The numbers that begin at `starts`. All lie within the data."""
+    """The numbers that begin at `starts`, all of them within the data."""
     first = data[starts]
     numbers = first.view(np.int8).astype(np.int64)
     longer = np.flatnonzero(SIZES[first] > 1)

@@ -1,7 +1,7 @@
-"""Hadoop's value classes ("writables") as Arrow columns: all rows of a batch at once, from where they lie in a buffer.
+"""Hadoop's value classes ("writables") as Arrow columns: all rows of a batch at once, from their places in a buffer.
 
-A class that is not known is a binary column of the bytes as they were written. Text is not checked to be UTF-8: some
-writers do not care, and whoever shows it (shadow/values/row_values.py) does.
+Values of an unknown class are a binary column with the bytes of the file. Text is not checked to be UTF-8: some writers
+do not guarantee it, and the code that shows it (shadow/values/row_values.py) checks.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ CLASS = b"hadoop.class"  # key of a field's metadata
 
 
 class Cells(NamedTuple):
-    """Where a column's values lie in `data`: rising, without overlap, within it."""
+    """The places of a column's values in `data`: ascending, without overlap."""
 
     data: bytes
     starts: Longs
@@ -31,7 +31,7 @@ class Cells(NamedTuple):
 
 
 class BadCell(GnomonError):
-    """The bytes of row `row` (of the cells handed over) are not a value of the class."""
+    """The bytes of the value in `row` are not a value of its class."""
 
     def __init__(self, row: int, message: str) -> None:
         super().__init__(message)

@@ -19,7 +19,7 @@ from sources.readers import PlainReader, name_of
 from sources.text.csv_block import CR, LF, UNCLOSED, CsvBlock, Dialect, is_text
 from sources.text.csv_infer import Values, values_of
 from sources.text.grammar import check_utf8, mean_bytes
-from sources.text.open_text import END_BYTES, OPTIONS, Opened, flag, look_at
+from sources.text.open_text import END_BYTES, OPTIONS, Opened, flag, read_ends
 from sources.text.text_file import TextFile
 from sources.types import RefusedValue, converter, parse_ddl, to_ddl
 
@@ -43,16 +43,16 @@ ESCAPED = re.compile(r"\\(t|\\|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 
 
 def open_csv(reader: PlainReader, options: Options) -> TextFile:
-    """The file, its header read. If types are to be inferred, all of it is read; of a damaged file they are strings,
-    and a scan comes upon the damage."""
+    """Open a CSV file and read its header. Type inference reads the whole file; the columns of a damaged file are
+    strings, and a scan reports the damage."""
     if flag(options, INFER, False) and SCHEMA not in options:
         with suppress(DamagedSource):
             options = {**options, SCHEMA: to_ddl(infer_csv(reader, options))}
     dialect = dialect_of(options, name_of(reader))
     headed = flag(options, "header", True)
-    opened = look_at(reader, options, END_BYTES if SCHEMA in options else HEAD_BYTES)
+    opened = read_ends(reader, options, END_BYTES if SCHEMA in options else HEAD_BYTES)
     if headed and _ends_early(opened, dialect):
-        opened = look_at(reader, options, HEAD_BYTES)
+        opened = read_ends(reader, options, HEAD_BYTES)
     text = opened.head[opened.first :]
     names, first = _header(opened, dialect, text) if headed else (None, 0)
     head = _found(CsvGrammar(dialect, pa.schema([])), text[first:], opened.complete)
@@ -114,7 +114,7 @@ class CsvGrammar:
 
 
 def dialect_of(options: Options, path: str) -> Dialect:
-    """How the records of a file of this name are written."""
+    """The dialect of a file, from its name and the options."""
     quote = _character(options, "quote", '"', may_be_empty=True)
     escape = _character(options, "escape", "", may_be_empty=True)
     delimiter = _character(options, "delimiter", "\t" if TABBED.search(path) else ",")

@@ -1,8 +1,8 @@
-"""The records in some bytes of CSV, many at once.
+"""The records in a block of CSV, many at once.
 
-Where a quote opens only at the beginning of a field and closes only at its end (RFC 4180), a line end or delimiter is
-part of a field when an odd number of quotes stands before it: numpy finds the records, pyarrow reads the fields. All
-other bytes go record by record through `Dialect.record`, which is the rule.
+Where a quote opens only at the beginning of a field and closes only at its end (RFC 4180), a line end or delimiter
+belongs to a field if an odd number of quotes precedes it: numpy finds the records, pyarrow reads the fields. Other
+blocks are read record by record with `Dialect.record`, which is the reference.
 """
 
 import re

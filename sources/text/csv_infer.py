@@ -25,7 +25,7 @@ IS_TIMESTAMP = converter(pa.timestamp("us", "UTC"))
 
 
 class Values:
-    """What was seen of a column. `kinds` are the letters of number, boolean, date, timestamp, string."""
+    """The kinds of the values of a column. `kinds` are the letters of number, boolean, date, timestamp, string."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
@@ -79,7 +79,7 @@ class Values:
         self.exact = self.exact and exact
 
     def merge(self, other: "Values") -> None:
-        """See all that the other saw."""
+        """Add everything that another object has seen."""
         self.kinds |= other.kinds
         self.before, self.behind = max(self.before, other.before), max(self.behind, other.behind)
         self.int, self.long, self.whole = self.int and other.int, self.long and other.long, self.whole and other.whole

@@ -1,4 +1,4 @@
-"""Compressed text: read from its beginning, in pieces, never all at once."""
+"""Decompresses text from its begin, in pieces, never the whole at once."""
 
 import bz2
 import sys
@@ -22,16 +22,16 @@ BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # the first block, or the end of an
 NOT_PACKED = (zlib.error, OSError, EOFError, ValueError, zstd.ZstdError)
 
 
-def packing(head: bytes) -> str | None:
-    """How the file is compressed, by its first bytes; None if it is not."""
+def compression_of(head: bytes) -> str | None:
+    """The compression of a file, from its first bytes; None without one."""
     for magic, name in MAGIC.items():
         if head.startswith(magic) and (name != "bzip2" or head[4:10] in BZIP2_BLOCKS):
             return name
     return None
 
 
-def unpacked(reader: PlainReader, packed: str) -> Iterator[bytes]:
-    """The text in pieces of at most 4 MB. Streams that follow one another are one text, as their tools have it."""
+def decompress_pieces(reader: PlainReader, packed: str) -> Iterator[bytes]:
+    """The text in pieces of at most 4 MB. Concatenated streams are one text."""
     path, size = name_of(reader), size_of(reader)
     stream: Any = _stream(packed)
     given = 0  # bytes of the file

@@ -1,4 +1,4 @@
-"""What a grammar answers, and what blocks of records of any grammar have in common."""
+"""What CSV and JSON lines implement for `text_file`, and what blocks of records have in common."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,6 +1,6 @@
-"""JSON lines: a value a line (LF or CRLF), blank lines left out.
+"""JSON lines: one value in a line (LF or CRLF). Blank lines are skipped.
 
-A JSON text that goes over several lines is damage here: its first line is no value.
+A JSON text of several lines is an error: its first line is not a value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from sources.contract import Options
 from sources.errors import DamagedSource, UnsupportedFormat
 from sources.readers import PlainReader
 from sources.text.grammar import Positions, check_utf8, mean_bytes
-from sources.text.open_text import OPTIONS, Opened, look_at
+from sources.text.open_text import OPTIONS, Opened, read_ends
 from sources.text.text_file import TextFile
 from sources.types import (
     SPACES,
@@ -41,7 +41,7 @@ LEADING_SPACE = np.array([*SPACES], dtype=np.uint8)
 def open_jsonl(reader: PlainReader, options: Options) -> TextFile:
     """The file, by the option `schema`. Without one all of it is read to infer one: of a damaged file, from the rows
     before the damage, which a scan then comes upon."""
-    opened = look_at(reader, options, HEAD_BYTES)
+    opened = read_ends(reader, options, HEAD_BYTES)
     if SCHEMA in options:
         return _file(opened, parse_ddl(options[SCHEMA]))
     shape = Shape()
@@ -53,7 +53,7 @@ def open_jsonl(reader: PlainReader, options: Options) -> TextFile:
 def infer_jsonl(reader: PlainReader, options: Options) -> pa.Schema:
     """The schema of all rows: `sources.types.json_schema` has its rules."""
     shape = Shape()
-    _infer(reader, look_at(reader, options, HEAD_BYTES), shape)
+    _infer(reader, read_ends(reader, options, HEAD_BYTES), shape)
     return schema_of(shape)
 
 

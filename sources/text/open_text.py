@@ -1,4 +1,4 @@
-"""What CSV and JSON lines ask of a file before they read it."""
+"""Opens text files: encoding, compression, and the digest of both ends."""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from base.actions import Action
 from sources.contract import Options
 from sources.errors import OptionError, UnsupportedFormat
 from sources.readers import PlainReader, name_of, read_ranges, size_of
-from sources.text.decompress import packing, unpacked
+from sources.text.decompress import compression_of, decompress_pieces
 
 END_BYTES = 64 << 10  # of the file, at each end, that the digest is made of
 BOM = b"\xef\xbb\xbf"
@@ -23,8 +23,9 @@ UTF8 = ("utf-8", "utf8", "us-ascii", "ascii")
 
 
 class Opened(NamedTuple):
-    """A file looked at. `head` is the text's beginning, all of it if `complete`; `first` the byte behind its byte-order
-    mark; `packed` how it is compressed, if it is: offsets are then those of the text, not of the file."""
+    """A file whose ends were read. `head` is the begin of the text, the whole text if `complete`. `first`: offset after
+    a byte-order mark. `packed`: the compression, None without one; with one all offsets are those of the decompressed
+    text."""
 
     path: str
     size: int
@@ -35,8 +36,8 @@ class Opened(NamedTuple):
     first: int
 
 
-def look_at(reader: PlainReader, options: Options, head_bytes: int) -> Opened:
-    """The file's two ends, in one round of reads."""
+def read_ends(reader: PlainReader, options: Options, head_bytes: int) -> Opened:
+    """Read both ends of the file in one round of reads, and check encoding and compression."""
     if options.get(ENCODING, UTF8[0]).lower() not in UTF8:
         raise OptionError(f"option {ENCODING}", expected="UTF-8", found=options[ENCODING])
     whole = flag(options, WHOLE_FILE, False)
@@ -45,7 +46,7 @@ def look_at(reader: PlainReader, options: Options, head_bytes: int) -> Opened:
     end = min(size, END_BYTES)
     head, tail = read_ranges(reader, [(0, held), (size - end, end)])
     digest = hashlib.blake2b(size.to_bytes(8, "little") + head[:END_BYTES] + tail, digest_size=16).hexdigest()
-    packed, complete = packing(head), held == size
+    packed, complete = compression_of(head), held == size
     if packed is not None:
         if not whole:
             raise UnsupportedFormat(
@@ -55,16 +56,16 @@ def look_at(reader: PlainReader, options: Options, head_bytes: int) -> Opened:
                 0,
                 action=Action.UNPACK,
             )
-        head, complete = _unpacked_head(reader, packed, head_bytes)
+        head, complete = _decompressed_head(reader, packed, head_bytes)
     if head.startswith(WIDE_BOMS):
         raise UnsupportedFormat("text in UTF-16 or UTF-32, of which only UTF-8 is supported", path, 0)
     first = len(BOM) if head.startswith(BOM) else 0
     return Opened(path, size, digest, packed, head, complete, first)
 
 
-def _unpacked_head(reader: PlainReader, packed: str, length: int) -> tuple[bytes, bool]:
+def _decompressed_head(reader: PlainReader, packed: str, length: int) -> tuple[bytes, bool]:
     head = bytearray()
-    for piece in unpacked(reader, packed):
+    for piece in decompress_pieces(reader, packed):
         head += piece
         if len(head) > length:
             return bytes(head[:length]), False
@@ -72,7 +73,7 @@ def _unpacked_head(reader: PlainReader, packed: str, length: int) -> tuple[bytes
 
 
 def flag(options: Options, name: str, default: bool) -> bool:
-    """An option that is true or false."""
+    """The value of an option that is true or false. OptionError for another text."""
     text = options.get(name, str(default)).lower()
     if text not in ("true", "false"):
         raise OptionError(f"option {name}", expected="true or false", found=repr(options[name]))

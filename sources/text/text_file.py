@@ -1,7 +1,7 @@
-"""A file of records, whatever these are: scanned in blocks of whole records, fetched record by record.
+"""A text file as a `SourceFile`: scanned in blocks of whole records, fetched record by record.
 
-A grammar (`sources.text.csv`, `sources.text.jsonl`) says where records end and what their columns are. Neither has a
-checksum: changed bytes that still make a row of the schema are not seen.
+A grammar (`csv`, `jsonl`) finds the ends of records and parses their columns. Text has no checksum: changed bytes that
+still make a valid row are not noticed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ import pyarrow as pa
 from base.actions import Action
 from sources.contract import Numbers, Pointers, Split
 from sources.errors import DamagedSource, StalePointer, check_column
-from sources.pointers import as_asked, pairs_of, with_pointers, without_columns
+from sources.pointers import in_pointer_order, pointer_pairs, table_without_columns, with_pointers
 from sources.readers import PlainReader, even_splits, name_of, read_ranges
-from sources.text.decompress import unpacked
+from sources.text.decompress import decompress_pieces
 from sources.text.grammar import Block, Grammar, Positions
 from sources.text.open_text import Opened
 from sources.types import RefusedValue, int32s, int64s
@@ -34,7 +34,7 @@ Records = tuple[Positions, list[bytes]]  # offsets, and the records there
 
 
 class TextFile:
-    """One file of records. `first` is where the first row begins."""
+    """One text file. `first`: the position of its first row."""
 
     def __init__(self, opened: Opened, grammar: Grammar, first: int, row_bytes: int) -> None:
         self._size, self._digest, self._packed = opened.size, opened.digest, opened.packed
@@ -79,10 +79,10 @@ class TextFile:
                 yield from _rows(block, base, low, min(low + together, rows), columns, path)
 
     def blocks(self, reader: PlainReader, begin: int, end: int) -> Iterator[tuple[int, Block]]:
-        """`(position, block)` of the records that begin in a range of the file, and of some that follow."""
+        """`(position, block)` of the records that begin in a range of the file, and of some after it."""
         path = name_of(reader)
         if self._packed is not None:
-            base, pieces = self._first, _ended(_without(self._first, unpacked(reader, self._packed)))
+            base, pieces = self._first, _ended(_without(self._first, decompress_pieces(reader, self._packed)))
         else:
             base = self._first_in(reader, begin, end)
             pieces = self._pieces(reader, base, end)
@@ -120,8 +120,8 @@ class TextFile:
         return end
 
     def _pieces(self, reader: PlainReader, begin: int, end: int) -> Iterator[tuple[bytes, bool]]:
-        """The file in pieces, each with whether it is the last: to `end`, then in pieces that grow, as long as one
-        asks for them."""
+        """The file in pieces, each with whether it is the last: up to `end`, then in growing pieces as long as the
+        caller continues."""
         position, length = begin, LINE_BYTES
         while position < self._size and begin < end:
             inside = min(end, self._size) - position
@@ -136,24 +136,24 @@ class TextFile:
     def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         path = name_of(reader)
         self._check(columns, path)
-        asked = pairs_of(pointers, path)
-        beyond = (asked[:, 0] >= self._size) & (self._packed is None)
-        wrong = np.flatnonzero((asked[:, 1] != 0) | (asked[:, 0] < self._first) | beyond)
+        requested = pointer_pairs(pointers, path)
+        beyond = (requested[:, 0] >= self._size) & (self._packed is None)
+        wrong = np.flatnonzero((requested[:, 1] != 0) | (requested[:, 0] < self._first) | beyond)
         if len(wrong):
-            offset, sub_offset = asked[wrong[0]].tolist()
+            offset, sub_offset = requested[wrong[0]].tolist()
             raise StalePointer(
                 f"no row begins there (sub-offset {sub_offset})", path, offset, action=Action.BUILD_AGAIN
             )
-        offsets, back = np.unique(asked[:, 0], return_inverse=True)
+        offsets, back = np.unique(requested[:, 0], return_inverse=True)
         found = self._unpacked_records if self._packed is not None else self._records
         batches = [self._decoded(at, records, columns, path) for at, records in found(reader, offsets, path)]
         if not columns:
-            return without_columns(len(back))
+            return table_without_columns(len(back))
         schema = pa.schema([self.schema.field(name) for name in columns])
-        return as_asked(pa.Table.from_batches(batches, schema), back)
+        return in_pointer_order(pa.Table.from_batches(batches, schema), back)
 
     def _records(self, reader: PlainReader, offsets: Positions, path: str) -> Iterator[Records]:
-        """The records at some offsets, so many at a time as may be read in one round."""
+        """The records at some offsets, as many at a time as one round of reads may hold."""
         guess = max(GUESS_BYTES, GUESS_ROWS * self._row_bytes)
         together = max(ROUND_BYTES // guess, 1)
         for low in range(0, len(offsets), together):
@@ -197,7 +197,7 @@ class TextFile:
         return ended
 
     def _unpacked_records(self, reader: PlainReader, offsets: Positions, path: str) -> Iterator[Records]:
-        """The same of a compressed file: from its beginning to the last record asked for."""
+        """The records of a compressed file, read from its begin to the last wanted record."""
         if not len(offsets):
             return
         for base, block in self.blocks(reader, 0, self._size):
@@ -242,7 +242,7 @@ def _values(kind: pa.DataType) -> int:
 
 
 def _rows(block: Block, base: int, low: int, high: int, columns: Sequence[str], path: str) -> Iterator[pa.RecordBatch]:
-    """Some rows of a block with their pointers; where one is refused, those before it and then the error."""
+    """Some rows of a block with their pointers. Where one is refused, the rows before it come before the error."""
     refused = None
     while low < high:
         try:

@@ -1,5 +1,6 @@
-"""CSV files as a source's others are: header, order of columns, delimiter, quotes, line ends; RFC 4180 where nothing
-else is said."""
+"""Writes CSV files like an existing one of the source: its header, order of columns, delimiter, quotes and line ends;
+RFC 4180 where the file does not show them.
+"""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from sources.errors import UnsupportedFormat
 from sources.readers import name_of
 from sources.text.csv import HEAD_BYTES, SCHEMA, TABBED, dialect_of, open_csv
 from sources.text.csv_block import Dialect, is_text
-from sources.text.open_text import flag, look_at
+from sources.text.open_text import flag, read_ends
 from sources.types import arrays_of, plan_columns, texts_of
 
 LINE_ENDS = ("\r\n", "\n", "\r")
@@ -50,7 +51,7 @@ def csv_style(reader: RangeReader | None, options: Options) -> CsvStyle:
     path = name_of(reader)
     dialect = dialect_of(options, path)
     source = open_csv(reader, {**options, "infer_schema": "false"} if SCHEMA not in options else options)
-    opened = look_at(reader, options, HEAD_BYTES)
+    opened = read_ends(reader, options, HEAD_BYTES)
     text = opened.head[opened.first :]
     begin = len(text) - len(text.lstrip(b"\r\n"))
     record = dialect.record(text, begin)

@@ -1,4 +1,6 @@
-"""JSON lines as a source's others are: an object a line, keys in the columns' order, nulls spelled or left out."""
+"""Writes JSON lines like an existing file of the source: an object in a line, keys in the order of the columns, nulls
+written or left out.
+"""
 
 import base64
 import json
@@ -16,7 +18,7 @@ from sources.contract import Options, RangeReader
 from sources.errors import UnsupportedFormat
 from sources.readers import name_of
 from sources.text.jsonl import HEAD_BYTES, open_jsonl
-from sources.text.open_text import look_at
+from sources.text.open_text import read_ends
 from sources.types import COMMENT, WHOLE, WHOLE_LINE, arrays_of, decode_object, one_value, plan_columns, texts_of
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
@@ -47,7 +49,7 @@ def jsonl_style(reader: RangeReader | None, options: Options) -> JsonlStyle:
     if reader is None:
         return JsonlStyle()
     schema = open_jsonl(reader, options).schema
-    opened = look_at(reader, options, HEAD_BYTES)
+    opened = read_ends(reader, options, HEAD_BYTES)
     rows = [_values(line) for line in opened.head[opened.first :].splitlines()[:1000] if line.strip()]
     mapped = {one.name for one in schema if _has_map(one.type)}  # where a null may be that of an entry
     nulls = any(_has_null(value, name in mapped) for row in rows for name, value in (row or {}).items())

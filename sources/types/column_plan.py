@@ -1,4 +1,4 @@
-"""The columns of a file that is to be written as another one of its source is."""
+"""The columns of a new file that is written like another one of its source."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -11,7 +11,8 @@ from sources.types.write_cast import fit, kept_type, nulls
 
 
 class Column(NamedTuple):
-    """`field` as it is written. `given`: it comes with the rows, else it is null. `kept`: as the file has it."""
+    """`field`: name and type in the new file. `given`: the rows have the column, otherwise it is null. `kept`: its type
+    is that of the existing file."""
 
     field: pa.Field
     given: bool
@@ -21,8 +22,8 @@ class Column(NamedTuple):
 def plan_columns(
     fields: pa.Schema, schema: pa.Schema, natural: Callable[[pa.DataType], pa.DataType], path: str
 ) -> list[Column]:
-    """Those of the source's file, in its order, then those that `schema` adds, in the types that are `natural` to the
-    format. UnsupportedFormat, also from `natural`, where there is none."""
+    """The columns of the existing file in its order, then those that `schema` adds, in the format's `natural` type.
+    UnsupportedFormat where `natural` has none, or a required column is missing."""
     columns = []
     for field in fields:
         if field.name not in schema.names:
@@ -33,15 +34,19 @@ def plan_columns(
             continue
         wanted = schema.field(field.name).type
         kept = kept_type(field.type, wanted) == field.type
-        columns.append(Column(field if kept else field.with_type(_made(natural, wanted, field.name, path)), True, kept))
+        columns.append(
+            Column(field if kept else field.with_type(_natural_type(natural, wanted, field.name, path)), True, kept)
+        )
     for field in schema:
         if field.name not in fields.names:
-            kind = _made(natural, field.type, field.name, path)
+            kind = _natural_type(natural, field.type, field.name, path)
             columns.append(Column(pa.field(field.name, kind), True, False))
     return columns
 
 
-def _made(natural: Callable[[pa.DataType], pa.DataType], kind: pa.DataType, name: str, path: str) -> pa.DataType:
+def _natural_type(
+    natural: Callable[[pa.DataType], pa.DataType], kind: pa.DataType, name: str, path: str
+) -> pa.DataType:
     try:
         return natural(kind)
     except TypeError as error:
@@ -49,7 +54,7 @@ def _made(natural: Callable[[pa.DataType], pa.DataType], kind: pa.DataType, name
 
 
 def arrays_of(columns: Sequence[Column], batch: pa.RecordBatch, path: str) -> list[pa.Array]:
-    """The columns of some rows in the types in which they are written."""
+    """The columns of some rows, cast to the types of the file."""
     arrays = []
     for field, given, _ in columns:
         if not given:

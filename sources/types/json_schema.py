@@ -41,11 +41,11 @@ LONGS = range(-(1 << 63), 1 << 63)
 
 
 class TooManyNames(RefusedValue):
-    """The rows are JSON, but cannot be columns."""
+    """Rows are valid JSON, but have more names than a schema may have columns."""
 
 
 class Shape:
-    """What was seen of the values at one place. `kinds` are the letters of string, boolean, number, list, object."""
+    """The kinds of the values seen at one place. `kinds` are the letters of string, boolean, number, list, object."""
 
     __slots__ = ("before", "behind", "exact", "fields", "finite", "item", "kinds", "long", "whole")
 
@@ -156,7 +156,8 @@ class Shape:
 
 
 def infer_rows(shape: Shape, texts: Iterable[bytes]) -> None:
-    """See some rows; `RefusedValue` for the first that is not one JSON value, or has names beyond the limit."""
+    """Add the values of some rows to a shape. `RefusedValue` for the first row that is not one JSON value, or has more
+    names than the limit."""
     for index, text in enumerate(texts):
         try:
             shape.see(one_value(text))
@@ -176,7 +177,7 @@ def schema_of(shape: Shape, key: bytes = SEEN) -> pa.Schema:
 
 
 def merge_schemas(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """One schema for the rows of several files, from those that were inferred of each, or merged before."""
+    """One schema for the rows of several files, from the inferred or merged schemas of each."""
     merged = Shape()
     for schema in schemas:
         merged.merge(_shape_of_rows(schema))

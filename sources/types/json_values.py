@@ -1,9 +1,8 @@
-"""JSON texts, one a row, as Arrow columns by a schema.
+"""JSON texts, one for each row, as Arrow columns of a schema.
 
-The rule of a value is `by_rule`: it looks at the value's own text, so that nothing is lost on the way (integers of any
-size, the digits of a decimal, the spelling of what stands in a string column). It costs Python calls for each value.
-msgspec decodes a whole row by its types at once, wherever that comes to the same; what it does not take, and all that
-is wrong, goes by the rule.
+`by_rule` is the reference: it converts the text of a value, so that nothing is lost (integers of any size, the digits
+of a decimal, the spelling of a value in a string column). It costs Python calls for each value. msgspec decodes a whole
+row at once wherever the result is the same. `by_rule` converts what msgspec does not take, and reports errors.
 """
 
 import base64
@@ -98,7 +97,7 @@ class JsonColumns:
         if raw == b"null":
             return self._row()
         if raw[:1] != b"{":
-            raise ValueError(f"expected an object, found {_seen(raw)}")
+            raise ValueError(f"expected an object, found {_excerpt(raw)}")
         found = decode_object(raw)
         return self._row(*(_member(found, field) for field in self._fields))
 
@@ -146,7 +145,7 @@ def by_rule(raw: bytes, kind: pa.DataType, path: str) -> Any:
             return _quoted(decode_string(raw), kind)
     except ValueError as error:
         raise ValueError(f"column {path}: {error}") from None
-    raise ValueError(f"column {path}: expected {kind}, found {_seen(raw)}")
+    raise ValueError(f"column {path}: expected {kind}, found {_excerpt(raw)}")
 
 
 def _as_written(raw: bytes) -> bytes:
@@ -167,7 +166,7 @@ def _number(raw: bytes, kind: pa.DataType) -> Any:
         except OverflowError:
             raise ValueError(f"expected {kind}, found {text}") from None
         return moment.isoformat()
-    raise ValueError(f"expected {kind}, found {_seen(raw)}")
+    raise ValueError(f"expected {kind}, found {_excerpt(raw)}")
 
 
 def _quoted(text: str, kind: pa.DataType) -> Any:
@@ -196,7 +195,7 @@ def _nested(raw: bytes, kind: pa.DataType, path: str) -> Any:
     if types.is_map(kind) and first == b"{":
         pairs = decode_object(raw).items()
         return [(key, by_rule(bytes(item), kind.item_type, f"{path}.{key}")) for key, item in pairs]
-    raise ValueError(f"column {path}: expected {kind}, found {_seen(raw)}")
+    raise ValueError(f"column {path}: expected {kind}, found {_excerpt(raw)}")
 
 
 def _member(found: dict[str, Raw], field: pa.Field, path: str = "") -> Any:
@@ -211,7 +210,7 @@ def _check_keys(kind: pa.DataType, name: str) -> None:
         _check_keys(kind.field(i).type, name)
 
 
-def _seen(raw: bytes) -> str:
+def _excerpt(raw: bytes) -> str:
     return shown(raw.decode())
 
 

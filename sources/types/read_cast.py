@@ -1,7 +1,8 @@
-"""Columns of a file in the types that a table declares: each value exactly, or not at all.
+"""Casts columns of a file to the types that a table declares: each value exactly, or not at all.
 
-A number is widened, bytes are read as text, a timestamp without a zone is UTC, fields of a record are found whatever
-their case, those that the file lacks are null."""
+Numbers are widened, bytes are read as text, a timestamp without a zone is UTC. Struct fields match whatever their case;
+fields that the file lacks are null.
+"""
 
 import uuid
 from collections.abc import Callable
@@ -23,7 +24,7 @@ class Unfit(Exception):
 
 
 def fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of a type in a file is one of the declared type, or is refused where it alone is not one."""
+    """Whether a type in a file can be cast to the declared type. `conform` may still refuse single values."""
     if found == wanted or types.is_null(found):
         return True
     if _is_list(found) or _is_list(wanted):
@@ -40,7 +41,7 @@ def fits(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """A column of a type that `fits`, in the declared type. Unfit where a value is not one of it."""
+    """Cast a column for which `fits` holds to the declared type. Unfit for a value that the type does not hold."""
     if array.type == wanted:
         return array
     if types.is_null(array.type):
@@ -86,7 +87,7 @@ def _lists(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _begins_and_sizes(array: pa.Array) -> tuple[Places, Places]:
-    """Of lists that may lie in any order: where each begins in all values, and its length; of a null no values."""
+    """Begin and length of each list, for lists that may lie in any order; length 0 for null."""
     if types.is_fixed_size_list(array.type):
         sizes = np.full(len(array), array.type.list_size, np.int64)
         begins = (np.arange(len(array)) + array.offset) * array.type.list_size
@@ -96,7 +97,7 @@ def _begins_and_sizes(array: pa.Array) -> tuple[Places, Places]:
 
 
 def _cut(offsets: pa.Array) -> tuple[pa.Array, tuple[int, int]]:
-    """Offsets that begin with 0, and which of the values they are of: from where, and how many."""
+    """Offsets that begin with 0, and `(begin, length)` of the values that they cover."""
     places = offsets.to_numpy()
     begin, end = (int(places[0]), int(places[-1])) if len(places) else (0, 0)
     return _offsets(places - begin), (begin, end - begin)
@@ -123,7 +124,7 @@ def _records(array: pa.StructArray, wanted: pa.StructType) -> pa.Array:
 
 
 def _pairs(found: pa.StructType, wanted: pa.StructType) -> list[tuple[pa.Field, list[pa.Field]]]:
-    """Each declared field, and those of the file that it may be."""
+    """Each declared field, with the fields of the file whose names match."""
     alike: dict[str, list[pa.Field]] = {}
     for i in range(found.num_fields):
         alike.setdefault(found.field(i).name.lower(), []).append(found.field(i))
@@ -136,7 +137,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type of the values of a dictionary, or of bytes that stand for something."""
+    """The type of the values of a dictionary or extension type."""
     if types.is_dictionary(kind):
         return _plain(kind.value_type)
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind

@@ -1,4 +1,4 @@
-"""Values as the text that `sources.types.text_values` reads back to the same ones, a column at once."""
+"""Formats values as text that `text_values` reads back to the same values, a column at once."""
 
 from decimal import Decimal
 
@@ -11,8 +11,8 @@ SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # Arrow's spel
 
 
 def texts_of(array: pa.Array) -> pa.Array:
-    """Strings; nulls stay. TypeError for a type whose values are not written as text, ValueError for a value that is
-    none."""
+    """The values as strings; nulls stay null. TypeError for a type that is not written as text, ValueError for bytes
+    that are not UTF-8."""
     kind = array.type
     if types.is_string(kind):
         return array

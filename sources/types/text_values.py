@@ -1,9 +1,8 @@
-"""Values written as text, in the type a schema gives them: a column at once where Arrow reads the text as Spark does,
-else value by value.
+"""Converts text to values of a type: a column at once where Arrow reads text as Spark does, else value by value.
 
-As Spark's CSV and JSON readers have them: dates `2020-1-31`, timestamps `2020-01-31[ T]23:59:59.5[Z|+01:00]`, in years
-of up to seven digits; a timestamp that is an instant and names no zone is in UTC; digits below a microsecond are cut.
-`NaN`, `Inf` and `Infinity` are numbers. A decimal with more digits behind the point than its type has is refused.
+The rules are those of Spark's CSV and JSON readers: dates `2020-1-31`, timestamps `2020-01-31[ T]23:59:59.5[Z|+01:00]`,
+years of up to seven digits. An instant without a zone is in UTC; digits below a microsecond are cut. `NaN`, `Inf` and
+`Infinity` are numbers. A decimal with more fractional digits than its type is refused.
 """
 
 import datetime as dt
@@ -51,7 +50,7 @@ MICROS_A_DAY = 86_400_000_000
 
 
 class RefusedValue(GnomonError, ValueError):
-    """A value is not one of its type. `index` is its place in what was to be converted."""
+    """A value is not one of its type. `index`: its position among the given values."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
@@ -59,7 +58,8 @@ class RefusedValue(GnomonError, ValueError):
 
 
 def from_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column of strings in the type of its values; `RefusedValue` names the first that is not of it. Nulls stay."""
+    """Convert a column of strings to a type. Nulls stay null. `RefusedValue` for the first string that is no value of
+    the type."""
     if types.is_string(kind):
         return texts
     if types.is_binary(kind):

@@ -1,7 +1,7 @@
-"""Columns on their way into a file: in another type without loss, and compared with what is read back.
+"""Casts columns to the types of a file that is written, and compares them with what is read back.
 
-`fit` gives every value exactly, or Unfit. `first_difference` compares as a reader of the file would: NaN is NaN, a zero
-has its sign. Neither makes a Python object of a value.
+`fit` keeps every value exactly, or raises Unfit. `first_difference` treats NaN as equal to NaN, and 0.0 as different
+from -0.0. Neither makes a Python object for a value, except for UUIDs.
 """
 
 import uuid
@@ -23,7 +23,8 @@ LISTS = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_
 
 
 def fit(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The same values in another type of their kind: numbers, moments, text or bytes, nested ones of these."""
+    """Cast to another type of the same kind: numbers, timestamps, text or bytes, and nested types of these. Unfit where
+    a value would change."""
     if array.type == wanted:
         return array
     if types.is_null(array.type) or array.null_count == len(array):
@@ -45,7 +46,7 @@ def fit(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def alike(one: pa.DataType, two: pa.DataType) -> bool:
-    """Whether values of both types are of one kind, so that some, or all, of the one are values of the other."""
+    """Whether two types are of one kind, so that values of one may be values of the other."""
     one, two = _plain(one), _plain(two)
     if one == two:
         return True
@@ -68,8 +69,8 @@ def alike(one: pa.DataType, two: pa.DataType) -> bool:
 
 
 def kept_type(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """The type in which values of `wanted` are written where another file of the source has `found`: that, where it
-    differs in how it spells values, and does not hold fewer."""
+    """The type in which values of `wanted` are written where an existing file of the source has `found`: `found`, where
+    it holds as many values and differs only in how it stores them; else `wanted`."""
     if types.is_timestamp(found) and types.is_timestamp(wanted):
         return found if UNITS.index(found.unit) >= UNITS.index(wanted.unit) else wanted
     if shape(found) == shape(wanted):
@@ -79,7 +80,7 @@ def kept_type(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
 
 
 def shape(kind: pa.DataType) -> object:
-    """What two types share that differ in the names of a list's values, or in what may be null, alone."""
+    """What remains of a type without the names of list items and without nullability."""
     if types.is_struct(kind):
         return ("struct", *((field.name, shape(field.type)) for field in kind))
     if types.is_map(kind):
@@ -90,7 +91,7 @@ def shape(kind: pa.DataType) -> object:
 
 
 def first_difference(one: pa.Array, two: pa.Array) -> int | None:
-    """The first row in which two arrays of one type and length differ."""
+    """The first row in which two arrays of one type and length differ; None if they are equal."""
     if _same(one, two):
         return None
     low, high = 0, len(one)
@@ -155,7 +156,7 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def nulls(length: int, kind: pa.DataType) -> pa.Array:
-    """So many nulls; what is required within them has some value, as Arrow's readers of the type expect."""
+    """An array of nulls. Required fields within them have some value, as Arrow's readers of the type expect."""
     if not types.is_struct(kind) or not len(kind):
         return pa.nulls(length, kind)
     mask = pa.array(np.ones(length, np.bool_))
@@ -244,7 +245,7 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """The values of a column that have none within."""
+    """The arrays of the values within a column that are not nested themselves."""
     kind = array.type
     if types.is_struct(kind):
         for column in array.flatten():

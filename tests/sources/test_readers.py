@@ -1,10 +1,10 @@
-"""Reads through any reader, and the reader dressed as a file."""
+"""Range reads through any reader, and a reader as a binary file."""
 
 import io
 
 import pytest
 
-from sources.readers import NO_NAME, HeldRange, RangeFile, name_of, read_ranges, size_of
+from sources.readers import NO_NAME, PrefetchedReader, RangeFile, name_of, read_ranges, size_of
 from tests.sources.readers import BytesReader, PlainReader
 
 DATA = bytes(range(100))
@@ -28,7 +28,7 @@ def test_nothing_to_read_is_no_call() -> None:
 
 def test_ranges_held_in_memory_cost_no_read() -> None:
     reader = BytesReader(DATA)
-    held = HeldRange(reader, 40, DATA[40:60])
+    held = PrefetchedReader(reader, 40, DATA[40:60])
     assert read_ranges(held, [(40, 20), (45, 2)]) == [DATA[40:60], DATA[45:47]]
     assert reader.rounds == 0
     assert read_ranges(held, [(0, 3), (59, 1), (59, 2), (39, 1)]) == [DATA[:3], DATA[59:60], DATA[59:61], DATA[39:40]]

@@ -1,4 +1,4 @@
-"""Format names, and the bytes that speak for them."""
+"""Formats by name, and their detection from the bytes of a file."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def test_an_unknown_format_is_refused_with_those_that_are_known() -> None:
     assert all(name in str(caught.value) for name in FORMATS)
 
 
-def test_parquet_is_told_by_both_its_ends() -> None:
+def test_parquet_is_detected_by_both_its_ends() -> None:
     assert detect(BytesReader(PARQUET)) == "parquet"
 
 
@@ -42,7 +42,7 @@ def test_other_bytes_are_of_no_supported_format(data: bytes) -> None:
         detect(BytesReader(data, "lake/x"))
 
 
-def test_what_tells_no_format_is_told_how_to_name_it() -> None:
+def test_what_has_no_known_format_is_refused_with_how_to_name_it() -> None:
     with pytest.raises(UnsupportedFormat, match=r"lake/x: an empty file, which tells no format; supported: parquet"):
         detect(BytesReader(b"", "lake/x"))
     with pytest.raises(

@@ -10,15 +10,15 @@
 - `assemble`          the pieces of all columns, put together as Arrow arrays
 """
 
-from sources.parquet.page_decode.assemble import Pieces
-from sources.parquet.page_decode.dictionary_cache import Dictionaries
-from sources.parquet.page_decode.plain_values import Unpickable
-from sources.parquet.page_decode.select import LeafPick, PickRead
+from sources.parquet.page_decode.assemble import RowAssembler
+from sources.parquet.page_decode.dictionary_cache import DictionaryCache
+from sources.parquet.page_decode.plain_values import NeedsPyarrow
+from sources.parquet.page_decode.select import LeafRead, RowRead
 
 __all__ = [
-    "Dictionaries",
-    "LeafPick",
-    "PickRead",
-    "Pieces",
-    "Unpickable",
+    "DictionaryCache",
+    "LeafRead",
+    "NeedsPyarrow",
+    "RowAssembler",
+    "RowRead",
 ]

@@ -1,4 +1,4 @@
-"""What the reads of a fetch found, column by column, until it becomes Arrow arrays."""
+"""Collects the rows that the reads of a fetch give, and makes an Arrow array of each column."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,14 @@ import pyarrow as pa
 
 from sources.parquet.arrow_types import ArrowTypes
 from sources.parquet.footer import ChunkPlace
-from sources.parquet.page_decode.leaf_rows import LeafRows, as_table, is_plain, joined, plain_array
-from sources.parquet.page_decode.select import PickRead
-from sources.parquet.page_reads import decoding
+from sources.parquet.page_decode.leaf_rows import LeafRows, build_array, concatenate, decode_leaves, has_arrow_layout
+from sources.parquet.page_decode.select import RowRead
+from sources.parquet.page_reads import decode_errors
 from sources.parquet.schema import Column
 
 
-class _Picked:
-    """Rows of one column that have no type yet, from one row group after the other."""
+class _UntypedRows:
+    """Decoded rows of one column that are not Arrow arrays yet, of one or more row groups."""
 
     def __init__(self, place: ChunkPlace) -> None:
         self.place = place
@@ -21,59 +21,65 @@ class _Picked:
         self.leaves: list[list[LeafRows]] = []  # for each read
 
 
-class Pieces:
-    """The pieces of each column in the order of the rows. Columns all of whose rows were picked, which is the usual
-    case, get their types together."""
+class RowAssembler:
+    """Collects the rows of each column in order. Columns that consist of untyped rows only, the usual case, become
+    Arrow arrays together."""
 
-    def __init__(self, types: ArrowTypes, asked: Sequence[Column]) -> None:
+    def __init__(self, types: ArrowTypes, requested: Sequence[Column]) -> None:
         self._types = types
-        self._asked = asked
-        self._of: list[list[_Picked | pa.ChunkedArray]] = [[] for _ in asked]
+        self._requested = requested
+        self._of: list[list[_UntypedRows | pa.ChunkedArray]] = [[] for _ in requested]
 
     def add_decoded(self, column: int, found: pa.ChunkedArray) -> None:
+        """Add rows that pyarrow decoded."""
         self._of[column].append(found)
 
-    def add_picked(self, read: PickRead, leaves: list[LeafRows]) -> None:
+    def add_untyped(self, read: RowRead, leaves: list[LeafRows]) -> None:
+        """Add rows that `RowRead` decoded."""
         pieces = self._of[read.column]
-        if not pieces or not isinstance(pieces[-1], _Picked):
-            pieces.append(_Picked(read.places[0]))
+        if not pieces or not isinstance(pieces[-1], _UntypedRows):
+            pieces.append(_UntypedRows(read.places[0]))
         last = pieces[-1]
         last.rows += len(read.wanted)
         last.leaves.append(leaves)
 
     def arrays(self, path: str) -> list[pa.ChunkedArray]:
-        """One for each column, in the type of the file's schema."""
-        alone = [i for i, pieces in enumerate(self._of) if len(pieces) == 1 and isinstance(pieces[0], _Picked)]
+        """The rows of each column, in the type of the file's schema."""
+        alone = [i for i, pieces in enumerate(self._of) if len(pieces) == 1 and isinstance(pieces[0], _UntypedRows)]
         for i, found in zip(alone, self._typed(alone, [self._of[i][0] for i in alone]), strict=True):
             self._of[i] = [found]
         arrays = []
-        for i, (column, pieces) in enumerate(zip(self._asked, self._of, strict=True)):
-            typed = [self._typed([i], [piece])[0] if isinstance(piece, _Picked) else piece for piece in pieces]
+        for i, (column, pieces) in enumerate(zip(self._requested, self._of, strict=True)):
+            typed = [self._typed([i], [piece])[0] if isinstance(piece, _UntypedRows) else piece for piece in pieces]
             kind = self._types.kinds[column.ordinal]
             arrays.append(pa.chunked_array([chunk for piece in typed for chunk in piece.chunks], kind))
         return arrays
 
-    def _typed(self, columns: Sequence[int], picked: Sequence[_Picked]) -> list[pa.ChunkedArray]:
+    def _typed(self, columns: Sequence[int], untyped: Sequence[_UntypedRows]) -> list[pa.ChunkedArray]:
         found: dict[int, pa.ChunkedArray] = {}
-        others: list[tuple[int, Column, _Picked]] = []
-        for i, each in zip(columns, picked, strict=True):
-            column = self._asked[i]
-            if is_plain(column, kind := self._types.kinds[column.ordinal], each.rows):
-                with decoding(each.place, each.place.chunk.start):
-                    found[i] = pa.chunked_array([plain_array(column, kind, joined([rows for [rows] in each.leaves]))])
+        others: list[tuple[int, Column, _UntypedRows]] = []
+        for i, each in zip(columns, untyped, strict=True):
+            column = self._requested[i]
+            if has_arrow_layout(column, kind := self._types.kinds[column.ordinal], each.rows):
+                with decode_errors(each.place, each.place.chunk.start):
+                    found[i] = pa.chunked_array(
+                        [build_array(column, kind, concatenate([rows for [rows] in each.leaves]))]
+                    )
             else:
                 others.append((i, column, each))
         if others:
             self._by_pyarrow(others, found)
         return [found[i] for i in columns]
 
-    def _by_pyarrow(self, picked: Sequence[tuple[int, Column, _Picked]], found: dict[int, pa.ChunkedArray]) -> None:
-        """Those columns, in one call."""
-        asked, first = [column for _, column, _ in picked], picked[0][2]
-        leaves = [leaf for column in asked for leaf in column.leaves]
-        rows = [joined(parts) for _, _, each in picked for parts in zip(*each.leaves, strict=True)]
-        with decoding(first.place, first.place.chunk.start):
-            table = as_table(self._types.template(asked), leaves, rows, first.rows)
-        for (i, column, _), array in zip(picked, table.columns, strict=True):
+    def _by_pyarrow(
+        self, untyped: Sequence[tuple[int, Column, _UntypedRows]], found: dict[int, pa.ChunkedArray]
+    ) -> None:
+        """Decode untyped rows of several columns in one call of pyarrow; adds to `found`."""
+        requested, first = [column for _, column, _ in untyped], untyped[0][2]
+        leaves = [leaf for column in requested for leaf in column.leaves]
+        rows = [concatenate(parts) for _, _, each in untyped for parts in zip(*each.leaves, strict=True)]
+        with decode_errors(first.place, first.place.chunk.start):
+            table = decode_leaves(self._types.template(requested), leaves, rows, first.rows)
+        for (i, column, _), array in zip(untyped, table.columns, strict=True):
             kind = self._types.kinds[column.ordinal]
             found[i] = array if array.type == kind else array.cast(kind)

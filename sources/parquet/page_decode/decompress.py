@@ -1,5 +1,6 @@
-"""What a page's bytes unpack to. The size has to be the one its header claims, to the byte: what a codec leaves
-unwritten of a buffer would else be read as data."""
+"""Decompresses pages. The size must be exactly the one in the page's header: bytes of a buffer that a codec leaves
+unwritten would be read as data.
+"""
 
 from typing import cast
 
@@ -8,16 +9,16 @@ from isal import isal_zlib
 
 from sources.parquet.footer import CODECS, ChunkPlace
 from sources.parquet.page_header import PageHeader
-from sources.parquet.synthetic_file import unpacked
+from sources.parquet.synthetic_file import decompress_with_pyarrow
 from sources.parquet.thrift import Decoder
 
 ISAL_ERROR = cast(type[Exception], isal_zlib.error)  # its stub says an instance
 GZIP_OR_ZLIB = 47  # window bits: as large as can be, either header
 
 
-def unpack(body: memoryview, size: int, place: ChunkPlace, offset: int) -> memoryview:
-    """`body` in the codec of its chunk, unpacked. `offset` is the page's, for errors. ArrowException, OSError,
-    ValueError where pyarrow cannot."""
+def decompress(body: memoryview, size: int, place: ChunkPlace, offset: int) -> memoryview:
+    """Decompress `body` with the codec of its chunk. `offset` is the page's, for errors. Raises DamagedSource, or
+    ArrowException, OSError or ValueError of the codec."""
     name = CODECS[place.chunk.codec]
     if name == "UNCOMPRESSED" or not size:
         return body[: None if size else 0]
@@ -29,30 +30,30 @@ def unpack(body: memoryview, size: int, place: ChunkPlace, offset: int) -> memor
     if name == "ZSTD":  # pyarrow raises on fewer bytes
         return memoryview(pa.Codec("zstd").decompress(body, size)).cast("B")
     if name == "GZIP":
-        data = _inflated(body, size)
+        data = _inflate(body, size)
         if len(data) == size:
             return memoryview(data)
-    return unpacked(body, size, place.chunk.codec)
+    return decompress_with_pyarrow(body, size, place.chunk.codec)
 
 
-def _inflated(body: memoryview, size: int) -> bytes:
-    """A gzip or zlib stream, inflated up to `size` bytes and one; none where isal cannot. It is faster than pyarrow,
-    which also knows the rest that writers make: several streams, one after the other."""
+def _inflate(body: memoryview, size: int) -> bytes:
+    """Decompress a gzip or zlib stream to at most `size` + 1 bytes; empty where isal cannot. isal is faster than
+    pyarrow, but reads one stream only, where some writers make several."""
     try:
         return isal_zlib.decompressobj(wbits=GZIP_OR_ZLIB).decompress(body, size + 1)
     except ISAL_ERROR:
         return b""
 
 
-def unpack_page(page: bytes, header: PageHeader, place: ChunkPlace, offset: int) -> tuple[memoryview, memoryview]:
-    """`(levels, values)` of a checked page of version 2, both unpacked; of version 1, and of a dictionary page, no
-    levels and all."""
+def decompress_page(page: bytes, header: PageHeader, place: ChunkPlace, offset: int) -> tuple[memoryview, memoryview]:
+    """`(levels, values)` of a checked page of version 2, both decompressed. Of version 1 and of a dictionary page, no
+    levels and the whole content."""
     body = memoryview(page)[header.length :]
     if not header.is_v2:
-        return body[:0], unpack(body, header.uncompressed, place, offset)
+        return body[:0], decompress(body, header.uncompressed, place, offset)
     lead = header.definition_bytes + header.repetition_bytes
     if min(header.definition_bytes, header.repetition_bytes) < 0 or lead > min(len(body), header.uncompressed):
         raise place.damaged(f"levels of {lead} bytes in a page of {len(body)}", offset)
     if not header.values_compressed and not place.compressed_throughout:
         return body[:lead], body[lead:]
-    return body[:lead], unpack(body[lead:], header.uncompressed - lead, place, offset)
+    return body[:lead], decompress(body[lead:], header.uncompressed - lead, place, offset)

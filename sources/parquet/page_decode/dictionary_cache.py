@@ -1,5 +1,6 @@
-"""Dictionaries of chunks, kept because every page of a chunk needs the same one: bounded by bytes over all files, so
-that they never push out of a cache what is dearer, the footers and page maps of other files."""
+"""A cache of dictionaries, which all pages of a chunk share. One limit of bytes holds for all files together, so that
+dictionaries do not push footers and page maps, which cost more to read, out of other caches.
+"""
 
 import threading
 from collections import OrderedDict
@@ -11,24 +12,24 @@ LIMIT = 32 << 20  # bytes
 Key = tuple[int, int]  # row group, leaf
 
 
-class _Kept:
-    """The dictionaries of all files, the one used last at the end."""
+class _SharedCache:
+    """The dictionaries of all files, least recently used first. Safe to share between threads."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._total = 0
-        self._all: OrderedDict[tuple[Dictionaries, Key], Dictionary] = OrderedDict()
+        self._all: OrderedDict[tuple[DictionaryCache, Key], Dictionary] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, file: "Dictionaries", key: Key) -> Dictionary | None:
+    def get(self, file: "DictionaryCache", key: Key) -> Dictionary | None:
         with self._lock:
             found = self._all.get((file, key))
             if found is not None:
                 self._all.move_to_end((file, key))
             return found
 
-    def put(self, file: "Dictionaries", key: Key, made: Dictionary) -> None:
-        """Kept, unless it would take more than a quarter of what there is for all."""
+    def put(self, file: "DictionaryCache", key: Key, made: Dictionary) -> None:
+        """Keep a dictionary, unless it takes more than a quarter of the limit."""
         if made.cache_bytes > self._limit // 4:
             return
         with self._lock:
@@ -40,18 +41,18 @@ class _Kept:
                 (owner, _), dropped = self._all.popitem(last=False)
                 self._count(owner, -dropped.cache_bytes)
 
-    def _count(self, file: "Dictionaries", size: int) -> None:
+    def _count(self, file: "DictionaryCache", size: int) -> None:
         self._total += size
         file.cache_bytes += size
 
 
-_KEPT = _Kept(LIMIT)
+_SHARED = _SharedCache(LIMIT)
 
 
-class Dictionaries:
-    """Those of one file. `cache_bytes`: of the ones that are kept now."""
+class DictionaryCache:
+    """The dictionaries of one file. `cache_bytes`: bytes of those that the cache holds now."""
 
-    def __init__(self, kept: _Kept = _KEPT) -> None:
+    def __init__(self, kept: _SharedCache = _SHARED) -> None:
         self.cache_bytes = 0
         self._kept = kept
 

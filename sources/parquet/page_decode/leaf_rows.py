@@ -1,6 +1,6 @@
-"""A few rows of one leaf, taken out of their pages, and how they become Arrow arrays.
+"""A few rows of one leaf, taken from their pages, and how they become Arrow arrays.
 
-`plain_array` makes an array where Arrow holds values as the PLAIN encoding writes them. For other columns `as_table`
+`build_array` makes an array where Arrow lays values out as the PLAIN encoding does. For other columns `decode_leaves`
 writes the rows of all leaves into one Parquet file in memory, which pyarrow decodes in one call.
 """
 
@@ -14,16 +14,16 @@ import pyarrow as pa
 
 from sources.parquet import thrift
 from sources.parquet.footer import MAGIC
-from sources.parquet.guards import check_agreement
+from sources.parquet.guards import check_leaf_lengths
 from sources.parquet.page_decode.plain_values import LENGTH_BYTES
 from sources.parquet.page_header import DATA, PLAIN
 from sources.parquet.schema import BINARY, BOOLEAN, Column, Leaf
-from sources.parquet.synthetic_file import UNCOMPRESSED, Template, WrittenChunk, page_head
+from sources.parquet.synthetic_file import UNCOMPRESSED, ChunkEntry, FooterTemplate, encode_page_header
 
 
 class LeafRows(NamedTuple):
-    """`entries`: values, and nulls and empty lists among them. A byte each: `repetitions`, `definitions`; empty where
-    the leaf has none. `values`: those that are there."""
+    """Rows of one leaf. `entries` counts values, nulls and empty lists. `repetitions` and `definitions` have a byte for
+    each entry, or are empty where the leaf has no such levels. `values`: the values in the PLAIN encoding."""
 
     entries: int
     repetitions: bytes
@@ -31,7 +31,8 @@ class LeafRows(NamedTuple):
     values: bytes
 
 
-def joined(parts: Sequence[LeafRows]) -> LeafRows:
+def concatenate(parts: Sequence[LeafRows]) -> LeafRows:
+    """The rows of several parts, in their order."""
     if len(parts) == 1:
         return parts[0]
     return LeafRows(
@@ -42,31 +43,31 @@ def joined(parts: Sequence[LeafRows]) -> LeafRows:
     )
 
 
-def as_table(template: Template, leaves: Sequence[Leaf], columns: Sequence[LeafRows], rows: int) -> pa.Table:
-    """The `rows` rows that `columns`, one for each leaf of the template, stand for."""
+def decode_leaves(template: FooterTemplate, leaves: Sequence[Leaf], columns: Sequence[LeafRows], rows: int) -> pa.Table:
+    """A table of `rows` rows, from the rows of each leaf of the template."""
     parts: list[bytes] = []
     chunks, start = [], len(MAGIC)
     for leaf, column in zip(leaves, columns, strict=True):
-        values = _packed(column.values) if leaf.kind == BOOLEAN else column.values
-        repetitions = _section(column.repetitions, leaf.repetitions)
-        definitions = _section(column.definitions, leaf.definitions)
+        values = _pack_booleans(column.values) if leaf.kind == BOOLEAN else column.values
+        repetitions = _encode_levels(column.repetitions, leaf.repetitions)
+        definitions = _encode_levels(column.definitions, leaf.definitions)
         size = len(repetitions) + len(definitions) + len(values)
-        head = page_head(DATA, column.entries, PLAIN, size, size)
+        head = encode_page_header(DATA, column.entries, PLAIN, size, size)
         total = len(head) + size
         parts += (head, repetitions, definitions, values)
-        chunks.append(WrittenChunk(UNCOMPRESSED, column.entries, total, total, start, start))
+        chunks.append(ChunkEntry(UNCOMPRESSED, column.entries, total, total, start, start))
         start += total
     table = template.open(rows, chunks, parts, verify=False).read_row_group(0, use_threads=False)
     table.validate()
     for batch in table.to_batches():
-        check_agreement(batch)
+        check_leaf_lengths(batch)
     if table.num_rows != rows:
         raise pa.ArrowInvalid(f"{table.num_rows} rows of the {rows} that should be there")
     return table
 
 
-def _section(levels: bytes, highest: int) -> bytes:
-    """Levels in the RLE / bit-packing hybrid, after their length in bytes: one run."""
+def _encode_levels(levels: bytes, highest: int) -> bytes:
+    """Encode levels in the RLE / bit-packing hybrid, as one run, after their length in bytes."""
     if not highest:
         return b""
     width = highest.bit_length()
@@ -81,7 +82,7 @@ def _section(levels: bytes, highest: int) -> bytes:
     return len(run).to_bytes(LENGTH_BYTES, "little") + run
 
 
-def _packed(booleans: bytes) -> bytes:
+def _pack_booleans(booleans: bytes) -> bytes:
     return np.packbits(np.frombuffer(booleans, np.uint8), bitorder="little").tobytes()
 
 
@@ -99,14 +100,14 @@ SAME_BYTES = {
 }
 
 
-def is_plain(column: Column, kind: pa.DataType, rows: int) -> bool:
-    """Whether so many rows of a column, of this Arrow type, are made by `plain_array`."""
+def has_arrow_layout(column: Column, kind: pa.DataType, rows: int) -> bool:
+    """Whether `build_array` makes this many rows of a column of this Arrow type."""
     return column.flat and rows <= MOST_ROWS and kind.id in SAME_BYTES.get(column.leaves[0].kind, ())
 
 
-def plain_array(column: Column, kind: pa.DataType, rows: LeafRows) -> pa.Array:
-    """The rows of a column for which `is_plain`. ArrowInvalid where there are more or fewer values than the levels
-    say."""
+def build_array(column: Column, kind: pa.DataType, rows: LeafRows) -> pa.Array:
+    """The rows of a column for which `has_arrow_layout`, as an array. ArrowInvalid where levels and values contradict
+    each other."""
     leaf = column.leaves[0]
     there = rows.definitions if leaf.definitions else b"\1" * rows.entries
     if len(there) != rows.entries:
@@ -114,7 +115,11 @@ def plain_array(column: Column, kind: pa.DataType, rows: LeafRows) -> pa.Array:
     valid, count = None, there.count(1)
     if count < rows.entries:
         valid = pa.py_buffer(np.packbits(np.frombuffer(there, np.uint8), bitorder="little"))
-    buffers = _texts(rows.values, there) if leaf.kind == BINARY else [_numbers(rows.values, there, leaf.width, count)]
+    buffers = (
+        _byte_array_buffers(rows.values, there)
+        if leaf.kind == BINARY
+        else [_numbers(rows.values, there, leaf.width, count)]
+    )
     return pa.Array.from_buffers(kind, rows.entries, [valid, *buffers])
 
 
@@ -129,8 +134,8 @@ def _numbers(values: bytes, there: bytes, width: int, count: int) -> pa.Buffer:
     return pa.py_buffer(whole)
 
 
-def _texts(values: bytes, there: bytes) -> list[pa.Buffer]:
-    """Where each begins, and the bytes of all of them; each has its length before it in `values`."""
+def _byte_array_buffers(values: bytes, there: bytes) -> list[pa.Buffer]:
+    """The offsets and the bytes of byte arrays; in `values` the length stands before each."""
     lengths, texts, position = [], [], 0
     for is_there in there:
         end = position

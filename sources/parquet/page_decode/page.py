@@ -1,5 +1,4 @@
-"""A data page, unpacked, out of which single rows are taken without decoding the rest. It can be kept for the next
-fetch of one of its rows."""
+"""A decompressed data page. Single rows are decoded without the others. It can be kept for later fetches."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,22 +9,22 @@ from numpy.typing import NDArray
 
 from sources.errors import check_memory
 from sources.parquet.footer import ChunkPlace
-from sources.parquet.page_decode.decompress import unpack_page
+from sources.parquet.page_decode.decompress import decompress_page
 from sources.parquet.page_decode.leaf_rows import LeafRows
 from sources.parquet.page_decode.plain_values import (
     LOOK_AHEAD,
-    Binaries,
+    ByteArrayValues,
     Dictionary,
-    Indexed,
+    DictionaryIndices,
+    NeedsPyarrow,
     Span,
-    Unpickable,
     level_section,
     page_values,
 )
 from sources.parquet.page_decode.rle import flags_at
 from sources.parquet.page_header import RLE, PageHeader
 from sources.parquet.schema import Leaf
-from sources.parquet.synthetic_file import hybrid_values
+from sources.parquet.synthetic_file import decode_hybrid
 from sources.parquet.thrift import ThriftError
 
 OBJECT_BYTES = 1500  # of memory that a page takes beside its bytes
@@ -34,8 +33,8 @@ NUMBER_BYTES = 4  # of memory that the place of a byte array takes, or an index
 Levels = NDArray[np.int32]
 
 
-class UnpackedPage:
-    """Safe to share between threads. Unpickable where single rows cannot be taken out of it; DamagedSource."""
+class DecompressedPage:
+    """Safe to share between threads. Raises NeedsPyarrow where single rows cannot be decoded, and DamagedSource."""
 
     def __init__(self, page: bytes, header: PageHeader, place: ChunkPlace, offset: int, leaf: Leaf, count: int) -> None:
         """`header` is the page's, which was checked; `count` are its rows, `offset` its place, for errors."""
@@ -47,11 +46,11 @@ class UnpackedPage:
         with self._decoding():
             self._repetitions, self._definitions, body = self._sections(page)
             self._values = page_values(body, header, leaf)
-        numbers = NUMBER_BYTES * header.values if isinstance(self._values, Binaries | Indexed) else 0
+        numbers = NUMBER_BYTES * header.values if isinstance(self._values, ByteArrayValues | DictionaryIndices) else 0
         self.cache_bytes = OBJECT_BYTES + header.uncompressed + numbers
 
     def rows(self, rows: list[int], dictionary: Dictionary | None) -> LeafRows:
-        """Rows of the page, which rise. `dictionary` is that of the chunk, where the page needs one."""
+        """Decode ascending rows of the page. `dictionary` is the chunk's, where the page needs one."""
         with self._decoding():
             nested = self._leaf.repetitions or self._leaf.definitions > 1
             entries, spans = self._nested(rows) if nested else self._flat(rows)
@@ -61,12 +60,12 @@ class UnpackedPage:
 
     def _plain(self, spans: list[Span], last: int, dictionary: Dictionary | None) -> bytes:
         """The values of spans that end with those of row `last`."""
-        if isinstance(self._values, Binaries):
+        if isinstance(self._values, ByteArrayValues):
             return self._values.plain(spans, (last + 1 + LOOK_AHEAD) / self._count)
-        if not isinstance(self._values, Indexed):
+        if not isinstance(self._values, DictionaryIndices):
             return self._values.plain(spans)
         if dictionary is None:
-            raise Unpickable
+            raise NeedsPyarrow
         return self._values.plain(spans, dictionary)
 
     @contextmanager
@@ -75,7 +74,7 @@ class UnpackedPage:
         try:
             yield
         except pa.ArrowNotImplementedError as error:
-            raise Unpickable from error
+            raise NeedsPyarrow from error
         except (ThriftError, pa.ArrowException, OSError, ValueError) as error:
             check_memory(error)
             raise self._place.damaged(f"cannot be decoded: {error}", self._offset) from error
@@ -83,7 +82,7 @@ class UnpackedPage:
     def _sections(self, page: bytes) -> tuple[memoryview, memoryview, memoryview]:
         """Repetition levels, definition levels, values."""
         header = self._header
-        levels, body = unpack_page(page, header, self._place, self._offset)
+        levels, body = decompress_page(page, header, self._place, self._offset)
         if header.is_v2:
             levels = memoryview(bytes(levels))  # a view of the page would keep all of it
             at = header.repetition_bytes
@@ -98,7 +97,7 @@ class UnpackedPage:
             elif encoding == RLE:
                 section, body = level_section(body)
             else:
-                raise Unpickable
+                raise NeedsPyarrow
             sections.append(section)
         return sections[0], sections[1], body
 
@@ -116,7 +115,7 @@ class UnpackedPage:
         definitions = _levels(self._definitions, leaf.definitions, entries)
         starts = np.append(np.flatnonzero(repetitions == 0), entries)
         if starts[0] != 0 or len(starts) != self._count + 1:
-            raise Unpickable  # a page that does not begin with a row, or not as the page map has it
+            raise NeedsPyarrow  # a page that does not begin with a row, or not as the page map has it
         there = np.concatenate(([0], np.cumsum(definitions == leaf.definitions)))
         bounds = list(zip(starts[wanted].tolist(), starts[wanted + 1].tolist(), strict=True))
         spans = [(int(there[begin]), int(there[end])) for begin, end in bounds]
@@ -137,5 +136,5 @@ def _levels(section: memoryview, highest: int, count: int) -> Levels:
     if not highest:
         return np.zeros(count, np.int32)
     if highest > 255:
-        raise Unpickable
-    return hybrid_values(section, highest.bit_length(), count, highest + 1)
+        raise NeedsPyarrow
+    return decode_hybrid(section, highest.bit_length(), count, highest + 1)

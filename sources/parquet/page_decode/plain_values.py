@@ -1,6 +1,6 @@
-"""The values of one page, or of a dictionary, of which single ones are taken in their PLAIN encoding: a boolean as a
-byte, 0 or 1; a byte array with its length before it. No value beside those is decoded, but where a byte array begins is
-known only to who has read all lengths before it, which pyarrow does in one call.
+"""The values of one page or dictionary. Single values are given in their PLAIN encoding, booleans as a byte each (0 or
+1), byte arrays with their length before them. Only the wanted values are decoded, except that the start of a byte array
+depends on all lengths before it, which pyarrow reads in one call.
 """
 
 import threading
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from sources.errors import check_memory
 from sources.parquet.footer import ChunkPlace
-from sources.parquet.page_decode.decompress import unpack_page
+from sources.parquet.page_decode.decompress import decompress_page
 from sources.parquet.page_decode.rle import WIDTH_LIMIT, values_at
 from sources.parquet.page_header import PLAIN, RLE, PageHeader
 from sources.parquet.schema import BINARY, BOOLEAN, Leaf
-from sources.parquet.synthetic_file import binaries, hybrid_values
+from sources.parquet.synthetic_file import decode_byte_arrays, decode_hybrid
 from sources.parquet.thrift import ThriftError
 
 Span = tuple[int, int]  # of values in a page: the first, and the one after the last
@@ -29,17 +29,17 @@ LOOK_AHEAD = 4  # byte arrays
 NUMBERS_LIMIT = 1 << 24  # indices that pyarrow may be asked for in one call
 
 
-class Unpickable(Exception):
-    """Single values cannot be taken out of this page: pyarrow has to decode it whole."""
+class NeedsPyarrow(Exception):
+    """Single values of this page cannot be decoded here: pyarrow has to decode the whole page."""
 
 
-class Values(Protocol):
+class PageValues(Protocol):
     def plain(self, spans: Sequence[Span]) -> bytes:
-        """The values of rising `spans`, one after the other. ThriftError, or what pyarrow raises, where the bytes do
+        """The values of ascending `spans`, concatenated. Raises ThriftError, or errors of pyarrow, where the bytes do
         not hold them."""
 
 
-class Fixed:
+class FixedWidthValues:
     """PLAIN values of one length in bytes."""
 
     def __init__(self, body: memoryview, width: int) -> None:
@@ -55,19 +55,19 @@ class Fixed:
         return self.plain([(index, index + 1) for index in indices])
 
 
-class Binaries:
-    """PLAIN byte arrays: `count` of them, or so many as are asked for. Safe to share between threads."""
+class ByteArrayValues:
+    """PLAIN byte arrays: `count` of them, or, for None, as many as are wanted. Safe to share between threads."""
 
     def __init__(self, body: memoryview, count: int | None = None) -> None:
         self._body = body
-        self._known = (0, np.zeros(1, np.int32)) if count is None else (count, _all(body, count))
+        self._known = (0, np.zeros(1, np.int32)) if count is None else (count, _all_offsets(body, count))
 
     def plain(self, spans: Sequence[Span], share: float = 1.0) -> bytes:
-        """As of all `Values`. `share`: that of the page's rows which holds them."""
+        """As `PageValues.plain`. `share`: the part of the page, from its begin, that the values are expected in."""
         reached, offsets = self._known
         if spans and spans[-1][1] > reached:
             reached = spans[-1][1]
-            offsets = _first(self._body, reached, share)
+            offsets = _first_offsets(self._body, reached, share)
             self._known = reached, offsets
         bounds = [[int(offsets[value]) + LENGTH_BYTES * value for value in span] for span in spans]
         return b"".join([self._body[begin:end] for begin, end in bounds])
@@ -76,8 +76,8 @@ class Binaries:
         return self.plain([(index, index + 1) for index in indices])
 
 
-class Bits:
-    """PLAIN booleans, eight to a byte."""
+class BooleanBits:
+    """PLAIN booleans, eight in a byte."""
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
@@ -93,7 +93,7 @@ class Bits:
         return bits[first & 7 : (first & 7) + stop - first].tobytes()
 
 
-class Runs:
+class BooleanRuns:
     """Booleans in the RLE / bit-packing hybrid."""
 
     def __init__(self, body: memoryview) -> None:
@@ -105,7 +105,7 @@ class Runs:
 
 
 class Dictionary:
-    """The dictionary page of a chunk. It is unpacked when a value of it is first asked for."""
+    """The dictionary page of a chunk. It is decompressed at the first use of a value."""
 
     def __init__(self, page: bytes, header: PageHeader, place: ChunkPlace, offset: int, leaf: Leaf) -> None:
         """`header` is the page's, which was checked."""
@@ -116,29 +116,29 @@ class Dictionary:
         self._place = place
         self._offset = offset
         self._leaf = leaf
-        self._values: Fixed | Binaries | None = None
+        self._values: FixedWidthValues | ByteArrayValues | None = None
         self._lock = threading.Lock()
 
     def at(self, indices: Sequence[int]) -> bytes:
-        """The values with these indices, one after the other; each is less than `count`."""
+        """The values with these indices, concatenated. Each index is less than `count`."""
         with self._lock:
             if self._values is None:
                 self._values = self._unpacked()
                 self._page = b""
         return self._values.at(indices)
 
-    def _unpacked(self) -> Fixed | Binaries:
-        _, body = unpack_page(self._page, self._header, self._place, self._offset)
+    def _unpacked(self) -> FixedWidthValues | ByteArrayValues:
+        _, body = decompress_page(self._page, self._header, self._place, self._offset)
         if self._leaf.kind == BINARY:
-            return Binaries(body, self.count)
+            return ByteArrayValues(body, self.count)
         if not self._leaf.width:
-            raise Unpickable
-        return Fixed(body, self._leaf.width)
+            raise NeedsPyarrow
+        return FixedWidthValues(body, self._leaf.width)
 
 
-class Indexed:
-    """Indices into a dictionary. Who asks a second time is given them out of decoded ones. Safe to share between
-    threads."""
+class DictionaryIndices:
+    """Indices into a dictionary. From the second use on it decodes all indices up to the last wanted one, and keeps
+    them. Safe to share between threads."""
 
     def __init__(self, body: memoryview) -> None:
         if len(body) and body[0] > WIDTH_LIMIT:
@@ -147,14 +147,14 @@ class Indexed:
         self._known: NDArray[np.int32] | None = None
 
     def plain(self, spans: Sequence[Span], dictionary: Dictionary) -> bytes:
-        """As of all `Values`, out of the dictionary of the chunk."""
+        """As `PageValues.plain`, from the dictionary of the chunk."""
         positions = list(chain.from_iterable(range(*span) for span in spans))
         if not positions:
             return b""
         if not len(self._body):
             raise ThriftError("indices, and not one byte of them")
         if dictionary.count > NUMBERS_LIMIT:
-            raise Unpickable
+            raise NeedsPyarrow
         return dictionary.at(self._indices(positions, dictionary.count))
 
     def _indices(self, positions: Sequence[int], limit: int) -> list[int]:
@@ -163,37 +163,37 @@ class Indexed:
             self._known = np.zeros(0, np.int32)
             return values_at(body, width, positions, limit)
         if positions[-1] >= len(known):
-            known = hybrid_values(body, width, positions[-1] + 1, limit)
+            known = decode_hybrid(body, width, positions[-1] + 1, limit)
             self._known = known
         return [known.item(position) for position in positions]
 
 
-def page_values(body: memoryview, header: PageHeader, leaf: Leaf) -> Values | Binaries | Indexed:
-    """The values of a data page; `body` has no levels before it."""
+def page_values(body: memoryview, header: PageHeader, leaf: Leaf) -> PageValues | ByteArrayValues | DictionaryIndices:
+    """The values of a data page. `body` begins after the levels."""
     encoding = header.encoding
     if encoding == PLAIN and leaf.kind == BINARY:
-        return Binaries(body)
+        return ByteArrayValues(body)
     if header.in_dictionary:
-        return Indexed(body)
+        return DictionaryIndices(body)
     if encoding == PLAIN and leaf.kind == BOOLEAN:
-        return Bits(body)
+        return BooleanBits(body)
     if encoding == PLAIN and leaf.width > 0:
-        return Fixed(body, leaf.width)
+        return FixedWidthValues(body, leaf.width)
     if encoding == RLE and leaf.kind == BOOLEAN:
-        return Runs(body)
-    raise Unpickable
+        return BooleanRuns(body)
+    raise NeedsPyarrow
 
 
 def _offsets(body: memoryview, count: int) -> NDArray[np.int32]:
-    """Where each of the first `count` byte arrays begins, and the last ends, not counting lengths."""
+    """The start of each of the first `count` byte arrays, and the end of the last, not counting lengths."""
     if not count:
         return np.zeros(1, np.int32)
-    array = binaries(body, count)
+    array = decode_byte_arrays(body, count)
     return np.frombuffer(array.buffers()[1], np.int32, count + 1, 4 * array.offset)
 
 
-def _all(body: memoryview, count: int) -> NDArray[np.int32]:
-    """`_offsets` of the byte arrays of a page, which fill it."""
+def _all_offsets(body: memoryview, count: int) -> NDArray[np.int32]:
+    """`_offsets` of all byte arrays of a page. ThriftError unless they fill the page."""
     offsets = _offsets(body, count)
     used = int(offsets[-1]) + LENGTH_BYTES * count
     if used != len(body):
@@ -201,7 +201,7 @@ def _all(body: memoryview, count: int) -> NDArray[np.int32]:
     return offsets
 
 
-def _first(body: memoryview, count: int, share: float) -> NDArray[np.int32]:
+def _first_offsets(body: memoryview, count: int, share: float) -> NDArray[np.int32]:
     """`_offsets` of the first byte arrays and some more, for a wrong length shows in those after it; where there are
     fewer, the last has to end with the page. pyarrow is handed a copy of the bytes, no more than are likely needed."""
     likely = int(len(body) * share * LIKELY) + LIKELY_BYTES
@@ -212,14 +212,14 @@ def _first(body: memoryview, count: int, share: float) -> NDArray[np.int32]:
             check_memory(error)
     for more in range(LOOK_AHEAD - 1, 0, -1):
         try:
-            return _all(body, count + more)
+            return _all_offsets(body, count + more)
         except (pa.ArrowException, OSError, ThriftError) as error:
             check_memory(error)
-    return _all(body, count)
+    return _all_offsets(body, count)
 
 
 def level_section(body: memoryview) -> tuple[memoryview, memoryview]:
-    """`(the section, what follows it)`: bytes that stand after their length."""
+    """`(the section, the bytes after it)`: a section begins with its length."""
     end = LENGTH_BYTES + int.from_bytes(body[:LENGTH_BYTES], "little")
     if len(body) < LENGTH_BYTES or end > len(body):
         raise ThriftError(f"a section of {end - LENGTH_BYTES} bytes in a page of {len(body)}")

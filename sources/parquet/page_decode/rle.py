@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sources.parquet.synthetic_file import hybrid_values
+from sources.parquet.synthetic_file import decode_hybrid
 from sources.parquet.thrift import Decoder, ThriftError
 
 RUNS = 64  # runs that are walked; a page of more is decoded by pyarrow, whose loop is not Python's
@@ -19,33 +19,33 @@ Run = tuple[int, int, int, int]  # the first number, the one after the last; val
 
 
 class TooManyRuns(Exception):
-    """More runs than are walked."""
+    """More runs than `RUNS`."""
 
 
 def values_at(data: memoryview, width: int, positions: Sequence[int], limit: int) -> list[int]:
-    """The numbers at rising `positions`. ThriftError where the bytes end before, or for a number that is not below
-    `limit`; ArrowException where pyarrow finds that out."""
+    """The numbers at ascending `positions`. ThriftError where the bytes end before them, or for a number that is not
+    below `limit`; ArrowException where pyarrow finds the same."""
     if not positions:
         return []
     try:
-        found = _looked_up(data, width, positions)
+        found = _find_values(data, width, positions)
     except TooManyRuns:
-        found = hybrid_values(data, width, positions[-1] + 1, limit)[np.array(positions)].tolist()
+        found = decode_hybrid(data, width, positions[-1] + 1, limit)[np.array(positions)].tolist()
     if max(found) >= limit:
         raise ThriftError(f"index {max(found)} where there are {limit}")
     return found
 
 
 def flags_at(data: memoryview, positions: Sequence[int]) -> list[tuple[bool, int]]:
-    """Of numbers of one bit, at each of rising `positions`: whether it is 1, and how many 1 stand before it."""
+    """For numbers of one bit, at each of ascending `positions`: whether it is 1, and the count of 1 before it."""
     try:
-        return _counted(data, positions)
+        return _find_flags(data, positions)
     except TooManyRuns:
-        flags = hybrid_values(data, 1, positions[-1] + 1, 2)
+        flags = decode_hybrid(data, 1, positions[-1] + 1, 2)
         return [(bool(flags[p]), int(np.count_nonzero(flags[:p]))) for p in positions]
 
 
-def _looked_up(data: memoryview, width: int, positions: Sequence[int]) -> list[int]:
+def _find_values(data: memoryview, width: int, positions: Sequence[int]) -> list[int]:
     if width == 0:
         return [0] * len(positions)
     found: list[int] = []
@@ -67,7 +67,7 @@ def _looked_up(data: memoryview, width: int, positions: Sequence[int]) -> list[i
     raise ThriftError(f"the runs end before number {positions[len(found)]}")
 
 
-def _counted(data: memoryview, positions: Sequence[int]) -> list[tuple[bool, int]]:
+def _find_flags(data: memoryview, positions: Sequence[int]) -> list[tuple[bool, int]]:
     found: list[tuple[bool, int]] = []
     ones = 0
     wanted = positions[0]

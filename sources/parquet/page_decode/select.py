@@ -1,4 +1,4 @@
-"""The few rows wanted of a column, taken out of their pages without decoding the rest: what most fetches are."""
+"""Selects the pages of a chunk that hold the rows of a fetch, and decodes only these rows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from sources.contract import KeptPages
 from sources.errors import DamagedSource
 from sources.parquet.footer import ChunkPlace
-from sources.parquet.page_decode.dictionary_cache import Dictionaries
-from sources.parquet.page_decode.leaf_rows import LeafRows, joined
-from sources.parquet.page_decode.page import UnpackedPage
-from sources.parquet.page_decode.plain_values import Dictionary, Unpickable
+from sources.parquet.page_decode.dictionary_cache import DictionaryCache
+from sources.parquet.page_decode.leaf_rows import LeafRows, concatenate
+from sources.parquet.page_decode.page import DecompressedPage
+from sources.parquet.page_decode.plain_values import Dictionary, NeedsPyarrow
 from sources.parquet.page_header import check_page
 from sources.parquet.page_map import PageMap, Range
 from sources.parquet.schema import Column, Leaf
@@ -20,17 +20,18 @@ from sources.parquet.schema import Column, Leaf
 Rows = NDArray[np.int64]
 
 
-class _Wanted(NamedTuple):
-    """A page: where it lies, how many rows it has, those wanted counted from its first; itself, where it was kept."""
+class _SelectedPage(NamedTuple):
+    """A page with wanted rows: its place, its number of rows, the wanted rows counted from its first, and the
+    decompressed page where it was kept."""
 
     range: Range
     in_all: int
     rows: list[int]
-    kept: UnpackedPage | None
+    kept: DecompressedPage | None
 
 
-class LeafPick:
-    """The pages of one leaf's chunk that hold the rows wanted."""
+class LeafRead:
+    """The pages of one leaf's chunk that hold the wanted rows."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class LeafPick:
         leaf: Leaf,
         pages: PageMap,
         chosen: Sequence[tuple[int, list[int]]],
-        dictionaries: Dictionaries,
+        dictionaries: DictionaryCache,
         kept: KeptPages | None,
     ) -> None:
         """`chosen`: each page, and its rows that are wanted, counted from its first. `ranges` is what is to be read:
@@ -52,7 +53,7 @@ class LeafPick:
         for page, rows in chosen:
             span = (int(pages.offsets[page]), int(pages.lengths[page]))
             in_all = int(pages.first_rows[page + 1] - pages.first_rows[page])
-            self._pages.append(_Wanted(span, in_all, rows, kept.get((leaf.ordinal, span)) if kept else None))
+            self._pages.append(_SelectedPage(span, in_all, rows, kept.get((leaf.ordinal, span)) if kept else None))
         self.ranges: list[Range] = [page.range for page in self._pages if page.kept is None]
         self._dictionary: Dictionary | None = None
         needed = pages.needs_dictionary
@@ -64,13 +65,15 @@ class LeafPick:
                 self.ranges.insert(0, pages.dictionary)
 
     def rows(self, parts: Sequence[bytes]) -> LeafRows:
-        """The rows, from the bytes of `ranges`. `Unpickable` where pyarrow has to decode whole pages."""
+        """The rows, from the bytes of `ranges`. NeedsPyarrow where pyarrow has to decode whole pages."""
         read = iter(parts)
         if self._reads_dictionary:
             self._dictionary = self._read_dictionary(next(read))
-        return joined(
+        return concatenate(
             [
-                self._of_read(next(read), page) if page.kept is None else self._of_kept(page.kept, page.rows)
+                self._rows_of_read_page(next(read), page)
+                if page.kept is None
+                else self._rows_of_kept_page(page.kept, page.rows)
                 for page in self._pages
             ]
         )
@@ -82,28 +85,28 @@ class LeafPick:
         self._dictionaries.put(self._key, made)
         return made
 
-    def _of_read(self, part: bytes, wanted: _Wanted) -> LeafRows:
+    def _rows_of_read_page(self, part: bytes, wanted: _SelectedPage) -> LeafRows:
         offset = wanted.range[0]
         header = check_page(part, self._place, offset, wanted.in_all)
-        page = UnpackedPage(part, header, self._place, offset, self._leaf, wanted.in_all)
+        page = DecompressedPage(part, header, self._place, offset, self._leaf, wanted.in_all)
         found = page.rows(wanted.rows, self._dictionary)
         if self._kept is not None:
             self._kept.put((self._leaf.ordinal, wanted.range), page)
         return found
 
-    def _of_kept(self, page: UnpackedPage, rows: list[int]) -> LeafRows:
-        """What is wrong with a page that was kept is for a new reading of it to say."""
+    def _rows_of_kept_page(self, page: DecompressedPage, rows: list[int]) -> LeafRows:
+        """Rows of a kept page. Where it is damaged the page is read again, which reports the damage."""
         try:
             return page.rows(rows, self._dictionary)
         except DamagedSource as error:
-            raise Unpickable from error
+            raise NeedsPyarrow from error
 
 
-class PickRead:
-    """A column's share of one row group, of which few rows are wanted."""
+class RowRead:
+    """The wanted rows of a column in one row group, few for each page."""
 
     def __init__(
-        self, column: int, of: Column, places: Sequence[ChunkPlace], leaves: Sequence[LeafPick], wanted: Rows
+        self, column: int, of: Column, places: Sequence[ChunkPlace], leaves: Sequence[LeafRead], wanted: Rows
     ) -> None:
         """`column` is the place in the list of columns asked for, `wanted` are rows of the row group."""
         self.column = column
@@ -113,7 +116,7 @@ class PickRead:
         self._leaves = leaves
         self.ranges: list[Range] = [span for leaf in leaves for span in leaf.ranges]
 
-    def pick(self, parts: Sequence[bytes]) -> list[LeafRows]:
+    def leaf_rows(self, parts: Sequence[bytes]) -> list[LeafRows]:
         """The rows of each leaf, from the bytes of `ranges`."""
         found, at = [], 0
         for leaf in self._leaves:

@@ -127,7 +127,7 @@ def test_a_value_within_a_recursive_type_reads_as_it_does_elsewhere(kind: Any, p
 
 
 @pytest.mark.parametrize("columns", [["kid"], ["c"]])
-def test_a_decimal_of_more_digits_than_are_told_is_refused(columns: list[str]) -> None:
+def test_a_decimal_of_more_digits_than_are_reported_is_refused(columns: list[str]) -> None:
     kind = {"type": "bytes", "logicalType": "decimal", "precision": 4300}
     fields = [{"name": "kid", "type": ["null", "T"]}, {"name": "c", "type": kind}]
     payload = b"\2\0" + sized(b"\x7f" * 1800) * 2

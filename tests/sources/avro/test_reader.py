@@ -289,7 +289,7 @@ def test_a_record_that_holds_itself_is_json_where_it_does() -> None:
     assert python_values(next(source.scan(reader, ["next"]))["next"]) == [{"v": 2, "next": None}]
 
 
-def test_all_types_within_a_recursive_one_are_told_in_json() -> None:
+def test_all_types_within_a_recursive_one_are_reported_in_json() -> None:
     fields = [
         ("n", "null", b"", None),
         ("b", "boolean", b"\1", True),
@@ -426,7 +426,7 @@ def test_the_least_of_readers_will_do() -> None:
     assert source.fetch(reader, pointers, ["id"])["id"].to_pylist() == [row["id"] for row in flat_rows()]
 
 
-def test_avro_is_told_by_its_first_bytes() -> None:
+def test_avro_is_reported_by_its_first_bytes() -> None:
     assert detect(BytesReader(written(FLAT, []), "lake/no-ending")) == "avro"
 
 

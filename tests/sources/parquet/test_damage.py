@@ -46,7 +46,7 @@ def test_a_flipped_bit_in_a_page_with_a_checksum_never_gives_a_wrong_row() -> No
         assert chunk.start <= error.offset < chunk.start + chunk.compressed
 
 
-def test_a_wrong_checksum_is_told_with_column_row_group_and_offset() -> None:
+def test_a_wrong_checksum_is_reported_with_column_row_group_and_offset() -> None:
     chunk = places_of(CHECKED)[0].chunk
     with pytest.raises(DamagedSource, match=r"column id: row group 0: page checksum is .*, the header says"):
         fetched(flipped(CHECKED, chunk.start + chunk.compressed - 1))

@@ -4,7 +4,7 @@ import pytest
 
 from sources import DamagedSource, open_source
 from sources.parquet.footer import ChunkPlace
-from sources.parquet.guards import WatchedFile
+from sources.parquet.guards import PageCheckingFile
 from sources.parquet.page_header import read_header
 from sources.parquet.thrift import integer
 from tests.sources.parquet.test_page_map import places_of
@@ -38,7 +38,7 @@ def claiming(page: int, field: str, claimed: int) -> bytes:
 
 
 def read_through(data: bytes, step: int) -> None:
-    with WatchedFile(BytesReader(data, "lake/bomb"), b"tail", [PLACE]) as file:
+    with PageCheckingFile(BytesReader(data, "lake/bomb"), b"tail", [PLACE]) as file:
         file.seek(PLACE.chunk.start)
         while file.tell() < PLACE.chunk.start + PLACE.chunk.compressed:
             file.read(step)

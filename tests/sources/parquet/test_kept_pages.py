@@ -108,7 +108,7 @@ def test_a_kept_page_that_turns_out_damaged_is_read_again() -> None:
     assert source.fetch(reader, [(290, 0)], ["text"]).to_pylist() == [{"text": "text 290"}]
 
 
-def test_a_damaged_page_is_told_of_each_time() -> None:
+def test_a_damaged_page_is_reported_each_time() -> None:
     table = pa.table({"text": [f"text {i}" for i in range(300)]})
     data = bytearray(
         written(table, compression="none", use_dictionary=False, row_group_size=300, data_page_size=1 << 20)

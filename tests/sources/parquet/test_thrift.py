@@ -66,7 +66,7 @@ def test_no_bytes_do_worse_than_thrift_error(data: bytes) -> None:
             continue
 
 
-def test_bytes_that_end_early_are_told_from_bytes_that_are_wrong() -> None:
+def test_bytes_that_end_early_are_distinguished_from_bytes_that_are_wrong() -> None:
     whole = thrift.struct([(1, thrift.I32, thrift.integer(1 << 20)), (2, thrift.BINARY, thrift.binary(b"abc"))])
     for end in range(len(whole)):
         with pytest.raises(CutShort):

@@ -140,7 +140,7 @@ def test_a_file_cut_anywhere_gives_rows_before_the_cut_and_an_error(options: dic
         (record(b"\x88\xff", text("b")), "2 bytes, where the length alone takes more"),
     ],
 )
-def test_a_record_that_lies_is_told_behind_the_rows_before_it(tail: bytes, message: str) -> None:
+def test_a_record_that_lies_is_reported_behind_the_rows_before_it(tail: bytes, message: str) -> None:
     good = header(TEXT, TEXT) + record(text("a"), text("b"))
     rows, error = read(good + tail)
     assert rows == [("a", "b")]
@@ -162,7 +162,7 @@ def test_a_record_that_lies_is_told_behind_the_rows_before_it(tail: bytes, messa
         ("BytesWritable", b"\0\0\0\2a", "5 bytes, where the value claims another length"),
     ],
 )
-def test_a_value_that_is_none_of_its_class_is_told(name: str, cell: bytes, message: str) -> None:
+def test_a_value_that_is_none_of_its_class_is_reported(name: str, cell: bytes, message: str) -> None:
     for data in (
         header(TEXT, HADOOP + name) + record(text("a"), cell),
         header(TEXT, HADOOP + name, COMPRESS + "DefaultCodec", True)
@@ -201,7 +201,7 @@ def zipped(*buffers: bytes, rows: int = 2) -> bytes:
         (zipped(b"\x02\x02", b"\1a\1b", b"\x02\x02", b"\1c\1d") + b"\0" * 30, "here must be the file's sync marker"),
     ],
 )
-def test_a_block_that_lies_is_told(data: bytes, message: str) -> None:
+def test_a_block_that_lies_is_reported(data: bytes, message: str) -> None:
     _, error = read(data)
     assert isinstance(error, DamagedSource)
     assert message in str(error)
@@ -242,7 +242,7 @@ def test_a_bomb_is_not_unpacked(codec: str, monkeypatch: pytest.MonkeyPatch) -> 
         (b"\x00\x00", "unpack"),
     ],
 )
-def test_frames_that_lie_are_told(frames: bytes, message: str) -> None:
+def test_frames_that_lie_are_reported(frames: bytes, message: str) -> None:
     _, error = read(header(TEXT, TEXT, COMPRESS + "SnappyCodec") + record(text("a"), frames))
     assert isinstance(error, DamagedSource)
     assert message in str(error)

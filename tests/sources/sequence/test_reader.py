@@ -362,7 +362,7 @@ def test_a_pointer_that_is_no_record_is_refused_wherever_it_points(options: dict
         (b"SEQ\x06" + text("k") + text("v") + b"\x00\x00\x00\x01\x00\x00" + bytes(64), "ends within its header"),
     ],
 )
-def test_a_damaged_header_is_told(data: bytes, message: str) -> None:
+def test_a_damaged_header_is_reported(data: bytes, message: str) -> None:
     with pytest.raises(DamagedSource, match=message):
         open_source(BytesReader(data, "lake/x"), "sequence")
 

@@ -216,7 +216,7 @@ def test_options_it_does_not_take_are_refused_by_name(options: dict[str, str], m
         (b"a,b\n1,x\n2,\xff\n", {}, 8, "a record that is not UTF-8: 0xff at its byte 2"),
     ],
 )
-def test_damage_is_told_with_its_place_and_the_rows_before_it(
+def test_damage_is_reported_with_its_place_and_the_rows_before_it(
     data: bytes, options: dict[str, str], offset: int, message: str
 ) -> None:
     reader, source = opened(data, **options)
@@ -345,7 +345,7 @@ def test_the_columns_inferred_are_as_many_as_the_widest_record_has() -> None:
     assert to_ddl(merge_csv([schema, infer_csv(BytesReader(b"c,a\n"), {})])) == to_ddl(schema) + ", c string"
 
 
-def test_it_is_told_by_the_name() -> None:
+def test_it_is_detected_by_the_name() -> None:
     for name in ("x.csv", "lake/x.TSV", "x.csv.gz", "x.csv.zst"):
         assert detect(BytesReader(b"a,b\n", name)) == "csv"
 

@@ -129,7 +129,7 @@ def test_what_is_known_of_files_before_is_widened(known: str, new: str, kind: st
     assert to_ddl(merge_csv([parse_ddl(f"a {known}"), inferred(new).remove(1)])) == f"a {kind}"
 
 
-def test_damage_is_told_and_the_rows_before_it_are_read() -> None:
+def test_damage_is_reported_and_the_rows_before_it_are_read() -> None:
     reader = BytesReader(b'a\n1\n2\n"x')
     with pytest.raises(DamagedSource, match="not closed"):
         infer_csv(reader, INFER)

@@ -114,7 +114,7 @@ def test_without_a_schema_all_rows_are_looked_at() -> None:
         (b"[1]", {"schema": "a bigint"}, "expected an object, found"),
     ],
 )
-def test_damage_is_told_with_its_place_and_the_rows_before_it(
+def test_damage_is_reported_with_its_place_and_the_rows_before_it(
     line: bytes, options: dict[str, str], message: str
 ) -> None:
     reader, source = opened(b'{"a":1}\n\n' + line + b'\n{"a":3}\n', **options)
@@ -194,7 +194,7 @@ def test_options_it_does_not_take_are_refused_by_name() -> None:
         opened(b"", schema="a map<int,int>")
 
 
-def test_it_is_told_by_the_name() -> None:
+def test_it_is_detected_by_the_name() -> None:
     for name in ("x.json", "lake/x.JSONL", "x.ndjson", "x.json.gz", "x.jsonl.bz2"):
         assert detect(BytesReader(b"{}\n", name)) == "jsonl"
 

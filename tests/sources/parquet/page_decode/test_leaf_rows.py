@@ -1,4 +1,4 @@
-"""Picked rows that become Arrow without a Parquet file between: the same as pyarrow makes of them."""
+"""Rows of a leaf as Arrow arrays, without a Parquet file in memory: the same as pyarrow makes of them."""
 
 from random import Random
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 from sources import DamagedSource, open_source
 from sources.parquet.page_decode import assemble, leaf_rows
-from sources.parquet.page_decode.leaf_rows import MOST_ROWS, LeafRows, is_plain, plain_array
+from sources.parquet.page_decode.leaf_rows import MOST_ROWS, LeafRows, build_array, has_arrow_layout
 from sources.parquet.schema import BINARY, Column, Leaf
 from tests.sources.parquet_files import written
 from tests.sources.readers import BytesReader
@@ -67,7 +67,7 @@ def test_a_row_of_plain_columns_is_made_without_a_parquet_file(monkeypatch: pyte
     whole = pa.table({"key": ["a", "b"], "number": pa.array([1, None], pa.int64())})
     reader = BytesReader(written(whole))
     source = open_source(reader, "parquet")
-    monkeypatch.setattr(assemble, "as_table", None)
+    monkeypatch.setattr(assemble, "decode_leaves", None)
     assert source.fetch(reader, [(1, 0)], ["key", "number"]).to_pylist() == [{"key": "b", "number": None}]
 
 
@@ -102,6 +102,6 @@ def test_values_that_are_not_as_many_as_their_levels_say_are_refused(
     physical: int, kind: pa.DataType, rows: LeafRows
 ) -> None:
     of = column(physical, {leaf_rows.INT64: 8, leaf_rows.INT32: 4}.get(physical, 0))
-    assert is_plain(of, kind, rows.entries)
+    assert has_arrow_layout(of, kind, rows.entries)
     with pytest.raises(pa.ArrowInvalid):
-        plain_array(of, kind, rows)
+        build_array(of, kind, rows)

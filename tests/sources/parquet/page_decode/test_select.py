@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sources import DamagedSource, open_source
 from sources.parquet import reader as parquet_reader
 from sources.parquet.page_decode.rle import RUNS, flags_at, values_at
-from sources.parquet.page_decode.select import PickRead
+from sources.parquet.page_decode.select import RowRead
 from sources.parquet.page_header import read_header
 from sources.parquet.thrift import ThriftError, varint
 from tests.profiles import examples
@@ -136,20 +136,20 @@ def test_rows_of_random_tables_are_what_pyarrow_reads(deep: bool, seed: int) -> 
 def picks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each column of a row group that was read: whether its rows were taken out of their pages."""
     seen: list[bool] = []
-    plan = parquet_reader.Layout.plan
+    plan = parquet_reader.ReadPlanner.plan
 
     def spied(self: Any, *args: Any) -> Any:
         reads = plan(self, *args)
-        seen.extend(isinstance(read, PickRead) for read in reads)
+        seen.extend(isinstance(read, RowRead) for read in reads)
         return reads
 
-    monkeypatch.setattr(parquet_reader.Layout, "plan", spied)
+    monkeypatch.setattr(parquet_reader.ReadPlanner, "plan", spied)
     return seen
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_row_is_picked_whatever_the_codec(codec: str, version: str, picks: list[bool]) -> None:
+def test_a_row_is_decoded_alone_whatever_the_codec(codec: str, version: str, picks: list[bool]) -> None:
     table = flat_table()
     reader = BytesReader(written(table, compression=codec, data_page_version=version))
     source = open_source(reader, "parquet")
@@ -163,7 +163,7 @@ def test_a_row_is_picked_whatever_the_codec(codec: str, version: str, picks: lis
     ("version", "index", "picked"),
     [("1.0", True, True), ("2.0", False, True), ("2.0", True, True), ("1.0", False, False)],
 )
-def test_nested_rows_are_picked_where_page_bounds_are_known(
+def test_nested_rows_are_decoded_alone_where_page_bounds_are_known(
     version: str, index: bool, picked: bool, picks: list[bool]
 ) -> None:
     table = nested_table().select(["numbers", "map"])
@@ -193,7 +193,7 @@ def test_a_chunk_that_conceals_an_encoding_is_read_again_and_decoded_whole(picks
     assert picks == [True]
 
 
-def test_few_rows_of_a_page_are_picked_and_many_are_decoded_with_it(picks: list[bool]) -> None:
+def test_few_rows_of_a_page_are_decoded_alone_and_many_are_decoded_with_it(picks: list[bool]) -> None:
     table = pa.table({"id": range(1000)})
     reader = BytesReader(written(table, row_group_size=1000, data_page_size=1 << 20, use_dictionary=False))
     source = open_source(reader, "parquet")
