@@ -49,7 +49,7 @@ class Answer:
     files: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Query:
     """What a caller asks for: keys, partitions, columns, the first `limit` rows of each key, and bounds of the whole
     answer. `each`: a key that fails has its failure, which is not raised."""

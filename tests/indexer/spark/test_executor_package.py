@@ -26,7 +26,8 @@ def test_the_archive_holds_all_that_tasks_import(module: str, tmp_path: Path) ->
 
 @pytest.mark.process
 def test_an_archive_made_from_the_archive_is_the_same(tmp_path: Path) -> None:
-    program = "from indexer.spark import archive; import pathlib; print(pathlib.Path(archive()).read_bytes().hex())"
+    program = "from indexer.spark.executor_package import archive; from pathlib import Path; "
+    program += "print(Path(archive()).read_bytes().hex())"
     env = {"PYTHONPATH": archive()}
     done = subprocess.run(
         [sys.executable, "-c", program], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
