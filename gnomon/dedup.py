@@ -1,5 +1,6 @@
 """gnomon dedup: append the rows with new keys."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
@@ -67,28 +68,24 @@ def dedup(
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
 ) -> None:
     """Append the rows of BATCH whose key the source does not have, and index them. A batch is appended once."""
-    options = parse_options(option or [], None)
+    options = parse_options(option or [], None)  # a wrong one is refused before Spark starts
     origin = None
     if source is not None:
-        asked = (source_format, buckets, flat, parse_options(source_option or [], None), partition_by or [])
-        origin = Origin(source, key or [], include or [], *asked)
+        text, folders = parse_options(source_option or [], None), partition_by or []
+        origin = Origin(
+            source, key or [], include or [], source_format, buckets, flat, options=text, partition_by=folders
+        )
     opened = _opened(index, origin, full)
+    is_new = opened is None
     name = _name(batch_id, batch, format)
+    append = partial(append_new, scope=scope, order_by=order_by or [], null_keys=null_keys, report=report)
     hive = bool(opened.spec.table) if opened is not None else source is not None and is_table(source)
     with shown_progress() as progress, spark_session(master, conf, hive=hive) as spark:
-        is_new = opened is None
         if is_new or full:
             vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
             opened = ready(spark, index, origin, full, progress, vanished)
         rows = read_batch(spark, batch, opened, format, options)
-        result = append_new(
-            *(spark, index, rows, name, scope, progress),
-            order_by=order_by or [],
-            null_keys=null_keys,
-            report=report,
-            origin=origin,
-            accept_vanished=accept_vanished,
-        )
+        result = append(spark, index, rows, name, progress=progress, origin=origin, accept_vanished=accept_vanished)
     _show(result, json, report, source if is_new else None)
 
 

@@ -33,7 +33,7 @@ def append_batches(
         batch_id = f"{_query_id(place, batch)}-{number}"
         spark = batch.sparkSession
         result = append_new(
-            *(spark, place, batch, batch_id, scope), order_by=order_by, null_keys=null_keys, origin=origin
+            spark, place, batch, batch_id, scope=scope, order_by=order_by, null_keys=null_keys, origin=origin
         )
         if on_result is not None:
             on_result(result)
