@@ -12,6 +12,10 @@ from base.actions import Action
 
 MOST_SHOWN = 80  # characters of a value that was found
 _LINE_ENDS = re.compile(r"\s*[\r\n]\s*")
+# pyarrow's memory errors have a class of their own. Libraries that it calls report theirs as text.
+NO_MEMORY = re.compile(
+    r"malloc of size|not enough memory|out of memory|bad_alloc|cannot allocate memory", re.IGNORECASE
+)
 
 
 def shown(value: object) -> str:
@@ -107,6 +111,17 @@ class GnomonError(Exception):
         made.__dict__.update(self.__dict__ | fields)
         made.__cause__, made.__suppress_context__ = self.__cause__, self.__suppress_context__
         return made.with_traceback(self.__traceback__)  # type: ignore[return-value]
+
+
+def check_memory(error: Exception) -> None:
+    """Raise MemoryError if `error`, which a decoder or an encoder raised, says that memory ran out.
+
+    Each handler that turns errors of pyarrow (whose ArrowMemoryError is an ArrowException) or of a codec into an error
+    about the file calls this first."""
+    if isinstance(error, MemoryError):
+        raise error
+    if not isinstance(error, ValueError) and NO_MEMORY.search(str(error)):  # a ValueError may quote the data
+        raise MemoryError(str(error)) from error
 
 
 def composed(place: str, fault: str, advice: str) -> str:

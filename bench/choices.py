@@ -15,12 +15,12 @@ import pyarrow as pa
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
+from base.compression import RAW_DEFLATE
 from bench.page import digits, head, row
 from bench.stores import BATCH_ROWS, entry_schema
 from btree import BTreeReader, BTreeWriter
 from btree import format as fmt
 from btree.blocks import MemoryFile
-from btree.codecs import RAW_DEFLATE
 from btree.node import NodeDecoder
 from btree.schema import file_schema
 

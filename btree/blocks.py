@@ -7,8 +7,9 @@ from itertools import islice
 from typing import NamedTuple, NoReturn, Protocol
 
 from base.actions import Action
+from base.compression import DecompressionError
 from btree import format as fmt
-from btree.codecs import CHECKSUMS, DECOMPRESSORS, DecompressionError, decompress
+from btree.codecs import CHECKSUMS, DECOMPRESSORS, decompress
 from btree.errors import BTreeError, DamagedIndexFile, TooMany
 from btree.geometry import head_guess
 from btree.node import Node, NodeDecoder

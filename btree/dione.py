@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from base.compression import RAW_DEFLATE, zstd
 from btree import format as fmt
-from btree.codecs import RAW_DEFLATE, compressor, zstd
+from btree.codecs import compressor
 from btree.errors import BTreeError
 from btree.geometry import IndexFile, InnerNode, node_block
 from btree.keys import decimal_type

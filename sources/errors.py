@@ -2,27 +2,11 @@
 
 A process that runs out of memory says nothing about the file: that stays a MemoryError (`check_memory`)."""
 
-import re
 from collections.abc import Collection
 
 from base.actions import Action
 from base.errors import GnomonError
-
-# pyarrow's memory errors have a class of their own. Libraries that it calls report theirs as text.
-NO_MEMORY = re.compile(
-    r"malloc of size|not enough memory|out of memory|bad_alloc|cannot allocate memory", re.IGNORECASE
-)
-
-
-def check_memory(error: Exception) -> None:
-    """Raise MemoryError if `error`, which a decoder or an encoder raised, says that memory ran out.
-
-    Each handler that turns errors of pyarrow (whose ArrowMemoryError is an ArrowException) or of a codec into an error
-    about the file calls this first."""
-    if isinstance(error, MemoryError):
-        raise error
-    if not isinstance(error, ValueError) and NO_MEMORY.search(str(error)):  # a ValueError may quote the data
-        raise MemoryError(str(error)) from error
+from base.errors import check_memory as check_memory
 
 
 class SourceError(GnomonError):

@@ -4,7 +4,6 @@ import bz2
 import json
 import lzma
 import secrets
-import sys
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from sources.avro.codecs import CRC_BYTES, LZ4_SIZE_BYTES, RAW_DEFLATE
+from base.compression import RAW_DEFLATE, zstd
+from sources.avro.codecs import CRC_BYTES, LZ4_SIZE_BYTES
 from sources.avro.container import MAGIC, SYNC_BYTES
 from sources.avro.decoder import VALUE, row_schema
 from sources.avro.encode import Pieces, encode, may_be_null, number
@@ -24,11 +24,6 @@ from sources.avro.schema import Node, Record, parse_schema
 from sources.contract import Options, RangeReader
 from sources.errors import UnsupportedFormat
 from sources.types import Column, Unfit, arrays_of, plan_columns
-
-if sys.version_info >= (3, 14):
-    from compression import zstd as zstd
-else:
-    from backports import zstd as zstd
 
 BLOCK_BYTES = 64 << 10  # of records; Java's writers have 16 to 64 KB
 USUAL_CODEC = "snappy"  # Spark's

@@ -1,77 +1,34 @@
 """The chunks of a compressed stream (ORC specification, "Compression"): each unpacks to at most the block size that the
 postscript states."""
 
-import sys
 from collections.abc import Callable
 
-import cramjam
-import lzallright
-from isal import isal_zlib
-
-from sources.errors import check_memory
+from base.compression import (
+    BoundExceeded,
+    CorruptData,
+    decompress_brotli,
+    decompress_lz4,
+    decompress_lzo,
+    decompress_snappy,
+    decompress_stream,
+)
 from sources.orc.errors import Damage, Unsupported
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 HEADER = 3  # bytes before each chunk: its length * 2, plus 1 where it is not compressed
 LARGEST_BLOCK = (1 << 23) - 1  # bytes: what the header can say
 USUAL_BLOCK = 256 << 10  # where the postscript does not say
-RAW_DEFLATE = -15
-WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}  # 128 MiB
 
 Unpack = Callable[[bytes, int], bytes]
 
-
-def _zlib(data: bytes, limit: int) -> bytes:
-    stream = isal_zlib.decompressobj(RAW_DEFLATE)
-    out: bytes = stream.decompress(data, limit + 1)
-    if not stream.eof and len(out) <= limit:
-        raise Damage("the deflate stream is cut")
-    return out
-
-
-def _snappy(data: bytes, limit: int) -> bytes:
-    out = bytearray(limit)
-    return bytes(out[: cramjam.snappy.decompress_raw_into(data, out)])
-
-
-def _lzo(data: bytes, _limit: int) -> bytes:
-    """Grows by 255 times at most, and what it grows from is no longer than a block."""
-    return bytes(lzallright.LZOCompressor.decompress(data))
-
-
-def _lz4(data: bytes, limit: int) -> bytes:
-    out = bytearray(limit)  # the other way the result is filled up with zeros
-    return bytes(out[: cramjam.lz4.decompress_block_into(data, out)])
-
-
-def _zstd(data: bytes, limit: int) -> bytes:
-    stream = zstd.ZstdDecompressor(options=WINDOW)
-    out: bytes = stream.decompress(data, limit + 1)
-    if not stream.eof and len(out) <= limit:
-        raise Damage("the zstandard frame is cut")
-    return out
-
-
-def _brotli(data: bytes, limit: int) -> bytes:
-    out = bytearray(limit)
-    return bytes(out[: cramjam.brotli.decompress_into(data, out)])
-
-
 # By the number of CompressionKind. ORC C++ (and pyarrow with it) has no Brotli, Java 2.0 has.
-KINDS: dict[int, Unpack] = {1: _zlib, 2: _snappy, 3: _lzo, 4: _lz4, 5: _zstd, 6: _brotli}
-ISAL_ERROR: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]
-FAILURES = (
-    ISAL_ERROR,
-    cramjam.DecompressionError,
-    lzallright.LZOError,
-    lzallright.InputNotConsumed,
-    zstd.ZstdError,
-    ValueError,
-)
+KINDS: dict[int, Unpack] = {
+    1: lambda data, limit: decompress_stream("deflate", data, limit)[0],
+    2: decompress_snappy,
+    3: decompress_lzo,
+    4: decompress_lz4,
+    5: lambda data, limit: decompress_stream("zstandard", data, limit)[0],
+    6: decompress_brotli,
+}
 
 
 class Codec:
@@ -107,13 +64,11 @@ class Codec:
         if header[0] & 1 or self._unpack is None:
             return body
         try:
-            content = self._unpack(body, self.block_size)
-        except FAILURES as error:
-            check_memory(error)
+            return self._unpack(body, self.block_size)
+        except BoundExceeded as error:
+            raise Damage(f"a chunk unpacks to more than the block size of {self.block_size} bytes") from error
+        except CorruptData as error:
             raise Damage(f"a chunk that cannot be unpacked: {error}") from error
-        if len(content) > self.block_size:
-            raise Damage(f"a chunk unpacks to more than the block size of {self.block_size} bytes")
-        return content
 
     def unpack_all(self, data: bytes, limit: int) -> bytes:
         """Decompress all chunks of a message, to at most `limit` bytes together."""

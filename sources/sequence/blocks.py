@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from base.compression import DecompressionError
 from sources.contract import Split
 from sources.errors import DamagedSource, UnsupportedFormat
 from sources.pointers import with_pointers
 from sources.readers import PlainReader, name_of, size_of
-from sources.sequence.codecs import LARGEST, CodecError
+from sources.sequence.codecs import LARGEST
 from sources.sequence.row_layout import BATCH_BYTES, BATCH_ROWS, RowLayout
 from sources.sequence.scan_buffer import ScanBuffer, first_run
 from sources.sequence.varints import LONGEST, Longs, all_vints, one_vint
@@ -125,7 +126,7 @@ def _unpacked(block: Block, data: bytes, which: int, most: int, position: int, l
     start, length = block.buffers[which]
     try:
         return layout.inflate(data[start : start + length], most)
-    except CodecError as error:
+    except DecompressionError as error:
         raise DamagedSource(f"a block's {BUFFERS[which]} cannot be decompressed: {error}", path, position) from error
 
 

@@ -5,52 +5,24 @@ Hadoop's frames (`BlockCompressorStream`): the length of the decompressed bytes,
 until they make up that length. All lengths are four bytes, big-endian.
 """
 
-import bz2
 import struct
-import sys
-import zlib
-from collections.abc import Callable
-from typing import Protocol, cast
+from collections.abc import Callable, Iterator
+from functools import partial
 
-import cramjam
-from isal import isal_zlib
-
-from sources.errors import UnsupportedFormat, check_memory
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from base.compression import (
+    LZ4_GROWTH,
+    CorruptData,
+    decompress_lz4,
+    decompress_snappy,
+    decompress_streams,
+    snappy_length,
+)
+from sources.errors import UnsupportedFormat
 
 LARGEST = 512 << 20  # bytes that one compressed piece of a file may unpack to
-GZIP_BITS = 31  # zlib's name for: with a gzip header
-LZ4_GROWTH = 255  # at most so many bytes from one; of snappy it is less
-FAILURES: tuple[type[Exception], ...] = (
-    cast(type[Exception], isal_zlib.error),  # its stub says an instance
-    struct.error,
-    zlib.error,
-    zstd.ZstdError,
-    cramjam.DecompressionError,
-    OSError,
-    ValueError,
-    EOFError,
-)
-
-
-class CodecError(Exception):
-    """The bytes do not decompress."""
-
 
 Inflate = Callable[[bytes, int], bytes]
-"""The plain bytes, at most so many of them, else CodecError: a stream that claims more is not unpacked."""
-
-
-class _Stream(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+"""The plain bytes, at most so many. Raises DecompressionError."""
 
 
 def codec_named(name: str, path: str) -> Inflate:
@@ -63,77 +35,51 @@ def codec_named(name: str, path: str) -> Inflate:
     raise UnsupportedFormat(f"compressed with {name[:80]!r}: {why}; supported: {known}", path, 0)
 
 
-def _streams(begin: Callable[[], _Stream]) -> Inflate:
+def _frames(unpack: Callable[[memoryview, int], bytes]) -> Inflate:
+    """`unpack(chunk, room)` gives the chunk's plain bytes, at most `room`."""
+
     def inflate(data: bytes, most: int) -> bytes:
-        pieces: list[bytes] = []
-        room = most
         try:
-            while True:
-                stream = begin()
-                pieces.append(stream.decompress(data, room + 1))  # one more: at the limit itself a stream still ends
-                room -= len(pieces[-1])
-                if room < 0:
-                    raise CodecError(f"unpacks to more than {most} bytes")
-                if not stream.eof:
-                    raise CodecError("ends within its stream")
-                data = stream.unused_data
-                if not data:
-                    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        except FAILURES as error:
-            check_memory(error)
-            raise CodecError(str(error) or type(error).__name__) from error
+            return b"".join(_chunks(data, most, unpack))
+        except struct.error as error:
+            raise CorruptData(str(error)) from error
 
     return inflate
 
 
-def _frames(unpack: Callable[[memoryview, memoryview], int]) -> Inflate:
-    """`unpack(chunk, room)` fills room with the chunk's plain bytes and says how many they are."""
-
-    def inflate(data: bytes, most: int) -> bytes:
-        pieces: list[bytes] = []
-        view, at, total = memoryview(data), 0, 0
-        try:
-            while at < len(data):
-                (length,) = struct.unpack_from(">I", data, at)
-                at += 4
-                total += length
-                if total > most or length > LZ4_GROWTH * (len(data) - at):
-                    raise CodecError(f"a frame of {len(data) - at} bytes claims to unpack to {length}")
-                plain, filled = bytearray(length), 0
-                while filled < length:
-                    (size,) = struct.unpack_from(">I", data, at)
-                    chunk = view[at + 4 : at + 4 + size]
-                    if len(chunk) != size:
-                        raise CodecError(f"a chunk claims {size} bytes, {len(chunk)} are left")
-                    filled += unpack(chunk, memoryview(plain)[filled:])
-                    at += 4 + size
-                pieces.append(bytes(plain))
-        except FAILURES as error:
-            check_memory(error)
-            raise CodecError(str(error) or type(error).__name__) from error
-        return b"".join(pieces)
-
-    return inflate
+def _chunks(data: bytes, most: int, unpack: Callable[[memoryview, int], bytes]) -> Iterator[bytes]:
+    """The plain bytes of each chunk of all frames."""
+    view, at, total = memoryview(data), 0, 0
+    while at < len(data):
+        (length,) = struct.unpack_from(">I", data, at)
+        at += 4
+        total += length
+        if total > most or length > LZ4_GROWTH * (len(data) - at):
+            raise CorruptData(f"a frame of {len(data) - at} bytes claims to unpack to {length}")
+        while length:
+            (size,) = struct.unpack_from(">I", data, at)
+            chunk = view[at + 4 : at + 4 + size]
+            if len(chunk) != size:
+                raise CorruptData(f"a chunk claims {size} bytes, {len(chunk)} are left")
+            plain = unpack(chunk, length)
+            length -= len(plain)
+            at += 4 + size
+            yield plain
 
 
-def _snappy(chunk: memoryview, room: memoryview) -> int:
-    length = cramjam.snappy.decompress_raw_len(chunk)
-    if length > len(room):
-        raise CodecError(f"a chunk claims to unpack to {length} bytes, its frame has {len(room)} left")
-    return int(cramjam.snappy.decompress_raw_into(chunk, room[:length]))
+def _snappy(chunk: memoryview, room: int) -> bytes:
+    length = snappy_length(chunk)
+    if length > room:
+        raise CorruptData(f"a chunk claims to unpack to {length} bytes, its frame has {room} left")
+    return decompress_snappy(chunk, room)
 
 
-def _lz4(chunk: memoryview, room: memoryview) -> int:
-    return int(cramjam.lz4.decompress_block_into(chunk, room))
-
-
-_DEFLATE = _streams(isal_zlib.decompressobj)
 _CODECS: dict[str, Inflate] = {
-    "DefaultCodec": _DEFLATE,
-    "DeflateCodec": _DEFLATE,
-    "GzipCodec": _streams(lambda: isal_zlib.decompressobj(GZIP_BITS)),
-    "BZip2Codec": _streams(bz2.BZ2Decompressor),
+    "DefaultCodec": partial(decompress_streams, "zlib"),
+    "DeflateCodec": partial(decompress_streams, "zlib"),
+    "GzipCodec": partial(decompress_streams, "gzip"),
+    "BZip2Codec": partial(decompress_streams, "bzip2"),
     "SnappyCodec": _frames(_snappy),
-    "Lz4Codec": _frames(_lz4),
-    "ZStandardCodec": _streams(zstd.ZstdDecompressor),
+    "Lz4Codec": _frames(decompress_lz4),
+    "ZStandardCodec": partial(decompress_streams, "zstandard"),
 }

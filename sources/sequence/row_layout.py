@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from base.compression import DecompressionError
 from sources.errors import DamagedSource
-from sources.sequence.codecs import LARGEST, CodecError, Inflate
+from sources.sequence.codecs import LARGEST, Inflate
 from sources.sequence.header import Header
 from sources.sequence.value_columns import ValueColumns
 from sources.sequence.varints import Longs
@@ -73,7 +74,7 @@ class RowLayout:
         for start, length in zip(values.starts.tolist(), values.lengths.tolist(), strict=True):
             try:
                 piece = inflate(data[start : start + length], LARGEST)
-            except CodecError as error:
+            except DecompressionError as error:
                 where = int(offsets[len(pieces)])
                 raise DamagedSource(f"cannot be decompressed: {error}", path, where, column=VALUE) from error
             pieces.append(piece)

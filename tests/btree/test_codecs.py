@@ -6,9 +6,10 @@ import zlib
 
 import pytest
 
+from base.compression import DecompressionError, zstd
 from btree import BTreeError
 from btree import format as fmt
-from btree.codecs import CHECKSUMS, COMPRESSORS, DECOMPRESSORS, DecompressionError, compressor, decompress, zstd
+from btree.codecs import CHECKSUMS, COMPRESSORS, DECOMPRESSORS, compressor, decompress
 from tests.profiles import positions
 
 DATA = b"0123456789" * 500

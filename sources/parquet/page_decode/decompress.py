@@ -2,18 +2,13 @@
 unwritten would be read as data.
 """
 
-from typing import cast
-
 import pyarrow as pa
-from isal import isal_zlib
 
+from base.compression import DecompressionError, decompress_stream
 from sources.parquet.footer import CODECS, ChunkPlace
 from sources.parquet.page_header import PageHeader
 from sources.parquet.synthetic_file import decompress_with_pyarrow
 from sources.parquet.thrift import Decoder
-
-ISAL_ERROR = cast(type[Exception], isal_zlib.error)  # its stub says an instance
-GZIP_OR_ZLIB = 47  # window bits: as large as can be, either header
 
 
 def decompress(body: memoryview, size: int, place: ChunkPlace, offset: int) -> memoryview:
@@ -37,11 +32,11 @@ def decompress(body: memoryview, size: int, place: ChunkPlace, offset: int) -> m
 
 
 def _inflate(body: memoryview, size: int) -> bytes:
-    """Decompress a gzip or zlib stream to at most `size` + 1 bytes; empty where isal cannot. isal is faster than
-    pyarrow, but reads one stream only, where some writers make several."""
+    """Decompress a gzip or zlib stream to at most `size` bytes; empty where that fails. This is faster than pyarrow,
+    but reads one stream only, where some writers make several."""
     try:
-        return isal_zlib.decompressobj(wbits=GZIP_OR_ZLIB).decompress(body, size + 1)
-    except ISAL_ERROR:
+        return decompress_stream("gzip or zlib", body, size, end_required=False)[0]
+    except DecompressionError:
         return b""
 
 

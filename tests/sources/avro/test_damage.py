@@ -162,12 +162,17 @@ LIES: dict[str, tuple[bytes, type[SourceError], str]] = {
     "a snappy block that claims to be large": (
         one_block(1, b"\xff\xff\xff\x7f" + bytes(8), codec="snappy"),
         DamagedSource,
-        "268435455 bytes of records claimed by",
+        "268435455 bytes of content claimed by",
     ),
     "an lz4 block that claims to be large": (
         one_block(1, b"\xff\xff\xff\x0f" + bytes(8), codec="lz4"),
         DamagedSource,
-        "268435455 bytes of records claimed by 8",
+        "268435455 bytes of content claimed by 8",
+    ),
+    "an lz4 block that states more than it holds": (
+        one_block(3, b"\4\0\0\0" + b"\x20\2a", "string", codec="lz4"),  # zeros would be two empty strings
+        DamagedSource,
+        "unpacks to 2 bytes, the block states 4",
     ),
     "an lz4 block without its size": (one_block(1, b"ab", codec="lz4"), DamagedSource, "the compressed block is cut"),
     "a deflate stream that is cut": (one_block(1, b"\x4b", codec="deflate"), DamagedSource, "1 rows in 0 bytes"),

@@ -177,6 +177,11 @@ def test_damaged_compressed_files_are_errors(packing: str) -> None:
         assert caught.value.path == "lake/x.jsonl"
 
 
+def test_zero_bytes_after_gzip_text_are_padding_whatever_their_number() -> None:
+    packed = gzip.compress(b'{"a":1}\n') + bytes(600 << 10)  # more than is read at a time
+    assert scanned(*opened(packed, whole_file="true", schema="a bigint")) == [{"a": 1}]
+
+
 def test_much_text_in_few_bytes_is_unpacked_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = gzip.compress(b'{"a":1}\n' * 2_000_000)
     reader, source = opened(packed, whole_file="true", schema="a bigint")

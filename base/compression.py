@@ -1,0 +1,223 @@
+"""Bounded decompression, for every file format.
+
+Each function takes the most bytes that the content may have, and returns no more. There are two kinds of codecs:
+
+- *Streams* (`STREAMS`) mark their own end: deflate, zlib, gzip, bzip2, xz and zstandard. Several may follow each other.
+- *Blocks* end where the caller says: snappy, LZ4, LZO and Brotli.
+
+Errors are `CorruptData` and `BoundExceeded`, without path and offset: the caller adds them. A lack of memory is a
+MemoryError, since it says nothing about the data.
+"""
+
+import bz2
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Protocol, cast
+
+import cramjam
+import lzallright
+import pyarrow as pa
+from isal import isal_zlib
+
+from base.errors import check_memory
+
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd
+
+RAW_DEFLATE = -15  # window bits of a deflate stream without a header (RFC 1951)
+ZLIB, GZIP, GZIP_OR_ZLIB = 15, 31, 47  # window bits of deflate streams with a header
+XZ_MEMORY_BYTES = 66 << 20  # the strongest preset needs as much to decompress
+ZSTANDARD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}  # 128 MiB, which level 22 uses
+SNAPPY_GROWTH = 22  # content bytes per compressed byte at most: a copy of 64 bytes takes three
+LZ4_GROWTH = 255  # likewise: a byte of a length adds at most 255
+
+LIBRARY_ERRORS: tuple[type[Exception], ...] = (
+    cast(type[Exception], isal_zlib.error),  # its stub says an instance
+    zlib.error,
+    lzma.LZMAError,
+    zstd.ZstdError,
+    cramjam.DecompressionError,
+    lzallright.LZOError,
+    lzallright.InputNotConsumed,
+    OSError,  # bz2, pyarrow
+    ValueError,  # bz2, pyarrow
+    EOFError,
+)
+
+
+class DecompressionError(Exception):
+    """Base of the errors of decompression."""
+
+
+class CorruptData(DecompressionError):
+    """The bytes are not what their codec says."""
+
+
+class BoundExceeded(DecompressionError):
+    """The content has more bytes than the caller allows. The bytes may be sound."""
+
+
+class Stream(Protocol):
+    """The interface that the decompressors of isal, bz2, lzma and zstd share."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes | memoryview, max_length: int, /) -> bytes: ...
+
+
+STREAMS: dict[str, Callable[[], Stream]] = {
+    "deflate": lambda: isal_zlib.decompressobj(RAW_DEFLATE),
+    "zlib": lambda: isal_zlib.decompressobj(ZLIB),
+    "gzip": lambda: isal_zlib.decompressobj(GZIP),
+    "gzip or zlib": lambda: isal_zlib.decompressobj(GZIP_OR_ZLIB),
+    "bzip2": bz2.BZ2Decompressor,
+    "xz": lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES),
+    "zstandard": lambda: zstd.ZstdDecompressor(options=ZSTANDARD_OPTIONS),
+}
+
+
+def decompress_stream(
+    codec: str, data: bytes | memoryview, limit: int, *, end_required: bool = True
+) -> tuple[bytes, bytes]:
+    """The content of the first stream in `data`, at most `limit` bytes, and the bytes after that stream.
+
+    `codec` is a key of STREAMS. Without `end_required`, the content of a stream that is cut is what can be decoded."""
+    return _decompress_stream(codec, data, limit, limit, end_required)
+
+
+def decompress_streams(codec: str, data: bytes | memoryview, limit: int) -> bytes:
+    """The content of one or more streams that follow each other in `data`, at most `limit` bytes together."""
+    content, rest = _decompress_stream(codec, data, limit, limit)
+    if not rest:
+        return content
+    parts, room = [content], limit - len(content)
+    while rest:
+        content, rest = _decompress_stream(codec, rest, room, limit)
+        parts.append(content)
+        room -= len(content)
+    return b"".join(parts)
+
+
+def _decompress_stream(
+    codec: str, data: bytes | memoryview, room: int, limit: int, end_required: bool = True
+) -> tuple[bytes, bytes]:
+    """As `decompress_stream`, to at most `room` bytes. `limit` is the bound that the error names."""
+    stream = STREAMS[codec]()
+    try:
+        content = stream.decompress(data, room + 1)  # one more: a stream of `room` bytes comes to its end, too
+    except LIBRARY_ERRORS as error:
+        raise _corrupt(error) from error
+    if len(content) > room:
+        raise BoundExceeded(f"unpacks to more than {limit} bytes")
+    if end_required and not stream.eof:
+        raise CorruptData("the compressed stream is cut")
+    return content, stream.unused_data
+
+
+class PieceDecompressor:
+    """Decompresses streams that follow each other, from input in pieces, to output in pieces.
+
+    Zero bytes after a gzip stream are padding."""
+
+    def __init__(self, codec: str, piece_bytes: int) -> None:
+        """`codec` is a key of STREAMS. A piece of output has at most `piece_bytes` bytes."""
+        self._codec, self._piece_bytes = codec, piece_bytes
+        self._stream = STREAMS[codec]()
+        self._begun = False  # whether the stream was given a byte
+        self.unread = 0  # bytes of the input that were not decompressed when the last piece was begun
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the input so far ends with the end of a stream, or is empty."""
+        return not self._begun
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """The pieces of content that `data` completes. Take all of them before the next call."""
+        while data or self._begun:
+            if self._codec == "gzip" and not self._begun:
+                data = data.lstrip(b"\0")
+                if not data:
+                    return
+            self.unread = len(data)
+            try:
+                piece = self._stream.decompress(data, self._piece_bytes)
+            except LIBRARY_ERRORS as error:
+                raise _corrupt(error) from error
+            self._begun = not self._stream.eof
+            if self._begun:
+                data = getattr(self._stream, "unconsumed_tail", b"")  # isal's; the others keep theirs
+            else:
+                data, self._stream = self._stream.unused_data, STREAMS[self._codec]()
+            if piece:
+                yield piece
+            elif not data:
+                return
+
+
+def snappy_length(data: bytes | memoryview) -> int:
+    """The bytes of content that a snappy block states."""
+    if not len(data):
+        raise CorruptData("a snappy block without its length")
+    try:
+        return int(cramjam.snappy.decompress_raw_len(data))
+    except LIBRARY_ERRORS as error:
+        raise _corrupt(error) from error
+
+
+def decompress_snappy(data: bytes | memoryview, limit: int) -> bytes:
+    """The content of a raw snappy block, at most `limit` bytes."""
+    length = snappy_length(data)
+    if length > limit:
+        raise BoundExceeded(f"unpacks to more than {limit} bytes")
+    if length > SNAPPY_GROWTH * len(data):  # checked before so much memory is taken
+        raise CorruptData(f"{length} bytes of content claimed by {len(data)}")
+    if not length:
+        return b""
+    try:
+        return cast(bytes, pa.Codec("snappy").decompress(data, decompressed_size=length, asbytes=True))
+    except LIBRARY_ERRORS as error:
+        raise _corrupt(error) from error
+
+
+def decompress_lz4(data: bytes | memoryview, limit: int) -> bytes:
+    """The content of a raw LZ4 block. It does not state its length: more than `limit` bytes are CorruptData."""
+    return _decompress_into(cramjam.lz4.decompress_block_into, data, min(limit, LZ4_GROWTH * len(data)))
+
+
+def decompress_brotli(data: bytes | memoryview, limit: int) -> bytes:
+    """The content of a Brotli stream. It does not state its length: more than `limit` bytes are CorruptData."""
+    return _decompress_into(cramjam.brotli.decompress_into, data, limit)
+
+
+def decompress_lzo(data: bytes | memoryview, limit: int) -> bytes:
+    """The content of an LZO1X block, at most `limit` bytes. The library allocates up to 255 times `data`."""
+    try:
+        content = bytes(lzallright.LZOCompressor.decompress(data))
+    except LIBRARY_ERRORS as error:
+        raise _corrupt(error) from error
+    if len(content) > limit:
+        raise BoundExceeded(f"unpacks to more than {limit} bytes")
+    return content
+
+
+def _decompress_into(decompress: Callable[..., int], data: bytes | memoryview, room: int) -> bytes:
+    buffer = bytearray(room)
+    try:
+        length = decompress(data, buffer)
+    except LIBRARY_ERRORS as error:
+        raise _corrupt(error) from error
+    return bytes(memoryview(buffer)[:length])
+
+
+def _corrupt(error: Exception) -> CorruptData:
+    """The error of a library as CorruptData. Raises MemoryError where memory ran out."""
+    check_memory(error)
+    return CorruptData(str(error) or type(error).__name__)
