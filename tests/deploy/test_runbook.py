@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from service.settings.table import PREFIX, Settings
+from service.settings.sources import PREFIX
+from service.settings.table import Settings
 from shadow import open_index
 from tests.deploy.deployed import (
     DEPLOY,
