@@ -21,7 +21,7 @@ import lzallright
 import pyarrow as pa
 from isal import isal_zlib
 
-from base.errors import check_memory
+from gnomon.base.errors import check_memory
 
 if sys.version_info >= (3, 14):
     from compression import zstd as zstd

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar, Self
 
-from base.actions import Action
+from gnomon.base.actions import Action
 
 MOST_SHOWN = 80  # characters of a value that was found
 _LINE_ENDS = re.compile(r"\s*[\r\n]\s*")

@@ -22,8 +22,8 @@ import typer
 from bench.choices import choices
 from bench.page import DOCS, about, digits, head, insert, row
 from bench.stores import STORES, Key, Store, rows_of
-from gnomon.crawl import page_urls
-from gnomon.output import say
+from gnomon.commands.crawl import page_urls
+from gnomon.commands.output import say
 
 BENCH = "bench.btree"
 COMMAND = f".venv/bin/python -m {BENCH}"

@@ -20,12 +20,12 @@ from bench.lake import folder_bytes
 from bench.page import DOCS, about, digits, head, insert, row
 from bench.processes import Cpu, cpu_of
 from bench.sampling import Sampled, report
-from gnomon.output import megabytes, say
-from gnomon.spark import spark_session
-from indexer import build as build_index
-from indexer.build import write as index_writing
-from shadow import open_index
-from shadow.metadata.spec import ENTRIES_PER_BUCKET
+from gnomon.commands.output import megabytes, say
+from gnomon.commands.spark import spark_session
+from gnomon.indexer import build as build_index
+from gnomon.indexer.build import write as index_writing
+from gnomon.shadow import open_index
+from gnomon.shadow.metadata.spec import ENTRIES_PER_BUCKET
 
 BENCH = "bench.build"
 COMMAND = f".venv/bin/python -m {BENCH}"

@@ -15,14 +15,14 @@ import pyarrow as pa
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from base.compression import RAW_DEFLATE
 from bench.page import digits, head, row
 from bench.stores import BATCH_ROWS, entry_schema
-from btree import BTreeReader, BTreeWriter
-from btree import format as fmt
-from btree.blocks import MemoryFile
-from btree.node import NodeDecoder
-from btree.schema import file_schema
+from gnomon.base.compression import RAW_DEFLATE
+from gnomon.btree import BTreeReader, BTreeWriter
+from gnomon.btree import format as fmt
+from gnomon.btree.blocks import MemoryFile
+from gnomon.btree.node import NodeDecoder
+from gnomon.btree.schema import file_schema
 
 KEYS = 500
 NODE_KIB = (4, 8, 16, 32)

@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 
 from bench.lake import all_rows, parquet_dataset
 from bench.server import serve
-from gnomon.crawl import SCHEMA
-from indexer import build
-from shadow import open_index
-from shadow.fetch.results import FetchStats
+from gnomon.commands.crawl import SCHEMA
+from gnomon.indexer import build
+from gnomon.shadow import open_index
+from gnomon.shadow.fetch.results import FetchStats
 
 HTTP_SECONDS = 60
 Row = dict[str, Any]

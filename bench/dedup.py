@@ -21,8 +21,8 @@ from bench.dedup_data import Truth, Workload, sums, truth_of, write_batch, write
 from bench.lake import folder_bytes
 from bench.page import DOCS, about, digits, head, insert, row
 from bench.rounds import Cost, WrongRows, cost_of
-from gnomon.output import megabytes, say
-from gnomon.spark import spark_session
+from gnomon.commands.output import megabytes, say
+from gnomon.commands.spark import spark_session
 
 BENCH = "bench.dedup"
 COMMAND = f".venv/bin/python -m {BENCH}"

@@ -14,8 +14,8 @@ from bench.dedup_tasks import IS_OLD, KEY, unseen
 from bench.load_contenders import of_jobs
 from bench.processes import Cpu, cpu_of
 from bench.rounds import WrongRows
-from indexer import append_new, build, filter_new
-from indexer.join.key_join import lookup_counters
+from gnomon.indexer import append_new, build, filter_new
+from gnomon.indexer.join.key_join import lookup_counters
 
 
 class Took(NamedTuple):

@@ -29,8 +29,8 @@ from bench.lake import AS_SPARK_WRITES, MEGABYTE_PAGES, Keys, keys_of, sources
 from bench.page import DOCS, about, insert
 from bench.rounds import Cost, Line, cost_of, measure
 from bench.table import LIBRARIES, described, table
-from gnomon.output import say
-from gnomon.spark import spark_session
+from gnomon.commands.output import say
+from gnomon.commands.spark import spark_session
 
 
 class Workload(NamedTuple):

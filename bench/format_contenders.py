@@ -13,12 +13,12 @@ import pyorc
 
 from bench.contenders import Answer, Contender, DuckDbOnFiles, PolarsOnFiles, PyarrowOnFiles, Row
 from bench.format_files import data_file
-from gnomon.crawl import SCHEMA
-from shadow import open_index
-from shadow.storage import ReadStats, storage_at
-from shadow.values.row_values import python_values
-from sources import open_source
-from sources.pointers import OFFSET, SUB_OFFSET
+from gnomon.commands.crawl import SCHEMA
+from gnomon.shadow import open_index
+from gnomon.shadow.storage import ReadStats, storage_at
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import open_source
+from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 
 # Of text the time is left as text, as it stands in the file.
 DUCKDB_TYPES = (

@@ -15,8 +15,8 @@ from pyarrow import orc
 from pyspark.sql import SparkSession
 
 from bench.lake import PAGE_BYTES, WRITE_BATCH_ROWS
-from gnomon import crawl
-from shadow.storage import is_hidden
+from gnomon.commands import crawl
+from gnomon.shadow.storage import is_hidden
 
 SEED = 2026
 AVRO_SCHEMA = {

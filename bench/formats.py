@@ -27,9 +27,9 @@ from bench.format_files import FILES, FormatFile, data_file, rows_of, write_file
 from bench.page import DOCS, about, insert
 from bench.rounds import Line, cost_of, measure
 from bench.table import table
-from gnomon.output import megabytes, say
-from gnomon.spark import spark_session
-from indexer import build
+from gnomon.commands.output import megabytes, say
+from gnomon.commands.spark import spark_session
+from gnomon.indexer import build
 
 BENCH = "bench.formats"
 COMMAND = f".venv/bin/python -m {BENCH}"

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from gnomon import crawl
+from gnomon.commands import crawl
 
 AS_SPARK_WRITES, MEGABYTE_PAGES = "spark", "pages"  # the two sources: folders of the bench's folder
 PARTITIONING = ds.partitioning(pa.schema([("dt", pa.string())]), flavor="hive")

@@ -20,11 +20,11 @@ import typer
 from bench.btree import FILE_NAME, FILES, WrongAnswer
 from bench.page import DOCS, about, digits, head, insert, row
 from bench.stores import BATCH_ROWS, entry_schema
-from btree import BTreeReader, BTreeWriter
-from btree.__main__ import LocalFile
-from btree.keys import Key
-from btree.reader import LookupStats
-from gnomon.output import megabytes, say
+from gnomon.btree import BTreeReader, BTreeWriter
+from gnomon.btree.__main__ import LocalFile
+from gnomon.btree.keys import Key
+from gnomon.btree.reader import LookupStats
+from gnomon.commands.output import megabytes, say
 
 BENCH = "bench.large"
 COMMAND = f".venv/bin/python -m {BENCH}"

@@ -19,8 +19,8 @@ from bench.lake import folder_bytes
 from bench.load_contenders import CONTENDERS, KEY, BroadcastJoin, Contender, Gnomon, Run, SortMergeJoin, settled
 from bench.page import DOCS, about, digits, head, insert, row
 from bench.rounds import Cost, WrongRows, cost_of
-from gnomon.output import megabytes, say
-from gnomon.spark import spark_session
+from gnomon.commands.output import megabytes, say
+from gnomon.commands.spark import spark_session
 
 BENCH = "bench.load"
 COMMAND = f".venv/bin/python -m {BENCH}"

@@ -11,8 +11,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from indexer import build, load
-from indexer.join.load_rows import LoadCounters, load_counters
+from gnomon.indexer import build, load
+from gnomon.indexer.join.load_rows import LoadCounters, load_counters
 
 KEY = "url"
 COPY = "gnomon_bench_copy"

@@ -19,18 +19,18 @@ from bench.btree import WrongAnswer
 from bench.large import batches as url_batches
 from bench.large import url
 from bench.page import DOCS, about, digits, head, insert, row
-from btree.keys import stored_values
-from gnomon.output import say
-from shadow import Index, open_index
-from shadow.commit.rebase import Changes
-from shadow.lookup.batch import MatchStats
-from shadow.lookup.index_files import write_index_file
-from shadow.lookup.point import Wanted
-from shadow.maintenance.tiered_merge import publish_build
-from shadow.metadata.manifests import SourceFileEntry
-from shadow.metadata.spec import IndexSpec, KeyColumn
-from shadow.storage import storage_at
-from shadow.storage.create_only_probe import probe
+from gnomon.btree.keys import stored_values
+from gnomon.commands.output import say
+from gnomon.shadow import Index, open_index
+from gnomon.shadow.commit.rebase import Changes
+from gnomon.shadow.lookup.batch import MatchStats
+from gnomon.shadow.lookup.index_files import write_index_file
+from gnomon.shadow.lookup.point import Wanted
+from gnomon.shadow.maintenance.tiered_merge import publish_build
+from gnomon.shadow.metadata.manifests import SourceFileEntry
+from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.storage.create_only_probe import probe
 
 BENCH = "bench.match"
 COMMAND = f".venv/bin/python -m {BENCH}"

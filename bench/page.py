@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from gnomon.output import megabytes
+from gnomon.commands.output import megabytes
 
 DOCS = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 

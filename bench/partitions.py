@@ -19,13 +19,13 @@ import typer
 from pyspark.sql import SparkSession
 
 from bench.page import DOCS, about, digits, head, insert, row
-from gnomon.crawl import page_urls
-from gnomon.output import say
-from gnomon.spark import spark_session
-from indexer import build
-from shadow import Index, open_index
-from shadow.fetch.results import FetchStats
-from shadow.lookup.point import parse_key
+from gnomon.commands.crawl import page_urls
+from gnomon.commands.output import say
+from gnomon.commands.spark import spark_session
+from gnomon.indexer import build
+from gnomon.shadow import Index, open_index
+from gnomon.shadow.fetch.results import FetchStats
+from gnomon.shadow.lookup.point import parse_key
 
 BENCH = "bench.partitions"
 COMMAND = f".venv/bin/python -m {BENCH}"

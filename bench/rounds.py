@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from bench.contenders import Answer, Contender, Row
 from bench.lake import Keys, folder_bytes
-from gnomon.crawl import SCHEMA
+from gnomon.commands.crawl import SCHEMA
 
 SCAN_KEYS, SCAN_ABSENT_KEYS, SCAN_WARM_UP = 20, 10, 2  # a contender that scans is asked for so many
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -24,11 +24,11 @@ from bench.lake import FIRST_ABSENT_PAGE
 from bench.page import DOCS, about, digits, head, insert, row
 from bench.server import Server, serve, started
 from bench.slow_store import slow_store
-from gnomon import crawl
-from gnomon.output import megabytes, say
-from gnomon.spark import spark_session
-from indexer import build
-from shadow import UsageError
+from gnomon.commands import crawl
+from gnomon.commands.output import megabytes, say
+from gnomon.commands.spark import spark_session
+from gnomon.indexer import build
+from gnomon.shadow import UsageError
 
 BENCH = "bench.serve"
 COMMAND = f".venv/bin/python -m {BENCH}"

@@ -22,10 +22,10 @@ from bench.format_files import FILES, FormatFile, data_file, rows_of, write_file
 from bench.lake import FIRST_ABSENT_PAGE
 from bench.page import digits, head, row
 from bench.server import Server, serve
-from gnomon import crawl
-from gnomon.spark import spark_session
-from indexer import build
-from shadow.storage import storage_at
+from gnomon.commands import crawl
+from gnomon.commands.spark import spark_session
+from gnomon.indexer import build
+from gnomon.shadow.storage import storage_at
 from tests.stores.process import Store
 from tests.stores.s3 import s3_server
 

@@ -11,10 +11,10 @@ import fastavro
 import pyarrow as pa
 from rocksdict import Options, Rdict, SstFileWriter
 
-from btree import BTreeReader, BTreeWriter, Column, EntrySchema
-from btree.__main__ import LocalFile
-from btree.keys import type_of_arrow
-from btree.reader import LookupStats
+from gnomon.btree import BTreeReader, BTreeWriter, Column, EntrySchema
+from gnomon.btree.__main__ import LocalFile
+from gnomon.btree.keys import type_of_arrow
+from gnomon.btree.reader import LookupStats
 
 Key = str | int
 Value = tuple[Any, ...]

@@ -9,7 +9,7 @@ from bench.contenders import GnomonInProcess
 from bench.lake import folder_bytes
 from bench.page import digits, head, row
 from bench.rounds import Cost, Line, Sample
-from gnomon.output import megabytes
+from gnomon.commands.output import megabytes
 
 ENOUGH_FOR_P99 = 100
 LIBRARIES = (

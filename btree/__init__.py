@@ -27,16 +27,16 @@
 - `batch`         many keys matched with the leaves that may hold them
 - `reader`        get, get_many, contains_many, match, scans and check over one open index file
 - `display`       stored values as JSON
-- `__main__`      `python -m btree` prints and checks an index file
+- `__main__`      `python -m gnomon.btree` prints and checks an index file
 
 Knows neither pointers nor sources: a value is just columns.
 """
 
-from btree.errors import BTreeError, DamagedIndexFile, KeyTypeError, UnsortedKeys
-from btree.hashing import bucket_of
-from btree.reader import BTreeReader
-from btree.schema import Column, EntrySchema
-from btree.writer import BTreeWriter
+from gnomon.btree.errors import BTreeError, DamagedIndexFile, KeyTypeError, UnsortedKeys
+from gnomon.btree.hashing import bucket_of
+from gnomon.btree.reader import BTreeReader
+from gnomon.btree.schema import Column, EntrySchema
+from gnomon.btree.writer import BTreeWriter
 
 __all__ = [
     "BTreeError",

@@ -1,4 +1,4 @@
-"""Look into one local index file: python -m btree dump|get|check|stat FILE.
+"""Look into one local index file: python -m gnomon.btree dump|get|check|stat FILE.
 
 Exit codes: 0 done; 1 a key was not found (hits are printed); 2 wrong usage; 3 a file that is missing or damaged,
 or output that cannot be written.
@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from btree.display import to_json_object
-from btree.errors import BTreeError, KeyTypeError
-from btree.format import ENTRIES_KEY, KEY_VALUE_KEY, SCHEMA_KEY
-from btree.keys import Key, to_stored
-from btree.reader import BTreeReader
+from gnomon.btree.display import to_json_object
+from gnomon.btree.errors import BTreeError, KeyTypeError
+from gnomon.btree.format import ENTRIES_KEY, KEY_VALUE_KEY, SCHEMA_KEY
+from gnomon.btree.keys import Key, to_stored
+from gnomon.btree.reader import BTreeReader
 
 DONE, NOT_FOUND, USAGE, FAILED = 0, 1, 2, 3
 SHOWN_TEXT = 80  # characters of what was asked, in a message
@@ -120,7 +120,7 @@ COMMANDS: dict[str, Callable[[BTreeReader, argparse.Namespace], int]] = {
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m btree", description="Look into one local index file.")
+    parser = argparse.ArgumentParser(prog="python -m gnomon.btree", description="Look into one local index file.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
     for name, command in COMMANDS.items():
         sub = commands.add_parser(name, help=command.__doc__, description=command.__doc__)
@@ -132,7 +132,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _fail(message: object, code: int) -> int:
-    print(f"python -m btree: {_visible(message)}", file=sys.stderr)
+    print(f"python -m gnomon.btree: {_visible(message)}", file=sys.stderr)
     return code
 
 

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from btree.block_batch import CUT_RECORDS, LONG_BLOCK, BlockBatch, RecordBlocks, decode, take
-from btree.blocks import BlockFile, LookupStats
-from btree.columns import Bools, Ints
-from btree.inner_levels import InnerLevels
-from btree.key_batch import SortedKeys, comparable, index_in, is_rising, places
-from btree.keys import compare
+from gnomon.btree.block_batch import CUT_RECORDS, LONG_BLOCK, BlockBatch, RecordBlocks, decode, take
+from gnomon.btree.blocks import BlockFile, LookupStats
+from gnomon.btree.columns import Bools, Ints
+from gnomon.btree.inner_levels import InnerLevels
+from gnomon.btree.key_batch import SortedKeys, comparable, index_in, is_rising, places
+from gnomon.btree.keys import compare
 
 LEAVES_AT_ONCE = 2048
 CHUNK_BYTES = 32 * 1024 * 1024  # of what is decoded together in memory, roughly; and twice as much of what was found

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from btree.blocks import BlockFile
-from btree.columns import NO_LINK, Columns, Ints, JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
-from btree.node import Row
+from gnomon.btree.blocks import BlockFile
+from gnomon.btree.columns import NO_LINK, Columns, Ints, JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
+from gnomon.btree.node import Row
 
 CELL_BYTES = 24  # of a record's column in memory
 CHUNK_BYTES = 64 * 1024 * 1024  # of what is decoded together in memory, roughly; a single node may take more

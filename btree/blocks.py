@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, NoReturn, Protocol
 
-from base.actions import Action
-from base.compression import DecompressionError
-from btree import format as fmt
-from btree.codecs import CHECKSUMS, DECOMPRESSORS, decompress
-from btree.errors import BTreeError, DamagedIndexFile, TooMany
-from btree.geometry import head_guess
-from btree.node import Node, NodeDecoder
-from btree.schema import FileSchema, file_schema
+from gnomon.base.actions import Action
+from gnomon.base.compression import DecompressionError
+from gnomon.btree import format as fmt
+from gnomon.btree.codecs import CHECKSUMS, DECOMPRESSORS, decompress
+from gnomon.btree.errors import BTreeError, DamagedIndexFile, TooMany
+from gnomon.btree.geometry import head_guess
+from gnomon.btree.node import Node, NodeDecoder
+from gnomon.btree.schema import FileSchema, file_schema
 
 FIRST_READ_BYTES = 32 * 1024  # at least; `head_guess` says how much more of a large file
 UPPER_READ_BYTES = 16 * 1024 * 1024  # upper levels up to this size come in one read and stay in memory

@@ -20,10 +20,10 @@ from typing import NamedTuple, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from base.actions import Action
-from btree.blocks import LookupStats, MemoryFile, RangeReader
-from btree.errors import DamagedIndexFile
-from btree.hashing import FILTER_HASH_NAME, SEED
+from gnomon.base.actions import Action
+from gnomon.btree.blocks import LookupStats, MemoryFile, RangeReader
+from gnomon.btree.errors import DamagedIndexFile
+from gnomon.btree.hashing import FILTER_HASH_NAME, SEED
 
 FALSE_POSITIVES = 0.01  # share of absent keys that pass, unless asked otherwise
 MAGIC, VERSION = b"GnKF", 1

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from isal import isal_zlib
 
-from base.compression import (
+from gnomon.base.compression import (
     RAW_DEFLATE,
     BoundExceeded,
     CorruptData,
@@ -17,8 +17,8 @@ from base.compression import (
     decompress_stream,
     zstd,
 )
-from btree.errors import BTreeError
-from btree.format import CRC_BYTES
+from gnomon.btree.errors import BTreeError
+from gnomon.btree.format import CRC_BYTES
 
 ZSTANDARD_WRITTEN: dict[int, int] = {
     zstd.CompressionParameter.compression_level: 1,  # higher ones gain nothing on nodes of some KiB
@@ -125,5 +125,5 @@ DECOMPRESSORS: dict[str, Callable[[bytes, int, bool], bytes]] = {
 
 def decompress(codec: str, data: bytes, limit: int, checked: bool = False) -> bytes:
     """The records of a block, at most `limit` bytes. `checked`: the file's payloads carry the checksum of CHECKSUMS.
-    Raises DecompressionError of `base.compression`."""
+    Raises DecompressionError of `gnomon.base.compression`."""
     return DECOMPRESSORS[codec](data, limit, checked)

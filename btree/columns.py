@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from btree.errors import BTreeError
-from btree.format import LONGEST_LONG
-from btree.keys import DECIMAL_BYTES, arrow_type, decimal_type
-from btree.schema import FileField, FileSchema
+from gnomon.btree.errors import BTreeError
+from gnomon.btree.format import LONGEST_LONG
+from gnomon.btree.keys import DECIMAL_BYTES, arrow_type, decimal_type
+from gnomon.btree.schema import FileField, FileSchema
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from base.compression import RAW_DEFLATE, zstd
-from btree import format as fmt
-from btree.codecs import compressor
-from btree.errors import BTreeError
-from btree.geometry import IndexFile, InnerNode, node_block
-from btree.keys import decimal_type
-from btree.rows import RowEncoder
-from btree.schema import EntrySchema
+from gnomon.base.compression import RAW_DEFLATE, zstd
+from gnomon.btree import format as fmt
+from gnomon.btree.codecs import compressor
+from gnomon.btree.errors import BTreeError
+from gnomon.btree.geometry import IndexFile, InnerNode, node_block
+from gnomon.btree.keys import decimal_type
+from gnomon.btree.rows import RowEncoder
+from gnomon.btree.schema import EntrySchema
 
 RECORD_DOC = "doc"
 DEFLATE_LEVEL, BZIP2_LEVEL, ZSTANDARD_LEVEL = 6, 9, 3  # the defaults of Avro's Java library

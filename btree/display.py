@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from btree.keys import Key, Stored, decimal_type
-from btree.schema import Column
+from gnomon.btree.keys import Key, Stored, decimal_type
+from gnomon.btree.schema import Column
 
 DAY_MICROS = 24 * 60 * 60 * 1_000_000
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from btree.errors import BTreeError
-from btree.format import NULL_LINK, encode_longs
-from btree.keys import DECIMAL_BYTES, key_array
-from btree.schema import Column, EntrySchema
+from gnomon.btree.errors import BTreeError
+from gnomon.btree.format import NULL_LINK, encode_longs
+from gnomon.btree.keys import DECIMAL_BYTES, key_array
+from gnomon.btree.schema import Column, EntrySchema
 
 
 class Union(NamedTuple):

@@ -1,7 +1,7 @@
 """What can go wrong with an index file or a key. Each message says what, where, expected and found."""
 
-from base.actions import Action
-from base.errors import GnomonError
+from gnomon.base.actions import Action
+from gnomon.base.errors import GnomonError
 
 
 class BTreeError(GnomonError):

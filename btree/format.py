@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 
-from base.actions import Action
-from btree.errors import BTreeError, DamagedIndexFile
+from gnomon.base.actions import Action
+from gnomon.btree.errors import BTreeError, DamagedIndexFile
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16  # the marker after the header and after each block

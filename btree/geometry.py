@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from math import isqrt
 from typing import Self
 
-from btree import format as fmt
-from btree.errors import BTreeError
+from gnomon.btree import format as fmt
+from gnomon.btree.errors import BTreeError
 
 EncodeBlock = Callable[[int, bytes], bytes]  # record count and records to a block
 NODE_BYTES = 8 * 1024  # target bytes of records in a node, before compression

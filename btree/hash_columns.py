@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
-from btree.hashing import LONG_DIGITS, SEED, WORD, hash_form, murmur3, unscaled_bytes
-from btree.keys import Key, Stored, arrow_type, decimal_type
+from gnomon.btree.hashing import LONG_DIGITS, SEED, WORD, hash_form, murmur3, unscaled_bytes
+from gnomon.btree.keys import Key, Stored, arrow_type, decimal_type
 
 _PLAIN = {"<i": pa.int32(), "<q": pa.int64(), "<f": pa.float32(), "<d": pa.float64(), None: pa.large_binary()}
 _FEW = 48  # a step of Murmur3 over all rows costs as much as this many rows one by one

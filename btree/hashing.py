@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from xxhash import xxh64_intdigest
 
-from btree.keys import Key, Stored, decimal_type
+from gnomon.btree.keys import Key, Stored, decimal_type
 
 HASH_NAME = "spark-murmur3"
 FILTER_HASH_NAME = "spark-xxhash64"

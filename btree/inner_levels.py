@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from btree.block_batch import LONG_BLOCK, BlockBatch, Irregular, RecordBlocks, decode, take
-from btree.blocks import BlockFile, LookupStats
-from btree.columns import NO_LINK, Ints
-from btree.geometry import MAX_HEIGHT
-from btree.key_batch import comparable
-from btree.keys import adjacent, arrow_type
-from btree.traversal import Traversal
+from gnomon.btree.block_batch import LONG_BLOCK, BlockBatch, Irregular, RecordBlocks, decode, take
+from gnomon.btree.blocks import BlockFile, LookupStats
+from gnomon.btree.columns import NO_LINK, Ints
+from gnomon.btree.geometry import MAX_HEIGHT
+from gnomon.btree.key_batch import comparable
+from gnomon.btree.keys import adjacent, arrow_type
+from gnomon.btree.traversal import Traversal
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from btree.keys import DECIMAL_BYTES, Stored, arrow_type
+from gnomon.btree.keys import DECIMAL_BYTES, Stored, arrow_type
 
 LONGEST = (1 << 31) - 1  # bytes of all texts of a column
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from btree.columns import Bools, Ints
-from btree.keys import Key, adjacent, arrow_type, compare, stored_values
+from gnomon.btree.columns import Bools, Ints
+from gnomon.btree.keys import Key, adjacent, arrow_type, compare, stored_values
 
 _SIGN = {4: np.int64(0x7FFFFFFF), 8: np.int64(0x7FFFFFFFFFFFFFFF)}  # what turns the bits of negative floats around
 

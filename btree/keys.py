@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from btree.errors import BTreeError, KeyTypeError
-from btree.source_types import MAPPED, mapped, source_type, value_type
+from gnomon.btree.errors import BTreeError, KeyTypeError
+from gnomon.btree.source_types import MAPPED, mapped, source_type, value_type
 
 Stored = str | bool | int | float | bytes | None
 Key = tuple[Stored, ...]

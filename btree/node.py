@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import fastavro
 
-from btree.format import encode_long
-from btree.hashing import unscaled_bytes
-from btree.keys import Key, KeyOrder, OrderKey, Stored, decimal_type, has_signed_bytes
-from btree.node_decoder import Located, locator
-from btree.schema import Column, FileSchema
+from gnomon.btree.format import encode_long
+from gnomon.btree.hashing import unscaled_bytes
+from gnomon.btree.keys import Key, KeyOrder, OrderKey, Stored, decimal_type, has_signed_bytes
+from gnomon.btree.node_decoder import Located, locator
+from gnomon.btree.schema import Column, FileSchema
 
 RECORD_BYTES = 300  # of memory that a record takes beside its bytes, measured roughly
 

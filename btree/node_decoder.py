@@ -10,8 +10,8 @@ from functools import lru_cache
 from textwrap import indent
 from typing import NamedTuple, Protocol, cast
 
-from btree.keys import Stored, decimal_type
-from btree.schema import FileField, FileSchema
+from gnomon.btree.keys import Stored, decimal_type
+from gnomon.btree.schema import FileField, FileSchema
 
 
 class Located(NamedTuple):

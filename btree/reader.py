@@ -6,19 +6,19 @@ from itertools import chain, islice
 import numpy as np
 import pyarrow as pa
 
-from base.actions import Action
-from btree.batch import Batch, Found
-from btree.block_batch import Irregular
-from btree.blocks import Block, BlockFile, Leaves, LookupStats, RangeReader
-from btree.errors import BTreeError, DamagedIndexFile, TooMany
-from btree.inner_levels import InnerLevels, inner_levels_of
-from btree.key_arrays import stored_array
-from btree.key_batch import SortedKeys
-from btree.keys import Key
-from btree.node import Probe
-from btree.scan import Census, Scan
-from btree.schema import EntrySchema
-from btree.traversal import Place, Traversal
+from gnomon.base.actions import Action
+from gnomon.btree.batch import Batch, Found
+from gnomon.btree.block_batch import Irregular
+from gnomon.btree.blocks import Block, BlockFile, Leaves, LookupStats, RangeReader
+from gnomon.btree.errors import BTreeError, DamagedIndexFile, TooMany
+from gnomon.btree.inner_levels import InnerLevels, inner_levels_of
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.key_batch import SortedKeys
+from gnomon.btree.keys import Key
+from gnomon.btree.node import Probe
+from gnomon.btree.scan import Census, Scan
+from gnomon.btree.schema import EntrySchema
+from gnomon.btree.traversal import Place, Traversal
 
 __all__ = ["BTreeReader", "Census", "LookupStats", "RangeReader"]
 

@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from btree.encode import NULL_FIRST, NULL_LAST, EncodedRows, encode_rows, normalise
-from btree.errors import BTreeError, UnsortedKeys
-from btree.format import ENTRY_LIMIT
-from btree.keys import adjacent
-from btree.schema import EntrySchema
+from gnomon.btree.encode import NULL_FIRST, NULL_LAST, EncodedRows, encode_rows, normalise
+from gnomon.btree.errors import BTreeError, UnsortedKeys
+from gnomon.btree.format import ENTRY_LIMIT
+from gnomon.btree.keys import adjacent
+from gnomon.btree.schema import EntrySchema
 
 
 class SortedRows(NamedTuple):

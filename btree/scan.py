@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from btree.block_batch import CHUNK_BYTES, LONG_BLOCK, BlockBatch, Irregular, RecordBlocks, decode, take
-from btree.blocks import BlockFile, LookupStats
-from btree.columns import Columns, Ints, RowColumns
-from btree.keys import adjacent
-from btree.node import Node, Row
-from btree.traversal import Traversal, next_link
+from gnomon.btree.block_batch import CHUNK_BYTES, LONG_BLOCK, BlockBatch, Irregular, RecordBlocks, decode, take
+from gnomon.btree.blocks import BlockFile, LookupStats
+from gnomon.btree.columns import Columns, Ints, RowColumns
+from gnomon.btree.keys import adjacent
+from gnomon.btree.node import Node, Row
+from gnomon.btree.traversal import Traversal, next_link
 
 LEAVES_AT_ONCE = 2048
 ROWS_AT_ONCE = 8192  # of a walk node by node

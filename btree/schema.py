@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from btree.errors import BTreeError
-from btree.format import LINK_FIELD
-from btree.keys import decimal_type, is_key_type
+from gnomon.btree.errors import BTreeError
+from gnomon.btree.format import LINK_FIELD
+from gnomon.btree.keys import decimal_type, is_key_type
 
 RECORD_NAME, RECORD_NAMESPACE = "keyValueSchema", "na"  # Dione's
 RECORD_DOC = "an entry of a B-Tree node; metadata links to the child node"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from btree import format as fmt
-from btree.blocks import Block, BlockFile, LookupStats, Visit
-from btree.errors import BTreeError, TooMany
-from btree.node import Node, Probe
+from gnomon.btree import format as fmt
+from gnomon.btree.blocks import Block, BlockFile, LookupStats, Visit
+from gnomon.btree.errors import BTreeError, TooMany
+from gnomon.btree.node import Node, Probe
 
 HELD_BYTES = 1 << 30  # memory of a node and those above it; one alone takes up to a third of that
 

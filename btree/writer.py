@@ -14,10 +14,10 @@ row of a key; a run of equal keys longer than the node limit spills into childre
 import numpy as np
 import pyarrow as pa
 
-from btree import format as fmt
-from btree.codecs import CHECKSUMS, compressor
-from btree.encode import EncodedRows
-from btree.geometry import (
+from gnomon.btree import format as fmt
+from gnomon.btree.codecs import CHECKSUMS, compressor
+from gnomon.btree.encode import EncodedRows
+from gnomon.btree.geometry import (
     LEAST_RECORDS,
     MAX_HEIGHT,
     NODE_BYTES,
@@ -28,8 +28,8 @@ from btree.geometry import (
     level_order,
     node_block,
 )
-from btree.rows import RowEncoder
-from btree.schema import EntrySchema
+from gnomon.btree.rows import RowEncoder
+from gnomon.btree.schema import EntrySchema
 
 
 class BTreeWriter:

@@ -1,2 +1,168 @@
-"""The command `gnomon`: one small file for each command; `__main__` imports one when it is called, so that `get` and
-`serve` run where no Spark is installed."""
+"""Gnomon, a shadow index for data-lake files: one row by its key, many rows by key, dedup by key.
+
+    >>> import gnomon
+    >>> index = gnomon.open_index("/lake/crawl_index")
+    >>> index.fetch("https://a.example/7", columns=["url", "status"])
+    [{'url': 'https://a.example/7', 'status': 200}]
+
+- `open_index` opens an index in a plain Python program: no Spark, no server.
+- `build`, `load`, `filter_new`, `append_new` and the other jobs take a SparkSession
+  (`pip install 'gnomon-index[spark]'`).
+- `create_app` makes the HTTP service: `pip install 'gnomon-index[service]'`.
+- Every error of Gnomon is a `GnomonError`, with the fields `what`, `path`, `offset`, `column`, `expected`, `found` and
+  `action`.
+
+A name is imported when it is first used, so `import gnomon` loads neither Spark nor a web framework."""
+
+import importlib
+import importlib.metadata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gnomon.indexer import (
+        BuildResult,
+        DedupResult,
+        IndexManager,
+        Origin,
+        WriteResult,
+        append_batches,
+        append_new,
+        batch_digest,
+        build,
+        declare_table,
+        filter_new,
+        join_with_index,
+        load,
+        load_by_index,
+        read_batch,
+        read_index,
+        register,
+        ship,
+        write_btree,
+    )
+    from gnomon.service.app import create_app
+    from gnomon.service.settings import Settings
+    from gnomon.shadow import (
+        Answer,
+        BTreeError,
+        DamagedIndexFile,
+        DamagedMetadata,
+        FetchStats,
+        FilesVanished,
+        GnomonError,
+        Index,
+        IndexNotFound,
+        KeyTypeError,
+        NewerFormat,
+        PartitionNotFound,
+        ShadowError,
+        SnapshotNotFound,
+        SourceError,
+        SourceNotFound,
+        SpecMismatch,
+        StalePointer,
+        Trace,
+        UnknownColumn,
+        UsageError,
+        open_index,
+        to_json,
+    )
+
+__all__ = [
+    "Answer",
+    "BTreeError",
+    "BuildResult",
+    "DamagedIndexFile",
+    "DamagedMetadata",
+    "DedupResult",
+    "FetchStats",
+    "FilesVanished",
+    "GnomonError",
+    "Index",
+    "IndexManager",
+    "IndexNotFound",
+    "KeyTypeError",
+    "NewerFormat",
+    "Origin",
+    "PartitionNotFound",
+    "Settings",
+    "ShadowError",
+    "SnapshotNotFound",
+    "SourceError",
+    "SourceNotFound",
+    "SpecMismatch",
+    "StalePointer",
+    "Trace",
+    "UnknownColumn",
+    "UsageError",
+    "WriteResult",
+    "append_batches",
+    "append_new",
+    "batch_digest",
+    "build",
+    "create_app",
+    "declare_table",
+    "filter_new",
+    "join_with_index",
+    "load",
+    "load_by_index",
+    "open_index",
+    "read_batch",
+    "read_index",
+    "register",
+    "ship",
+    "to_json",
+    "write_btree",
+]
+
+_OF_SPARK = {
+    "BuildResult",
+    "DedupResult",
+    "IndexManager",
+    "Origin",
+    "WriteResult",
+    "append_batches",
+    "append_new",
+    "batch_digest",
+    "build",
+    "declare_table",
+    "filter_new",
+    "join_with_index",
+    "load",
+    "load_by_index",
+    "read_batch",
+    "read_index",
+    "register",
+    "ship",
+    "write_btree",
+}
+_OF_THE_SERVICE = {"Settings": "gnomon.service.settings", "create_app": "gnomon.service.app"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used. ModuleNotFoundError, with the extra to install, where its packages are not
+    installed."""
+    if name == "__version__":
+        return importlib.metadata.version("gnomon-index")
+    if name not in __all__:
+        raise AttributeError(f"module 'gnomon' has no attribute {name!r}")
+    module, extra = "gnomon.shadow", ""
+    if name in _OF_SPARK:
+        module, extra = "gnomon.indexer", "spark"
+    elif name in _OF_THE_SERVICE:
+        module, extra = _OF_THE_SERVICE[name], "service"
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if not extra or (error.name or "").partition(".")[0] == "gnomon":
+            raise
+        text = (
+            f"gnomon.{name} needs the package {error.name}, which is not installed: pip install 'gnomon-index[{extra}]'"
+        )
+        raise ModuleNotFoundError(text, name=error.name) from None
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

@@ -12,9 +12,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from base.errors import GnomonError
-from gnomon.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
-from gnomon.output import complain
+from gnomon.base.errors import GnomonError
+from gnomon.commands.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
+from gnomon.commands.output import complain
 
 
 class Command(NamedTuple):
@@ -29,57 +29,67 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "build": Command(
-        "gnomon.build",
+        "gnomon.commands.build",
         "Bring an index up to date with its source.",
         "gnomon build /lake/crawl /indexes/crawl --key url",
         "spark",
     ),
     "get": Command(
-        "gnomon.get",
+        "gnomon.commands.get",
         "Print the rows of keys as JSON lines.",
         "gnomon get /indexes/crawl 'https://example.org/a?b=c' --columns status,html --where dt=2026-01-01",
     ),
     "load": Command(
-        "gnomon.load",
+        "gnomon.commands.load",
         "Write the rows of many keys to Parquet, with Spark.",
         "gnomon load /indexes/crawl keys.csv /tmp/rows",
         "spark",
     ),
     "dedup": Command(
-        "gnomon.dedup",
+        "gnomon.commands.dedup",
         "Append the rows whose key the source does not have.",
         "gnomon dedup /indexes/crawl /landing/batch-17 --report rejected.parquet",
         "spark",
     ),
     "serve": Command(
-        "gnomon.serve", "Answer GET /rows/<key> over HTTP.", "gnomon serve /indexes/crawl --workers 2", "service"
+        "gnomon.commands.serve",
+        "Answer GET /rows/<key> over HTTP.",
+        "gnomon serve /indexes/crawl --workers 2",
+        "service",
     ),
     "token": Command(
-        "gnomon.token", "Make a bearer token for the service.", "gnomon token support-desk >> tokens", "service"
+        "gnomon.commands.token",
+        "Make a bearer token for the service.",
+        "gnomon token support-desk >> tokens",
+        "service",
     ),
     "inspect": Command(
-        "gnomon.inspect", "Show keys, rows, buckets, partitions, coverage.", "gnomon inspect /indexes/crawl"
+        "gnomon.commands.inspect", "Show keys, rows, buckets, partitions, coverage.", "gnomon inspect /indexes/crawl"
     ),
-    "history": Command("gnomon.history", "Show the snapshots that are kept.", "gnomon history /indexes/crawl"),
+    "history": Command("gnomon.commands.history", "Show the snapshots that are kept.", "gnomon history /indexes/crawl"),
     "verify": Command(
-        "gnomon.verify",
+        "gnomon.commands.verify",
         "Prove that an index is whole and its pointers are right.",
         "gnomon verify /indexes/crawl --all",
     ),
     "compact": Command(
-        "gnomon.compact",
+        "gnomon.commands.compact",
         "Merge small segments, and drop dead entries.",
         "gnomon compact /indexes/crawl",
     ),
     "vacuum": Command(
-        "gnomon.vacuum", "Remove what no kept snapshot needs.", "gnomon vacuum /indexes/crawl --keep 7 --dry-run"
+        "gnomon.commands.vacuum",
+        "Remove what no kept snapshot needs.",
+        "gnomon vacuum /indexes/crawl --keep 7 --dry-run",
     ),
     "rebucket": Command(
-        "gnomon.rebucket",
+        "gnomon.commands.rebucket",
         "Change the number of buckets, or the layout.",
         "gnomon rebucket /indexes/crawl --buckets 16 --flat",
     ),
-    "demo": Command("gnomon.demo", "Do all of it on a web crawl made here.", "gnomon demo --pages 20000", "spark"),
+    "demo": Command(
+        "gnomon.commands.demo", "Do all of it on a web crawl made here.", "gnomon demo --pages 20000", "spark"
+    ),
 }
 OLD_COMMANDS = {"rebuild": "rebucket"}  # accepted through version 0.2, with a notice, as are old options
 OLD_OPTIONS = {"build": {"--anew": "--full"}, "dedup": {"--rebuild": "--full"}}
@@ -195,7 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        failures = importlib.import_module("gnomon.failures")  # which imports all that may have failed
+        failures = importlib.import_module("gnomon.commands.failures")  # which imports all that may have failed
         print(f"gnomon: {failures.one_line(error)}", file=sys.stderr)
         code = failures.exit_code(error)
     return _ended(code, arguments)

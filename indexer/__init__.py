@@ -10,12 +10,12 @@
 - `index_manager`  Dione's `IndexManager`
 """
 
-from indexer.build import BuildResult, WriteResult, build, write_btree
-from indexer.datasource import declare_table, read_index, register
-from indexer.dedup import DedupResult, Origin, append_batches, append_new, batch_digest, filter_new, read_batch
-from indexer.index_manager import IndexManager
-from indexer.join import join_with_index, load, load_by_index
-from indexer.spark import ship
+from gnomon.indexer.build import BuildResult, WriteResult, build, write_btree
+from gnomon.indexer.datasource import declare_table, read_index, register
+from gnomon.indexer.dedup import DedupResult, Origin, append_batches, append_new, batch_digest, filter_new, read_batch
+from gnomon.indexer.index_manager import IndexManager
+from gnomon.indexer.join import join_with_index, load, load_by_index
+from gnomon.indexer.spark import ship
 
 __all__ = [
     "BuildResult",

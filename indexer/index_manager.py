@@ -13,16 +13,16 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
-from indexer.build import Request, build, plan
-from indexer.datasource import INDEX, PROPERTIES, check_form, declare_table, read_index, table_properties
-from indexer.join import join_with_index, load_by_index
-from indexer.tables import is_table, read_table
-from shadow import Index, UsageError, open_index
-from shadow.errors import ConcurrentCommit, PartitionNotFound
-from shadow.maintenance import compact, vacuum
-from shadow.metadata import TABLE_PREFIX, check_names, newest_view, open_view, partition_values
-from shadow.storage import Storage, storage_at
-from shadow.verify import plain_table
+from gnomon.indexer.build import Request, build, plan
+from gnomon.indexer.datasource import INDEX, PROPERTIES, check_form, declare_table, read_index, table_properties
+from gnomon.indexer.join import join_with_index, load_by_index
+from gnomon.indexer.tables import is_table, read_table
+from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow.errors import ConcurrentCommit, PartitionNotFound
+from gnomon.shadow.maintenance import compact, vacuum
+from gnomon.shadow.metadata import TABLE_PREFIX, check_names, newest_view, open_view, partition_values
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.verify import plain_table
 
 Partition = Sequence[tuple[str, object]]  # column and value, as [("dt", "2026-01-01")]
 # What a table of the index says beside where it lies, for whoever looks at it.
@@ -34,7 +34,8 @@ class IndexManager:
     """An index of a table, kept and used by partition. Made by `create_new` and `load`.
 
     A call that appends commits by itself; afterwards it merges what its commit made superfluous and removes it, and
-    brings the index's table up to date, also where a run before died in between. Errors: those of `shadow.errors`."""
+    brings the index's table up to date, also where a run before died in between. Errors: those of
+    `gnomon.shadow.errors`."""
 
     def __init__(self, spark: SparkSession, index: str, table: str | None) -> None:
         self.spark = spark

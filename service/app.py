@@ -13,20 +13,21 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.access import Guard, GuardedApp, Tokens
-from service.api import ProtectedApp, Service, add_pages, add_routes, document, origins
-from service.errors import TABLE, problem_response
-from service.http import RefusalsApp, route_path
-from service.indexes import Indexes
-from service.logs import AccessLog, Lines
-from service.metrics import CONTENT_TYPE, Metrics, Slot, WatchedApp
-from service.settings import Settings
+from gnomon.service.access import Guard, GuardedApp, Tokens
+from gnomon.service.api import ProtectedApp, Service, add_pages, add_routes, document, origins
+from gnomon.service.errors import TABLE, problem_response
+from gnomon.service.http import RefusalsApp, route_path
+from gnomon.service.indexes import Indexes
+from gnomon.service.logs import AccessLog, Lines
+from gnomon.service.metrics import CONTENT_TYPE, Metrics, Slot, WatchedApp
+from gnomon.service.settings import Settings
 
 
 def create_app(
     settings: Settings, patient: bool = False, *, slot: Slot | None = None, lines: Lines | None = None
 ) -> FastAPI:
-    """The service of the indexes of the settings, opened here: the errors of `service.indexes.Indexes` are raised.
+    """The service of the indexes of the settings, opened here: the errors of `gnomon.service.indexes.Indexes` are
+    raised.
 
     `slot` is the place of this process among several workers; `lines` takes the access log, if any.
     The layers around the routes, from the outside: all requests pass them, failed ones, too."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from shadow import FetchStats
+from gnomon.shadow import FetchStats
 
 
 @dataclass

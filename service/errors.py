@@ -12,11 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from base.errors import GnomonError
-from service import costs
-from service.redaction import Roots, redact
-from shadow import to_json
-from shadow.errors import (
+from gnomon.base.errors import GnomonError
+from gnomon.service import costs
+from gnomon.service.redaction import Roots, redact
+from gnomon.shadow import to_json
+from gnomon.shadow.errors import (
     BTreeError,
     IndexNotFound,
     KeyTypeError,

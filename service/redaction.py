@@ -7,7 +7,7 @@ are never redacted: what is cut of them would tell which folders the server has.
 import re
 from dataclasses import dataclass
 
-from base.errors import GnomonError, composed
+from gnomon.base.errors import GnomonError, composed
 
 MOST_CHARACTERS = 2000  # of a redacted text
 MOST_READ = 64 * 1024  # of a text before

@@ -17,10 +17,11 @@ Each sub-package imports only those above it in this list. docs/index-table.md s
 of them.
 """
 
-from shadow.errors import (
+from gnomon.shadow.errors import (
     BTreeError,
     DamagedIndexFile,
     DamagedMetadata,
+    FilesVanished,
     GnomonError,
     IndexNotFound,
     KeyTypeError,
@@ -35,10 +36,10 @@ from shadow.errors import (
     UnknownColumn,
     UsageError,
 )
-from shadow.fetch import Answer, FetchStats
-from shadow.index import Index, open_index
-from shadow.storage import Trace
-from shadow.values import to_json
+from gnomon.shadow.fetch import Answer, FetchStats
+from gnomon.shadow.index import Index, open_index
+from gnomon.shadow.storage import Trace
+from gnomon.shadow.values import to_json
 
 __all__ = [
     "Answer",
@@ -46,6 +47,7 @@ __all__ = [
     "DamagedIndexFile",
     "DamagedMetadata",
     "FetchStats",
+    "FilesVanished",
     "GnomonError",
     "Index",
     "IndexNotFound",

@@ -8,10 +8,10 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 
-from base.actions import Action
-from shadow.errors import IndexFileGone, SourceError, StalePointer, UsageError
-from shadow.fetch import Fetcher
-from shadow.metadata import (
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import IndexFileGone, SourceError, StalePointer, UsageError
+from gnomon.shadow.fetch import Fetcher
+from gnomon.shadow.metadata import (
     Diff,
     Proofs,
     SourceFileEntry,
@@ -23,7 +23,7 @@ from shadow.metadata import (
     snapshot_files,
     source_of,
 )
-from shadow.storage import FileInfo, Storage, is_local, join
+from gnomon.shadow.storage import FileInfo, Storage, is_local, join
 
 Result = TypeVar("Result")
 # Memory: up to half of it for the index (nodes and Bloom filters), up to a quarter for metadata of source files, and

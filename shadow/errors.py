@@ -1,9 +1,9 @@
 """What can go wrong with an index, beyond the errors of one index file (`btree`) and one data file (`sources`),
 which this module hands on. Each message says what, where, and what to do."""
 
-from base.errors import GnomonError
-from btree.errors import BTreeError, DamagedIndexFile, KeyTypeError, UnsortedKeys
-from sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, StalePointer, UnsupportedFormat
+from gnomon.base.errors import GnomonError
+from gnomon.btree.errors import BTreeError, DamagedIndexFile, KeyTypeError, UnsortedKeys
+from gnomon.sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, StalePointer, UnsupportedFormat
 
 __all__ = [
     "OF_ONE_FILE",

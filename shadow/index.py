@@ -8,10 +8,10 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from btree.reader import LookupStats
-from shadow.current_snapshot import CACHE_BYTES, CurrentSnapshot, ReadSettings, State
-from shadow.errors import IndexFileGone, UsageError
-from shadow.fetch import (
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow.current_snapshot import CACHE_BYTES, CurrentSnapshot, ReadSettings, State
+from gnomon.shadow.errors import IndexFileGone, UsageError
+from gnomon.shadow.fetch import (
     Ahead,
     Answer,
     Bounds,
@@ -23,7 +23,7 @@ from shadow.fetch import (
     answer_table,
     answers,
 )
-from shadow.lookup import (
+from gnomon.shadow.lookup import (
     EntryColumn,
     Hit,
     Lookup,
@@ -35,7 +35,7 @@ from shadow.lookup import (
     parse_key,
     scan_entries,
 )
-from shadow.metadata import (
+from gnomon.shadow.metadata import (
     Diff,
     IndexFileEntry,
     IndexSpec,
@@ -43,8 +43,8 @@ from shadow.metadata import (
     View,
     open_view,
 )
-from shadow.storage import CacheCounts, Place, Storage, storage_at
-from sources import Numbers, Pointer
+from gnomon.shadow.storage import CacheCounts, Place, Storage, storage_at
+from gnomon.sources import Numbers, Pointer
 
 Result = TypeVar("Result")
 
@@ -53,7 +53,7 @@ class Index:
     """An index at one snapshot, until `refresh` moves it to the newest. Safe to share between threads.
 
     Errors: UsageError and KeyTypeError for what was asked; StalePointer when the source changed; the others of
-    `shadow.errors` when index or source are damaged or gone."""
+    `gnomon.shadow.errors` when index or source are damaged or gone."""
 
     def __init__(
         self,
@@ -232,8 +232,8 @@ class Index:
         most_bytes: int | None = None,
     ) -> list[Answer | Exception]:
         """As `answer_many`, but of a key that has no answer the error in its place: a file that it lies in is damaged,
-        changed or gone (`shadow.errors.OF_ONE_FILE`), or its rows are more than the answer takes. A key that is too
-        large by itself leaves its room to those behind it. All is from one snapshot; what fails for all of them is
+        changed or gone (`gnomon.shadow.errors.OF_ONE_FILE`), or its rows are more than the answer takes. A key that is
+        too large by itself leaves its room to those behind it. All is from one snapshot; what fails for all of them is
         raised."""
         bounds = Bounds(most_rows, most_bytes)
         return self._answers(Query(keys, stats or FetchStats(), where, columns, limit, bounds, each=True))
@@ -253,8 +253,8 @@ class Index:
         most_rows: int | None = None,
         most_bytes: int | None = None,
     ) -> pa.Table:
-        """The first `limit` rows of each key as Arrow, one key after the other (`shadow.fetch.result_tables`). Bounds
-        and errors as of `answer_many`."""
+        """The first `limit` rows of each key as Arrow, one key after the other (`gnomon.shadow.fetch.result_tables`).
+        Bounds and errors as of `answer_many`."""
         query = Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes))
 
         def tabled(state: State, found: Found) -> pa.Table:

@@ -11,13 +11,13 @@
 - `parquet`, `avro`, `orc`, `sequence`, `text`: the formats
 """
 
-from sources.contract import MappedFile, Maps, Numbers, Options, RangeReader, SourceFile, Split, Style, Writer
-from sources.declared_schema import DECLARED
-from sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, StalePointer, UnsupportedFormat
-from sources.parquet import DamagedMaps
-from sources.pointers import POINTER_COLUMNS, Pointer
-from sources.registry import FORMATS, check_maps, check_options, detect, format_of_name, open_mapped, open_source
-from sources.writers import check_written, open_writer, style_of
+from gnomon.sources.contract import MappedFile, Maps, Numbers, Options, RangeReader, SourceFile, Split, Style, Writer
+from gnomon.sources.declared_schema import DECLARED
+from gnomon.sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, StalePointer, UnsupportedFormat
+from gnomon.sources.parquet import DamagedMaps
+from gnomon.sources.pointers import POINTER_COLUMNS, Pointer
+from gnomon.sources.registry import FORMATS, check_maps, check_options, detect, format_of_name, open_mapped, open_source
+from gnomon.sources.writers import check_written, open_writer, style_of
 
 __all__ = [
     "DECLARED",

@@ -12,11 +12,11 @@ from re import compile as pattern
 
 import pyarrow as pa
 
-from base.actions import Action
-from sources.contract import KeptPages, MappedFile, Numbers, Pointers, RangeReader, SourceFile, Split
-from sources.errors import UnsupportedFormat
-from sources.pointers import POINTER_FIELDS
-from sources.types import Unfit, conform, fits, parse_ddl
+from gnomon.base.actions import Action
+from gnomon.sources.contract import KeptPages, MappedFile, Numbers, Pointers, RangeReader, SourceFile, Split
+from gnomon.sources.errors import UnsupportedFormat
+from gnomon.sources.pointers import POINTER_FIELDS
+from gnomon.sources.types import Unfit, conform, fits, parse_ddl
 
 DECLARED = "declared"  # the option that holds the table's columns, as DDL
 FILE_COLUMN = b"gnomon.column"  # key in a field's metadata: what the file calls it, where that differs

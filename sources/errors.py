@@ -4,9 +4,9 @@ A process that runs out of memory says nothing about the file: that stays a Memo
 
 from collections.abc import Collection
 
-from base.actions import Action
-from base.errors import GnomonError
-from base.errors import check_memory as check_memory
+from gnomon.base.actions import Action
+from gnomon.base.errors import GnomonError
+from gnomon.base.errors import check_memory as check_memory
 
 
 class SourceError(GnomonError):

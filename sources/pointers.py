@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from base.actions import Action
-from sources.contract import Numbers, Pointers
-from sources.errors import StalePointer
-from sources.types import int64s
+from gnomon.base.actions import Action
+from gnomon.sources.contract import Numbers, Pointers
+from gnomon.sources.errors import StalePointer
+from gnomon.sources.types import int64s
 
 FILENAME = "data_filename"
 OFFSET = "data_offset"

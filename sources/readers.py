@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Protocol
 
-from sources.contract import Split
+from gnomon.sources.contract import Split
 
 NO_NAME = "<unnamed file>"
 

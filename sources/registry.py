@@ -5,22 +5,22 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from base.actions import Action
-from sources.avro import MAGIC as AVRO_MAGIC
-from sources.avro import avro_style, open_avro
-from sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile, Style
-from sources.declared_schema import DECLARED, DeclaredFile, DeclaredMappedFile, declared_columns
-from sources.errors import DamagedSource, OptionError, UnsupportedFormat
-from sources.orc import MAGIC as ORC_MAGIC
-from sources.orc import OPTIONS as ORC_OPTIONS
-from sources.orc import open_orc, orc_style
-from sources.parquet import ENCRYPTED_MAGIC, MAGIC, open_parquet, parquet_style
-from sources.parquet import check_maps as check_parquet_maps
-from sources.readers import name_of, size_of
-from sources.sequence import MAGIC as SEQUENCE_MAGIC
-from sources.sequence import OPTIONS as SEQUENCE_OPTIONS
-from sources.sequence import open_sequence, unnamed_values
-from sources.text import (
+from gnomon.base.actions import Action
+from gnomon.sources.avro import MAGIC as AVRO_MAGIC
+from gnomon.sources.avro import avro_style, open_avro
+from gnomon.sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile, Style
+from gnomon.sources.declared_schema import DECLARED, DeclaredFile, DeclaredMappedFile, declared_columns
+from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat
+from gnomon.sources.orc import MAGIC as ORC_MAGIC
+from gnomon.sources.orc import OPTIONS as ORC_OPTIONS
+from gnomon.sources.orc import open_orc, orc_style
+from gnomon.sources.parquet import ENCRYPTED_MAGIC, MAGIC, open_parquet, parquet_style
+from gnomon.sources.parquet import check_maps as check_parquet_maps
+from gnomon.sources.readers import name_of, size_of
+from gnomon.sources.sequence import MAGIC as SEQUENCE_MAGIC
+from gnomon.sources.sequence import OPTIONS as SEQUENCE_OPTIONS
+from gnomon.sources.sequence import open_sequence, unnamed_values
+from gnomon.sources.text import (
     CSV_OPTIONS,
     JSON_OPTIONS,
     csv_style,
@@ -31,7 +31,7 @@ from sources.text import (
     open_csv,
     open_jsonl,
 )
-from sources.types import merge_schemas
+from gnomon.sources.types import merge_schemas
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sources.contract import Options, RangeReader, Style, Writer
-from sources.declared_schema import DECLARED, UNNAMED
-from sources.errors import NotReadBack, SourceError, UnsupportedFormat
-from sources.registry import FORMATS, open_source
-from sources.types import Unfit, first_difference, fit
+from gnomon.sources.contract import Options, RangeReader, Style, Writer
+from gnomon.sources.declared_schema import DECLARED, UNNAMED
+from gnomon.sources.errors import NotReadBack, SourceError, UnsupportedFormat
+from gnomon.sources.registry import FORMATS, open_source
+from gnomon.sources.types import Unfit, first_difference, fit
 
 
 def style_of(reader: RangeReader | None, format: str, options: Options | None = None) -> Style:

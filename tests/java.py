@@ -24,7 +24,7 @@ TRAINING_SECONDS = 300
 # What most tests do: a session with a metastore in memory, SQL, a Parquet file and Python workers.
 TRAINING = """
 import sys
-from indexer.spark import local_session
+from gnomon.indexer.spark import local_session
 conf = {
     "spark.sql.catalogImplementation": "hive",
     "spark.sql.warehouse.dir": sys.argv[1] + "/warehouse",

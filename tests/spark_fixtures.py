@@ -19,7 +19,7 @@ start_quickly()
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """One local Spark session of two cores for the whole run, with Hive support: its metastore lies in memory, and
     starts (3 s) when a catalog table is first named."""
-    from indexer.spark.session import local_session
+    from gnomon.indexer.spark.session import local_session
 
     train()
     home = tmp_path_factory.mktemp("spark")

@@ -1,4 +1,6 @@
-"""The house: imports point down, stand at the top of the file, and make no cycle."""
+"""The house: imports point down, stand at the top of the file, and make no cycle.
+
+Each room is a folder of the repository, and a package below `gnomon` by a link: `shadow/` is `gnomon.shadow`."""
 
 import ast
 import re
@@ -40,6 +42,18 @@ SUB_PACKAGES = [f"{room}.{name}" for room, names in FLOORS.items() for name in n
 FILES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 
+def module_of(file: Path) -> str:
+    """The name by which a file of a room is imported."""
+    parts = file.with_suffix("").parts
+    return ".".join(parts if parts[0] == "gnomon" else ("gnomon", *parts)).removesuffix(".__init__")
+
+
+def room_of(module: str) -> str:
+    """The room of an imported module, or its first name where it is not ours."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "gnomon" and parts[1:] and parts[1] in ROOMS else parts[0]
+
+
 def imported(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -54,11 +68,21 @@ def test_imports_point_down_and_stand_at_the_top(room: str) -> None:
     for file in (file for file in FILES if file.parts[0] == room):
         tree = ast.parse((ROOT / file).read_text())
         for name, node in imported(tree):
-            package = name.split(".")[0]
-            if package in ROOMS:
+            package = room_of(name)
+            if name.split(".")[0] == "gnomon" and file != Path(
+                "gnomon/__init__.py"
+            ):  # whose imports are for type checkers
                 assert package in ROOMS[room], f"{file}: {room} may not import {name}"
                 assert node in tree.body, f"{file}: the import of {name} does not stand at the top"
             assert package not in NOT_IN.get(room, set()), f"{file}: {room} may not import {name}"
+
+
+def test_a_room_is_imported_below_gnomon_alone() -> None:
+    for room in set(ROOMS) - {"gnomon"}:
+        assert (ROOT / "gnomon" / room).readlink() == Path("..", room)
+    for file in (path for top in (*ROOMS, "tests", "bench") for path in (ROOT / top).rglob("*.py")):
+        for name, _ in imported(ast.parse(file.read_text())):
+            assert name.split(".")[0] not in set(ROOMS) - {"gnomon"}, f"{file}: import gnomon.{name}"
 
 
 @pytest.mark.parametrize("room", ["btree", "sources", "shadow", "service"])
@@ -69,13 +93,13 @@ def test_the_tests_of_a_room_run_without_spark(room: str) -> None:
             node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)
         ]
         for name, _ in (found for node in at_the_top for found in imported(node)):
-            assert name.split(".")[0] not in {"pyspark", "py4j", "indexer"}, f"{file} imports {name}"
+            assert room_of(name) not in {"pyspark", "py4j", "indexer"}, f"{file} imports {name}"
 
 
 def sub_package(module: str) -> str:
-    """The innermost sub-package that has the module, else its first two names."""
-    found = [package for package in SUB_PACKAGES if f"{module}.".startswith(f"{package}.")]
-    return max(found, key=len, default=".".join(module.split(".")[:2]))
+    """The innermost sub-package that has the module, else nothing."""
+    found = [package for package in SUB_PACKAGES if f"{module}.".startswith(f"gnomon.{package}.")]
+    return max(found, key=len, default="")
 
 
 @pytest.mark.parametrize("room", FLOORS)
@@ -85,17 +109,18 @@ def test_a_sub_package_imports_only_those_below_it(room: str) -> None:
         below.add(f"{room}.{name}")
         for file in (ROOT / room.replace(".", "/") / name).rglob("*.py"):
             for target, _ in imported(ast.parse(file.read_text())):
-                siblings = [f"{room}.{other}" for other in FLOORS[room] if f"{target}.".startswith(f"{room}.{other}.")]
+                siblings = [
+                    f"{room}.{other}" for other in FLOORS[room] if f"{target}.".startswith(f"gnomon.{room}.{other}.")
+                ]
                 assert set(siblings) <= below, f"{file}: {room}.{name} may not import {target}"
 
 
 def test_a_sub_package_is_imported_by_its_face() -> None:
     for file in FILES:
-        own = ".".join(file.with_suffix("").parts)
         for target, _ in imported(ast.parse((ROOT / file).read_text())):
             package = sub_package(target)
-            if package in SUB_PACKAGES and target != package:
-                assert own.startswith(f"{package}."), f"{file}: import from {package}, not from {target}"
+            if package and target != f"gnomon.{package}":
+                assert f"{module_of(file)}.".startswith(f"gnomon.{package}."), f"{file} imports {target}"
 
 
 @pytest.mark.parametrize("package", ["btree", *SUB_PACKAGES])
@@ -111,7 +136,7 @@ def test_the_docstring_of_a_package_lists_its_modules_and_all_its_names(package:
 
 
 def test_modules_make_no_cycle() -> None:
-    modules = {".".join(file.with_suffix("").parts).removesuffix(".__init__"): file for file in FILES}
+    modules = {module_of(file): file for file in FILES}
     graph = {}
     for module, file in modules.items():
         tree = ast.parse((ROOT / file).read_text())
@@ -134,11 +159,12 @@ def test_modules_make_no_cycle() -> None:
         visit(module, ())
 
 
-WITHOUT_SPARK = ("get", "serve", "token", "inspect", "history", "verify", "compact", "vacuum", "rebucket", "__main__")
+WITHOUT_SPARK = ("get", "serve", "token", "inspect", "history", "verify", "compact", "vacuum", "rebucket")
+COMMANDS_WITHOUT_SPARK = ["gnomon.__main__", *(f"gnomon.commands.{name}" for name in WITHOUT_SPARK)]
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("module", ["service.app", "shadow", *(f"gnomon.{name}" for name in WITHOUT_SPARK)])
+@pytest.mark.parametrize("module", ["gnomon.service.app", "gnomon.shadow", *COMMANDS_WITHOUT_SPARK])
 def test_runs_where_no_spark_is_installed(module: str) -> None:
     program = f"import sys; sys.modules['pyspark'] = None; import {module}; assert 'pandas' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
-from indexer.build.page_maps import write_maps
-from indexer.build.planning import Plan, plan
-from indexer.build.scan import is_for_spark, scan
-from indexer.build.sort_prefix import likely_beginning
-from indexer.build.specs import Request, Vanished, check_types, new_spec
-from indexer.build.write import write_index_files
-from indexer.spark import SPARK_ERRORS, Progress, Stages, as_raised, is_of_a_file
-from indexer.tables import (
+from gnomon.indexer.build.page_maps import write_maps
+from gnomon.indexer.build.planning import Plan, plan
+from gnomon.indexer.build.scan import is_for_spark, scan
+from gnomon.indexer.build.sort_prefix import likely_beginning
+from gnomon.indexer.build.specs import Request, Vanished, check_types, new_spec
+from gnomon.indexer.build.write import write_index_files
+from gnomon.indexer.spark import SPARK_ERRORS, Progress, Stages, as_raised, is_of_a_file
+from gnomon.indexer.tables import (
     Described,
     check_unchanged,
     columns_of,
@@ -23,14 +23,22 @@ from indexer.tables import (
     read_table,
     with_rows,
 )
-from shadow.commit import Changes, new_segment_id, publish_full, record
-from shadow.commit import adopt as adopt_source
-from shadow.errors import ConcurrentCommit
-from shadow.maintenance import publish_build
-from shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, Snapshot, SourceRoot, put_back, schema_option
-from shadow.old_names import under_old_name
-from shadow.storage import Place, Storage, as_location, probe
-from shadow.verify import verify_sample
+from gnomon.shadow.commit import Changes, new_segment_id, publish_full, record
+from gnomon.shadow.commit import adopt as adopt_source
+from gnomon.shadow.errors import ConcurrentCommit
+from gnomon.shadow.maintenance import publish_build
+from gnomon.shadow.metadata import (
+    IndexFileEntry,
+    IndexSpec,
+    PageMapsEntry,
+    Snapshot,
+    SourceRoot,
+    put_back,
+    schema_option,
+)
+from gnomon.shadow.old_names import under_old_name
+from gnomon.shadow.storage import Place, Storage, as_location, probe
+from gnomon.shadow.verify import verify_sample
 
 ATTEMPTS = 3  # of a build that others' commits undo
 
@@ -91,22 +99,21 @@ def build(
     """Index the files of `source` (a path, a URL, `table:db.name`) that the newest snapshot of `index` does not cover,
     and drop those that are gone.
 
-    The snapshot is committed only when each partition has exactly as many entries as its files have rows, the
-    files written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the
-    batch whose append added the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a
-    commit of its own (`shadow.commit.relocate`); `full` indexes every file again, whatever the index holds, which
-    mends a damaged one (`shadow.commit.full_reindex`; `anew` is its old name); `page_maps` records those of all files,
+    The snapshot is committed only when each partition has exactly as many entries as its files have rows, the files
+    written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the batch whose
+    append added the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a commit of
+    its own (`gnomon.shadow.commit.relocate`); `full` indexes every file again, whatever the index holds, which mends a
+    damaged one (`gnomon.shadow.commit.full_reindex`; `anew` is its old name); `page_maps` records those of all files,
     and makes later builds do so (Parquet only): of files that are indexed already in a commit of its own
-    (`shadow.commit.backfill_page_maps`). With `partitions` (`[{"dt": "2026-01-01"}]`, each named by some or all of its
-    columns) the files of those alone are compared and
-    indexed, of others nothing changes; with none at all a first build makes an index without rows. `progress` is told
-    what is being done.
+    (`gnomon.shadow.commit.backfill_page_maps`). With `partitions` (`[{"dt": "2026-01-01"}]`, each named by some or all
+    of its columns) the files of those alone are compared and indexed, of others nothing changes; with none at all a
+    first build makes an index without rows. `progress` is told what is being done.
 
     FilesVanished where files of more than half of the indexed bytes are gone from the source, and new ones do not make
     up for them, as where a disk is not mounted; `accept_vanished` says that they were deleted on purpose. UsageError
     where the source belongs to a Delta, Iceberg, Hudi, Lance or Paimon table, or is the output of a streaming query:
     its files hold rows that are not live; `as_files` indexes them nevertheless. Other errors: those of
-    `shadow.errors`."""
+    `gnomon.shadow.errors`."""
     full = under_old_name("anew", anew, "full", full)
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
     request = Request(keys, include, buckets, flat, options or {}, page_maps, partitions, vanished, as_files)

@@ -8,16 +8,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from btree.keys import arrow_type, is_key_type
-from indexer.build.scan import GROUP
-from indexer.build.sort_prefix import shared_beginning
-from indexer.build.specs import RESERVED
-from indexer.build.write import write_values
-from indexer.spark import as_raised
-from shadow.commit import Changes, new_segment_id, publish, publish_full
-from shadow.errors import UnknownColumn, UsageError
-from shadow.maintenance import check_no_other_files
-from shadow.metadata import (
+from gnomon.btree.keys import arrow_type, is_key_type
+from gnomon.indexer.build.scan import GROUP
+from gnomon.indexer.build.sort_prefix import shared_beginning
+from gnomon.indexer.build.specs import RESERVED
+from gnomon.indexer.build.write import write_values
+from gnomon.indexer.spark import as_raised
+from gnomon.shadow.commit import Changes, new_segment_id, publish, publish_full
+from gnomon.shadow.errors import UnknownColumn, UsageError
+from gnomon.shadow.maintenance import check_no_other_files
+from gnomon.shadow.metadata import (
     ENTRIES_PER_BUCKET,
     MOST_BUCKETS,
     VALUES,
@@ -33,8 +33,8 @@ from shadow.metadata import (
     newest_snapshot,
     put_back,
 )
-from shadow.storage import Place, Storage, probe, storage_at
-from shadow.verify import sampled
+from gnomon.shadow.storage import Place, Storage, probe, storage_at
+from gnomon.shadow.verify import sampled
 
 ERROR, APPEND = "error", "append"
 MODES = (ERROR, "overwrite", APPEND)

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from base.actions import Action
-from indexer.build.scan import shares_of
-from indexer.build.write import check_files_here
-from indexer.spark import hands_errors_over
-from indexer.tables import listed
-from shadow.errors import StalePointer
-from shadow.fetch import page_maps_path, write_page_maps
-from shadow.metadata import IndexSpec, PageMapsEntry, SourceFileEntry
-from shadow.storage import Readable, source_storage, storage_at
-from sources import open_mapped
+from gnomon.base.actions import Action
+from gnomon.indexer.build.scan import shares_of
+from gnomon.indexer.build.write import check_files_here
+from gnomon.indexer.spark import hands_errors_over
+from gnomon.indexer.tables import listed
+from gnomon.shadow.errors import StalePointer
+from gnomon.shadow.fetch import page_maps_path, write_page_maps
+from gnomon.shadow.metadata import IndexSpec, PageMapsEntry, SourceFileEntry
+from gnomon.shadow.storage import Readable, source_storage, storage_at
+from gnomon.sources import open_mapped
 
 RESULT = pa.schema(
     [

@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from base.actions import Action
-from indexer.build.specs import Request, Vanished, check_declared, check_places, check_request, new_spec
-from indexer.tables import CatalogTable, check_names, describe, detect_format, infer_here
-from shadow.commit import Adoption, adoption, newest_number, spec_on_record
-from shadow.errors import (
+from gnomon.base.actions import Action
+from gnomon.indexer.build.specs import Request, Vanished, check_declared, check_places, check_request, new_spec
+from gnomon.indexer.tables import CatalogTable, check_names, describe, detect_format, infer_here
+from gnomon.shadow.commit import Adoption, adoption, newest_number, spec_on_record
+from gnomon.shadow.errors import (
     FilesVanished,
     IndexNotFound,
     PartitionNotFound,
@@ -20,9 +20,9 @@ from shadow.errors import (
     UnknownColumn,
     UsageError,
 )
-from shadow.fetch import check_format, without_maps
-from shadow.maintenance import check_no_other_files
-from shadow.metadata import (
+from gnomon.shadow.fetch import check_format, without_maps
+from gnomon.shadow.maintenance import check_no_other_files
+from gnomon.shadow.metadata import (
     SPEC_PATH,
     Diff,
     IndexSpec,
@@ -44,8 +44,8 @@ from shadow.metadata import (
     within,
     without_vanished,
 )
-from shadow.storage import FileInfo, Storage, storage_at
-from sources import FORMATS, check_options
+from gnomon.shadow.storage import FileInfo, Storage, storage_at
+from gnomon.sources import FORMATS, check_options
 
 FORMAT_NAMES = ("auto", *FORMATS)
 MOST_LOST = 0.5  # of the bytes that the index covers: a build that would drop more asks for consent

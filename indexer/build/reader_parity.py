@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from indexer.tables import Described
-from shadow.metadata import IndexSpec
-from sources.declared_schema import CONVERTED, FILE_COLUMN
-from sources.parquet import INT96_TYPE, OLD_CALENDAR, PHYSICAL_TYPE
+from gnomon.indexer.tables import Described
+from gnomon.shadow.metadata import IndexSpec
+from gnomon.sources.declared_schema import CONVERTED, FILE_COLUMN
+from gnomon.sources.parquet import INT96_TYPE, OLD_CALENDAR, PHYSICAL_TYPE
 
 ALIKE = {
     *(pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.bool_()),

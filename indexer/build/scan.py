@@ -14,18 +14,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from btree.errors import BTreeError
-from btree.hash_columns import xxhash64_columns
-from btree.keys import arrow_type, key_array
-from indexer.build.reader_parity import reads_alike
-from indexer.keys import column
-from indexer.spark import hands_errors_over, key_spark_type
-from indexer.tables import Described, listed, read_parquet
-from shadow.errors import UnsupportedFormat
-from shadow.metadata import IndexSpec, KeyColumn
-from shadow.storage import FileInfo, Readable, is_local, join, source_storage
-from sources import Split, open_source
-from sources.pointers import POINTER_FIELDS
+from gnomon.btree.errors import BTreeError
+from gnomon.btree.hash_columns import xxhash64_columns
+from gnomon.btree.keys import arrow_type, key_array
+from gnomon.indexer.build.reader_parity import reads_alike
+from gnomon.indexer.keys import column
+from gnomon.indexer.spark import hands_errors_over, key_spark_type
+from gnomon.indexer.tables import Described, listed, read_parquet
+from gnomon.shadow.errors import UnsupportedFormat
+from gnomon.shadow.metadata import IndexSpec, KeyColumn
+from gnomon.shadow.storage import FileInfo, Readable, is_local, join, source_storage
+from gnomon.sources import Split, open_source
+from gnomon.sources.pointers import POINTER_FIELDS
 
 GROUP, FILE, ROW = "__gnomon_group", "__gnomon_file", "__gnomon_row"
 SUB, SIZE = "__gnomon_sub_offset", "__gnomon_size"

@@ -7,12 +7,12 @@ from itertools import takewhile
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from indexer.tables import Described, listed
-from shadow.errors import SourceError
-from shadow.metadata import IndexSpec
-from shadow.storage import Readable
-from shadow.values import python_values
-from sources import open_source
+from gnomon.indexer.tables import Described, listed
+from gnomon.shadow.errors import SourceError
+from gnomon.shadow.metadata import IndexSpec
+from gnomon.shadow.storage import Readable
+from gnomon.shadow.values import python_values
+from gnomon.sources import open_source
 
 HEAD = "__gnomon_head"
 HEAD_BYTES = 8

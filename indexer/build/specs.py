@@ -6,12 +6,12 @@ from enum import Enum
 
 import pyarrow as pa
 
-from base.actions import Action
-from btree.keys import is_key_type, type_of_arrow
-from btree.source_types import mean_the_same, source_type
-from indexer.tables import Described, listed
-from shadow.errors import SpecMismatch, UnknownColumn, UsageError
-from shadow.metadata import (
+from gnomon.base.actions import Action
+from gnomon.btree.keys import is_key_type, type_of_arrow
+from gnomon.btree.source_types import mean_the_same, source_type
+from gnomon.indexer.tables import Described, listed
+from gnomon.shadow.errors import SpecMismatch, UnknownColumn, UsageError
+from gnomon.shadow.metadata import (
     TEXT,
     IndexSpec,
     KeyColumn,
@@ -24,10 +24,10 @@ from shadow.metadata import (
     is_better_flat,
     ordered,
 )
-from shadow.storage import FileInfo
-from sources import open_source
-from sources.declared_schema import FILE_COLUMN, UNNAMED
-from sources.types import parse_ddl
+from gnomon.shadow.storage import FileInfo
+from gnomon.sources import open_source
+from gnomon.sources.declared_schema import FILE_COLUMN, UNNAMED
+from gnomon.sources.types import parse_ddl
 
 UNKNOWN_TYPE = "unknown"
 RESERVED = ("_metadata", "__gnomon")

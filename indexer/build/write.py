@@ -11,15 +11,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from btree.hashing import SEED, hash_int
-from indexer.build.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
-from indexer.build.sort_prefix import HEAD, head_of
-from indexer.spark import hands_errors_over
-from indexer.tables import Described
-from shadow.commit import write_index_file
-from shadow.errors import StorageError
-from shadow.metadata import BloomFilterEntry, IndexFileEntry, IndexSpec, partition_values
-from shadow.storage import Storage, is_local, storage_at
+from gnomon.btree.hashing import SEED, hash_int
+from gnomon.indexer.build.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
+from gnomon.indexer.build.sort_prefix import HEAD, head_of
+from gnomon.indexer.spark import hands_errors_over
+from gnomon.indexer.tables import Described
+from gnomon.shadow.commit import write_index_file
+from gnomon.shadow.errors import StorageError
+from gnomon.shadow.metadata import BloomFilterEntry, IndexFileEntry, IndexSpec, partition_values
+from gnomon.shadow.storage import Storage, is_local, storage_at
 
 RESULT = pa.schema(
     [

@@ -7,8 +7,8 @@
 - `source_rows`  rows of the source beside entries of its index
 """
 
-from indexer.datasource.index_table import INDEX, PROPERTIES, check_form, declare_table, table_properties
-from indexer.datasource.source import read_index, register
+from gnomon.indexer.datasource.index_table import INDEX, PROPERTIES, check_form, declare_table, table_properties
+from gnomon.indexer.datasource.source import read_index, register
 
 __all__ = [
     "INDEX",

@@ -7,11 +7,11 @@ from functools import cached_property
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from btree.keys import arrow_type
-from indexer.spark import spark_type
-from indexer.tables import arrow_schema, source_types
-from shadow import Index, UsageError
-from shadow.lookup import POINTER, EntryColumn, entry_columns
+from gnomon.btree.keys import arrow_type
+from gnomon.indexer.spark import spark_type
+from gnomon.indexer.tables import arrow_schema, source_types
+from gnomon.shadow import Index, UsageError
+from gnomon.shadow.lookup import POINTER, EntryColumn, entry_columns
 
 
 @dataclass(frozen=True)

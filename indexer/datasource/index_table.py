@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from btree.keys import Stored
-from btree.schema import Column, EntrySchema
-from shadow import UsageError
-from shadow.metadata import TEXT, IndexSpec, as_partition_value, open_view, partition_values
-from shadow.storage import Place, is_local, join, storage_at
+from gnomon.btree.keys import Stored
+from gnomon.btree.schema import Column, EntrySchema
+from gnomon.shadow import UsageError
+from gnomon.shadow.metadata import TEXT, IndexSpec, as_partition_value, open_view, partition_values
+from gnomon.shadow.storage import Place, is_local, join, storage_at
 
 BUCKETED, HIVE = FORMS = ("bucketed", "hive")
 # Spark's reader by the name of its class: it comes with Spark, while the name `avro` asks for a package of its own.

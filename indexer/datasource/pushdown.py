@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from btree.errors import KeyTypeError
-from btree.keys import INTEGER_BITS, Key, Stored, decimal_type, to_stored
-from shadow.lookup import KEY, PARTITION, EntryColumn
+from gnomon.btree.errors import KeyTypeError
+from gnomon.btree.keys import INTEGER_BITS, Key, Stored, decimal_type, to_stored
+from gnomon.shadow.lookup import KEY, PARTITION, EntryColumn
 
 MOST_KEYS = 10_000  # that are looked up for one query; beyond it an index is scanned
 VALUE_TYPES: Mapping[str, tuple[type, ...]] = {

@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import StructType
 
-from base.errors import GnomonError
-from btree.key_arrays import stored_array
-from btree.keys import Key, order_key
-from indexer.datasource.entry_table import EntryTable, entry_table
-from indexer.datasource.pushdown import MOST_KEYS, Selection, chosen, select
-from indexer.datasource.source_rows import with_payload
-from indexer.spark import (
+from gnomon.base.errors import GnomonError
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.keys import Key, order_key
+from gnomon.indexer.datasource.entry_table import EntryTable, entry_table
+from gnomon.indexer.datasource.pushdown import MOST_KEYS, Selection, chosen, select
+from gnomon.indexer.datasource.source_rows import with_payload
+from gnomon.indexer.spark import (
     AtSnapshot,
     as_raised,
     handing_over,
@@ -31,11 +31,11 @@ from indexer.spark import (
     made_active,
     open_in_worker,
 )
-from shadow import Index, UsageError, open_index
-from shadow.lookup import KEY, POINTER, EntryColumn, Matches, MatchStats, buckets_of_keys, matched_entries
-from shadow.metadata import check_names
-from shadow.storage import Place, as_location
-from sources import POINTER_COLUMNS
+from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow.lookup import KEY, POINTER, EntryColumn, Matches, MatchStats, buckets_of_keys, matched_entries
+from gnomon.shadow.metadata import check_names
+from gnomon.shadow.storage import Place, as_location
+from gnomon.sources import POINTER_COLUMNS
 
 NAME = "gnomon"
 OPTIONS = ("path", "snapshot", "columns", "payload", "pruning")

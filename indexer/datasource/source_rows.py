@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexer.datasource.entry_table import EntryTable
-from indexer.spark import as_spark
-from shadow import Index
-from shadow.fetch import FetchReads
-from shadow.metadata import source_of
-from shadow.storage import join
-from sources.pointers import FILENAME, OFFSET, SUB_OFFSET
+from gnomon.indexer.datasource.entry_table import EntryTable
+from gnomon.indexer.spark import as_spark
+from gnomon.shadow import Index
+from gnomon.shadow.fetch import FetchReads
+from gnomon.shadow.metadata import source_of
+from gnomon.shadow.storage import join
+from gnomon.sources.pointers import FILENAME, OFFSET, SUB_OFFSET
 
 FETCH_BYTES = 64 * 1024 * 1024  # rows read at a time by a task, by the mean size of a row
 

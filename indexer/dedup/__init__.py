@@ -16,13 +16,13 @@
 - `streaming`       micro-batches of a streaming query
 """
 
-from indexer.dedup.append import DedupResult, append_new
-from indexer.dedup.batch_files import batch_digest
-from indexer.dedup.batch_reader import read_batch
-from indexer.dedup.bootstrap import Origin, existing, ready
-from indexer.dedup.check import filter_new
-from indexer.dedup.parquet_output import check_rows_here, write_parquet
-from indexer.dedup.streaming import append_batches
+from gnomon.indexer.dedup.append import DedupResult, append_new
+from gnomon.indexer.dedup.batch_files import batch_digest
+from gnomon.indexer.dedup.batch_reader import read_batch
+from gnomon.indexer.dedup.bootstrap import Origin, existing, ready
+from gnomon.indexer.dedup.check import filter_new
+from gnomon.indexer.dedup.parquet_output import check_rows_here, write_parquet
+from gnomon.indexer.dedup.streaming import append_batches
 
 __all__ = [
     "DedupResult",

@@ -1,10 +1,9 @@
 """Append the rows of a batch whose key the source does not have, and index them: each key once, through crashes and
 races.
 
-An append first finishes the appends of programs that committed (`shadow.commit.append_log`) and died, and brings the
-index up to date, so that it has the key of every row of the source. It then looks its rows up, stages the new ones, and
-commits. If another append committed meanwhile, it removes what it staged, and begins again.
-"""
+An append first finishes the appends of programs that committed (`gnomon.shadow.commit.append_log`) and died, and brings
+the index up to date, so that it has the key of every row of the source. It then looks its rows up, stages the new ones,
+and commits. If another append committed meanwhile, it removes what it staged, and begins again."""
 
 import hashlib
 import re
@@ -20,21 +19,21 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from base.actions import Action
-from indexer.build import Vanished
-from indexer.dedup.bootstrap import Origin, check_origin, existing, ready
-from indexer.dedup.check import ALL_PRESENT, check_arguments, columns_within, order_of, with_status
-from indexer.dedup.finish import ORIGIN, bring_up_to_date, finish_appends
-from indexer.dedup.layout import check_appendable, first_layout, layout_of
-from indexer.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
-from indexer.dedup.row_digest import row_hash, rows_digest, rows_of
-from indexer.dedup.staging import COUNTS, DIGEST, FILES, NULLS, Staged, StageRunAgain, stage
-from indexer.join import LookupCounters, lookup_counters
-from indexer.keys import KEY_PREFIX, column, key_names
-from indexer.spark import AtSnapshot, Progress, Stages, as_raised
-from indexer.tables import arrow_schema, first_columns, read_table, source_columns
-from shadow import Index, UsageError, open_index
-from shadow.commit import (
+from gnomon.base.actions import Action
+from gnomon.indexer.build import Vanished
+from gnomon.indexer.dedup.bootstrap import Origin, check_origin, existing, ready
+from gnomon.indexer.dedup.check import ALL_PRESENT, check_arguments, columns_within, order_of, with_status
+from gnomon.indexer.dedup.finish import ORIGIN, bring_up_to_date, finish_appends
+from gnomon.indexer.dedup.layout import check_appendable, first_layout, layout_of
+from gnomon.indexer.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
+from gnomon.indexer.dedup.row_digest import row_hash, rows_digest, rows_of
+from gnomon.indexer.dedup.staging import COUNTS, DIGEST, FILES, NULLS, Staged, StageRunAgain, stage
+from gnomon.indexer.join import LookupCounters, lookup_counters
+from gnomon.indexer.keys import KEY_PREFIX, column, key_names
+from gnomon.indexer.spark import AtSnapshot, Progress, Stages, as_raised
+from gnomon.indexer.tables import arrow_schema, first_columns, read_table, source_columns
+from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow.commit import (
     Append,
     AppendLog,
     Batch,
@@ -44,9 +43,9 @@ from shadow.commit import (
     staging_folder,
     wait,
 )
-from shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
-from shadow.old_names import under_old_name
-from shadow.storage import Place, Storage, as_location, probe, storage_at
+from gnomon.shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
+from gnomon.shadow.old_names import under_old_name
+from gnomon.shadow.storage import Place, Storage, as_location, probe, storage_at
 
 PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
 KEEP = "keep"

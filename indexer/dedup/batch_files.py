@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from base.actions import Action
-from indexer.tables import READERS, check_names, listed, of_one_format
-from shadow.errors import SourceNotFound, UsageError
-from shadow.metadata import SourceRoot, check_plain_files, partition_values, source_root
-from shadow.storage import FileInfo, OpenFile, Place, Readable, as_location
-from sources import FORMATS, Options, Split, detect, open_source
+from gnomon.base.actions import Action
+from gnomon.indexer.tables import READERS, check_names, listed, of_one_format
+from gnomon.shadow.errors import SourceNotFound, UsageError
+from gnomon.shadow.metadata import SourceRoot, check_plain_files, partition_values, source_root
+from gnomon.shadow.storage import FileInfo, OpenFile, Place, Readable, as_location
+from gnomon.sources import FORMATS, Options, Split, detect, open_source
 
 FORMAT_NAMES = ("auto", *FORMATS)
 LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes

@@ -6,14 +6,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
 
-from indexer.dedup.batch_files import BatchFile, open_file, task_shares
-from indexer.spark import as_raised, hands_errors_over
-from indexer.tables import infer_schema
-from shadow.metadata import SourceRoot
-from shadow.storage import source_storage
-from sources import Options
-from sources.text import open_jsonl
-from sources.types import NOT_JSON, RefusedValue, decode_object, one_value, parse_ddl
+from gnomon.indexer.dedup.batch_files import BatchFile, open_file, task_shares
+from gnomon.indexer.spark import as_raised, hands_errors_over
+from gnomon.indexer.tables import infer_schema
+from gnomon.shadow.metadata import SourceRoot
+from gnomon.shadow.storage import source_storage
+from gnomon.sources import Options
+from gnomon.sources.text import open_jsonl
+from gnomon.sources.types import NOT_JSON, RefusedValue, decode_object, one_value, parse_ddl
 
 
 def columns_in_rows(

@@ -7,18 +7,18 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from indexer.dedup.batch_columns import column_kinds, csv_columns, in_kind, json_columns
-from indexer.dedup.batch_files import TEXT, BatchFile, batch_root, describe_batch, open_file, task_shares
-from indexer.dedup.batch_names import columns_in_rows
-from indexer.spark import as_raised, hands_errors_over
-from indexer.tables import arrow_schema, infer_schema, source_types
-from shadow import Index
-from shadow.metadata import SourceRoot
-from shadow.storage import FileInfo, Place, Readable, as_location, source_storage
-from sources import FORMATS, Options, Split, check_options, open_source
-from sources.pointers import POINTER_FIELDS
-from sources.text import flag
-from sources.types import to_ddl
+from gnomon.indexer.dedup.batch_columns import column_kinds, csv_columns, in_kind, json_columns
+from gnomon.indexer.dedup.batch_files import TEXT, BatchFile, batch_root, describe_batch, open_file, task_shares
+from gnomon.indexer.dedup.batch_names import columns_in_rows
+from gnomon.indexer.spark import as_raised, hands_errors_over
+from gnomon.indexer.tables import arrow_schema, infer_schema, source_types
+from gnomon.shadow import Index
+from gnomon.shadow.metadata import SourceRoot
+from gnomon.shadow.storage import FileInfo, Place, Readable, as_location, source_storage
+from gnomon.sources import FORMATS, Options, Split, check_options, open_source
+from gnomon.sources.pointers import POINTER_FIELDS
+from gnomon.sources.text import flag
+from gnomon.sources.types import to_ddl
 
 TASKS_PER_CORE = 4
 Opened = tuple[FileInfo, Mapping[str, str | None], Options]  # what a task is told of a file, `BatchFile` has more

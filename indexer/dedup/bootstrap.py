@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from base.actions import Action
-from indexer.build import FORMAT_NAMES, BuildResult, Request, Vanished, build_index, new_spec
-from indexer.dedup.layout import columns_of_batch
-from indexer.spark import Progress
-from indexer.tables import Described, is_table
-from shadow import Index, open_index
-from shadow.commit import spec_on_record
-from shadow.errors import IndexNotFound, SourceNotFound, SpecMismatch, UsageError
-from shadow.metadata import IndexSpec, SourceFileEntry, SourceRoot, source_root
-from shadow.storage import Place, as_location, source_storage, storage_at
+from gnomon.base.actions import Action
+from gnomon.indexer.build import FORMAT_NAMES, BuildResult, Request, Vanished, build_index, new_spec
+from gnomon.indexer.dedup.layout import columns_of_batch
+from gnomon.indexer.spark import Progress
+from gnomon.indexer.tables import Described, is_table
+from gnomon.shadow import Index, open_index
+from gnomon.shadow.commit import spec_on_record
+from gnomon.shadow.errors import IndexNotFound, SourceNotFound, SpecMismatch, UsageError
+from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, SourceRoot, source_root
+from gnomon.shadow.storage import Place, as_location, source_storage, storage_at
 
 FIRST_FORMAT = "parquet"  # of a source without files, unless another one is asked for
 

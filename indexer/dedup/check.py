@@ -14,10 +14,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, LongType, StringType
 
-from btree.key_batch import comparable
-from btree.keys import adjacent, arrow_type
-from indexer.join import LookupCounters
-from indexer.keys import (
+from gnomon.btree.key_batch import comparable
+from gnomon.btree.keys import adjacent, arrow_type
+from gnomon.indexer.join import LookupCounters
+from gnomon.indexer.keys import (
     KEY_PREFIX,
     column,
     key_names,
@@ -26,12 +26,12 @@ from indexer.keys import (
     to_buckets,
     with_keys,
 )
-from indexer.spark import AtSnapshot, open_in_worker, with_column_in_arrow
-from indexer.tables import no_null_text
-from shadow import ShadowError, UsageError, open_index
-from shadow.lookup import MatchStats
-from shadow.metadata import IndexSpec, check_names
-from shadow.storage import Place
+from gnomon.indexer.spark import AtSnapshot, open_in_worker, with_column_in_arrow
+from gnomon.indexer.tables import no_null_text
+from gnomon.shadow import ShadowError, UsageError, open_index
+from gnomon.shadow.lookup import MatchStats
+from gnomon.shadow.metadata import IndexSpec, check_names
+from gnomon.shadow.storage import Place
 
 SCOPES = ("table", "partition")
 NULL_KEYS = ("dedup", "keep", "reject")

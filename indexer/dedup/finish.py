@@ -1,23 +1,22 @@
 """Finish the appends that were committed, and bring the index up to date. An append begins and ends with it.
 
-Afterwards the index has every row of the source. The log of appends (`shadow.commit.append_log`) says what is left to
-do; the first run after a crash does it.
-"""
+Afterwards the index has every row of the source. The log of appends (`gnomon.shadow.commit.append_log`) says what is
+left to do; the first run after a crash does it."""
 
 from contextlib import suppress
 
 from pyspark.sql import SparkSession
 
-from base.actions import Action
-from indexer.build import Vanished
-from indexer.dedup.bootstrap import Origin, check_origin, existing, origin_of
-from indexer.spark import Progress
-from indexer.tables import add_partitions, is_table
-from shadow import UsageError, open_index
-from shadow.commit import Append, AppendLog, mark_appended, move_files, open_log, settle
-from shadow.errors import StorageError
-from shadow.metadata import IndexSpec, check_plain_files, table_around
-from shadow.storage import Storage, is_absolute, storage_at
+from gnomon.base.actions import Action
+from gnomon.indexer.build import Vanished
+from gnomon.indexer.dedup.bootstrap import Origin, check_origin, existing, origin_of
+from gnomon.indexer.spark import Progress
+from gnomon.indexer.tables import add_partitions, is_table
+from gnomon.shadow import UsageError, open_index
+from gnomon.shadow.commit import Append, AppendLog, mark_appended, move_files, open_log, settle
+from gnomon.shadow.errors import StorageError
+from gnomon.shadow.metadata import IndexSpec, check_plain_files, table_around
+from gnomon.shadow.storage import Storage, is_absolute, storage_at
 
 ORIGIN = "origin"  # member of an append's counts: what the index is to be of, where there is none yet
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from btree.keys import Stored
-from indexer.spark import arrow_of
-from shadow import Index, UsageError
-from shadow.commit import wider
-from shadow.metadata import (
+from gnomon.btree.keys import Stored
+from gnomon.indexer.spark import arrow_of
+from gnomon.shadow import Index, UsageError
+from gnomon.shadow.commit import wider
+from gnomon.shadow.metadata import (
     IndexSpec,
     SourceFileEntry,
     Table,
@@ -20,9 +20,9 @@ from shadow.metadata import (
     source_of,
     stored_partition,
 )
-from shadow.storage import host, join
-from sources import Style, open_writer, style_of
-from sources.types import parse_ddl
+from gnomon.shadow.storage import host, join
+from gnomon.sources import Style, open_writer, style_of
+from gnomon.sources.types import parse_ddl
 
 FILE_BYTES = 128 << 20  # of a data file, and of its rows in a task's memory, roughly
 

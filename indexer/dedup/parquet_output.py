@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from shadow.errors import StorageError
+from gnomon.shadow.errors import StorageError
 
 # Files that every reader reads alike. Most readers take INT96, Spark's own default for timestamps, as nanoseconds,
 # which do not reach beyond the years 1678 to 2262: others come out as wrong ones.

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indexer.dedup.check import DUPLICATE, OF_ROW, PRESENT, REJECTED, STATUS, held_keys
-from shadow import Index, UsageError
-from shadow.commit import REJECTED_FOLDER, Append
-from shadow.errors import StorageError
-from shadow.lookup import MatchStats
-from shadow.storage import Storage, is_local, storage_at
-from sources import POINTER_COLUMNS
+from gnomon.indexer.dedup.check import DUPLICATE, OF_ROW, PRESENT, REJECTED, STATUS, held_keys
+from gnomon.shadow import Index, UsageError
+from gnomon.shadow.commit import REJECTED_FOLDER, Append
+from gnomon.shadow.errors import StorageError
+from gnomon.shadow.lookup import MatchStats
+from gnomon.shadow.storage import Storage, is_local, storage_at
+from gnomon.sources import POINTER_COLUMNS
 
 PIECE_BYTES = 64 << 20  # of rows in memory
 POINTER_TYPES = (pa.string(), pa.int64(), pa.int32(), pa.int32())

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, DataType, DecimalType, FloatType, IntegralType
 
-from indexer.keys import column
+from gnomon.indexer.keys import column
 
 WORD = 1 << 64
 AS_IT_IS = {"ignoreNullFields": "false", "timeZone": "UTC"}  # of JSON

@@ -1,8 +1,8 @@
 """Staging: the new rows of a batch written as data files, in the source's own format, where no reader of it looks.
 
 One Spark job checks the batch (`dedup`), brings the new rows of each partition of the source together, and writes them
-through `shadow.storage`, so that each file is whole and durable before the job knows of it. Rows that are not new go
-the same way, as a few bytes each: so what became of the batch is counted exactly, whichever tasks are run again.
+through `gnomon.shadow.storage`, so that each file is whole and durable before the job knows of it. Rows that are not
+new go the same way, as a few bytes each: so what became of the batch is counted exactly, whichever tasks are run again.
 """
 
 import secrets
@@ -17,16 +17,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from btree.keys import adjacent
-from indexer.dedup.check import DUPLICATE, NEW, OF_ROW, PRESENT, REJECTED, STATUS, TASK_BITS, are_of_one_attempt
-from indexer.dedup.layout import Layout
-from indexer.dedup.rejected import RejectedAt
-from indexer.dedup.row_digest import digest_of
-from indexer.keys import KEY_PREFIX, column, map_batches
-from shadow.commit import AppendedFile
-from shadow.errors import StorageError
-from shadow.storage import Storage, storage_at
-from sources import Writer, check_written, open_writer
+from gnomon.btree.keys import adjacent
+from gnomon.indexer.dedup.check import DUPLICATE, NEW, OF_ROW, PRESENT, REJECTED, STATUS, TASK_BITS, are_of_one_attempt
+from gnomon.indexer.dedup.layout import Layout
+from gnomon.indexer.dedup.rejected import RejectedAt
+from gnomon.indexer.dedup.row_digest import digest_of
+from gnomon.indexer.keys import KEY_PREFIX, column, map_batches
+from gnomon.shadow.commit import AppendedFile
+from gnomon.shadow.errors import StorageError
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.sources import Writer, check_written, open_writer
 
 DIGEST, NULLS = f"{KEY_PREFIX}digest", f"{KEY_PREFIX}nulls"  # the hash of a row; whether its key holds a null
 PART_PREFIX = f"{KEY_PREFIX}part_"  # the partition of a row, as text

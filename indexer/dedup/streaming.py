@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
-from indexer.dedup.append import DedupResult, append_new
-from indexer.dedup.bootstrap import Origin
-from shadow import UsageError
-from shadow.storage import Place, as_location
+from gnomon.indexer.dedup.append import DedupResult, append_new
+from gnomon.indexer.dedup.bootstrap import Origin
+from gnomon.shadow import UsageError
+from gnomon.shadow.storage import Place, as_location
 
 QUERY_ID = "sql.streaming.queryId"  # of the thread that runs a query; stands in its checkpoint, unlike the run's id
 

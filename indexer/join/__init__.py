@@ -7,9 +7,9 @@
 - `key_files`     key columns of Parquet files that Spark does not read
 """
 
-from indexer.join.key_files import parquet_keys
-from indexer.join.key_join import LookupCounters, join_with_index, lookup_counters
-from indexer.join.load_rows import LoadCounters, load, load_by_index, load_counters
+from gnomon.indexer.join.key_files import parquet_keys
+from gnomon.indexer.join.key_join import LookupCounters, join_with_index, lookup_counters
+from gnomon.indexer.join.load_rows import LoadCounters, load, load_by_index, load_counters
 
 __all__ = [
     "LoadCounters",

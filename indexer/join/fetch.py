@@ -26,19 +26,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from btree.keys import arrow_type
-from indexer.join.key_join import FILE, OFFSET, OURS, SIZE, SUB_OFFSET
-from indexer.join.task_batches import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken, without_nulls
-from indexer.keys import column, map_batches
-from indexer.spark import AtSnapshot, as_spark, open_in_worker
-from indexer.tables import arrow_schema
-from shadow import Index
-from shadow.errors import SourceError, UsageError
-from shadow.fetch import FetchReads
-from shadow.metadata import source_of
-from shadow.storage import join
-from sources import FORMATS, Numbers
-from sources.types import int64s
+from gnomon.btree.keys import arrow_type
+from gnomon.indexer.join.key_join import FILE, OFFSET, OURS, SIZE, SUB_OFFSET
+from gnomon.indexer.join.task_batches import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken, without_nulls
+from gnomon.indexer.keys import column, map_batches
+from gnomon.indexer.spark import AtSnapshot, as_spark, open_in_worker
+from gnomon.indexer.tables import arrow_schema
+from gnomon.shadow import Index
+from gnomon.shadow.errors import SourceError, UsageError
+from gnomon.shadow.fetch import FetchReads
+from gnomon.shadow.metadata import source_of
+from gnomon.shadow.storage import join
+from gnomon.sources import FORMATS, Numbers
+from gnomon.sources.types import int64s
 
 ERROR = "data_error"  # with unreadable="report": why a row could not be read
 TASKS_PER_CORE = 2

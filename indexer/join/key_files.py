@@ -8,14 +8,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from btree.source_types import source_type
-from indexer.spark import NoSparkType, as_spark, hands_errors_over, spark_type
-from indexer.tables import Described, arrow_schema, describe, listed
-from shadow import to_json
-from shadow.metadata import source_root
-from shadow.storage import storage_at
-from shadow.values import python_values
-from sources import open_source
+from gnomon.btree.source_types import source_type
+from gnomon.indexer.spark import NoSparkType, as_spark, hands_errors_over, spark_type
+from gnomon.indexer.tables import Described, arrow_schema, describe, listed
+from gnomon.shadow import to_json
+from gnomon.shadow.metadata import source_root
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.values import python_values
+from gnomon.sources import open_source
 
 
 def parquet_keys(spark: SparkSession, path: str, names: Sequence[str]) -> DataFrame:

@@ -13,8 +13,8 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from btree.keys import arrow_type
-from indexer.keys import (
+from gnomon.btree.keys import arrow_type
+from gnomon.indexer.keys import (
     KEY_PREFIX,
     column,
     in_chunks,
@@ -25,13 +25,13 @@ from indexer.keys import (
     to_buckets,
     with_keys,
 )
-from indexer.spark import AtSnapshot, open_in_worker, spark_type
-from indexer.tables import source_types
-from shadow import Index, UsageError, open_index
-from shadow.lookup import MatchStats
-from shadow.metadata import POINTER_TYPES, IndexSpec, check_names
-from shadow.storage import Place
-from sources import POINTER_COLUMNS
+from gnomon.indexer.spark import AtSnapshot, open_in_worker, spark_type
+from gnomon.indexer.tables import source_types
+from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow.lookup import MatchStats
+from gnomon.shadow.metadata import POINTER_TYPES, IndexSpec, check_names
+from gnomon.shadow.storage import Place
+from gnomon.sources import POINTER_COLUMNS
 
 OURS = "__gnomon_"  # what the columns begin with that a join adds on its way
 FILE, OFFSET, SUB_OFFSET, SIZE = "__gnomon_file", "__gnomon_offset", "__gnomon_sub_offset", "__gnomon_size"

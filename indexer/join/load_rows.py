@@ -12,14 +12,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
 
-from indexer.join.fetch import ERROR, FetchCounters, fetched
-from indexer.join.key_join import OURS, POINTER_FIELDS, LookupCounters, located, lookup_counters
-from indexer.keys import KEY_PREFIX, column, key_names, with_keys
-from indexer.tables import source_types
-from shadow import Index, UsageError, open_index
-from shadow.metadata import check_names
-from shadow.storage import Place
-from sources import POINTER_COLUMNS
+from gnomon.indexer.join.fetch import ERROR, FetchCounters, fetched
+from gnomon.indexer.join.key_join import OURS, POINTER_FIELDS, LookupCounters, located, lookup_counters
+from gnomon.indexer.keys import KEY_PREFIX, column, key_names, with_keys
+from gnomon.indexer.tables import source_types
+from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow.metadata import check_names
+from gnomon.shadow.storage import Place
+from gnomon.sources import POINTER_COLUMNS
 
 UNREADABLE = ("fail", "report")
 INTEGERS = (ByteType, ShortType, IntegerType, LongType)

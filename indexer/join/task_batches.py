@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sources import Numbers
-from sources.types import int64s
+from gnomon.sources import Numbers
+from gnomon.sources.types import int64s
 
 HELD_BYTES = 64 << 20  # of rows of the sample, that wait for others of the same file
 

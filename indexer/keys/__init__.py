@@ -4,7 +4,7 @@
 - `udfs`     keys that Spark's casts do not read
 """
 
-from indexer.keys.columns import (
+from gnomon.indexer.keys.columns import (
     KEY_PREFIX,
     column,
     in_chunks,

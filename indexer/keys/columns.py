@@ -7,12 +7,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
 
-from btree.keys import INTEGER_BITS, arrow_type, decimal_type
-from btree.source_types import is_count
-from indexer.keys.udfs import read_by_udf
-from indexer.spark import hands_errors_over, key_spark_type, raised_by_sql
-from shadow.errors import UsageError
-from shadow.metadata import IndexSpec, KeyColumn
+from gnomon.btree.keys import INTEGER_BITS, arrow_type, decimal_type
+from gnomon.btree.source_types import is_count
+from gnomon.indexer.keys.udfs import read_by_udf
+from gnomon.indexer.spark import hands_errors_over, key_spark_type, raised_by_sql
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.metadata import IndexSpec, KeyColumn
 
 KEY_PREFIX = "__gnomon_key_"
 NUMBERS = {*INTEGER_BITS, "float", "double"}

@@ -1,15 +1,15 @@
-"""Key columns of DataFrames that Spark's casts do not read: by the rules of `shadow.values`, in Arrow tasks."""
+"""Key columns of DataFrames that Spark's casts do not read: by the rules of `gnomon.shadow.values`, in Arrow tasks."""
 
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql.types import DataType, StringType
 
-from btree.keys import Stored, arrow_type, decimal_type
-from btree.source_types import is_count
-from indexer.spark import HAS_ARROW_UDF, arrow_udf, key_spark_type, text_udf
-from shadow.errors import KeyTypeError
-from shadow.metadata import KeyColumn
-from shadow.values import DIGITS, has_form, read_key, shown_key
+from gnomon.btree.keys import Stored, arrow_type, decimal_type
+from gnomon.btree.source_types import is_count
+from gnomon.indexer.spark import HAS_ARROW_UDF, arrow_udf, key_spark_type, text_udf
+from gnomon.shadow.errors import KeyTypeError
+from gnomon.shadow.metadata import KeyColumn
+from gnomon.shadow.values import DIGITS, has_form, read_key, shown_key
 
 TEXT, TIME, MOMENT, LOCAL_MOMENT = "string", "time", "timestamp", "timestamp_ntz"
 TAKEN = {"time": (TIME,), "timestamp": (MOMENT,), "timestamp_ntz": (LOCAL_MOMENT, MOMENT)}  # by kind of source type

@@ -10,11 +10,11 @@
 - `scan_isolation`    Spark's plans of a Python source, kept apart (`OwnScans.java`)
 """
 
-from indexer.spark.executor_package import WAIT_SECONDS, check_executors, ship
-from indexer.spark.progress import TASKS, Progress, Stages, Step
-from indexer.spark.scan_isolation import keep_scans_apart, made_active
-from indexer.spark.session import is_this_machine, local_session
-from indexer.spark.task_errors import (
+from gnomon.indexer.spark.executor_package import WAIT_SECONDS, check_executors, ship
+from gnomon.indexer.spark.progress import TASKS, Progress, Stages, Step
+from gnomon.indexer.spark.scan_isolation import keep_scans_apart, made_active
+from gnomon.indexer.spark.session import is_this_machine, local_session
+from gnomon.indexer.spark.task_errors import (
     SPARK_ERRORS,
     as_raised,
     handing_over,
@@ -22,9 +22,9 @@ from indexer.spark.task_errors import (
     is_of_a_file,
     raised_by_sql,
 )
-from indexer.spark.tasks import AtSnapshot, open_in_worker
-from indexer.spark.types import NoSparkType, arrow_of, as_spark, holds, key_spark_type, spark_type
-from indexer.spark.versions import HAS_ARROW_UDF, IN_UTC, arrow_udf, text_udf, with_column_in_arrow
+from gnomon.indexer.spark.tasks import AtSnapshot, open_in_worker
+from gnomon.indexer.spark.types import NoSparkType, arrow_of, as_spark, holds, key_spark_type, spark_type
+from gnomon.indexer.spark.versions import HAS_ARROW_UDF, IN_UTC, arrow_udf, text_udf, with_column_in_arrow
 
 __all__ = [
     "HAS_ARROW_UDF",

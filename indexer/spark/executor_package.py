@@ -21,10 +21,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from shadow import ShadowError
+from gnomon.shadow import ShadowError
 
-PACKAGES = ("base", "btree", "sources", "shadow", "indexer", "gnomon")
-ASKED_FOR = ("indexer.join.load_rows", "indexer.dedup.check", "pandas")  # which import all that tasks of ours use
+ASKED_FOR = (
+    "gnomon.indexer.join.load_rows",
+    "gnomon.indexer.dedup.check",
+    "pandas",
+)  # which import all that tasks of ours use
 NEEDED = ("pyarrow", "numpy", "pandas", "fastavro", "msgspec", "isal", "cramjam")
 MOST_TASKS = 32
 WAIT_SECONDS = 30
@@ -33,7 +36,7 @@ NO_PROGRAM = re.compile(r"Cannot run program \"(?P<program>[^\"]*)\"")
 NO_MODULE = re.compile(r"(?:ModuleNotFoundError|ImportError): (?P<what>[^\n]+)")
 OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] (?P<what>[^\n]+)")
 OUR_MODULE = re.compile(
-    rf"ModuleNotFoundError: (?P<what>No module named '(?:{'|'.join((*PACKAGES, *NEEDED))})(?:\.[\w.]+)?')"
+    rf"ModuleNotFoundError: (?P<what>No module named '(?:{'|'.join(('gnomon', *NEEDED))})(?:\.[\w.]+)?')"
 )
 log = logging.getLogger(__name__)
 PAGE = "docs/cluster.md says what executors need"
@@ -55,7 +58,7 @@ def ship(spark: SparkSession) -> None:
 @cache
 def archive() -> str:
     """A zip archive of our packages, from an installation of any kind; removed when the program ends."""
-    content = {name: data for package in PACKAGES for name, data in _modules(files(package), package)}
+    content = dict(_modules(files("gnomon"), "gnomon"))
     digest = hashlib.blake2b(repr(sorted(content.items())).encode(), digest_size=6).hexdigest()
     folder = tempfile.mkdtemp(prefix="gnomon-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -103,7 +106,7 @@ def unfit(text: str) -> ExecutorsUnfit | None:
         return None
     return ExecutorsUnfit(
         f"the Python of Spark's workers cannot run our tasks: {found['what']}; set PYSPARK_PYTHON to {sys.executable} "
-        f"before the session is made, on a cluster call indexer.ship(spark); {PAGE}"
+        f"before the session is made, on a cluster call gnomon.ship(spark); {PAGE}"
     )
 
 

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceReader
 
-RULE = "gnomon.spark.OwnScans"
+RULE = "gnomon.commands.spark.OwnScans"
 SOURCE = "OwnScans.java"
 SHARING = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2"
 REMEMBERS = "setReadInfo"  # the method by which scans that share an object overwrite each other's plan
@@ -69,7 +69,7 @@ def _rule(spark: SparkSession, name: str) -> Any:
     jvm: Any = spark._jvm
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(files("indexer.spark").joinpath(SOURCE).read_text("utf-8"))
+    compiler.cook(files("gnomon.indexer.spark").joinpath(SOURCE).read_text("utf-8"))
     arguments = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 1)
     arguments[0] = name
     return compiler.getClassLoader().loadClass(RULE).getConstructors()[0].newInstance(arguments)

@@ -36,7 +36,9 @@ def local_session(master: str | None = None, conf: Mapping[str, str] | None = No
     master = master or given.get("spark.master") or "local[*]"
     if is_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with as_file(files("indexer.spark") / "log4j2.properties") as log:  # a file of its own where we run from an archive
+    with as_file(
+        files("gnomon.indexer.spark") / "log4j2.properties"
+    ) as log:  # a file of its own where we run from an archive
         java = f"-Dlog4j2.configurationFile={log.as_uri()}"
         builder = SparkSession.builder.appName("gnomon").master(master)
         for key, value in {**DEFAULTS, "spark.driver.extraJavaOptions": java, **given}.items():

@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from base.errors import GnomonError
-from indexer.spark.executor_package import unfit
-from shadow.errors import BTreeError
+from gnomon.base.errors import GnomonError
+from gnomon.indexer.spark.executor_package import unfit
+from gnomon.shadow.errors import BTreeError
 
 Task = TypeVar("Task", bound=Callable[..., Any])
 

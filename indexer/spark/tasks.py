@@ -6,8 +6,8 @@ import sys
 from functools import lru_cache
 from typing import NamedTuple
 
-from shadow import Index, open_index
-from shadow.errors import SnapshotNotFound
+from gnomon.shadow import Index, open_index
+from gnomon.shadow.errors import SnapshotNotFound
 
 WORKER_CACHE_BYTES = 64 * 1024 * 1024
 OPEN_INDEXES = 4

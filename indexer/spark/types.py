@@ -11,13 +11,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
-from btree.keys import LONGEST_DECIMAL, arrow_type
-from btree.source_types import MAPPED, is_count, source_type, value_type
-from indexer.spark.versions import IN_UTC, TIME_TYPE, is_time, type_of
-from shadow import to_json
-from shadow.errors import UnsupportedFormat
-from shadow.values import python_values
-from sources.errors import check_memory
+from gnomon.btree.keys import LONGEST_DECIMAL, arrow_type
+from gnomon.btree.source_types import MAPPED, is_count, source_type, value_type
+from gnomon.indexer.spark.versions import IN_UTC, TIME_TYPE, is_time, type_of
+from gnomon.shadow import to_json
+from gnomon.shadow.errors import UnsupportedFormat
+from gnomon.shadow.values import python_values
+from gnomon.sources.errors import check_memory
 
 MICROSECONDS, NANOSECONDS = 6, 9  # digits of a time of day
 
@@ -55,8 +55,8 @@ def spark_type(arrow: pa.DataType) -> DataType:
 
 
 def key_spark_type(name: str) -> DataType:
-    """The Spark type of a key type (`btree.keys`). Spark is given types as objects: in the text of a schema the word
-    `timestamp` means what `spark.sql.timestampType` says."""
+    """The Spark type of a key type (`gnomon.btree.keys`). Spark is given types as objects: in the text of a schema the
+    word `timestamp` means what `spark.sql.timestampType` says."""
     return spark_type(arrow_type(name))
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from indexer.spark.task_errors import hands_errors_over
+from gnomon.indexer.spark.task_errors import hands_errors_over
 
 TIME_TYPE: Any = getattr(types, "TimeType", None)  # a time of day, since 4.1
 HAS_ARROW_UDF = hasattr(F, "arrow_udf")  # since 4.1

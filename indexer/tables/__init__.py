@@ -9,11 +9,11 @@
 - `source_files`      the files of a source: rows, columns and fingerprints
 """
 
-from indexer.tables.catalog import CatalogTable, add_partitions, is_table, read_table
-from indexer.tables.infer import infer_here, infer_schema
-from indexer.tables.partition_tables import arrow_schema, exact, read_parquet, source_types
-from indexer.tables.source_cast import first_columns, no_null_text, source_columns
-from indexer.tables.source_files import (
+from gnomon.indexer.tables.catalog import CatalogTable, add_partitions, is_table, read_table
+from gnomon.indexer.tables.infer import infer_here, infer_schema
+from gnomon.indexer.tables.partition_tables import arrow_schema, exact, read_parquet, source_types
+from gnomon.indexer.tables.source_cast import first_columns, no_null_text, source_columns
+from gnomon.indexer.tables.source_files import (
     READERS,
     Described,
     check_names,

@@ -11,12 +11,19 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from indexer.keys import quoted
-from indexer.tables.columns import columns_of_table, partition_types
-from indexer.tables.formats import format_of_table, is_like_table
-from shadow.errors import KeyTypeError, SourceNotFound, UsageError
-from shadow.metadata import TABLE_PREFIX, SourceRoot, Table, partition_folders, partition_values, stored_partition
-from shadow.storage import below, source_storage, storage_at
+from gnomon.indexer.keys import quoted
+from gnomon.indexer.tables.columns import columns_of_table, partition_types
+from gnomon.indexer.tables.formats import format_of_table, is_like_table
+from gnomon.shadow.errors import KeyTypeError, SourceNotFound, UsageError
+from gnomon.shadow.metadata import (
+    TABLE_PREFIX,
+    SourceRoot,
+    Table,
+    partition_folders,
+    partition_values,
+    stored_partition,
+)
+from gnomon.shadow.storage import below, source_storage, storage_at
 
 SESSION_CATALOG = "spark_catalog"
 

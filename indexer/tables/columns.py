@@ -14,11 +14,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from btree.keys import is_key_type
-from indexer.spark import NoSparkType, arrow_of
-from shadow.errors import UsageError
-from sources import OptionError
-from sources.types import to_ddl
+from gnomon.btree.keys import is_key_type
+from gnomon.indexer.spark import NoSparkType, arrow_of
+from gnomon.shadow.errors import UsageError
+from gnomon.sources import OptionError
+from gnomon.sources.types import to_ddl
 
 UNREAD = (VariantType, DayTimeIntervalType, YearMonthIntervalType)
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from shadow.errors import ShadowError, UsageError
-from shadow.storage import split, storage_at
+from gnomon.shadow.errors import ShadowError, UsageError
+from gnomon.shadow.storage import split, storage_at
 
 PROVIDERS = ("parquet", "orc", "avro")  # of datasource tables
 HIVE = "hive"

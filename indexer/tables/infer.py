@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from btree.keys import type_of_arrow
-from indexer.spark import hands_errors_over
-from indexer.tables.source_files import listed, of_one_format
-from shadow.errors import UsageError
-from shadow.metadata import IndexSpec, SourceRoot
-from shadow.storage import FileInfo, source_storage
-from sources import FORMATS, Options
-from sources.types import COMMENT, NOTHING, parse_ddl, to_ddl
+from gnomon.btree.keys import type_of_arrow
+from gnomon.indexer.spark import hands_errors_over
+from gnomon.indexer.tables.source_files import listed, of_one_format
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.metadata import IndexSpec, SourceRoot
+from gnomon.shadow.storage import FileInfo, source_storage
+from gnomon.sources import FORMATS, Options
+from gnomon.sources.types import COMMENT, NOTHING, parse_ddl, to_ddl
 
 MOST_TASKS = 10_000
 

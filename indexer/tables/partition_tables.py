@@ -19,13 +19,13 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from btree.keys import arrow_type
-from indexer.spark import IN_UTC, NoSparkType, holds, spark_type
-from shadow import Index, UsageError
-from shadow.commit import wider
-from shadow.metadata import IndexSpec
-from shadow.storage import is_local
-from sources.types import parse_ddl
+from gnomon.btree.keys import arrow_type
+from gnomon.indexer.spark import IN_UTC, NoSparkType, holds, spark_type
+from gnomon.shadow import Index, UsageError
+from gnomon.shadow.commit import wider
+from gnomon.shadow.metadata import IndexSpec
+from gnomon.shadow.storage import is_local
+from gnomon.sources.types import parse_ddl
 
 # Of numbers that are wider in other files of the source, by Arrow's name.
 WIDER = {

@@ -21,11 +21,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from indexer.keys import KEY_PREFIX, column
-from indexer.spark import key_spark_type, raised_by_sql
-from indexer.tables.partition_tables import source_types
-from shadow import Index, UsageError
-from shadow.metadata import NULL_VALUE, IndexSpec
+from gnomon.indexer.keys import KEY_PREFIX, column
+from gnomon.indexer.spark import key_spark_type, raised_by_sql
+from gnomon.indexer.tables.partition_tables import source_types
+from gnomon.shadow import Index, UsageError
+from gnomon.shadow.metadata import NULL_VALUE, IndexSpec
 
 AS_SPARK: dict[type[DataType], re.Pattern[str]] = {  # types whose text is the same in every session
     IntegralType: re.compile(r"-?[1-9]\d*|0"),

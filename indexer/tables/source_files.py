@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from base.actions import Action
-from shadow.commit import wider
-from shadow.errors import BuildFailed, FileChanged, SourceError, StalePointer, UnsupportedFormat
-from shadow.metadata import IndexSpec, Proofs, SourceFileEntry, SourceRoot, Table
-from shadow.storage import FileInfo, OpenFile, Readable, difference, join
-from sources import FORMATS, Options, Split, detect, format_of_name, open_source
-from sources.types import parse_ddl
+from gnomon.base.actions import Action
+from gnomon.shadow.commit import wider
+from gnomon.shadow.errors import BuildFailed, FileChanged, SourceError, StalePointer, UnsupportedFormat
+from gnomon.shadow.metadata import IndexSpec, Proofs, SourceFileEntry, SourceRoot, Table
+from gnomon.shadow.storage import FileInfo, OpenFile, Readable, difference, join
+from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open_source
+from gnomon.sources.types import parse_ddl
 
 WHILE_LISTED = "while the source was listed"
 READERS = 16  # files whose metadata is read at a time

@@ -6,8 +6,8 @@
 - `client_address`  the address of a client, through trusted proxies
 """
 
-from service.access.middleware import Guard, GuardedApp, charge_keys, check_index, is_page, may_ask, of_readiness
-from service.access.tokens import Token, Tokens, new_token, parse_tokens
+from gnomon.service.access.middleware import Guard, GuardedApp, charge_keys, check_index, is_page, may_ask, of_readiness
+from gnomon.service.access.tokens import Token, Tokens, new_token, parse_tokens
 
 __all__ = [
     "Guard",

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from starlette.types import Scope
 
-from service.settings import Settings
-from shadow import UsageError
+from gnomon.service.settings import Settings
+from gnomon.shadow import UsageError
 
 MOST_HOPS = 32  # looked at, the nearest first
 KEPT_ADDRESSES = 4096  # that were parsed last: who asks, asks again

@@ -11,13 +11,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.access.client_address import Peers, client_network
-from service.access.rate_limit import Rates
-from service.access.tokens import MOST_TOKEN_LENGTH, Token, Tokens
-from service.errors import Forbidden, TokensUnread, TooManyRequests, Unauthorized, problem_response
-from service.http import route_path
-from service.redaction import Roots
-from service.settings import Settings
+from gnomon.service.access.client_address import Peers, client_network
+from gnomon.service.access.rate_limit import Rates
+from gnomon.service.access.tokens import MOST_TOKEN_LENGTH, Token, Tokens
+from gnomon.service.errors import Forbidden, TokensUnread, TooManyRequests, Unauthorized, problem_response
+from gnomon.service.http import route_path
+from gnomon.service.redaction import Roots
+from gnomon.service.settings import Settings
 
 PROBES = frozenset({"/healthz", "/readyz"})  # not counted: those who watch must not be locked out
 PAGES = frozenset({"", "/", "/docs"})  # "" leads to "/"

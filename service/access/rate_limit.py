@@ -5,8 +5,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from service.errors import TooManyRequests
-from service.settings import Settings
+from gnomon.service.errors import TooManyRequests
+from gnomon.service.settings import Settings
 
 MOST_CLIENTS = 10_000  # that are remembered: those that asked last
 KEYS_A_REQUEST = 100  # keys of a batch that count as a request more

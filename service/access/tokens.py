@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from base.actions import Action
-from service.settings import Settings
-from shadow import UsageError
-from shadow.errors import OutOfTime
-from shadow.storage import awaited, threads, within
+from gnomon.base.actions import Action
+from gnomon.service.settings import Settings
+from gnomon.shadow import UsageError
+from gnomon.shadow.errors import OutOfTime
+from gnomon.shadow.storage import awaited, threads, within
 
 PREFIX = "gnomon_"  # by which scanners for secrets, and people, know what they have found
 RANDOM_BYTES = 32

@@ -16,10 +16,10 @@
 - `examples`      the examples that it shows
 """
 
-from service.api.headers import ProtectedApp, origins
-from service.api.openapi import document
-from service.api.pages import add_pages
-from service.api.routes import Service, add_routes
+from gnomon.service.api.headers import ProtectedApp, origins
+from gnomon.service.api.openapi import document
+from gnomon.service.api.pages import add_pages
+from gnomon.service.api.routes import Service, add_routes
 
 __all__ = [
     "ProtectedApp",

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from service import costs
-from service.api.explain import explanation
-from service.api.query import Question, answered, bounded
-from service.errors import BadRequest, encode
-from service.http import Options
-from service.indexes import ServedIndex
-from shadow import KeyTypeError
-from shadow.lookup import Wanted
+from gnomon.service import costs
+from gnomon.service.api.explain import explanation
+from gnomon.service.api.query import Question, answered, bounded
+from gnomon.service.errors import BadRequest, encode
+from gnomon.service.http import Options
+from gnomon.service.indexes import ServedIndex
+from gnomon.shadow import KeyTypeError
+from gnomon.shadow.lookup import Wanted
 
 SNAPSHOT, KEY, COUNT, COUNTS, EXPLAIN = (
     b"gnomon." + name for name in (b"snapshot", b"key", b"count", b"counts", b"explain")

@@ -9,13 +9,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.api.readiness import coverage_told
-from service.indexes import Place, ServedIndex, visible
-from service.settings import Settings
-from shadow.errors import ShadowError
-from shadow.maintenance import Record, newest_records
-from shadow.metadata import KeyColumn, Snapshot, View, shown_part
-from shadow.storage import FileInfo, storage_at
+from gnomon.service.api.readiness import coverage_told
+from gnomon.service.indexes import Place, ServedIndex, visible
+from gnomon.service.settings import Settings
+from gnomon.shadow.errors import ShadowError
+from gnomon.shadow.maintenance import Record, newest_records
+from gnomon.shadow.metadata import KeyColumn, Snapshot, View, shown_part
+from gnomon.shadow.storage import FileInfo, storage_at
 
 MOST_PARTITIONS = 400  # of an answer: the last by name, which are the newest where they are dates
 MOST_SNAPSHOTS = 200  # the newest

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from service.api.query import Question
-from service.indexes import visible
-from shadow.lookup import Wanted, buckets_of_keys
-from shadow.metadata import shown_part
+from gnomon.service.api.query import Question
+from gnomon.service.indexes import visible
+from gnomon.shadow.lookup import Wanted, buckets_of_keys
+from gnomon.shadow.metadata import shown_part
 
 
 def explanation(question: Question, key: Wanted | None = None, files: Sequence[str] = ()) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.access import is_page
-from service.http import route_path
-from service.settings import Settings
-from shadow import UsageError
+from gnomon.service.access import is_page
+from gnomon.service.http import route_path
+from gnomon.service.settings import Settings
+from gnomon.shadow import UsageError
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from service import costs
-from service.api.explain import explanation
-from service.api.keys import key_given
-from service.api.query import MENDABLE, Question, answered, bounded, too_large
-from service.errors import BadRequest, encode, problem
-from service.http import Options
-from service.indexes import ServedIndex
-from shadow import Answer, KeyTypeError
-from shadow.errors import BeyondBound
+from gnomon.service import costs
+from gnomon.service.api.explain import explanation
+from gnomon.service.api.keys import key_given
+from gnomon.service.api.query import MENDABLE, Question, answered, bounded, too_large
+from gnomon.service.errors import BadRequest, encode, problem
+from gnomon.service.http import Options
+from gnomon.service.indexes import ServedIndex
+from gnomon.shadow import Answer, KeyTypeError
+from gnomon.shadow.errors import BeyondBound
 
 
 def rows_of(served: ServedIndex, key: object, options: Options) -> bytes:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from service.errors import BadRequest
-from service.http import NAMES, cut
-from service.indexes import Place, visible
-from shadow import KeyTypeError
-from shadow.lookup import Wanted, parse_key
-from shadow.metadata import IndexSpec, KeyColumn
-from shadow.values import shown_key
+from gnomon.service.errors import BadRequest
+from gnomon.service.http import NAMES, cut
+from gnomon.service.indexes import Place, visible
+from gnomon.shadow import KeyTypeError
+from gnomon.shadow.lookup import Wanted, parse_key
+from gnomon.shadow.metadata import IndexSpec, KeyColumn
+from gnomon.shadow.values import shown_key
 
 _KINDS: dict[type, str] = {list: "a list", dict: "an object"}
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from service.errors import NotAcceptable
+from gnomon.service.errors import NotAcceptable
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"

@@ -9,12 +9,12 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from service.api import models
-from service.api.examples import EXAMPLES
-from service.api.negotiation import ARROW, JSON
-from service.errors import MEDIA_TYPE
-from service.http import OPTIONS
-from service.settings import Settings
+from gnomon.service.api import models
+from gnomon.service.api.examples import EXAMPLES
+from gnomon.service.api.negotiation import ARROW, JSON
+from gnomon.service.errors import MEDIA_TYPE
+from gnomon.service.http import OPTIONS
+from gnomon.service.settings import Settings
 
 TAGS = [
     {"name": "rows", "description": "Rows by their key, of the default index and of each by its name."},

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
-from service.api.keys import key_shown, read_key
-from service.errors import AnswerTooLarge, BadRequest, KeyNotFound
-from service.http import Options, cut
-from service.indexes import ServedIndex, visible
-from shadow import FetchStats, IndexNotFound, SnapshotNotFound, StalePointer, UnknownColumn
-from shadow.errors import BeyondBound, IndexFileGone
-from shadow.lookup import Wanted
-from shadow.storage import Trace
+from gnomon.service.api.keys import key_shown, read_key
+from gnomon.service.errors import AnswerTooLarge, BadRequest, KeyNotFound
+from gnomon.service.http import Options, cut
+from gnomon.service.indexes import ServedIndex, visible
+from gnomon.shadow import FetchStats, IndexNotFound, SnapshotNotFound, StalePointer, UnknownColumn
+from gnomon.shadow.errors import BeyondBound, IndexFileGone
+from gnomon.shadow.lookup import Wanted
+from gnomon.shadow.storage import Trace
 
 T = TypeVar("T")
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from service.errors import NotReady
-from service.indexes import ServedIndex
+from gnomon.service.errors import NotReady
+from gnomon.service.indexes import ServedIndex
 
 
 def readiness(indexes: Iterable[ServedIndex]) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import request_response
 
-from service.access import charge_keys, check_index, may_ask, of_readiness
-from service.api import arrow, json_answers, models
-from service.api.describe import Descriptions, listed
-from service.api.negotiation import ARROW, JSON, chosen
-from service.api.openapi import (
+from gnomon.service.access import charge_keys, check_index, may_ask, of_readiness
+from gnomon.service.api import arrow, json_answers, models
+from gnomon.service.api.describe import Descriptions, listed
+from gnomon.service.api.negotiation import ARROW, JSON, chosen
+from gnomon.service.api.openapi import (
     FOUND,
     GUARDED,
     KEY,
@@ -31,9 +31,9 @@ from service.api.openapi import (
     batch,
     operation,
 )
-from service.api.readiness import readiness
-from service.errors import BadRequest, KeyNotFound, NoSuchIndex, NotReady, encode
-from service.http import (
+from gnomon.service.api.readiness import readiness
+from gnomon.service.errors import BadRequest, KeyNotFound, NoSuchIndex, NotReady, encode
+from gnomon.service.http import (
     Bodies,
     Options,
     cut,
@@ -44,8 +44,8 @@ from service.http import (
     query_options,
     read_body,
 )
-from service.indexes import Indexes, ServedIndex
-from service.settings import Settings
+from gnomon.service.indexes import Indexes, ServedIndex
+from gnomon.service.settings import Settings
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,11 +8,11 @@
 - `batch_json`       the JSON of a batch
 """
 
-from service.http.connection import protocol
-from service.http.options import NAMES, OPTIONS, Options, cut, no_others, query_options
-from service.http.protocol_errors import RefusalsApp
-from service.http.requests import Bodies, merged_slashes, parse_batch, path_key, read_body, route_path
-from service.http.tls import TlsOptions, tls_options
+from gnomon.service.http.connection import protocol
+from gnomon.service.http.options import NAMES, OPTIONS, Options, cut, no_others, query_options
+from gnomon.service.http.protocol_errors import RefusalsApp
+from gnomon.service.http.requests import Bodies, merged_slashes, parse_batch, path_key, read_body, route_path
+from gnomon.service.http.tls import TlsOptions, tls_options
 
 __all__ = [
     "NAMES",

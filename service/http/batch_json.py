@@ -9,7 +9,7 @@ from json.decoder import JSONArray, JSONObject  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
-from service.errors import TooLarge
+from gnomon.service.errors import TooLarge
 
 VALUES_A_KEY = 32  # more than any key has columns
 

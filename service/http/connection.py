@@ -12,8 +12,8 @@ from urllib.parse import unquote
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from service.errors import BadRequest, HeadTooLarge, Overloaded, RequestTooSlow, TargetTooLong
-from service.settings import Settings
+from gnomon.service.errors import BadRequest, HeadTooLarge, Overloaded, RequestTooSlow, TargetTooLong
+from gnomon.service.settings import Settings
 
 # Every byte of a key may be percent-encoded; the rest is for the other parameters and key columns.
 ENCODED_BYTES, OTHER_BYTES = 3, 64 * 1024

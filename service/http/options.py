@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from service.errors import BadRequest
+from gnomon.service.errors import BadRequest
 
 PREFIX = "_"
 MOST_PARAMETERS = 1000

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.errors import problem_response
-from service.redaction import Roots
+from gnomon.service.errors import problem_response
+from gnomon.service.redaction import Roots
 
 
 class RefusalsApp:

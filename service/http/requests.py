@@ -8,9 +8,9 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect, Request
 
-from service.errors import BadRequest, Overloaded, TooLarge
-from service.http import batch_json
-from service.http.options import cut
+from gnomon.service.errors import BadRequest, Overloaded, TooLarge
+from gnomon.service.http import batch_json
+from gnomon.service.http.options import cut
 
 HELD_BYTES = 256 * 1024 * 1024  # of bodies that are coming in, of all requests
 _MERGED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")

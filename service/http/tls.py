@@ -8,8 +8,8 @@ import ssl
 import stat
 from typing import TypedDict
 
-from service.settings import Settings
-from shadow import UsageError
+from gnomon.service.settings import Settings
+from gnomon.shadow import UsageError
 
 logger = logging.getLogger("gnomon.service")
 

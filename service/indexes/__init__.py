@@ -7,10 +7,10 @@
 - `shown_columns`  the columns that answers show
 """
 
-from service.indexes.config import Place
-from service.indexes.registry import Indexes
-from service.indexes.served import ServedIndex
-from service.indexes.shown_columns import visible
+from gnomon.service.indexes.config import Place
+from gnomon.service.indexes.registry import Indexes
+from gnomon.service.indexes.served import ServedIndex
+from gnomon.service.indexes.shown_columns import visible
 
 __all__ = [
     "Indexes",

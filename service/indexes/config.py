@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass, field
 
-from service.settings import Settings
-from shadow import UsageError
+from gnomon.service.settings import Settings
+from gnomon.shadow import UsageError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _NAMED = re.compile(r"([^/=]*)=(.*)", re.DOTALL)

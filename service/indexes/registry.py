@@ -4,11 +4,11 @@ import threading
 import time
 from collections.abc import Iterator
 
-from service.errors import NoSuchIndex
-from service.indexes.config import places
-from service.indexes.served import ServedIndex, may_pass
-from service.redaction import Roots
-from service.settings import Settings
+from gnomon.service.errors import NoSuchIndex
+from gnomon.service.indexes.config import places
+from gnomon.service.indexes.served import ServedIndex, may_pass
+from gnomon.service.redaction import Roots
+from gnomon.service.settings import Settings
 
 OPEN_SECONDS = 15.0  # how long the start waits for storage
 

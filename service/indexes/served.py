@@ -12,16 +12,16 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import NamedTuple
 
-from service.errors import NotOpen
-from service.indexes.config import Place
-from service.indexes.shown_columns import check_columns, hidden_of
-from service.indexes.threads import Threads
-from service.redaction import Roots, redact
-from service.settings import Settings
-from shadow import Index, IndexNotFound, SourceNotFound, open_index
-from shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
-from shadow.metadata import newest_good_view
-from shadow.storage import storage_at, within
+from gnomon.service.errors import NotOpen
+from gnomon.service.indexes.config import Place
+from gnomon.service.indexes.shown_columns import check_columns, hidden_of
+from gnomon.service.indexes.threads import Threads
+from gnomon.service.redaction import Roots, redact
+from gnomon.service.settings import Settings
+from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
+from gnomon.shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
+from gnomon.shadow.metadata import newest_good_view
+from gnomon.shadow.storage import storage_at, within
 
 PINNED_SHARE = 4  # one part in four of the cache is for snapshots asked for by number
 LONGEST_PAUSE = 30.0  # seconds between two looks that fail, unless the settings ask for fewer looks

@@ -3,9 +3,9 @@ that is not there. Keys may be asked by all their columns, shown or not."""
 
 from collections.abc import Iterable
 
-from service.indexes.config import Place
-from shadow import UsageError
-from shadow.metadata import View
+from gnomon.service.indexes.config import Place
+from gnomon.shadow import UsageError
+from gnomon.shadow.metadata import View
 
 
 def visible(place: Place, names: Iterable[str]) -> list[str]:

@@ -1,10 +1,10 @@
 """The threads in which requests wait for files: as many as the settings say, for each index its own, so that reads of
 one index that hang leave those of another alone.
 
-What waits for a store ends with the time of its request (`shadow.storage.deadlines`), but nothing can end a thread
-that waits for a disk. One whose request was answered in the meantime (`stuck`) is replaced by
-another, as long as there are not more stuck threads than the settings have threads; beyond that there are fewer and
-fewer to work, and with none left requests are refused at once, until storage answers again."""
+What waits for a store ends with the time of its request (`gnomon.shadow.storage.deadlines`), but nothing can end a
+thread that waits for a disk. One whose request was answered in the meantime (`stuck`) is replaced by another, as long
+as there are not more stuck threads than the settings have threads; beyond that there are fewer and fewer to work, and
+with none left requests are refused at once, until storage answers again."""
 
 import asyncio
 import threading
@@ -14,8 +14,8 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, ParamSpec, TypeVar
 
-from service.errors import Overloaded, TookTooLong
-from shadow.storage import within
+from gnomon.service.errors import Overloaded, TookTooLong
+from gnomon.shadow.storage import within
 
 IDLE_SECONDS = 30.0  # after which a thread without work ends
 P = ParamSpec("P")

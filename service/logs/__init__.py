@@ -4,8 +4,8 @@
 - `access_log`  one line for each request
 """
 
-from service.logs.access_log import AccessLog, Entry
-from service.logs.setup import Lines
+from gnomon.service.logs.access_log import AccessLog, Entry
+from gnomon.service.logs.setup import Lines
 
 __all__ = [
     "AccessLog",

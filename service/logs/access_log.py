@@ -7,9 +7,9 @@ from urllib.parse import parse_qsl, urlencode
 
 from starlette.types import Scope
 
-from service.costs import Cost
-from service.http import NAMES
-from service.logs.setup import Lines
+from gnomon.service.costs import Cost
+from gnomon.service.http import NAMES
+from gnomon.service.logs.setup import Lines
 
 TARGET_CHARACTERS = 1000
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds: logged where they fail

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from service import costs
+from gnomon.service import costs
 
 LINE_BYTES = 4096
 MOST_WAITING = 10_000  # lines; more are counted, and left out

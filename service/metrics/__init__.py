@@ -7,9 +7,9 @@
 - `observe`       the outermost layer: ids, counts and log lines of requests
 """
 
-from service.metrics.exposition import CONTENT_TYPE, Metrics
-from service.metrics.multiprocess import Exchange, Slot
-from service.metrics.observe import WatchedApp
+from gnomon.service.metrics.exposition import CONTENT_TYPE, Metrics
+from gnomon.service.metrics.multiprocess import Exchange, Slot
+from gnomon.service.metrics.observe import WatchedApp
 
 __all__ = [
     "CONTENT_TYPE",

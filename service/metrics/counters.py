@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service.costs import Cost
-from shadow import FetchStats
+from gnomon.service.costs import Cost
+from gnomon.shadow import FetchStats
 
 # Seconds: from an answer out of memory to the longest time a request usually has.
 BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)

@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service.access import Tokens
-from service.api import Service
-from service.metrics.counters import PREFIX, Tallies
-from service.metrics.gauges import Gauges
-from service.metrics.multiprocess import Row, Slot
+from gnomon.service.access import Tokens
+from gnomon.service.api import Service
+from gnomon.service.metrics.counters import PREFIX, Tallies
+from gnomon.service.metrics.gauges import Gauges
+from gnomon.service.metrics.multiprocess import Row, Slot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 WRITE_SECONDS = 1.0  # how old what a worker knows of another may be

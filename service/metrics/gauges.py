@@ -8,9 +8,9 @@ from importlib.metadata import version
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service.access import Tokens
-from service.api import Service
-from service.indexes import ServedIndex
+from gnomon.service.access import Tokens
+from gnomon.service.api import Service
+from gnomon.service.indexes import ServedIndex
 
 Values = Iterable[tuple[tuple[str, ...], float]]
 

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import costs
-from service.api import Service
-from service.logs import AccessLog, Entry
-from service.metrics.counters import OTHER
-from service.metrics.exposition import Metrics
+from gnomon.service import costs
+from gnomon.service.api import Service
+from gnomon.service.logs import AccessLog, Entry
+from gnomon.service.metrics.counters import OTHER
+from gnomon.service.metrics.exposition import Metrics
 
 HEADER = b"x-request-id"
 MOUNTED = "app_root_path"  # in the scope of an app that is mounted in another one

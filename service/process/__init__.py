@@ -7,8 +7,8 @@
 - `self_check`  `gnomon serve --check`
 """
 
-from service.process.self_check import check
-from service.process.server import run
+from gnomon.service.process.self_check import check
+from gnomon.service.process.server import run
 
 __all__ = [
     "check",

@@ -1,10 +1,10 @@
-"""A worker as a program: `python -m service.process LISTENING LINK`, numbers of descriptors that it inherits."""
+"""A worker as a program: `python -m gnomon.service.process LISTENING LINK`, numbers of descriptors that it inherits."""
 
 import os
 import sys
 from multiprocessing.connection import Connection
 
-from service.process.worker import work
+from gnomon.service.process.worker import work
 
 if __name__ == "__main__":
     work(int(sys.argv[1]), Connection(int(sys.argv[2])))

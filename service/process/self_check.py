@@ -1,11 +1,11 @@
 """What `gnomon serve --check` does: open all that serving needs, and say what is there."""
 
-from service.api import Service
-from service.app import create_app
-from service.http import tls_options
-from service.process.server import check_host
-from service.settings import Settings
-from shadow.errors import StorageError
+from gnomon.service.api import Service
+from gnomon.service.app import create_app
+from gnomon.service.http import tls_options
+from gnomon.service.process.server import check_host
+from gnomon.service.settings import Settings
+from gnomon.shadow.errors import StorageError
 
 
 def check(settings: Settings) -> list[str]:

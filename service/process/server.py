@@ -5,11 +5,11 @@ import signal
 import socket
 import threading
 
-from service.errors import CannotListen
-from service.logs import setup
-from service.process.supervisor import supervise
-from service.process.worker import Listening, Served, serve
-from service.settings import Settings
+from gnomon.service.errors import CannotListen
+from gnomon.service.logs import setup
+from gnomon.service.process.supervisor import supervise
+from gnomon.service.process.worker import Listening, Served, serve
+from gnomon.service.settings import Settings
 
 logger = logging.getLogger("gnomon.service")
 
@@ -17,7 +17,7 @@ logger = logging.getLogger("gnomon.service")
 def run(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM, then let running requests end and return.
 
-    Raises what `service.app.create_app` raises, and CannotListen."""
+    Raises what `gnomon.service.app.create_app` raises, and CannotListen."""
     lines = setup.start()
     try:
         _run(settings, lines)

@@ -17,10 +17,10 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from service.errors import WorkerFailed
-from service.metrics import Exchange, Slot
-from service.process.worker import END_SECONDS, Listening, Served
-from service.settings import Settings
+from gnomon.service.errors import WorkerFailed
+from gnomon.service.metrics import Exchange, Slot
+from gnomon.service.process.worker import END_SECONDS, Listening, Served
+from gnomon.service.settings import Settings
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds before a worker that dies again and again is started again
 STEADY_SECONDS = 60.0  # after which the death of a worker counts as its first
@@ -143,7 +143,7 @@ class _Supervisor:
         ours, theirs = Pipe()
         with theirs:
             descriptors = (self._listening.fileno(), theirs.fileno())
-            command = [sys.executable, "-P", "-m", "service.process", *map(str, descriptors)]
+            command = [sys.executable, "-P", "-m", "gnomon.service.process", *map(str, descriptors)]
             paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=descriptors, env={**os.environ, "PYTHONPATH": paths}

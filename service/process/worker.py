@@ -1,4 +1,5 @@
-"""One process that serves: the app on a socket, until a signal. The supervisor starts it as `service.process`."""
+"""One process that serves: the app on a socket, until a signal. The supervisor starts it as
+`gnomon.service.process`."""
 
 import ctypes
 import logging
@@ -16,11 +17,11 @@ from typing import Any
 
 import uvicorn
 
-from service.app import create_app
-from service.http import TlsOptions, protocol, tls_options
-from service.logs import setup
-from service.metrics import Slot
-from service.settings import Settings
+from gnomon.service.app import create_app
+from gnomon.service.http import TlsOptions, protocol, tls_options
+from gnomon.service.logs import setup
+from gnomon.service.metrics import Slot
+from gnomon.service.settings import Settings
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BACKLOG = 1024  # connections that wait to be accepted

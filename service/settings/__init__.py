@@ -5,7 +5,7 @@
 - `values`   values read from text and named in errors
 """
 
-from service.settings.table import Settings, load_settings
+from gnomon.service.settings.table import Settings, load_settings
 
 __all__ = [
     "Settings",

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from service.settings.values import expected, from_text, shown
-from shadow import UsageError
+from gnomon.service.settings.values import expected, from_text, shown
+from gnomon.shadow import UsageError
 
 PREFIX = "GNOMON_"
 CONFIG = PREFIX + "CONFIG"

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from service.settings.sources import CONFIG, Given, of_environment, of_file, of_flags, of_pairs, wrong
-from service.settings.values import extra
-from shadow import UsageError
+from gnomon.service.settings.sources import CONFIG, Given, of_environment, of_file, of_flags, of_pairs, wrong
+from gnomon.service.settings.values import extra
+from gnomon.shadow import UsageError
 
 MIB = 1024 * 1024
 

@@ -10,7 +10,7 @@
 - `rewrite_manifests`   writes the manifests of segments again
 """
 
-from shadow.commit.append_log import (
+from gnomon.shadow.commit.append_log import (
     REJECTED_FOLDER,
     Append,
     AppendedFile,
@@ -25,12 +25,12 @@ from shadow.commit.append_log import (
     settle,
     staging_folder,
 )
-from shadow.commit.backfill_page_maps import record
-from shadow.commit.full_reindex import newest_number, publish_full, spec_on_record
-from shadow.commit.publishing import Changes, made_for, new_segment_id, publish, wait, write_index_file
-from shadow.commit.rebase import Current
-from shadow.commit.relocate import Adoption, adopt, adoption
-from shadow.commit.schema_evolution import wider
+from gnomon.shadow.commit.backfill_page_maps import record
+from gnomon.shadow.commit.full_reindex import newest_number, publish_full, spec_on_record
+from gnomon.shadow.commit.publishing import Changes, made_for, new_segment_id, publish, wait, write_index_file
+from gnomon.shadow.commit.rebase import Current
+from gnomon.shadow.commit.relocate import Adoption, adopt, adoption
+from gnomon.shadow.commit.schema_evolution import wider
 
 __all__ = [
     "REJECTED_FOLDER",

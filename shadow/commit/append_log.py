@@ -21,9 +21,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from base.actions import Action
-from shadow.errors import AlreadyExists, ConcurrentCommit, DamagedMetadata, StorageError
-from shadow.metadata import (
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import AlreadyExists, ConcurrentCommit, DamagedMetadata, StorageError
+from gnomon.shadow.metadata import (
     APPEND_NAME,
     APPENDED,
     APPENDS_FOLDER,
@@ -47,7 +47,7 @@ from shadow.metadata import (
     read_append,
     read_origin,
 )
-from shadow.storage import OpenFile, Storage
+from gnomon.shadow.storage import OpenFile, Storage
 
 __all__ = [
     "REJECTED_FOLDER",

@@ -5,12 +5,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from base.actions import Action
-from shadow.commit.publishing import ATTEMPTS, new_segment_id, put_snapshot, wait
-from shadow.commit.rewrite_manifests import new_lists, relist
-from shadow.errors import ConcurrentCommit
-from shadow.metadata import PageMapsEntry, Segment, Snapshot, SourceFileEntry, View, open_view, utc_now
-from shadow.storage import Storage, probe
+from gnomon.base.actions import Action
+from gnomon.shadow.commit.publishing import ATTEMPTS, new_segment_id, put_snapshot, wait
+from gnomon.shadow.commit.rewrite_manifests import new_lists, relist
+from gnomon.shadow.errors import ConcurrentCommit
+from gnomon.shadow.metadata import PageMapsEntry, Segment, Snapshot, SourceFileEntry, View, open_view, utc_now
+from gnomon.shadow.storage import Storage, probe
 
 Made = Mapping[SourceFileEntry, PageMapsEntry]
 

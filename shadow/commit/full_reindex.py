@@ -7,10 +7,10 @@ stay until they are vacuumed.
 
 import time
 
-from base.actions import Action
-from shadow.commit.publishing import Changes, check_counts, paths_of, put_snapshot, write_manifest
-from shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError, SnapshotNotFound
-from shadow.metadata import (
+from gnomon.base.actions import Action
+from gnomon.shadow.commit.publishing import Changes, check_counts, paths_of, put_snapshot, write_manifest
+from gnomon.shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError, SnapshotNotFound
+from gnomon.shadow.metadata import (
     IndexSpec,
     Segment,
     Snapshot,
@@ -21,7 +21,7 @@ from shadow.metadata import (
     snapshot_numbers,
     utc_now,
 )
-from shadow.storage import Storage, probe
+from gnomon.shadow.storage import Storage, probe
 
 
 def newest_number(storage: Storage) -> int:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from base.actions import Action
-from shadow.commit.rebase import (
+from gnomon.base.actions import Action
+from gnomon.shadow.commit.rebase import (
     Changes,
     Current,
     State,
@@ -29,8 +29,8 @@ from shadow.commit.rebase import (
     rebase,
     spec_after,
 )
-from shadow.commit.schema_evolution import columns_after
-from shadow.errors import (
+from gnomon.shadow.commit.schema_evolution import columns_after
+from gnomon.shadow.errors import (
     AlreadyExists,
     BuildFailed,
     CommitLost,
@@ -41,8 +41,8 @@ from shadow.errors import (
     SnapshotNotFound,
     StorageError,
 )
-from shadow.lookup import write_index_file
-from shadow.metadata import (
+from gnomon.shadow.lookup import write_index_file
+from gnomon.shadow.metadata import (
     IndexSpec,
     Segment,
     SegmentRef,
@@ -63,7 +63,7 @@ from shadow.metadata import (
     utc_now,
     write_segment,
 )
-from shadow.storage import Storage, in_order, probe
+from gnomon.shadow.storage import Storage, in_order, probe
 
 __all__ = [
     "Changes",
@@ -221,7 +221,7 @@ def _files_of(segment: Segment) -> list[str]:
 def check_there(storage: Storage, written: Sequence[str]) -> None:
     """Raise FilesGone unless all files that a commit is to name first are there, and no vacuum may be about to remove
     them. A vacuum removes the files of a segment that no snapshot names when none of them was written for a day
-    (`shadow.maintenance.vacuuming`), and a program may sleep longer: a suspended machine, a paused container."""
+    (`gnomon.shadow.maintenance.vacuuming`), and a program may sleep longer: a suspended machine, a paused container."""
     if len(written) > LISTED:
         times: dict[str, int | None] = {info.path: info.mtime_ns for info in storage.list(hidden=True)}
     else:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from base.actions import Action
-from shadow.errors import BuildFailed, ConcurrentCommit
-from shadow.metadata import (
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import BuildFailed, ConcurrentCommit
+from gnomon.shadow.metadata import (
     IndexFileEntry,
     IndexSpec,
     Segment,
@@ -21,9 +21,9 @@ from shadow.metadata import (
     shown,
     spec_differences,
 )
-from shadow.storage import FileInfo, difference
-from sources import FORMATS
-from sources.types import parse_ddl, to_ddl
+from gnomon.shadow.storage import FileInfo, difference
+from gnomon.sources import FORMATS
+from gnomon.sources.types import parse_ddl, to_ddl
 
 Fingerprint = tuple[int, int, str, str]
 Current = Callable[[], Iterable[FileInfo]]

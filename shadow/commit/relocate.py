@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from base.actions import Action
-from btree import BTreeReader
-from shadow.commit.append_log import read_log
-from shadow.commit.publishing import ATTEMPTS, new_segment_id, put_snapshot, wait
-from shadow.commit.rewrite_manifests import new_lists, relist
-from shadow.errors import ConcurrentCommit, UsageError
-from shadow.fetch import Fetcher
-from shadow.lookup import pointer_of
-from shadow.metadata import (
+from gnomon.base.actions import Action
+from gnomon.btree import BTreeReader
+from gnomon.shadow.commit.append_log import read_log
+from gnomon.shadow.commit.publishing import ATTEMPTS, new_segment_id, put_snapshot, wait
+from gnomon.shadow.commit.rewrite_manifests import new_lists, relist
+from gnomon.shadow.errors import ConcurrentCommit, UsageError
+from gnomon.shadow.fetch import Fetcher
+from gnomon.shadow.lookup import pointer_of
+from gnomon.shadow.metadata import (
     Segment,
     Snapshot,
     SourceFileEntry,
@@ -32,8 +32,8 @@ from shadow.metadata import (
     rows_by_partition,
     utc_now,
 )
-from shadow.storage import FileInfo, Storage, difference, is_in_doubt, probe
-from sources import SourceError
+from gnomon.shadow.storage import FileInfo, Storage, difference, is_in_doubt, probe
+from gnomon.sources import SourceError
 
 READERS = 16  # files whose metadata is read at a time
 SAMPLED_FILES, ENTRIES_PER_FILE = 64, 4  # index files, and entries of each, whose pointers are followed

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from shadow.commit.publishing import new_segment_id
-from shadow.metadata import Segment, SegmentRef, Snapshot, View, manifest_path, read_segment, write_segment
-from shadow.storage import Storage
+from gnomon.shadow.commit.publishing import new_segment_id
+from gnomon.shadow.metadata import Segment, SegmentRef, Snapshot, View, manifest_path, read_segment, write_segment
+from gnomon.shadow.storage import Storage
 
 
 def relist(storage: Storage, view: View, after: Iterable[Segment]) -> tuple[SegmentRef, ...]:

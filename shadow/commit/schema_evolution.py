@@ -1,8 +1,8 @@
 """The columns of a source with their types, by Arrow's names: what snapshots keep of files that differ in them."""
 
-from shadow.commit.rebase import Changes, State
-from shadow.metadata import IndexSpec
-from sources.types import parse_ddl
+from gnomon.shadow.commit.rebase import Changes, State
+from gnomon.shadow.metadata import IndexSpec
+from gnomon.sources.types import parse_ddl
 
 WIDENING = (("int8", "int16", "int32", "int64"), ("halffloat", "float", "double"))
 

@@ -9,9 +9,9 @@
 - `page_maps`      where the pages of source files lie, recorded when they are indexed
 """
 
-from shadow.fetch.fetcher import Fetcher, FetchReads
-from shadow.fetch.limits import Bounds
-from shadow.fetch.page_maps import (
+from gnomon.shadow.fetch.fetcher import Fetcher, FetchReads
+from gnomon.shadow.fetch.limits import Bounds
+from gnomon.shadow.fetch.page_maps import (
     PAGE_MAPS_FOLDER,
     check_format,
     page_maps_path,
@@ -19,9 +19,9 @@ from shadow.fetch.page_maps import (
     without_maps,
     write_page_maps,
 )
-from shadow.fetch.prefetch import Ahead
-from shadow.fetch.result_tables import answer_table
-from shadow.fetch.results import Answer, FetchStats, Found, Query, Rows, answers
+from gnomon.shadow.fetch.prefetch import Ahead
+from gnomon.shadow.fetch.result_tables import answer_table
+from gnomon.shadow.fetch.results import Answer, FetchStats, Found, Query, Rows, answers
 
 __all__ = [
     "PAGE_MAPS_FOLDER",

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from base.actions import Action
-from btree.errors import BTreeError
-from btree.key_arrays import stored_array
-from btree.keys import Key, arrow_type, key_array, same_values
-from shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
-from shadow.fetch.page_maps import damaged, read_page_maps
-from shadow.fetch.row_batches import Located, row_bytes, shares_of
-from shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry, partition_array, stored_partition
-from shadow.storage import (
+from gnomon.base.actions import Action
+from gnomon.btree.errors import BTreeError
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.keys import Key, arrow_type, key_array, same_values
+from gnomon.shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
+from gnomon.shadow.fetch.page_maps import damaged, read_page_maps
+from gnomon.shadow.fetch.row_batches import Located, row_bytes, shares_of
+from gnomon.shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry, partition_array, stored_partition
+from gnomon.shadow.storage import (
     Begun,
     ByteCache,
     CacheCounts,
@@ -39,8 +39,8 @@ from shadow.storage import (
     join,
     step_of,
 )
-from shadow.values import python_values
-from sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
+from gnomon.shadow.values import python_values
+from gnomon.sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
 
 
 @dataclass

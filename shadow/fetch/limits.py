@@ -8,8 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from btree.keys import Key
-from shadow.errors import BeyondBound
+from gnomon.btree.keys import Key
+from gnomon.shadow.errors import BeyondBound
 
 SHARE_BYTES = 16 << 20  # of rows in memory, roughly, that are read before they are counted
 NUMBER_BYTES = 8  # of a value that is neither text nor bytes

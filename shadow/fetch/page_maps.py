@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 
-from base.actions import Action
-from shadow.errors import DamagedIndexFile, DamagedMetadata, UsageError
-from shadow.metadata import PageMapsEntry, SourceFileEntry, StoredFile, put_again, read_back
-from shadow.storage import ReadStats, Storage
-from sources import FORMATS, DamagedMaps, check_maps
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import DamagedIndexFile, DamagedMetadata, UsageError
+from gnomon.shadow.metadata import PageMapsEntry, SourceFileEntry, StoredFile, put_again, read_back
+from gnomon.shadow.storage import ReadStats, Storage
+from gnomon.sources import FORMATS, DamagedMaps, check_maps
 
 PAGE_MAPS_FOLDER = "_shadow/page_maps"
 PAGE_MAPS_SUFFIX = ".maps"

@@ -4,12 +4,12 @@ themselves then comes in the round of the index file. Only where few can hold it
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shadow.fetch.fetcher import Fetcher, FetchReads
-from shadow.fetch.results import FetchStats
-from shadow.lookup import InFile, covered_in
-from shadow.metadata import IndexSpec, SourceFileEntry
-from shadow.storage import Begun
-from sources import SourceFile
+from gnomon.shadow.fetch.fetcher import Fetcher, FetchReads
+from gnomon.shadow.fetch.results import FetchStats
+from gnomon.shadow.lookup import InFile, covered_in
+from gnomon.shadow.metadata import IndexSpec, SourceFileEntry
+from gnomon.shadow.storage import Begun
+from gnomon.sources import SourceFile
 
 FEW_SOURCES = 8  # of a question
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from btree.key_arrays import stored_array
-from btree.keys import arrow_type
-from shadow.errors import UsageError
-from shadow.fetch.fetcher import Fetcher
-from shadow.fetch.results import Found, Rows, Share
-from shadow.storage import deadlines
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.keys import arrow_type
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.fetch.fetcher import Fetcher
+from gnomon.shadow.fetch.results import Found, Rows, Share
+from gnomon.shadow.storage import deadlines
 
 KEY_NUMBER = "key_number"
 Schemas = Callable[[Sequence[str]], Iterable[pa.Schema]]

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from btree.reader import LookupStats
-from shadow.fetch.fetcher import Fetcher, FetchReads, Part
-from shadow.fetch.limits import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
-from shadow.fetch.row_batches import Located
-from shadow.lookup import Bound, Hit, Hits, Wanted, entry_rows
-from shadow.metadata import SourceFileEntry, View
-from shadow.storage import Trace, deadlines
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow.fetch.fetcher import Fetcher, FetchReads, Part
+from gnomon.shadow.fetch.limits import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
+from gnomon.shadow.fetch.row_batches import Located
+from gnomon.shadow.lookup import Bound, Hit, Hits, Wanted, entry_rows
+from gnomon.shadow.metadata import SourceFileEntry, View
+from gnomon.shadow.storage import Trace, deadlines
 
 
 @dataclass

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from btree.keys import Key
-from shadow.lookup import Hit
-from shadow.metadata import SourceFileEntry
+from gnomon.btree.keys import Key
+from gnomon.shadow.lookup import Hit
+from gnomon.shadow.metadata import SourceFileEntry
 
 UNPACKED = 4  # times the bytes in a file are what rows take in memory, as a rule of thumb
 

@@ -11,10 +11,10 @@
 - `entry_batches`     live entries as Arrow batches
 """
 
-from shadow.lookup.batch import Matcher, Matches, MatchStats
-from shadow.lookup.bloom_filters import FILTER_FOLDER, open_filter
-from shadow.lookup.entries import entry_rows
-from shadow.lookup.entry_batches import (
+from gnomon.shadow.lookup.batch import Matcher, Matches, MatchStats
+from gnomon.shadow.lookup.bloom_filters import FILTER_FOLDER, open_filter
+from gnomon.shadow.lookup.entries import entry_rows
+from gnomon.shadow.lookup.entry_batches import (
     KEY,
     PARTITION,
     POINTER,
@@ -23,10 +23,16 @@ from shadow.lookup.entry_batches import (
     matched_entries,
     scan_entries,
 )
-from shadow.lookup.index_files import INDEX_FILE_SUFFIX, covered_in, pointer_of, read_index_file, write_index_file
-from shadow.lookup.matches import ALL, Bound, Hit, Hits
-from shadow.lookup.point import Lookup, Wanted, buckets_of_keys, parse_key
-from shadow.lookup.tree_search import InFile
+from gnomon.shadow.lookup.index_files import (
+    INDEX_FILE_SUFFIX,
+    covered_in,
+    pointer_of,
+    read_index_file,
+    write_index_file,
+)
+from gnomon.shadow.lookup.matches import ALL, Bound, Hit, Hits
+from gnomon.shadow.lookup.point import Lookup, Wanted, buckets_of_keys, parse_key
+from gnomon.shadow.lookup.tree_search import InFile
 
 __all__ = [
     "ALL",

@@ -16,18 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from btree import BTreeReader
-from btree.batch import Found
-from btree.blocks import LONGEST_GUESS_BYTES
-from btree.errors import TooMany
-from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
-from btree.key_arrays import stored_array
-from btree.key_batch import KeyBatch, SortedKeys
-from btree.keys import Stored, arrow_type
-from btree.reader import LookupStats
-from shadow.lookup.point import Lookup
-from shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, View, asked_values
-from sources import POINTER_COLUMNS
+from gnomon.btree import BTreeReader
+from gnomon.btree.batch import Found
+from gnomon.btree.blocks import LONGEST_GUESS_BYTES
+from gnomon.btree.errors import TooMany
+from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.key_batch import KeyBatch, SortedKeys
+from gnomon.btree.keys import Stored, arrow_type
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow.lookup.point import Lookup
+from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, View, asked_values
+from gnomon.sources import POINTER_COLUMNS
 
 LOG = logging.getLogger("gnomon.match")
 FILE_NAME = POINTER_COLUMNS[0]

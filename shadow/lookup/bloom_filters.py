@@ -11,12 +11,12 @@ from contextlib import AbstractContextManager
 import numpy as np
 import numpy.typing as npt
 
-from base.actions import Action
-from btree.bloom import BloomFilter, BloomFilterReader
-from btree.reader import LookupStats
-from shadow.errors import DamagedIndexFile
-from shadow.metadata import BloomFilterEntry, IndexFileEntry, StoredFile, put_again, read_back
-from shadow.storage import ByteCache, CacheCounts, Storage
+from gnomon.base.actions import Action
+from gnomon.btree.bloom import BloomFilter, BloomFilterReader
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow.errors import DamagedIndexFile
+from gnomon.shadow.metadata import BloomFilterEntry, IndexFileEntry, StoredFile, put_again, read_back
+from gnomon.shadow.storage import ByteCache, CacheCounts, Storage
 
 FILTER_FOLDER = "_shadow/filters"
 FILTER_SUFFIX = ".filter"

@@ -5,13 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from btree.keys import Stored, arrow_type, decimal_type
-from shadow.errors import UnknownColumn
-from shadow.lookup.matches import Hit
-from shadow.lookup.point import Wanted
-from shadow.metadata import IndexSpec, KeyColumn, View, stored_partition
-from shadow.values import has_form, python_values, shown_key
-from sources import POINTER_COLUMNS
+from gnomon.btree.keys import Stored, arrow_type, decimal_type
+from gnomon.shadow.errors import UnknownColumn
+from gnomon.shadow.lookup.matches import Hit
+from gnomon.shadow.lookup.point import Wanted
+from gnomon.shadow.metadata import IndexSpec, KeyColumn, View, stored_partition
+from gnomon.shadow.values import has_form, python_values, shown_key
+from gnomon.sources import POINTER_COLUMNS
 
 
 def entry_columns(view: View) -> tuple[str, ...]:

@@ -7,14 +7,22 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from btree.key_arrays import stored_array
-from btree.reader import LookupStats
-from shadow.lookup.batch import Matches
-from shadow.lookup.index_files import open_index_file
-from shadow.metadata import NOT_LIVE, POINTER_SCHEMA, IndexFileEntry, IndexSpec, Liveness, Segment, stored_partition
-from shadow.storage import Storage
-from sources import POINTER_COLUMNS
-from sources.pointers import FILENAME
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow.lookup.batch import Matches
+from gnomon.shadow.lookup.index_files import open_index_file
+from gnomon.shadow.metadata import (
+    NOT_LIVE,
+    POINTER_SCHEMA,
+    IndexFileEntry,
+    IndexSpec,
+    Liveness,
+    Segment,
+    stored_partition,
+)
+from gnomon.shadow.storage import Storage
+from gnomon.sources import POINTER_COLUMNS
+from gnomon.sources.pointers import FILENAME
 
 KEY, INCLUDED, POINTER, PARTITION = "key", "included", "pointer", "partition"
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from btree import BTreeReader
-from btree.blocks import Block
-from btree.reader import LookupStats
-from shadow.lookup.index_files import open_index_file
-from shadow.metadata import IndexFileEntry, Segment, View
-from shadow.storage import ByteCache, CacheCounts, CacheShare, Storage
+from gnomon.btree import BTreeReader
+from gnomon.btree.blocks import Block
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow.lookup.index_files import open_index_file
+from gnomon.shadow.metadata import IndexFileEntry, Segment, View
+from gnomon.shadow.storage import ByteCache, CacheCounts, CacheShare, Storage
 
 WHOLE_BYTES = 4 << 20  # up to which an index file that lies far away is read whole
 LEAVES_SHARE = 2  # of the memory for index files, one part in so many is for decoded leaves

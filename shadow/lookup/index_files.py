@@ -9,17 +9,17 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from base.actions import Action
-from btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
-from btree.blocks import Leaves, MemoryFile
-from btree.format import SYNC_BYTES
-from btree.hash_columns import plain_column, xxhash64_columns
-from btree.keys import Key
-from btree.reader import LookupStats
-from btree.schema import avro_type
-from shadow.errors import IndexFileGone
-from shadow.lookup.bloom_filters import filter_path, write_filter
-from shadow.metadata import (
+from gnomon.base.actions import Action
+from gnomon.btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
+from gnomon.btree.blocks import Leaves, MemoryFile
+from gnomon.btree.format import SYNC_BYTES
+from gnomon.btree.hash_columns import plain_column, xxhash64_columns
+from gnomon.btree.keys import Key
+from gnomon.btree.reader import LookupStats
+from gnomon.btree.schema import avro_type
+from gnomon.shadow.errors import IndexFileGone
+from gnomon.shadow.lookup.bloom_filters import filter_path, write_filter
+from gnomon.shadow.metadata import (
     MISSING,
     IndexFileEntry,
     IndexSpec,
@@ -29,8 +29,8 @@ from shadow.metadata import (
     put_again,
     read_back,
 )
-from shadow.storage import Storage
-from sources import Pointer
+from gnomon.shadow.storage import Storage
+from gnomon.sources import Pointer
 
 INDEX_FILE_SUFFIX = ".btree.avro"
 POINTER_FIELDS = len(Pointer._fields)

@@ -8,17 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from btree import BTreeReader
-from btree.batch import Found
-from btree.errors import TooMany
-from btree.key_arrays import stored_array
-from btree.key_batch import KeyBatch
-from btree.keys import Key, stored_values
-from btree.reader import LookupStats
-from shadow.lookup.index_files import pointer_of
-from shadow.metadata import NOT_LIVE, IndexFileEntry, IndexSpec, Liveness, NamedFiles, Segment, SourceFileEntry
-from shadow.storage import check
-from sources import POINTER_COLUMNS, Pointer
+from gnomon.btree import BTreeReader
+from gnomon.btree.batch import Found
+from gnomon.btree.errors import TooMany
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.key_batch import KeyBatch
+from gnomon.btree.keys import Key, stored_values
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow.lookup.index_files import pointer_of
+from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, IndexSpec, Liveness, NamedFiles, Segment, SourceFileEntry
+from gnomon.shadow.storage import check
+from gnomon.sources import POINTER_COLUMNS, Pointer
 
 NO_POINTER = Pointer("", 0, 0, 0)  # of an entry that holds values
 MOST_OBJECTS = 50_000  # entries of an index file that are found one by one; more are counted in Arrow

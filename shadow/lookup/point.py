@@ -9,19 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from btree import bucket_of
-from btree.hash_columns import buckets_of, plain_keys, xxhash64_columns
-from btree.hashing import xxhash64
-from btree.keys import Key, Stored
-from btree.reader import LookupStats
-from shadow.errors import UsageError
-from shadow.lookup.bloom_filters import BloomFilters
-from shadow.lookup.index_file_cache import Trees
-from shadow.lookup.matches import ALL, Bound, Hits
-from shadow.lookup.tree_search import InFile, Search
-from shadow.metadata import IndexFileEntry, IndexSpec, View, as_partition_value
-from shadow.storage import CacheCounts, Storage, Trace, step_of
-from shadow.values import read_key
+from gnomon.btree import bucket_of
+from gnomon.btree.hash_columns import buckets_of, plain_keys, xxhash64_columns
+from gnomon.btree.hashing import xxhash64
+from gnomon.btree.keys import Key, Stored
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.lookup.bloom_filters import BloomFilters
+from gnomon.shadow.lookup.index_file_cache import Trees
+from gnomon.shadow.lookup.matches import ALL, Bound, Hits
+from gnomon.shadow.lookup.tree_search import InFile, Search
+from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, View, as_partition_value
+from gnomon.shadow.storage import CacheCounts, Storage, Trace, step_of
+from gnomon.shadow.values import read_key
 
 FEW_KEYS = 16  # which are hashed faster one by one
 

@@ -9,14 +9,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from btree.keys import Key
-from btree.reader import LookupStats
-from shadow.errors import OF_ONE_FILE
-from shadow.lookup.bloom_filters import BloomFilters
-from shadow.lookup.index_file_cache import Trees
-from shadow.lookup.matches import Bound, FileHits, Hits
-from shadow.metadata import IndexFileEntry, Segment, View
-from shadow.storage import Step, Trace, check, in_order, step_of
+from gnomon.btree.keys import Key
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow.errors import OF_ONE_FILE
+from gnomon.shadow.lookup.bloom_filters import BloomFilters
+from gnomon.shadow.lookup.index_file_cache import Trees
+from gnomon.shadow.lookup.matches import Bound, FileHits, Hits
+from gnomon.shadow.metadata import IndexFileEntry, Segment, View
+from gnomon.shadow.storage import Step, Trace, check, in_order, step_of
 
 # Of so many, together so large, filter and index file are read at once: there is little that a filter could spare.
 FEW_FILES, FEW_BYTES = 8, 8 << 20

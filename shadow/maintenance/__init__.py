@@ -8,10 +8,10 @@
 - `snapshot_history`  the snapshots that are kept
 """
 
-from shadow.maintenance.compaction import CompactResult, compact, rebucket
-from shadow.maintenance.snapshot_history import Record, history, newest_records
-from shadow.maintenance.tiered_merge import publish_build
-from shadow.maintenance.vacuuming import check_no_other_files, vacuum
+from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucket
+from gnomon.shadow.maintenance.snapshot_history import Record, history, newest_records
+from gnomon.shadow.maintenance.tiered_merge import publish_build
+from gnomon.shadow.maintenance.vacuuming import check_no_other_files, vacuum
 
 __all__ = [
     "CompactResult",

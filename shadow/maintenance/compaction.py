@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from shadow.commit import Changes, made_for, new_segment_id, publish
-from shadow.errors import UsageError
-from shadow.maintenance.rewrite_segments import Rewritten, dead_folders, folders_of, rewrite
-from shadow.metadata import IndexSpec, Segment, Snapshot, View, buckets_for, check_buckets, open_view
-from shadow.old_names import warn_old_name
-from shadow.storage import Storage, probe
+from gnomon.shadow.commit import Changes, made_for, new_segment_id, publish
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.maintenance.rewrite_segments import Rewritten, dead_folders, folders_of, rewrite
+from gnomon.shadow.metadata import IndexSpec, Segment, Snapshot, View, buckets_for, check_buckets, open_view
+from gnomon.shadow.old_names import warn_old_name
+from gnomon.shadow.storage import Storage, probe
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from btree import BTreeReader, DamagedIndexFile
-from btree.blocks import MemoryFile
-from btree.hash_columns import plain_column, spark_hash_columns
-from shadow.lookup import read_index_file
-from shadow.metadata import NOT_LIVE, IndexFileEntry, IndexSpec, Liveness, Segment, SourceFileEntry, partition_values
-from shadow.storage import Storage
-from sources.pointers import FILENAME, OFFSET, SUB_OFFSET
+from gnomon.btree import BTreeReader, DamagedIndexFile
+from gnomon.btree.blocks import MemoryFile
+from gnomon.btree.hash_columns import plain_column, spark_hash_columns
+from gnomon.shadow.lookup import read_index_file
+from gnomon.shadow.metadata import (
+    NOT_LIVE,
+    IndexFileEntry,
+    IndexSpec,
+    Liveness,
+    Segment,
+    SourceFileEntry,
+    partition_values,
+)
+from gnomon.shadow.storage import Storage
+from gnomon.sources.pointers import FILENAME, OFFSET, SUB_OFFSET
 
 BYTES_AT_ONCE = 16 * 1024 * 1024  # of index files whose entries are sorted together; of URLs 15 times that in memory
 RELAID_AT_ONCE = 64 * 1024 * 1024  # the same where the layout changes: each pass reads the whole index

@@ -7,10 +7,10 @@ segment as it is; all others are merged and written. Where buckets or layout cha
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
-from shadow.lookup import write_index_file
-from shadow.maintenance.merge import Part, merged
-from shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry
-from shadow.storage import Storage
+from gnomon.shadow.lookup import write_index_file
+from gnomon.shadow.maintenance.merge import Part, merged
+from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry
+from gnomon.shadow.storage import Storage
 
 
 class Rewritten(NamedTuple):

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from base.actions import Action
-from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
-from shadow.metadata import read_snapshot, read_spec, snapshot_files, snapshot_numbers
-from shadow.storage import FileInfo, Storage
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
+from gnomon.shadow.metadata import read_snapshot, read_spec, snapshot_files, snapshot_numbers
+from gnomon.shadow.storage import FileInfo, Storage
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shadow.commit import Changes, Current, made_for, new_segment_id, publish
-from shadow.errors import CommitLost, ConcurrentCommit
-from shadow.maintenance.rewrite_segments import rewrite
-from shadow.metadata import IndexSpec, Segment, Snapshot, View
-from shadow.storage import Storage
+from gnomon.shadow.commit import Changes, Current, made_for, new_segment_id, publish
+from gnomon.shadow.errors import CommitLost, ConcurrentCommit
+from gnomon.shadow.maintenance.rewrite_segments import rewrite
+from gnomon.shadow.metadata import IndexSpec, Segment, Snapshot, View
+from gnomon.shadow.storage import Storage
 
 FACTOR = 2
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
-from shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
-from shadow.fetch import PAGE_MAPS_FOLDER
-from shadow.lookup import FILTER_FOLDER
-from shadow.metadata import (
+from gnomon.shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
+from gnomon.shadow.fetch import PAGE_MAPS_FOLDER
+from gnomon.shadow.lookup import FILTER_FOLDER
+from gnomon.shadow.metadata import (
     REJECTED_FOLDER,
     SEGMENT_FOLDER,
     SNAPSHOT_NAME,
@@ -35,7 +35,7 @@ from shadow.metadata import (
     snapshot_numbers,
     snapshot_path,
 )
-from shadow.storage import PROBE_FOLDER, STAGED, FileInfo, Storage, time_of_store
+from gnomon.shadow.storage import PROBE_FOLDER, STAGED, FileInfo, Storage, time_of_store
 
 DAY = 24 * 3600.0
 SNAPSHOT, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, MANIFEST, LEFTOVER = (

@@ -15,7 +15,7 @@
 - `lake_tables`      folders that belong to a Delta, Iceberg, Hudi, Lance or Paimon table
 """
 
-from shadow.metadata.append_records import (
+from gnomon.shadow.metadata.append_records import (
     APPEND_NAME,
     APPENDED,
     APPENDS_FOLDER,
@@ -40,11 +40,11 @@ from shadow.metadata.append_records import (
     read_batch,
     read_origin,
 )
-from shadow.metadata.catalog_table import Table
-from shadow.metadata.immutable_files import MISSING, StoredFile, put_again, read_back
-from shadow.metadata.lake_tables import LakeTable, check_plain_files, table_around
-from shadow.metadata.liveness import NOT_LIVE, Liveness, NamedFiles, uncovered
-from shadow.metadata.manifests import (
+from gnomon.shadow.metadata.catalog_table import Table
+from gnomon.shadow.metadata.immutable_files import MISSING, StoredFile, put_again, read_back
+from gnomon.shadow.metadata.lake_tables import LakeTable, check_plain_files, table_around
+from gnomon.shadow.metadata.liveness import NOT_LIVE, Liveness, NamedFiles, uncovered
+from gnomon.shadow.metadata.manifests import (
     SEGMENT_FOLDER,
     BloomFilterEntry,
     IndexFileEntry,
@@ -57,7 +57,7 @@ from shadow.metadata.manifests import (
     rows_by_partition,
     write_segment,
 )
-from shadow.metadata.partitions import (
+from gnomon.shadow.metadata.partitions import (
     NULL_VALUE,
     TEXT,
     as_partition_value,
@@ -72,8 +72,8 @@ from shadow.metadata.partitions import (
     shown_part,
     stored_partition,
 )
-from shadow.metadata.snapshot_view import View, newest_good_view, newest_view, open_view
-from shadow.metadata.snapshots import (
+from gnomon.shadow.metadata.snapshot_view import View, newest_good_view, newest_view, open_view
+from gnomon.shadow.metadata.snapshots import (
     SNAPSHOT_NAME,
     Snapshot,
     commit,
@@ -86,7 +86,7 @@ from shadow.metadata.snapshots import (
     snapshot_path,
     utc_now,
 )
-from shadow.metadata.source_files import (
+from gnomon.shadow.metadata.source_files import (
     Diff,
     Listing,
     Proofs,
@@ -99,7 +99,7 @@ from shadow.metadata.source_files import (
     within,
     without_vanished,
 )
-from shadow.metadata.spec import (
+from gnomon.shadow.metadata.spec import (
     ENTRIES_PER_BUCKET,
     MOST_BUCKETS,
     MOST_FOLDERS,
@@ -120,7 +120,7 @@ from shadow.metadata.spec import (
     shown,
     spec_differences,
 )
-from shadow.metadata.spec_file import SPEC_PATH, create_first_spec, put_back, read_spec
+from gnomon.shadow.metadata.spec_file import SPEC_PATH, create_first_spec, put_back, read_spec
 
 __all__ = [
     "APPENDED",

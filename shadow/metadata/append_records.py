@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from base.actions import Action
-from shadow.errors import DamagedMetadata, NewerFormat, UsageError
-from shadow.metadata import json_files
-from shadow.storage import Storage
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import DamagedMetadata, NewerFormat, UsageError
+from gnomon.shadow.metadata import json_files
+from gnomon.shadow.storage import Storage
 
 # On disk an append is called a load, as in the first versions. The names stay, so that every version reads the records.
 APPENDS_FOLDER = "_shadow/loads"

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shadow.errors import SourceNotFound
-from shadow.storage import FileInfo, Readable, below, host, is_absolute, join, storage_at
+from gnomon.shadow.errors import SourceNotFound
+from gnomon.shadow.storage import FileInfo, Readable, below, host, is_absolute, join, storage_at
 
 LISTED_AT_ONCE = 16  # folders
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from base.actions import Action
-from shadow.errors import AlreadyExists, DamagedIndexFile, FileChanged, FilesGone, IndexFileGone
-from shadow.storage import ANY_TIME, FileInfo, ReadStats, Storage
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import AlreadyExists, DamagedIndexFile, FileChanged, FilesGone, IndexFileGone
+from gnomon.shadow.storage import ANY_TIME, FileInfo, ReadStats, Storage
 
 MISSING = "missing, though the snapshot names it"
 

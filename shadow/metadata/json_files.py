@@ -4,9 +4,9 @@ import json
 import zlib
 from typing import Any
 
-from base.actions import Action
-from shadow.errors import DamagedMetadata
-from shadow.storage import Storage
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import DamagedMetadata
+from gnomon.shadow.storage import Storage
 
 CHECKSUM = "crc32"  # of the content's canonical JSON: sorted keys, no spaces, UTF-8
 

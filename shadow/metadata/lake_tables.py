@@ -13,8 +13,8 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from shadow.errors import StorageError, UsageError
-from shadow.storage import Readable, in_order, join, split, storage_at
+from gnomon.shadow.errors import StorageError, UsageError
+from gnomon.shadow.storage import Readable, in_order, join, split, storage_at
 
 
 class LakeTable(NamedTuple):

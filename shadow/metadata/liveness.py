@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from btree import DamagedIndexFile
-from shadow.metadata.manifests import IndexFileEntry, Segment, SourceFileEntry
-from shadow.metadata.spec import IndexSpec
+from gnomon.btree import DamagedIndexFile
+from gnomon.shadow.metadata.manifests import IndexFileEntry, Segment, SourceFileEntry
+from gnomon.shadow.metadata.spec import IndexSpec
 
 NOT_LIVE = -1
 

@@ -14,10 +14,10 @@ from typing import Any
 import fastavro
 from fastavro.schema import SchemaParseException
 
-from base.actions import Action
-from btree.format import SYNC_BYTES
-from shadow.errors import AlreadyExists, DamagedMetadata
-from shadow.storage import FileInfo, Storage
+from gnomon.base.actions import Action
+from gnomon.btree.format import SYNC_BYTES
+from gnomon.shadow.errors import AlreadyExists, DamagedMetadata
+from gnomon.shadow.storage import FileInfo, Storage
 
 SEGMENT_FOLDER = "_shadow/segments"
 _UNREADABLE = (  # what reading raises of bytes that are no list

@@ -13,10 +13,10 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from btree.display import to_json
-from btree.key_arrays import stored_array
-from btree.keys import Stored, key_array, stored_values, to_stored
-from shadow.errors import BTreeError, KeyTypeError, PartitionNotFound, SourceNotFound, UsageError
+from gnomon.btree.display import to_json
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.keys import Stored, key_array, stored_values, to_stored
+from gnomon.shadow.errors import BTreeError, KeyTypeError, PartitionNotFound, SourceNotFound, UsageError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 TEXT = "string"

@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from base.actions import Action
-from btree.keys import Stored
-from shadow.errors import (
+from gnomon.base.actions import Action
+from gnomon.btree.keys import Stored
+from gnomon.shadow.errors import (
     DamagedMetadata,
     IndexNotFound,
     NewerFormat,
@@ -18,12 +18,12 @@ from shadow.errors import (
     UnknownColumn,
     UsageError,
 )
-from shadow.metadata.manifests import Segment, SourceFileEntry
-from shadow.metadata.partitions import check_where, matches, shortened, stored_partition
-from shadow.metadata.snapshots import Snapshot, read_newest, read_segments, read_snapshot, snapshot_numbers
-from shadow.metadata.spec import IndexSpec, check_names
-from shadow.metadata.spec_file import SPEC_PATH, read_spec
-from shadow.storage import Storage
+from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
+from gnomon.shadow.metadata.partitions import check_where, matches, shortened, stored_partition
+from gnomon.shadow.metadata.snapshots import Snapshot, read_newest, read_segments, read_snapshot, snapshot_numbers
+from gnomon.shadow.metadata.spec import IndexSpec, check_names
+from gnomon.shadow.metadata.spec_file import SPEC_PATH, read_spec
+from gnomon.shadow.storage import Storage
 
 
 @dataclass(frozen=True)

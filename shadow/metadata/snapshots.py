@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from operator import index
 from typing import Any
 
-from base.actions import Action
-from shadow.errors import DamagedMetadata, SnapshotNotFound
-from shadow.metadata import json_files
-from shadow.metadata.manifests import Segment, SegmentRef, read_segment
-from shadow.metadata.spec import IndexSpec, parse_spec
-from shadow.storage import FileInfo, Storage
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import DamagedMetadata, SnapshotNotFound
+from gnomon.shadow.metadata import json_files
+from gnomon.shadow.metadata.manifests import Segment, SegmentRef, read_segment
+from gnomon.shadow.metadata.spec import IndexSpec, parse_spec
+from gnomon.shadow.storage import FileInfo, Storage
 
 SNAPSHOT_FOLDER = "_shadow/snapshots"
 SNAPSHOT_NAME = re.compile(SNAPSHOT_FOLDER + r"/(\d{20})\.json", re.ASCII)

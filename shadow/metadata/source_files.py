@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
-from shadow.metadata.catalog_table import Table
-from shadow.metadata.lake_tables import HIDDEN_FOLDERS, LakeTable, table_among, table_around
-from shadow.metadata.manifests import Segment, SourceFileEntry
-from shadow.metadata.partitions import partition_columns, partition_of
-from shadow.metadata.spec import TABLE_PREFIX, IndexSpec
-from shadow.storage import (
+from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
+from gnomon.shadow.metadata.catalog_table import Table
+from gnomon.shadow.metadata.lake_tables import HIDDEN_FOLDERS, LakeTable, table_among, table_around
+from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
+from gnomon.shadow.metadata.partitions import partition_columns, partition_of
+from gnomon.shadow.metadata.spec import TABLE_PREFIX, IndexSpec
+from gnomon.shadow.storage import (
     FileInfo,
     Place,
     Readable,
@@ -28,7 +28,7 @@ from shadow.storage import (
     split,
     storage_at,
 )
-from sources import open_source
+from gnomon.sources import open_source
 
 Files = list[FileInfo]
 

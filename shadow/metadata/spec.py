@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from base.actions import Action
-from btree.format import LINK_FIELD
-from btree.hashing import HASH_NAME, SEED
-from btree.keys import is_key_type
-from btree.schema import AVRO_NAME, Column, EntrySchema
-from btree.source_types import MAPPED
-from shadow.errors import DamagedMetadata, NewerFormat, SpecMismatch, UsageError
-from sources import DECLARED, POINTER_COLUMNS
+from gnomon.base.actions import Action
+from gnomon.btree.format import LINK_FIELD
+from gnomon.btree.hashing import HASH_NAME, SEED
+from gnomon.btree.keys import is_key_type
+from gnomon.btree.schema import AVRO_NAME, Column, EntrySchema
+from gnomon.btree.source_types import MAPPED
+from gnomon.shadow.errors import DamagedMetadata, NewerFormat, SpecMismatch, UsageError
+from gnomon.sources import DECLARED, POINTER_COLUMNS
 
 FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
 PARTITIONED, FLAT = "partitioned", "flat"  # layouts
@@ -35,7 +35,8 @@ def schema_option(table: str, schema: str) -> dict[str, str]:
 class KeyColumn:
     """A key column: its name in the source, its type, and whether it is a partition column (then it is not stored
     with the entries: it names the partition to look in). `source_type` is the type in the source where it is mapped to
-    `type` (`btree.source_types`): that of the first file indexed, and the form in which keys are given and shown."""
+    `type` (`gnomon.btree.source_types`): that of the first file indexed, and the form in which keys are given and
+    shown."""
 
     name: str
     type: str

@@ -4,12 +4,12 @@ that it can be put back where it was lost."""
 from contextlib import suppress
 from dataclasses import replace
 
-from base.actions import Action
-from shadow.errors import AlreadyExists, DamagedMetadata, IndexNotFound, SpecMismatch
-from shadow.metadata import json_files
-from shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
-from shadow.metadata.spec import IndexSpec, check_same, parse_spec
-from shadow.storage import Storage, probe
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import AlreadyExists, DamagedMetadata, IndexNotFound, SpecMismatch
+from gnomon.shadow.metadata import json_files
+from gnomon.shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
+from gnomon.shadow.metadata.spec import IndexSpec, check_same, parse_spec
+from gnomon.shadow.storage import Storage, probe
 
 SPEC_PATH = "_shadow/spec.json"
 

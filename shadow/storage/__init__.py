@@ -22,17 +22,27 @@
 - `redaction`          addresses without secrets
 """
 
-from shadow.storage.caches import ByteCache, CacheCounts, CacheShare, EarlyCache, Sized
-from shadow.storage.concurrency import Begun, in_order
-from shadow.storage.contract import STAGED, FileInfo, OpenFile, Readable, ReadStats, Storage, is_hidden
-from shadow.storage.create_only_probe import PROBE_FOLDER, probe, time_of_store
-from shadow.storage.deadlines import awaited, check, within
-from shadow.storage.fingerprint import ANY_TIME, difference, is_in_doubt
-from shadow.storage.local import LocalStorage
-from shadow.storage.locations import Place, as_location, below, host, is_absolute, is_local, join, split, storage_at
-from shadow.storage.source import SourceStorage, source_storage
-from shadow.storage.thread_pool import threads
-from shadow.storage.trace import Step, Trace, TracedReader, step_of
+from gnomon.shadow.storage.caches import ByteCache, CacheCounts, CacheShare, EarlyCache, Sized
+from gnomon.shadow.storage.concurrency import Begun, in_order
+from gnomon.shadow.storage.contract import STAGED, FileInfo, OpenFile, Readable, ReadStats, Storage, is_hidden
+from gnomon.shadow.storage.create_only_probe import PROBE_FOLDER, probe, time_of_store
+from gnomon.shadow.storage.deadlines import awaited, check, within
+from gnomon.shadow.storage.fingerprint import ANY_TIME, difference, is_in_doubt
+from gnomon.shadow.storage.local import LocalStorage
+from gnomon.shadow.storage.locations import (
+    Place,
+    as_location,
+    below,
+    host,
+    is_absolute,
+    is_local,
+    join,
+    split,
+    storage_at,
+)
+from gnomon.shadow.storage.source import SourceStorage, source_storage
+from gnomon.shadow.storage.thread_pool import threads
+from gnomon.shadow.storage.trace import Step, Trace, TracedReader, step_of
 
 __all__ = [
     "ANY_TIME",

@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from shadow.errors import OutOfTime
-from shadow.storage.concurrency import Begun
-from shadow.storage.deadlines import check
+from gnomon.shadow.errors import OutOfTime
+from gnomon.shadow.storage.concurrency import Begun
+from gnomon.shadow.storage.deadlines import check
 
 
 class Sized(Protocol):

@@ -6,8 +6,8 @@ from concurrent.futures import Future, wait
 from itertools import repeat
 from typing import Generic, TypeVar
 
-from shadow.storage.deadlines import awaited, carried, check, left
-from shadow.storage.thread_pool import threads
+from gnomon.shadow.storage.deadlines import awaited, carried, check, left
+from gnomon.shadow.storage.thread_pool import threads
 
 Result = TypeVar("Result")
 

@@ -3,8 +3,8 @@
 import secrets
 from weakref import WeakSet
 
-from shadow.errors import AlreadyExists, UnsafeStore
-from shadow.storage.contract import Storage
+from gnomon.shadow.errors import AlreadyExists, UnsafeStore
+from gnomon.shadow.storage.contract import Storage
 
 PROBE_FOLDER = "_shadow/probe"
 

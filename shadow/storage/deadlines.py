@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from shadow.errors import OutOfTime
+from gnomon.shadow.errors import OutOfTime
 
 P = ParamSpec("P")
 Result = TypeVar("Result")

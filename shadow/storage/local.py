@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from base.actions import Action
-from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
-from shadow.storage.fingerprint import difference
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
+from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
+from gnomon.shadow.storage.fingerprint import difference
 
 ACTIONS = {
     errno.ENOSPC: Action.FREE_SPACE,

@@ -4,17 +4,17 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 
-from shadow.errors import StorageError, UsageError
-from shadow.storage.contract import Storage
-from shadow.storage.local import LocalStorage
+from gnomon.shadow.errors import StorageError, UsageError
+from gnomon.shadow.storage.contract import Storage
+from gnomon.shadow.storage.local import LocalStorage
 
 # Scheme: the module and the class that reaches its store, imported when it is asked for, and the package that it needs.
 STORES = {
-    "memory": ("shadow.storage.objects", "ObjectStorage", "obstore"),
-    "s3": ("shadow.storage.objects", "ObjectStorage", "obstore"),
-    "gs": ("shadow.storage.objects", "ObjectStorage", "obstore"),
-    "az": ("shadow.storage.objects", "ObjectStorage", "obstore"),
-    "hdfs": ("shadow.storage.webhdfs", "WebHdfsStorage", ""),
+    "memory": ("gnomon.shadow.storage.objects", "ObjectStorage", "obstore"),
+    "s3": ("gnomon.shadow.storage.objects", "ObjectStorage", "obstore"),
+    "gs": ("gnomon.shadow.storage.objects", "ObjectStorage", "obstore"),
+    "az": ("gnomon.shadow.storage.objects", "ObjectStorage", "obstore"),
+    "hdfs": ("gnomon.shadow.storage.webhdfs", "WebHdfsStorage", ""),
 }
 Place = str | os.PathLike[str]
 """A path, which may begin with `~` for the user's own folder, or a URL."""

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from shadow.errors import StorageError
-from shadow.storage.redaction import without_secrets
-from shadow.storage.retries import Patience
+from gnomon.shadow.errors import StorageError
+from gnomon.shadow.storage.redaction import without_secrets
+from gnomon.shadow.storage.retries import Patience
 
 MAKERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 ENDPOINTS = {

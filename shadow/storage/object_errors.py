@@ -13,10 +13,10 @@ from obstore.exceptions import (
     UnknownConfigurationKeyError,
 )
 
-from base.actions import Action
-from shadow.errors import StorageError
-from shadow.storage.redaction import without_secrets
-from shadow.storage.retries import Passing
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import StorageError
+from gnomon.shadow.storage.redaction import without_secrets
+from gnomon.shadow.storage.retries import Passing
 
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 STATUS = re.compile(r"status code: (\d{3})")

@@ -14,16 +14,16 @@ from typing import Any, TypeVar
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-from base.actions import Action
-from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.storage.concurrency import in_order
-from shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
-from shadow.storage.fingerprint import ANY_TIME, difference
-from shadow.storage.object_clients import Clients, connect
-from shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, reason, status, translated
-from shadow.storage.ranges import Range
-from shadow.storage.remote_file import RemoteFile
-from shadow.storage.retries import Passing, Patience, retried
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
+from gnomon.shadow.storage.concurrency import in_order
+from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
+from gnomon.shadow.storage.fingerprint import ANY_TIME, difference
+from gnomon.shadow.storage.object_clients import Clients, connect
+from gnomon.shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, reason, status, translated
+from gnomon.shadow.storage.ranges import Range
+from gnomon.shadow.storage.remote_file import RemoteFile
+from gnomon.shadow.storage.retries import Passing, Patience, retried
 
 OWNER = "gnomonput"  # metadata: which put wrote the object (Azure wants a name of letters)
 LARGEST_PUT = 5 << 30  # bytes: what S3 takes in one request; in parts it has no condition that obstore can set

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from shadow.errors import StorageError
+from gnomon.shadow.errors import StorageError
 
 GAP = 128 << 10  # bytes read in vain rather than ask once more
 LARGEST = 8 << 20  # bytes of a merged read; what is larger is better read side by side

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from shadow.errors import StorageError
-from shadow.storage.contract import FileInfo, ReadStats
-from shadow.storage.ranges import Range, check, read_merged
+from gnomon.shadow.errors import StorageError
+from gnomon.shadow.storage.contract import FileInfo, ReadStats
+from gnomon.shadow.storage.ranges import Range, check, read_merged
 
 
 class RemoteFile:

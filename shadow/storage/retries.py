@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from base.errors import GnomonError
-from shadow.errors import Unreachable
-from shadow.storage.deadlines import awaited, check, left, out_of_time
-from shadow.storage.locations import host
-from shadow.storage.thread_pool import threads
+from gnomon.base.errors import GnomonError
+from gnomon.shadow.errors import Unreachable
+from gnomon.shadow.storage.deadlines import awaited, check, left, out_of_time
+from gnomon.shadow.storage.locations import host
+from gnomon.shadow.storage.thread_pool import threads
 
 _CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
 WAITING = 64  # calls at a time to one store that have a deadline

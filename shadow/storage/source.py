@@ -3,8 +3,8 @@ their whole location, each on the store that it names."""
 
 from collections.abc import Iterator
 
-from shadow.storage.contract import FileInfo, Hidden, OpenFile, Readable, ReadStats
-from shadow.storage.locations import host, is_absolute, storage_at
+from gnomon.shadow.storage.contract import FileInfo, Hidden, OpenFile, Readable, ReadStats
+from gnomon.shadow.storage.locations import host, is_absolute, storage_at
 
 
 class SourceStorage:

@@ -12,14 +12,14 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.storage.concurrency import in_order
-from shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
-from shadow.storage.fingerprint import difference
-from shadow.storage.ranges import Range
-from shadow.storage.remote_file import RemoteFile
-from shadow.storage.retries import Passing, Patience, retried
-from shadow.storage.webhdfs_calls import ADDRESS, WebHdfs
+from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
+from gnomon.shadow.storage.concurrency import in_order
+from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
+from gnomon.shadow.storage.fingerprint import difference
+from gnomon.shadow.storage.ranges import Range
+from gnomon.shadow.storage.remote_file import RemoteFile
+from gnomon.shadow.storage.retries import Passing, Patience, retried
+from gnomon.shadow.storage.webhdfs_calls import ADDRESS, WebHdfs
 
 PATIENCE = Patience()
 Result = TypeVar("Result")

@@ -11,10 +11,10 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from base.actions import Action
-from shadow.errors import AlreadyExists, StorageError
-from shadow.storage.redaction import without_secrets
-from shadow.storage.retries import Passing, Patience
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import AlreadyExists, StorageError
+from gnomon.shadow.storage.redaction import without_secrets
+from gnomon.shadow.storage.retries import Passing, Patience
 
 ADDRESS = "GNOMON_WEBHDFS"  # setting: the namenode's HTTP address
 PORT = 9870  # where a namenode listens unless told

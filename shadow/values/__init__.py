@@ -5,9 +5,9 @@
 - `dates`        dates and times as ISO 8601 text
 """
 
-from shadow.values.dates import DIGITS
-from shadow.values.key_formats import has_form, read_key, shown_key
-from shadow.values.row_values import python_values, to_json
+from gnomon.shadow.values.dates import DIGITS
+from gnomon.shadow.values.key_formats import has_form, read_key, shown_key
+from gnomon.shadow.values.row_values import python_values, to_json
 
 __all__ = [
     "DIGITS",

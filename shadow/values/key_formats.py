@@ -1,8 +1,9 @@
 """Keys in the forms in which rows show them: read to what an index stores, and shown again.
 
-A column whose source type was mapped (`btree.source_types`) takes text in the form of that type, and other values in
-its form or as what is stored: a UUID as 36 characters (or 32 without the dashes, or bytes), a time of day as HH:MM:SS.f
-or a number of its units, a timestamp in nanoseconds as ISO 8601 with up to 9 digits of a fraction or a number."""
+A column whose source type was mapped (`gnomon.btree.source_types`) takes text in the form of that type, and other
+values in its form or as what is stored: a UUID as 36 characters (or 32 without the dashes, or bytes), a time of day as
+HH:MM:SS.f or a number of its units, a timestamp in nanoseconds as ISO 8601 with up to 9 digits of a fraction or a
+number."""
 
 import datetime as dt
 import decimal
@@ -12,10 +13,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from btree.errors import KeyTypeError
-from btree.keys import Stored, decimal_type, to_stored
-from shadow.metadata import KeyColumn
-from shadow.values.dates import DIGITS, date_text, time_text, timestamp_text
+from gnomon.btree.errors import KeyTypeError
+from gnomon.btree.keys import Stored, decimal_type, to_stored
+from gnomon.shadow.metadata import KeyColumn
+from gnomon.shadow.values.dates import DIGITS, date_text, time_text, timestamp_text
 
 UUID_TEXT = re.compile(r"[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 TIME_TEXT = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?")

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from shadow.values.dates import DIGITS, date_text, time_text, timestamp_text
+from gnomon.shadow.values.dates import DIGITS, date_text, time_text, timestamp_text
 
 EPOCH = dt.datetime(1970, 1, 1)
 FIRST_DAY, LAST_DAY = -719162, 2932896  # 0001-01-01 and 9999-12-31, the days Python holds

@@ -11,10 +11,10 @@
 - `report`             the faults that were found
 """
 
-from shadow.verify.append_checks import appends_report
-from shadow.verify.external_table import PlainTable, plain_table
-from shadow.verify.report import Report
-from shadow.verify.snapshot import ENTRIES_PER_FILE, sampled, verify, verify_sample
+from gnomon.shadow.verify.append_checks import appends_report
+from gnomon.shadow.verify.external_table import PlainTable, plain_table
+from gnomon.shadow.verify.report import Report
+from gnomon.shadow.verify.snapshot import ENTRIES_PER_FILE, sampled, verify, verify_sample
 
 __all__ = [
     "ENTRIES_PER_FILE",

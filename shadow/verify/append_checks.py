@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from base.actions import Action
-from shadow.commit import read_log
-from shadow.errors import ShadowError
-from shadow.metadata import (
+from gnomon.base.actions import Action
+from gnomon.shadow.commit import read_log
+from gnomon.shadow.errors import ShadowError
+from gnomon.shadow.metadata import (
     APPENDED,
     APPENDS_FOLDER,
     BATCHES_FOLDER,
@@ -18,8 +18,8 @@ from shadow.metadata import (
     read_append,
     read_batch,
 )
-from shadow.storage import Storage
-from shadow.verify.report import Fault, Report, fault_of
+from gnomon.shadow.storage import Storage
+from gnomon.shadow.verify.report import Fault, Report, fault_of
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from btree.keys import adjacent
+from gnomon.btree.keys import adjacent
 
 Numbers = npt.NDArray[np.signedinteger[Any]]
 

@@ -5,8 +5,8 @@ an entry whose source file is dead: after a first build, and after compact and v
 
 from dataclasses import dataclass
 
-from shadow.metadata import View
-from shadow.storage import FileInfo, Storage
+from gnomon.shadow.metadata import View
+from gnomon.shadow.storage import FileInfo, Storage
 
 
 @dataclass(frozen=True)

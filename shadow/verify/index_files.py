@@ -9,21 +9,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from base.actions import Action
-from btree import BTreeReader
-from btree.blocks import MemoryFile
-from btree.bloom import BloomFilterReader
-from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
-from btree.keys import Key, stored_values
-from btree.schema import avro_type
-from shadow.errors import BTreeError, DamagedIndexFile, ShadowError, SourceError
-from shadow.lookup import covered_in, open_filter, read_index_file
-from shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, partition_values, uncovered
-from shadow.storage import Storage
-from shadow.verify.entry_order import EqualKeys
-from shadow.verify.report import Fault, Report, fault_of
-from sources import POINTER_COLUMNS, Pointer
-from sources.pointers import FILENAME, OFFSET, SIZE, SUB_OFFSET
+from gnomon.base.actions import Action
+from gnomon.btree import BTreeReader
+from gnomon.btree.blocks import MemoryFile
+from gnomon.btree.bloom import BloomFilterReader
+from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
+from gnomon.btree.keys import Key, stored_values
+from gnomon.btree.schema import avro_type
+from gnomon.shadow.errors import BTreeError, DamagedIndexFile, ShadowError, SourceError
+from gnomon.shadow.lookup import covered_in, open_filter, read_index_file
+from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, partition_values, uncovered
+from gnomon.shadow.storage import Storage
+from gnomon.shadow.verify.entry_order import EqualKeys
+from gnomon.shadow.verify.report import Fault, Report, fault_of
+from gnomon.sources import POINTER_COLUMNS, Pointer
+from gnomon.sources.pointers import FILENAME, OFFSET, SIZE, SUB_OFFSET
 
 # What a file is found to be at fault by. ArrowMemoryError, an ArrowException too, says nothing about the file.
 FAILURES = (OSError, ShadowError, BTreeError, SourceError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowCapacityError)

@@ -4,12 +4,12 @@ it. There is nothing to read back."""
 import numpy as np
 import numpy.typing as npt
 
-from base.actions import Action
-from btree.hash_columns import buckets_of, plain_column, xxhash64_columns
-from shadow.metadata import IndexFileEntry, View, manifest_path
-from shadow.storage import Storage
-from shadow.verify.index_files import FolderProof
-from shadow.verify.report import Fault, Report
+from gnomon.base.actions import Action
+from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
+from gnomon.shadow.metadata import IndexFileEntry, View, manifest_path
+from gnomon.shadow.storage import Storage
+from gnomon.shadow.verify.index_files import FolderProof
+from gnomon.shadow.verify.report import Fault, Report
 
 
 def prove_values(storage: Storage, view: View, report: Report) -> None:

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from btree.keys import type_of_arrow
-from shadow.lookup import INDEX_FILE_SUFFIX
-from shadow.metadata import (
+from gnomon.btree.keys import type_of_arrow
+from gnomon.shadow.lookup import INDEX_FILE_SUFFIX
+from gnomon.shadow.metadata import (
     IndexFileEntry,
     IndexSpec,
     Segment,
@@ -21,8 +21,8 @@ from shadow.metadata import (
     snapshot_path,
     source_of,
 )
-from shadow.storage import Storage
-from shadow.verify.report import Fault, Report
+from gnomon.shadow.storage import Storage
+from gnomon.shadow.verify.report import Fault, Report
 
 Columns = Mapping[str, Mapping[str, str]]  # a name, the types it has in source files, and a file of each
 

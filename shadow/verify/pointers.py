@@ -7,14 +7,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from base.actions import Action
-from btree.keys import arrow_type, key_array
-from shadow.fetch import Fetcher
-from shadow.metadata import IndexSpec, SourceFileEntry
-from shadow.storage import join
-from shadow.verify.index_files import FAILURES, HASHES, FolderProof, Hashes, Tally, row_hashes
-from shadow.verify.report import Fault, Report, fault_of
-from sources.pointers import OFFSET, SUB_OFFSET
+from gnomon.base.actions import Action
+from gnomon.btree.keys import arrow_type, key_array
+from gnomon.shadow.fetch import Fetcher
+from gnomon.shadow.metadata import IndexSpec, SourceFileEntry
+from gnomon.shadow.storage import join
+from gnomon.shadow.verify.index_files import FAILURES, HASHES, FolderProof, Hashes, Tally, row_hashes
+from gnomon.shadow.verify.report import Fault, Report, fault_of
+from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 
 POINTER_NUMBERS = 3  # columns at the end of a scan of a source
 ROW = np.dtype([("offset", "<i8"), ("sub_offset", "<i4"), ("hash", "<u8")])

@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from base.actions import Action
-from base.errors import GnomonError
-from shadow.verify.external_table import PlainTable
+from gnomon.base.actions import Action
+from gnomon.base.errors import GnomonError
+from gnomon.shadow.verify.external_table import PlainTable
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ Of a build before its commit, a sample; of a snapshot, all of its files, and eac
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from base.actions import Action
-from btree import BTreeReader, DamagedIndexFile, bucket_of
-from btree.hashing import xxhash64
-from btree.keys import Key
-from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
-from shadow.fetch import Fetcher, prove_page_maps
-from shadow.lookup import open_filter, pointer_of
-from shadow.metadata import (
+from gnomon.base.actions import Action
+from gnomon.btree import BTreeReader, DamagedIndexFile, bucket_of
+from gnomon.btree.hashing import xxhash64
+from gnomon.btree.keys import Key
+from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
+from gnomon.shadow.fetch import Fetcher, prove_page_maps
+from gnomon.shadow.lookup import open_filter, pointer_of
+from gnomon.shadow.metadata import (
     SPEC_PATH,
     IndexFileEntry,
     IndexSpec,
@@ -29,14 +29,14 @@ from shadow.metadata import (
     snapshot_path,
     source_of,
 )
-from shadow.storage import Readable, Storage, join
-from shadow.verify.append_checks import check_appends
-from shadow.verify.external_table import plain_table
-from shadow.verify.index_files import FAILURES, FolderProof
-from shadow.verify.key_value_entries import prove_values
-from shadow.verify.manifests import check_columns, check_manifests, check_snapshot
-from shadow.verify.pointers import ReadBack
-from shadow.verify.report import Fault, Report, fault_of
+from gnomon.shadow.storage import Readable, Storage, join
+from gnomon.shadow.verify.append_checks import check_appends
+from gnomon.shadow.verify.external_table import plain_table
+from gnomon.shadow.verify.index_files import FAILURES, FolderProof
+from gnomon.shadow.verify.key_value_entries import prove_values
+from gnomon.shadow.verify.manifests import check_columns, check_manifests, check_snapshot
+from gnomon.shadow.verify.pointers import ReadBack
+from gnomon.shadow.verify.report import Fault, Report, fault_of
 
 SAMPLED_FILES = 16
 ENTRIES_PER_FILE = 4

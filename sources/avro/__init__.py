@@ -21,9 +21,9 @@
 - `errors`          errors without file and place, which the reader adds
 """
 
-from sources.avro.container import MAGIC
-from sources.avro.reader import open_avro
-from sources.avro.write import avro_style
+from gnomon.sources.avro.container import MAGIC
+from gnomon.sources.avro.reader import open_avro
+from gnomon.sources.avro.write import avro_style
 
 __all__ = [
     "MAGIC",

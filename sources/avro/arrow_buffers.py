@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sources.avro.errors import LimitExceeded
+from gnomon.sources.avro.errors import LimitExceeded
 
 INT32_MAX = (1 << 31) - 1
 BINARY = pa.binary()

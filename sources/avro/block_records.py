@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sources.avro.codecs import unpack
-from sources.avro.container import BLOCK_LIMIT, Block
-from sources.avro.errors import LimitExceeded, Malformed
-from sources.errors import DamagedSource, UnsupportedFormat
+from gnomon.sources.avro.codecs import unpack
+from gnomon.sources.avro.container import BLOCK_LIMIT, Block
+from gnomon.sources.avro.errors import LimitExceeded, Malformed
+from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 
 ROWS_WITHOUT_BYTES = 1 << 24  # that a block may have: nothing in it bounds their number
 

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable
 
-from base.compression import (
+from gnomon.base.compression import (
     LZ4_GROWTH,
     BoundExceeded,
     CorruptData,
@@ -12,7 +12,7 @@ from base.compression import (
     decompress_stream,
     decompress_streams,
 )
-from sources.avro.errors import LimitExceeded, Malformed
+from gnomon.sources.avro.errors import LimitExceeded, Malformed
 
 CRC_BYTES = 4
 LZ4_SIZE_BYTES = 4

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from sources.avro.arrow_buffers import text_array
-from sources.avro.codegen import Program
-from sources.avro.leaf_arrays import array_of
-from sources.avro.recursive_json import JsonReader
-from sources.avro.schema import Leaf, Node
+from gnomon.sources.avro.arrow_buffers import text_array
+from gnomon.sources.avro.codegen import Program
+from gnomon.sources.avro.leaf_arrays import array_of
+from gnomon.sources.avro.recursive_json import JsonReader
+from gnomon.sources.avro.schema import Leaf, Node
 
 Lists = Mapping[int, Sequence[Any]]
 

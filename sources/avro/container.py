@@ -6,10 +6,10 @@ block    count of records, length of the payload, payload, sync marker
 
 from dataclasses import dataclass
 
-from sources.avro.errors import LimitExceeded, Malformed
-from sources.avro.varint import signed
-from sources.errors import DamagedSource, UnsupportedFormat
-from sources.readers import PlainReader, name_of, size_of
+from gnomon.sources.avro.errors import LimitExceeded, Malformed
+from gnomon.sources.avro.varint import signed
+from gnomon.sources.errors import DamagedSource, UnsupportedFormat
+from gnomon.sources.readers import PlainReader, name_of, size_of
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16

@@ -12,14 +12,14 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from sources.avro.codegen import Program
-from sources.avro.columns import Column
-from sources.avro.errors import Malformed
-from sources.avro.limits import Budget
-from sources.avro.nested_columns import ColumnFactory, wrong_branch
-from sources.avro.schema import Record, parse_schema
-from sources.avro.varint import length, longer
-from sources.errors import check_memory
+from gnomon.sources.avro.codegen import Program
+from gnomon.sources.avro.columns import Column
+from gnomon.sources.avro.errors import Malformed
+from gnomon.sources.avro.limits import Budget
+from gnomon.sources.avro.nested_columns import ColumnFactory, wrong_branch
+from gnomon.sources.avro.schema import Record, parse_schema
+from gnomon.sources.avro.varint import length, longer
+from gnomon.sources.errors import check_memory
 
 VALUE = "value"  # the one column of rows that are not records
 KEPT_DECODERS = 16  # of a schema

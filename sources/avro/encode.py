@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from sources.avro.schema import Array, Leaf, Map, Node, Record, Union
-from sources.types import Unfit
+from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union
+from gnomon.sources.types import Unfit
 
 Pieces = list[bytes]
 WIDTHS = {"int": pa.int32(), "long": pa.int64()}

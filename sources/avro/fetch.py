@@ -9,14 +9,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from base.actions import Action
-from sources.avro.block_records import block_errors, check_end, unpack_records
-from sources.avro.container import HEAD_BYTES, SYNC_BYTES, Block, Header, check_sync, parse_block
-from sources.avro.decoder import Batch, Decoder
-from sources.contract import Numbers, Pointers
-from sources.errors import StalePointer
-from sources.pointers import distinct_pairs, in_pointer_order, table_without_columns
-from sources.readers import PlainReader, name_of, read_ranges, size_of
+from gnomon.base.actions import Action
+from gnomon.sources.avro.block_records import block_errors, check_end, unpack_records
+from gnomon.sources.avro.container import HEAD_BYTES, SYNC_BYTES, Block, Header, check_sync, parse_block
+from gnomon.sources.avro.decoder import Batch, Decoder
+from gnomon.sources.contract import Numbers, Pointers
+from gnomon.sources.errors import StalePointer
+from gnomon.sources.pointers import distinct_pairs, in_pointer_order, table_without_columns
+from gnomon.sources.readers import PlainReader, name_of, read_ranges, size_of
 
 SHORTEST_GUESS = 64 << 10  # bytes read of a block whose length is not known: Java's writer begins a new one there
 LONGEST_GUESS = 1 << 20

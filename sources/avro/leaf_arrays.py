@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sources.avro.arrow_buffers import Bitmap, binary_array, bitmap, bytes_array, numbers, text_array
-from sources.avro.errors import Malformed
-from sources.avro.schema import DECIMAL_DIGITS, UUID_BYTES, Leaf
+from gnomon.sources.avro.arrow_buffers import Bitmap, binary_array, bitmap, bytes_array, numbers, text_array
+from gnomon.sources.avro.errors import Malformed
+from gnomon.sources.avro.schema import DECIMAL_DIGITS, UUID_BYTES, Leaf
 
 DECIMAL128_DIGITS, DECIMAL256_DIGITS = 38, 76
 LONGS: dict[str, pa.DataType] = {

@@ -2,8 +2,8 @@
 none.
 """
 
-from sources.avro.errors import LimitExceeded, Malformed
-from sources.avro.varint import unsigned
+from gnomon.sources.avro.errors import LimitExceeded, Malformed
+from gnomon.sources.avro.varint import unsigned
 
 MOST_CELLS = 1 << 25  # elements of arrays and maps, times the columns in each; a list keeps some 40 bytes of one
 

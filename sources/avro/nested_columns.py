@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sources.avro.arrow_buffers import Bitmap, bitmap, numbers, offsets_of
-from sources.avro.codegen import Program
-from sources.avro.columns import Column, JsonColumn, Lists, leaf_column
-from sources.avro.errors import LimitExceeded, Malformed
-from sources.avro.schema import Array, Leaf, Map, Node, Record, Union
-from sources.types import int32s
+from gnomon.sources.avro.arrow_buffers import Bitmap, bitmap, numbers, offsets_of
+from gnomon.sources.avro.codegen import Program
+from gnomon.sources.avro.columns import Column, JsonColumn, Lists, leaf_column
+from gnomon.sources.avro.errors import LimitExceeded, Malformed
+from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union
+from gnomon.sources.types import int32s
 
 MOST_LEAVES = 20_000  # columns without columns within; types that are named again and again make any number
 MOST_NESTED = 40  # columns one within the other: what lies deeper comes as JSON

@@ -6,15 +6,24 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from sources.avro.codecs import UNPACKERS
-from sources.avro.container import HEAD_BYTES, HEADER_LIMIT, MAGIC, SYNC_BYTES, Block, Header, parse_block, parse_header
-from sources.avro.decoder import RowSchema, row_schema
-from sources.avro.errors import LimitExceeded, Malformed
-from sources.avro.fetch import BlockLengths, fetch_rows
-from sources.avro.scan import scan_rows
-from sources.contract import Numbers, Options, Pointers, Split
-from sources.errors import DamagedSource, UnsupportedFormat
-from sources.readers import PlainReader, even_splits, name_of, read_ranges, size_of
+from gnomon.sources.avro.codecs import UNPACKERS
+from gnomon.sources.avro.container import (
+    HEAD_BYTES,
+    HEADER_LIMIT,
+    MAGIC,
+    SYNC_BYTES,
+    Block,
+    Header,
+    parse_block,
+    parse_header,
+)
+from gnomon.sources.avro.decoder import RowSchema, row_schema
+from gnomon.sources.avro.errors import LimitExceeded, Malformed
+from gnomon.sources.avro.fetch import BlockLengths, fetch_rows
+from gnomon.sources.avro.scan import scan_rows
+from gnomon.sources.contract import Numbers, Options, Pointers, Split
+from gnomon.sources.errors import DamagedSource, UnsupportedFormat
+from gnomon.sources.readers import PlainReader, even_splits, name_of, read_ranges, size_of
 
 FIRST_READ = 64 << 10  # bytes
 DIGEST_TAIL = 1 << 10  # bytes at the end that count for the digest: a writer may be told its sync marker

@@ -6,14 +6,14 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 
-from sources.avro.block_records import block_errors, check_end, unpack_records
-from sources.avro.container import Block, Header, ReadAheadBuffer, block_at, check_block, first_block, payload_of
-from sources.avro.decoder import Batch, Decoder
-from sources.contract import Split
-from sources.errors import SourceError
-from sources.pointers import with_pointers
-from sources.readers import PlainReader
-from sources.types import int32s, int64s
+from gnomon.sources.avro.block_records import block_errors, check_end, unpack_records
+from gnomon.sources.avro.container import Block, Header, ReadAheadBuffer, block_at, check_block, first_block, payload_of
+from gnomon.sources.avro.decoder import Batch, Decoder
+from gnomon.sources.contract import Split
+from gnomon.sources.errors import SourceError
+from gnomon.sources.pointers import with_pointers
+from gnomon.sources.readers import PlainReader
+from gnomon.sources.types import int32s, int64s
 
 BATCH_ROWS = 64 << 10
 BATCH_BYTES = 4 << 20  # of records: on their way to Arrow, as Python objects, they may take 40 times as much

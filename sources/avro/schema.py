@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from sources.avro.errors import LimitExceeded, Malformed
+from gnomon.sources.avro.errors import LimitExceeded, Malformed
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 RECORDS = ("record", "error")

@@ -4,7 +4,7 @@
 A generated decoder handles numbers of one byte inline and calls these functions for longer ones.
 """
 
-from sources.avro.errors import Malformed
+from gnomon.sources.avro.errors import Malformed
 
 MOST_BITS = 64
 

@@ -13,17 +13,17 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from base.compression import RAW_DEFLATE, zstd
-from sources.avro.codecs import CRC_BYTES, LZ4_SIZE_BYTES
-from sources.avro.container import MAGIC, SYNC_BYTES
-from sources.avro.decoder import VALUE, row_schema
-from sources.avro.encode import Pieces, encode, may_be_null, number
-from sources.avro.errors import LimitExceeded, Malformed
-from sources.avro.reader import CODEC_KEY, FIRST_READ, SCHEMA_KEY, header_of, open_avro
-from sources.avro.schema import Node, Record, parse_schema
-from sources.contract import Options, RangeReader
-from sources.errors import UnsupportedFormat
-from sources.types import Column, Unfit, arrays_of, plan_columns
+from gnomon.base.compression import RAW_DEFLATE, zstd
+from gnomon.sources.avro.codecs import CRC_BYTES, LZ4_SIZE_BYTES
+from gnomon.sources.avro.container import MAGIC, SYNC_BYTES
+from gnomon.sources.avro.decoder import VALUE, row_schema
+from gnomon.sources.avro.encode import Pieces, encode, may_be_null, number
+from gnomon.sources.avro.errors import LimitExceeded, Malformed
+from gnomon.sources.avro.reader import CODEC_KEY, FIRST_READ, SCHEMA_KEY, header_of, open_avro
+from gnomon.sources.avro.schema import Node, Record, parse_schema
+from gnomon.sources.contract import Options, RangeReader
+from gnomon.sources.errors import UnsupportedFormat
+from gnomon.sources.types import Column, Unfit, arrays_of, plan_columns
 
 BLOCK_BYTES = 64 << 10  # of records; Java's writers have 16 to 64 KB
 USUAL_CODEC = "snappy"  # Spark's

@@ -25,9 +25,9 @@ damaged files, so this package decodes the bytes itself.
 - `errors`           errors without file and column, which the reader adds
 """
 
-from sources.orc.file_tail import MAGIC
-from sources.orc.reader import OPTIONS, open_orc
-from sources.orc.write import orc_style
+from gnomon.sources.orc.file_tail import MAGIC
+from gnomon.sources.orc.reader import OPTIONS, open_orc
+from gnomon.sources.orc.write import orc_style
 
 __all__ = [
     "MAGIC",

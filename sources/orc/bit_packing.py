@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from sources.orc.errors import Damage
+from gnomon.sources.orc.errors import Damage
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]

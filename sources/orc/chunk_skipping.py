@@ -11,12 +11,12 @@ from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 
-from sources.orc.column_base import Column, StripeStreams
-from sources.orc.column_types import RawColumn, make_column
-from sources.orc.errors import OrcError
-from sources.orc.schema import Type
-from sources.orc.streams import FullChunks
-from sources.orc.stripe import DATA, place_of
+from gnomon.sources.orc.column_base import Column, StripeStreams
+from gnomon.sources.orc.column_types import RawColumn, make_column
+from gnomon.sources.orc.errors import OrcError
+from gnomon.sources.orc.schema import Type
+from gnomon.sources.orc.streams import FullChunks
+from gnomon.sources.orc.stripe import DATA, place_of
 
 
 class ChunkSkipper:

@@ -3,7 +3,7 @@ postscript states."""
 
 from collections.abc import Callable
 
-from base.compression import (
+from gnomon.base.compression import (
     BoundExceeded,
     CorruptData,
     decompress_brotli,
@@ -12,7 +12,7 @@ from base.compression import (
     decompress_snappy,
     decompress_stream,
 )
-from sources.orc.errors import Damage, Unsupported
+from gnomon.sources.orc.errors import Damage, Unsupported
 
 HEADER = 3  # bytes before each chunk: its length * 2, plus 1 where it is not compressed
 LARGEST_BLOCK = (1 << 23) - 1  # bytes: what the header can say

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sources.orc.bit_packing import Ints
-from sources.orc.errors import Damage, Unsupported
-from sources.orc.file_tail import Footer
-from sources.orc.rle_v1 import WINDOW, Booleans, ByteRuns, Encoding, IntegersV1, Runs
-from sources.orc.rle_v2 import IntegersV2
-from sources.orc.schema import (
+from gnomon.sources.orc.bit_packing import Ints
+from gnomon.sources.orc.errors import Damage, Unsupported
+from gnomon.sources.orc.file_tail import Footer
+from gnomon.sources.orc.rle_v1 import WINDOW, Booleans, ByteRuns, Encoding, IntegersV1, Runs
+from gnomon.sources.orc.rle_v2 import IntegersV2
+from gnomon.sources.orc.schema import (
     BYTE,
     DATE,
     DECIMAL,
@@ -25,8 +25,8 @@ from sources.orc.schema import (
     UNION,
     Type,
 )
-from sources.orc.streams import ByteStream, PackedStream
-from sources.orc.stripe import (
+from gnomon.sources.orc.streams import ByteStream, PackedStream
+from gnomon.sources.orc.stripe import (
     BITS,
     DATA,
     DICTIONARY_DATA,
@@ -40,7 +40,7 @@ from sources.orc.stripe import (
     layout,
     width,
 )
-from sources.readers import PlainReader
+from gnomon.sources.readers import PlainReader
 
 INT32_MAX = (1 << 31) - 1
 MOST_ELEMENTS = 1 << 25  # in one list, map or dictionary: beyond, it is refused

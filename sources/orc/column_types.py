@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sources.orc.bit_packing import Ints
-from sources.orc.column_base import INT32_MAX, MOST_ELEMENTS, Column, StripeStreams, binary, offsets_of, total_of
-from sources.orc.decimals import at_scale, check_digits, read_varints, skip_varints
-from sources.orc.errors import Damage, Unsupported
-from sources.orc.schema import (
+from gnomon.sources.orc.bit_packing import Ints
+from gnomon.sources.orc.column_base import INT32_MAX, MOST_ELEMENTS, Column, StripeStreams, binary, offsets_of, total_of
+from gnomon.sources.orc.decimals import at_scale, check_digits, read_varints, skip_varints
+from gnomon.sources.orc.errors import Damage, Unsupported
+from gnomon.sources.orc.schema import (
     BOOLEAN,
     BYTE,
     DATE,
@@ -30,8 +30,8 @@ from sources.orc.schema import (
     UNION,
     Type,
 )
-from sources.orc.streams import ByteStream
-from sources.orc.stripe import (
+from gnomon.sources.orc.streams import ByteStream
+from gnomon.sources.orc.stripe import (
     BLOBS,
     DATA,
     LENGTH,
@@ -40,8 +40,8 @@ from sources.orc.stripe import (
     as_integers,
     is_dictionary,
 )
-from sources.orc.temporal import rebased, seconds_and_nanos, ticks
-from sources.types import int32s, int64s
+from gnomon.sources.orc.temporal import rebased, seconds_and_nanos, ticks
+from gnomon.sources.types import int32s, int64s
 
 BATCH_ELEMENTS = 1 << 22  # in the lists of several rows: beyond, fewer rows are to be read at once
 BATCH_BYTES = 32 << 20  # in the texts of several rows: likewise

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from sources.orc.bit_packing import LONGEST_WIDE, Ints, wide_varints
-from sources.orc.errors import Damage
-from sources.orc.streams import ByteStream
+from gnomon.sources.orc.bit_packing import LONGEST_WIDE, Ints, wide_varints
+from gnomon.sources.orc.errors import Damage
+from gnomon.sources.orc.streams import ByteStream
 
 MOST_DIGITS = 38
 WORD_DIGITS = 18

@@ -9,17 +9,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sources.orc.bit_packing import Ints
-from sources.orc.chunk_skipping import ChunkSkipper
-from sources.orc.column_base import BatchTooLarge, StripeStreams
-from sources.orc.column_types import make_column
-from sources.orc.errors import error_context
-from sources.orc.file_tail import Footer
-from sources.orc.schema import Type
-from sources.orc.stripe import StripeMeta, ranges_of, seekable
-from sources.orc.stripe_metadata import row_group_count
-from sources.readers import PlainReader, read_ranges
-from sources.types import int64s
+from gnomon.sources.orc.bit_packing import Ints
+from gnomon.sources.orc.chunk_skipping import ChunkSkipper
+from gnomon.sources.orc.column_base import BatchTooLarge, StripeStreams
+from gnomon.sources.orc.column_types import make_column
+from gnomon.sources.orc.errors import error_context
+from gnomon.sources.orc.file_tail import Footer
+from gnomon.sources.orc.schema import Type
+from gnomon.sources.orc.stripe import StripeMeta, ranges_of, seekable
+from gnomon.sources.orc.stripe_metadata import row_group_count
+from gnomon.sources.readers import PlainReader, read_ranges
+from gnomon.sources.types import int64s
 
 TOGETHER = 64 << 20  # bytes asked for, and held, at once
 NEAR = 2  # groups of rows: no farther on, the rows between are passed over

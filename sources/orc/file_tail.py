@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from sources.orc.codecs import Codec
-from sources.orc.errors import Damage
-from sources.orc.protobuf import fields, message, number, numbers, signed
-from sources.orc.schema import RawType, Type, columns_of, read_type
+from gnomon.sources.orc.codecs import Codec
+from gnomon.sources.orc.errors import Damage
+from gnomon.sources.orc.protobuf import fields, message, number, numbers, signed
+from gnomon.sources.orc.schema import RawType, Type, columns_of, read_type
 
 MAGIC = b"ORC"
 FOOTER_LIMIT = 64 << 20  # bytes of an unpacked footer

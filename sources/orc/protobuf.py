@@ -6,7 +6,7 @@ left, so hostile bytes raise `Damage`, never hang or exhaust memory.
 
 from collections.abc import Iterator
 
-from sources.orc.errors import Damage
+from gnomon.sources.orc.errors import Damage
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 LONGEST = 70  # bits of a varint: ten bytes of seven

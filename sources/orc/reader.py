@@ -8,19 +8,19 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from sources.contract import Numbers, Options, Pointers, Split
-from sources.errors import DamagedSource, OptionError, UnsupportedFormat, check_column
-from sources.orc.bit_packing import Ints
-from sources.orc.errors import Damage, OrcError
-from sources.orc.fetch import Share, plan, read_shares
-from sources.orc.file_tail import MAGIC, Footer, parse_footer, parse_postscript
-from sources.orc.scan import scan_stripe
-from sources.orc.schema import Type, arrow_field
-from sources.orc.stripe import StripeMeta
-from sources.orc.stripe_metadata import load_stripes
-from sources.pointers import distinct_rows, group_of_rows, in_pointer_order, table_without_columns, with_pointers
-from sources.readers import PlainReader, even_splits, name_of, size_of
-from sources.types import int32s, int64s
+from gnomon.sources.contract import Numbers, Options, Pointers, Split
+from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat, check_column
+from gnomon.sources.orc.bit_packing import Ints
+from gnomon.sources.orc.errors import Damage, OrcError
+from gnomon.sources.orc.fetch import Share, plan, read_shares
+from gnomon.sources.orc.file_tail import MAGIC, Footer, parse_footer, parse_postscript
+from gnomon.sources.orc.scan import scan_stripe
+from gnomon.sources.orc.schema import Type, arrow_field
+from gnomon.sources.orc.stripe import StripeMeta
+from gnomon.sources.orc.stripe_metadata import load_stripes
+from gnomon.sources.pointers import distinct_rows, group_of_rows, in_pointer_order, table_without_columns, with_pointers
+from gnomon.sources.readers import PlainReader, even_splits, name_of, size_of
+from gnomon.sources.types import int32s, int64s
 
 FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
 INT32_MAX = (1 << 31) - 1

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sources.orc.bit_packing import LONGEST_WORD, Ints, linear, spread, varints, zigzag
-from sources.orc.errors import Damage
-from sources.orc.streams import ByteStream
+from gnomon.sources.orc.bit_packing import LONGEST_WORD, Ints, linear, spread, varints, zigzag
+from gnomon.sources.orc.errors import Damage
+from gnomon.sources.orc.streams import ByteStream
 
 WINDOW = 64 << 10  # values passed over at a time
 LOG = 256  # windows whose runs are remembered: far more than a pending run, which a row index may point before, takes

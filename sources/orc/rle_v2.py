@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sources.orc.bit_packing import LONGEST_WORD, Ints, Words, linear, spread, unpack, zigzag
-from sources.orc.errors import Damage
-from sources.orc.rle_v1 import RunTable, Values
+from gnomon.sources.orc.bit_packing import LONGEST_WORD, Ints, Words, linear, spread, unpack, zigzag
+from gnomon.sources.orc.errors import Damage
+from gnomon.sources.orc.rle_v1 import RunTable, Values
 
 SHORT_REPEAT, DIRECT, PATCHED_BASE, DELTA = range(4)  # the two highest bits of a header
 WIDTHS = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)  # bits of a number, by the five bits that stand for them

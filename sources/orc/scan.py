@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from sources.orc.column_base import BatchTooLarge, Column, StripeStreams
-from sources.orc.column_types import make_column
-from sources.orc.errors import Damage, error_context
-from sources.orc.file_tail import Footer, StripePlace
-from sources.orc.schema import Type
-from sources.orc.stripe import StripeMeta, ranges_of, seekable
-from sources.orc.stripe_metadata import row_group_count
-from sources.readers import PlainReader, read_ranges
+from gnomon.sources.orc.column_base import BatchTooLarge, Column, StripeStreams
+from gnomon.sources.orc.column_types import make_column
+from gnomon.sources.orc.errors import Damage, error_context
+from gnomon.sources.orc.file_tail import Footer, StripePlace
+from gnomon.sources.orc.schema import Type
+from gnomon.sources.orc.stripe import StripeMeta, ranges_of, seekable
+from gnomon.sources.orc.stripe_metadata import row_group_count
+from gnomon.sources.readers import PlainReader, read_ranges
 
 BATCH = 64 << 10  # rows
 BATCH_BYTES = 16 << 20  # what a batch is aimed at

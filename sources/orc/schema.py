@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sources.orc.errors import Damage, Unsupported
-from sources.orc.protobuf import fields, message, number, numbers, text
+from gnomon.sources.orc.errors import Damage, Unsupported
+from gnomon.sources.orc.protobuf import fields, message, number, numbers, text
 
 BOOLEAN, BYTE, SHORT, INT, LONG, FLOAT, DOUBLE, STRING, BINARY, TIMESTAMP = range(10)
 LIST, MAP, STRUCT, UNION, DECIMAL, DATE, VARCHAR, CHAR, INSTANT, GEOMETRY, GEOGRAPHY = range(10, 21)

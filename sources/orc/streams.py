@@ -4,9 +4,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from sources.orc.codecs import HEADER, Codec
-from sources.orc.errors import Damage
-from sources.readers import PlainReader
+from gnomon.sources.orc.codecs import HEADER, Codec
+from gnomon.sources.orc.errors import Damage
+from gnomon.sources.readers import PlainReader
 
 PLAIN_PIECE = 64 << 10  # bytes of a stream without chunks that are read at a time
 PLAIN_GIVEN = 256 << 10  # and given, of those that were read already

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sources.orc.errors import Damage
-from sources.orc.file_tail import Footer, StripePlace
-from sources.orc.protobuf import fields, message, number, numbers, text
-from sources.orc.schema import (
+from gnomon.sources.orc.errors import Damage
+from gnomon.sources.orc.file_tail import Footer, StripePlace
+from gnomon.sources.orc.protobuf import fields, message, number, numbers, text
+from gnomon.sources.orc.schema import (
     BINARY,
     BOOLEAN,
     CHAR,

@@ -4,11 +4,11 @@ where the indexes are small, else two.
 
 from collections.abc import Mapping, Sequence
 
-from sources.orc.errors import error_context
-from sources.orc.file_tail import Footer, StripePlace
-from sources.orc.schema import Type
-from sources.orc.stripe import ROW_INDEX, StripeMeta, layout, parse_row_index, parse_stripe_footer
-from sources.readers import PlainReader, read_ranges
+from gnomon.sources.orc.errors import error_context
+from gnomon.sources.orc.file_tail import Footer, StripePlace
+from gnomon.sources.orc.schema import Type
+from gnomon.sources.orc.stripe import ROW_INDEX, StripeMeta, layout, parse_row_index, parse_stripe_footer
+from gnomon.sources.readers import PlainReader, read_ranges
 
 INDEX_AT_ONCE = 1 << 20  # bytes of a stripe's indexes that are read along with its footer
 ROUND = 16 << 20  # bytes read so of all stripes

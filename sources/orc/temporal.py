@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from sources.orc.bit_packing import Ints
-from sources.orc.errors import Damage, Unsupported
+from gnomon.sources.orc.bit_packing import Ints
+from gnomon.sources.orc.errors import Damage, Unsupported
 
 EPOCH_2015 = 1_420_070_400  # seconds: what timestamps count from, in the writer's time zone
 DAY = 86_400  # seconds

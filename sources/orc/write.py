@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc, types
 
-from sources.contract import Options, RangeReader
-from sources.errors import UnsupportedFormat, check_memory
-from sources.orc.protobuf import fields, number
-from sources.orc.reader import open_orc
-from sources.orc.temporal import FIRST_GREGORIAN
-from sources.types import arrays_of, leaves, plan_columns
+from gnomon.sources.contract import Options, RangeReader
+from gnomon.sources.errors import UnsupportedFormat, check_memory
+from gnomon.sources.orc.protobuf import fields, number
+from gnomon.sources.orc.reader import open_orc
+from gnomon.sources.orc.temporal import FIRST_GREGORIAN
+from gnomon.sources.types import arrays_of, leaves, plan_columns
 
 STRIPE_BYTES = 64 << 20
 CODEC = 2  # field of the postscript

@@ -17,11 +17,11 @@
 - `write`           Parquet files written like another one of their source
 """
 
-from sources.parquet.arrow_types import INT96_TYPE, PHYSICAL_TYPE
-from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, OLD_CALENDAR
-from sources.parquet.page_map_codec import DamagedMaps, check_maps
-from sources.parquet.reader import open_parquet
-from sources.parquet.write import parquet_style
+from gnomon.sources.parquet.arrow_types import INT96_TYPE, PHYSICAL_TYPE
+from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, OLD_CALENDAR
+from gnomon.sources.parquet.page_map_codec import DamagedMaps, check_maps
+from gnomon.sources.parquet.reader import open_parquet
+from gnomon.sources.parquet.write import parquet_style
 
 __all__ = [
     "ENCRYPTED_MAGIC",

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sources.errors import check_memory
-from sources.parquet.footer import OLD_CALENDAR, Footer
-from sources.parquet.schema import Column, stored_fields
-from sources.parquet.synthetic_file import FooterTemplate
+from gnomon.sources.errors import check_memory
+from gnomon.sources.parquet.footer import OLD_CALENDAR, Footer
+from gnomon.sources.parquet.schema import Column, stored_fields
+from gnomon.sources.parquet.synthetic_file import FooterTemplate
 
 PHYSICAL_TYPE, INT96_TYPE = b"PARQUET:physical_type", b"INT96"  # in the metadata of a field that is stored so
 INT96 = 3  # physical type of a leaf

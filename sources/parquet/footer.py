@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sources.errors import DamagedSource, UnsupportedFormat
-from sources.parquet.schema import ARROW_SCHEMA, Column, columns_of, read_elements
-from sources.parquet.thrift import BINARY, LIST, Decoder, ThriftError
+from gnomon.sources.errors import DamagedSource, UnsupportedFormat
+from gnomon.sources.parquet.schema import ARROW_SCHEMA, Column, columns_of, read_elements
+from gnomon.sources.parquet.thrift import BINARY, LIST, Decoder, ThriftError
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"

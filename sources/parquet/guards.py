@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sources.errors import DamagedSource
-from sources.parquet.footer import LEGACY_SLACK, ChunkPlace
-from sources.parquet.page_header import check_sizes, read_header
-from sources.parquet.thrift import CutShort, ThriftError
-from sources.readers import PlainReader, RangeFile
+from gnomon.sources.errors import DamagedSource
+from gnomon.sources.parquet.footer import LEGACY_SLACK, ChunkPlace
+from gnomon.sources.parquet.page_header import check_sizes, read_header
+from gnomon.sources.parquet.thrift import CutShort, ThriftError
+from gnomon.sources.readers import PlainReader, RangeFile
 
 
 class _Array(ctypes.Structure):

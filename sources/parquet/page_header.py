@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from isal import isal_zlib
 
-from sources.parquet.footer import CODECS, ChunkPlace
-from sources.parquet.thrift import FALSE, I8, I64, TRUE, Decoder, ThriftError
+from gnomon.sources.parquet.footer import CODECS, ChunkPlace
+from gnomon.sources.parquet.thrift import FALSE, I8, I64, TRUE, Decoder, ThriftError
 
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)
 HEADER_FIELDS = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}  # of PageHeader: the header of that type of page

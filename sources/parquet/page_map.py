@@ -12,11 +12,11 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from sources.errors import DamagedSource
-from sources.parquet.footer import ChunkPlace
-from sources.parquet.page_header import DICTIONARY, check_sizes, read_header
-from sources.parquet.thrift import CutShort, Decoder, ThriftError
-from sources.readers import PlainReader, is_far, read_ranges
+from gnomon.sources.errors import DamagedSource
+from gnomon.sources.parquet.footer import ChunkPlace
+from gnomon.sources.parquet.page_header import DICTIONARY, check_sizes, read_header
+from gnomon.sources.parquet.thrift import CutShort, Decoder, ThriftError
+from gnomon.sources.readers import PlainReader, is_far, read_ranges
 
 Range = tuple[int, int]  # (offset in the file, length)
 

@@ -14,8 +14,8 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from base.errors import GnomonError
-from sources.parquet.page_map import PageMap
+from gnomon.base.errors import GnomonError
+from gnomon.sources.parquet.page_map import PageMap
 
 MAGIC = b"GPM1"  # the last byte is the version
 CHECKSUM_BYTES, DIGEST_BYTES = 4, 16

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sources.errors import UnsupportedFormat, check_memory
-from sources.parquet.footer import MAGIC, ChunkPlace
-from sources.parquet.guards import check_leaf_lengths
-from sources.parquet.page_header import check_page
-from sources.parquet.page_map import PageMap, Range
-from sources.parquet.synthetic_file import ChunkEntry, FooterTemplate
-from sources.types import int64s
+from gnomon.sources.errors import UnsupportedFormat, check_memory
+from gnomon.sources.parquet.footer import MAGIC, ChunkPlace
+from gnomon.sources.parquet.guards import check_leaf_lengths
+from gnomon.sources.parquet.page_header import check_page
+from gnomon.sources.parquet.page_map import PageMap, Range
+from gnomon.sources.parquet.synthetic_file import ChunkEntry, FooterTemplate
+from gnomon.sources.types import int64s
 
 Rows = NDArray[np.int64]  # ordinals in the row group, rising
 # Types whose pages pyarrow can give as indices into their dictionary: of a page of half a million strings the one

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sources.contract import KeptPages
-from sources.parquet.arrow_types import ArrowTypes
-from sources.parquet.footer import ChunkPlace, Footer, denies_compression, legacy_slack
-from sources.parquet.page_decode import DictionaryCache, LeafRead, RowRead
-from sources.parquet.page_map import PageMap, map_pages
-from sources.parquet.page_map_codec import RecordedMaps, encode_maps
-from sources.parquet.page_reads import GroupRead, PageRead, Read, Rows, split_pages
-from sources.parquet.schema import Column
-from sources.pointers import group_of_rows
-from sources.readers import PlainReader, PrefetchedReader
+from gnomon.sources.contract import KeptPages
+from gnomon.sources.parquet.arrow_types import ArrowTypes
+from gnomon.sources.parquet.footer import ChunkPlace, Footer, denies_compression, legacy_slack
+from gnomon.sources.parquet.page_decode import DictionaryCache, LeafRead, RowRead
+from gnomon.sources.parquet.page_map import PageMap, map_pages
+from gnomon.sources.parquet.page_map_codec import RecordedMaps, encode_maps
+from gnomon.sources.parquet.page_reads import GroupRead, PageRead, Read, Rows, split_pages
+from gnomon.sources.parquet.schema import Column
+from gnomon.sources.pointers import group_of_rows
+from gnomon.sources.readers import PlainReader, PrefetchedReader
 
 TOGETHER = 64 << 20  # bytes asked for, and held, at once in a fetch of many rows
 FEW = 8  # rows wanted of a page, up to which they are taken out of it one by one

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
-from sources.errors import DamagedSource, UnsupportedFormat, check_column
-from sources.parquet.arrow_types import ArrowTypes
-from sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, parse_footer
-from sources.parquet.page_decode import NeedsPyarrow, RowAssembler, RowRead
-from sources.parquet.page_map_codec import RecordedMaps, decode_maps
-from sources.parquet.page_reads import Rows
-from sources.parquet.read_plan import ReadPlanner, read_batches
-from sources.parquet.scan import scan_group
-from sources.parquet.schema import Column
-from sources.parquet.thrift import ThriftError
-from sources.pointers import distinct_rows, in_pointer_order, table_without_columns
-from sources.readers import PlainReader, even_splits, name_of, read_ranges, size_of
+from gnomon.sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
+from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_column
+from gnomon.sources.parquet.arrow_types import ArrowTypes
+from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, parse_footer
+from gnomon.sources.parquet.page_decode import NeedsPyarrow, RowAssembler, RowRead
+from gnomon.sources.parquet.page_map_codec import RecordedMaps, decode_maps
+from gnomon.sources.parquet.page_reads import Rows
+from gnomon.sources.parquet.read_plan import ReadPlanner, read_batches
+from gnomon.sources.parquet.scan import scan_group
+from gnomon.sources.parquet.schema import Column
+from gnomon.sources.parquet.thrift import ThriftError
+from gnomon.sources.pointers import distinct_rows, in_pointer_order, table_without_columns
+from gnomon.sources.readers import PlainReader, even_splits, name_of, read_ranges, size_of
 
 FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
 ENDING = 8  # bytes: footer length, magic

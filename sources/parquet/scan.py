@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from sources.errors import DamagedSource, UnsupportedFormat, check_memory
-from sources.parquet.footer import ChunkPlace, RowGroup
-from sources.parquet.guards import PageCheckingFile, check_leaf_lengths
-from sources.parquet.synthetic_file import ChunkEntry, FooterTemplate, open_with_pyarrow
-from sources.pointers import with_pointers
-from sources.readers import PlainReader
-from sources.types import int32s, int64s
+from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_memory
+from gnomon.sources.parquet.footer import ChunkPlace, RowGroup
+from gnomon.sources.parquet.guards import PageCheckingFile, check_leaf_lengths
+from gnomon.sources.parquet.synthetic_file import ChunkEntry, FooterTemplate, open_with_pyarrow
+from gnomon.sources.pointers import with_pointers
+from gnomon.sources.readers import PlainReader
+from gnomon.sources.types import int32s, int64s
 
 BATCH, BATCH_BYTES = 64 << 10, 64 << 20  # rows, and bytes of rows, decoded at a time
 BUFFER = 4 << 20  # bytes of each column held at a time

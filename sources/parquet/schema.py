@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sources.errors import check_memory
-from sources.parquet import thrift
-from sources.parquet.thrift import Decoder, ThriftError
+from gnomon.sources.errors import check_memory
+from gnomon.sources.parquet import thrift
+from gnomon.sources.parquet.thrift import Decoder, ThriftError
 
 OPTIONAL, REPEATED = 1, 2  # FieldRepetitionType; what is not given is required
 DEPTH_LIMIT = 1000  # levels; pyarrow refuses columns deeper than 100

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sources.parquet import thrift
-from sources.parquet.footer import MAGIC, Footer
-from sources.parquet.page_header import DATA, DICTIONARY, PLAIN
-from sources.parquet.schema import BINARY, FIXED_BYTES, Column, Leaf, arrow_metadata
+from gnomon.sources.parquet import thrift
+from gnomon.sources.parquet.footer import MAGIC, Footer
+from gnomon.sources.parquet.page_header import DATA, DICTIONARY, PLAIN
+from gnomon.sources.parquet.schema import BINARY, FIXED_BYTES, Column, Leaf, arrow_metadata
 
 INT96_UNIT = "us"  # nanoseconds would wrap outside 1677..2262 (docs/pointers.md)
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from sources.contract import Options, RangeReader
-from sources.errors import UnsupportedFormat, check_memory
-from sources.parquet.arrow_types import INT96
-from sources.parquet.footer import CODECS, Footer, parse_footer
-from sources.parquet.reader import ENDING, open_parquet
-from sources.parquet.schema import ARROW_SCHEMA
-from sources.parquet.thrift import Decoder
-from sources.types import arrays_of, plan_columns
+from gnomon.sources.contract import Options, RangeReader
+from gnomon.sources.errors import UnsupportedFormat, check_memory
+from gnomon.sources.parquet.arrow_types import INT96
+from gnomon.sources.parquet.footer import CODECS, Footer, parse_footer
+from gnomon.sources.parquet.reader import ENDING, open_parquet
+from gnomon.sources.parquet.schema import ARROW_SCHEMA
+from gnomon.sources.parquet.thrift import Decoder
+from gnomon.sources.types import arrays_of, plan_columns
 
 GROUP_BYTES = 64 << 20  # of Arrow, which are pages once there are so many
 PAGE_BYTES = 1 << 20

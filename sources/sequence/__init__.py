@@ -17,9 +17,9 @@ The pointer of a row is the position of its record, or the position of its block
 - `varints`        Hadoop's variable-length numbers
 """
 
-from sources.sequence.header import MAGIC
-from sources.sequence.reader import open_sequence
-from sources.sequence.value_columns import OPTIONS, unnamed_values
+from gnomon.sources.sequence.header import MAGIC
+from gnomon.sources.sequence.reader import open_sequence
+from gnomon.sources.sequence.value_columns import OPTIONS, unnamed_values
 
 __all__ = [
     "MAGIC",

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from base.actions import Action
-from sources.errors import StalePointer
-from sources.readers import PlainReader, name_of, read_ranges, size_of
-from sources.sequence.blocks import KEY_LENGTHS, VALUE_LENGTHS, Block, Need, lengths_of, measure, read_cells
-from sources.sequence.record_fetch import TOGETHER, stale
-from sources.sequence.row_layout import RowLayout
-from sources.sequence.varints import Longs
+from gnomon.base.actions import Action
+from gnomon.sources.errors import StalePointer
+from gnomon.sources.readers import PlainReader, name_of, read_ranges, size_of
+from gnomon.sources.sequence.blocks import KEY_LENGTHS, VALUE_LENGTHS, Block, Need, lengths_of, measure, read_cells
+from gnomon.sources.sequence.record_fetch import TOGETHER, stale
+from gnomon.sources.sequence.row_layout import RowLayout
+from gnomon.sources.sequence.varints import Longs
 
 
 def fetch_blocks(

@@ -13,17 +13,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from base.compression import DecompressionError
-from sources.contract import Split
-from sources.errors import DamagedSource, UnsupportedFormat
-from sources.pointers import with_pointers
-from sources.readers import PlainReader, name_of, size_of
-from sources.sequence.codecs import LARGEST
-from sources.sequence.row_layout import BATCH_BYTES, BATCH_ROWS, RowLayout
-from sources.sequence.scan_buffer import ScanBuffer, first_run
-from sources.sequence.varints import LONGEST, Longs, all_vints, one_vint
-from sources.sequence.writables import Cells
-from sources.types import int32s, int64s
+from gnomon.base.compression import DecompressionError
+from gnomon.sources.contract import Split
+from gnomon.sources.errors import DamagedSource, UnsupportedFormat
+from gnomon.sources.pointers import with_pointers
+from gnomon.sources.readers import PlainReader, name_of, size_of
+from gnomon.sources.sequence.codecs import LARGEST
+from gnomon.sources.sequence.row_layout import BATCH_BYTES, BATCH_ROWS, RowLayout
+from gnomon.sources.sequence.scan_buffer import ScanBuffer, first_run
+from gnomon.sources.sequence.varints import LONGEST, Longs, all_vints, one_vint
+from gnomon.sources.sequence.writables import Cells
+from gnomon.sources.types import int32s, int64s
 
 KEY_LENGTHS, KEYS, VALUE_LENGTHS, VALUES = range(4)
 BUFFERS = ("lengths of keys", "keys", "lengths of values", "values")

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from base.compression import (
+from gnomon.base.compression import (
     LZ4_GROWTH,
     CorruptData,
     decompress_lz4,
@@ -17,7 +17,7 @@ from base.compression import (
     decompress_streams,
     snappy_length,
 )
-from sources.errors import UnsupportedFormat
+from gnomon.sources.errors import UnsupportedFormat
 
 LARGEST = 512 << 20  # bytes that one compressed piece of a file may unpack to
 

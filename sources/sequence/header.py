@@ -12,9 +12,9 @@ The marker comes again between records, behind an escape of four bytes FF.
 
 from dataclasses import dataclass
 
-from sources.errors import DamagedSource, UnsupportedFormat
-from sources.readers import PlainReader, name_of, size_of
-from sources.sequence.varints import one_vint
+from gnomon.sources.errors import DamagedSource, UnsupportedFormat
+from gnomon.sources.readers import PlainReader, name_of, size_of
+from gnomon.sources.sequence.varints import one_vint
 
 MAGIC = b"SEQ"
 FIRST_READ = 64 << 10  # bytes: nearly every header lies in them, and the first records

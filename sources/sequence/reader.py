@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from sources.contract import Numbers, Options, Pointers, Split
-from sources.errors import SourceError, check_column
-from sources.pointers import distinct_pairs, in_pointer_order, table_without_columns
-from sources.readers import PlainReader, even_splits, name_of, size_of
-from sources.sequence.block_fetch import fetch_blocks
-from sources.sequence.blocks import Block, measure, scan_blocks
-from sources.sequence.codecs import codec_named
-from sources.sequence.header import FIRST_READ, read_header
-from sources.sequence.record_fetch import fetch_records, stale
-from sources.sequence.records import scan_records, walk
-from sources.sequence.row_layout import RowLayout
-from sources.sequence.scan_buffer import ScanBuffer
-from sources.sequence.value_columns import value_columns
-from sources.sequence.varints import Longs
+from gnomon.sources.contract import Numbers, Options, Pointers, Split
+from gnomon.sources.errors import SourceError, check_column
+from gnomon.sources.pointers import distinct_pairs, in_pointer_order, table_without_columns
+from gnomon.sources.readers import PlainReader, even_splits, name_of, size_of
+from gnomon.sources.sequence.block_fetch import fetch_blocks
+from gnomon.sources.sequence.blocks import Block, measure, scan_blocks
+from gnomon.sources.sequence.codecs import codec_named
+from gnomon.sources.sequence.header import FIRST_READ, read_header
+from gnomon.sources.sequence.record_fetch import fetch_records, stale
+from gnomon.sources.sequence.records import scan_records, walk
+from gnomon.sources.sequence.row_layout import RowLayout
+from gnomon.sources.sequence.scan_buffer import ScanBuffer
+from gnomon.sources.sequence.value_columns import value_columns
+from gnomon.sources.sequence.varints import Longs
 
 INT32_MAX = (1 << 31) - 1
 RECORD_GUESS = (8 << 10, 1 << 20)  # bytes read at a record: twice the mean, but at least and at most so many

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from base.actions import Action
-from sources.errors import StalePointer, UnsupportedFormat
-from sources.readers import PlainReader, name_of, read_ranges, size_of
-from sources.sequence.codecs import LARGEST
-from sources.sequence.records import HEAD, MARKER, UNPACK_HEAD, decoded
-from sources.sequence.row_layout import RowLayout
-from sources.sequence.varints import Longs
-from sources.sequence.writables import numbers_at
+from gnomon.base.actions import Action
+from gnomon.sources.errors import StalePointer, UnsupportedFormat
+from gnomon.sources.readers import PlainReader, name_of, read_ranges, size_of
+from gnomon.sources.sequence.codecs import LARGEST
+from gnomon.sources.sequence.records import HEAD, MARKER, UNPACK_HEAD, decoded
+from gnomon.sources.sequence.row_layout import RowLayout
+from gnomon.sources.sequence.varints import Longs
+from gnomon.sources.sequence.writables import numbers_at
 
 TOGETHER = 64 << 20  # bytes asked for, and held, at once
 BEFORE = 128 << 10  # bytes read before a record whose own bytes prove nothing: Hadoop writes a marker every 100 KB

@@ -13,16 +13,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sources.contract import Split
-from sources.errors import DamagedSource, SourceError
-from sources.pointers import with_pointers
-from sources.readers import PlainReader, name_of, size_of
-from sources.sequence.header import ESCAPE, SYNC
-from sources.sequence.row_layout import BATCH_ROWS, RowLayout
-from sources.sequence.scan_buffer import ScanBuffer, first_run
-from sources.sequence.varints import Longs
-from sources.sequence.writables import Cells, numbers_at
-from sources.types import int32s, int64s
+from gnomon.sources.contract import Split
+from gnomon.sources.errors import DamagedSource, SourceError
+from gnomon.sources.pointers import with_pointers
+from gnomon.sources.readers import PlainReader, name_of, size_of
+from gnomon.sources.sequence.header import ESCAPE, SYNC
+from gnomon.sources.sequence.row_layout import BATCH_ROWS, RowLayout
+from gnomon.sources.sequence.scan_buffer import ScanBuffer, first_run
+from gnomon.sources.sequence.varints import Longs
+from gnomon.sources.sequence.writables import Cells, numbers_at
+from gnomon.sources.types import int32s, int64s
 
 HEAD = 8  # bytes: the two lengths
 MARKER = len(ESCAPE) + SYNC

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from base.compression import DecompressionError
-from sources.errors import DamagedSource
-from sources.sequence.codecs import LARGEST, Inflate
-from sources.sequence.header import Header
-from sources.sequence.value_columns import ValueColumns
-from sources.sequence.varints import Longs
-from sources.sequence.writables import BadCell, Cells, field_of, writable_of
-from sources.types import RefusedValue
+from gnomon.base.compression import DecompressionError
+from gnomon.sources.errors import DamagedSource
+from gnomon.sources.sequence.codecs import LARGEST, Inflate
+from gnomon.sources.sequence.header import Header
+from gnomon.sources.sequence.value_columns import ValueColumns
+from gnomon.sources.sequence.varints import Longs
+from gnomon.sources.sequence.writables import BadCell, Cells, field_of, writable_of
+from gnomon.sources.types import RefusedValue
 
 KEY, VALUE = "key", "value"
 BATCH_ROWS = 64 << 10

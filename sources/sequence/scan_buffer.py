@@ -4,11 +4,11 @@ Splits follow Hadoop's rule: a file consists of runs of records (or single block
 the header or at a sync marker. A split has the runs that begin in it.
 """
 
-from sources.contract import Split
-from sources.errors import DamagedSource, SourceError, UnsupportedFormat
-from sources.readers import PlainReader, size_of
-from sources.sequence.codecs import LARGEST
-from sources.sequence.header import Header
+from gnomon.sources.contract import Split
+from gnomon.sources.errors import DamagedSource, SourceError, UnsupportedFormat
+from gnomon.sources.readers import PlainReader, size_of
+from gnomon.sources.sequence.codecs import LARGEST
+from gnomon.sources.sequence.header import Header
 
 CHUNK = 4 << 20  # bytes read at a time
 BEYOND = 64 << 10  # bytes read at a time past the split's end, up to the next marker

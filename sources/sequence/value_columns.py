@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from sources.contract import Options
-from sources.errors import OptionError, UnsupportedFormat
-from sources.sequence.delimited import Escapes
-from sources.sequence.varints import Longs
-from sources.sequence.writables import writable_of
-from sources.types import JsonColumns, RefusedValue, from_text, int32s, int64s, parse_ddl, to_ddl
+from gnomon.sources.contract import Options
+from gnomon.sources.errors import OptionError, UnsupportedFormat
+from gnomon.sources.sequence.delimited import Escapes
+from gnomon.sources.sequence.varints import Longs
+from gnomon.sources.sequence.writables import writable_of
+from gnomon.sources.types import JsonColumns, RefusedValue, from_text, int32s, int64s, parse_ddl, to_ddl
 
 OPTIONS = {
     "value_format": "delimited or json: parse the values, which are text, into columns",

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from base.errors import GnomonError
-from sources.sequence.varints import SIZES, Bytes, Longs, vints_at
-from sources.types import int32s, int64s
+from gnomon.base.errors import GnomonError
+from gnomon.sources.sequence.varints import SIZES, Bytes, Longs, vints_at
+from gnomon.sources.types import int32s, int64s
 
 HADOOP = "org.apache.hadoop.io."
 CLASS = b"hadoop.class"  # key of a field's metadata

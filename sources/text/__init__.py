@@ -12,11 +12,11 @@
 - `write_jsonl`  JSON lines written like another one of their source
 """
 
-from sources.text.csv import CSV_OPTIONS, infer_csv, merge_csv, open_csv
-from sources.text.jsonl import JSON_OPTIONS, infer_jsonl, open_jsonl
-from sources.text.open_text import flag
-from sources.text.write_csv import csv_style
-from sources.text.write_jsonl import jsonl_style
+from gnomon.sources.text.csv import CSV_OPTIONS, infer_csv, merge_csv, open_csv
+from gnomon.sources.text.jsonl import JSON_OPTIONS, infer_jsonl, open_jsonl
+from gnomon.sources.text.open_text import flag
+from gnomon.sources.text.write_csv import csv_style
+from gnomon.sources.text.write_jsonl import jsonl_style
 
 __all__ = [
     "CSV_OPTIONS",

@@ -13,15 +13,15 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 
-from sources.contract import Options
-from sources.errors import DamagedSource, OptionError, UnsupportedFormat
-from sources.readers import PlainReader, name_of
-from sources.text.csv_block import CR, LF, UNCLOSED, CsvBlock, Dialect, is_text
-from sources.text.csv_infer import Values, values_of
-from sources.text.grammar import check_utf8, mean_bytes
-from sources.text.open_text import END_BYTES, OPTIONS, Opened, flag, read_ends
-from sources.text.text_file import TextFile
-from sources.types import RefusedValue, converter, parse_ddl, to_ddl
+from gnomon.sources.contract import Options
+from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat
+from gnomon.sources.readers import PlainReader, name_of
+from gnomon.sources.text.csv_block import CR, LF, UNCLOSED, CsvBlock, Dialect, is_text
+from gnomon.sources.text.csv_infer import Values, values_of
+from gnomon.sources.text.grammar import check_utf8, mean_bytes
+from gnomon.sources.text.open_text import END_BYTES, OPTIONS, Opened, flag, read_ends
+from gnomon.sources.text.text_file import TextFile
+from gnomon.sources.types import RefusedValue, converter, parse_ddl, to_ddl
 
 SCHEMA = "schema"
 INFER = "infer_schema"

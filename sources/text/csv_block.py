@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv, types
 
-from sources.text.grammar import check_utf8
-from sources.types import RefusedValue, from_text
+from gnomon.sources.text.grammar import check_utf8
+from gnomon.sources.types import RefusedValue, from_text
 
 BOM = b"\xef\xbb\xbf"
 LF, CR = 10, 13

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from sources.types import DIGITS_LIMIT, LONGS, NOTHING, NUMBER, SEEN, SPECIAL, comes_back, converter, seen_in
+from gnomon.sources.types import DIGITS_LIMIT, LONGS, NOTHING, NUMBER, SEEN, SPECIAL, comes_back, converter, seen_in
 
 INT_DIGITS, LONG_DIGITS = 10, 19
 INTS = range(-(1 << 31), 1 << 31)

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from base.actions import Action
-from base.compression import CorruptData, PieceDecompressor
-from sources.errors import DamagedSource
-from sources.readers import PlainReader, name_of, size_of
+from gnomon.base.actions import Action
+from gnomon.base.compression import CorruptData, PieceDecompressor
+from gnomon.sources.errors import DamagedSource
+from gnomon.sources.readers import PlainReader, name_of, size_of
 
 PACKED_BYTES = 256 << 10  # read at a time
 PIECE_BYTES = 4 << 20  # unpacked at a time
 MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"x\x9c": "deflate", b"x\xda": "deflate"}
 BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # the first block, or the end of an empty file: text may begin with BZh
-STREAMS = {"deflate": "zlib", "zstd": "zstandard"}  # names of `base.compression`, where they differ
+STREAMS = {"deflate": "zlib", "zstd": "zstandard"}  # names of `gnomon.base.compression`, where they differ
 
 
 def compression_of(head: bytes) -> str | None:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sources.types import RefusedValue
+from gnomon.sources.types import RefusedValue
 
 Positions = NDArray[np.int64]
 

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sources.contract import Options
-from sources.errors import DamagedSource, UnsupportedFormat
-from sources.readers import PlainReader
-from sources.text.grammar import Positions, check_utf8, mean_bytes
-from sources.text.open_text import OPTIONS, Opened, read_ends
-from sources.text.text_file import TextFile
-from sources.types import (
+from gnomon.sources.contract import Options
+from gnomon.sources.errors import DamagedSource, UnsupportedFormat
+from gnomon.sources.readers import PlainReader
+from gnomon.sources.text.grammar import Positions, check_utf8, mean_bytes
+from gnomon.sources.text.open_text import OPTIONS, Opened, read_ends
+from gnomon.sources.text.text_file import TextFile
+from gnomon.sources.types import (
     SPACES,
     JsonColumns,
     RefusedValue,
@@ -51,7 +51,7 @@ def open_jsonl(reader: PlainReader, options: Options) -> TextFile:
 
 
 def infer_jsonl(reader: PlainReader, options: Options) -> pa.Schema:
-    """The schema of all rows: `sources.types.json_schema` has its rules."""
+    """The schema of all rows: `gnomon.sources.types.json_schema` has its rules."""
     shape = Shape()
     _infer(reader, read_ends(reader, options, HEAD_BYTES), shape)
     return schema_of(shape)

@@ -4,11 +4,11 @@ import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from base.actions import Action
-from sources.contract import Options
-from sources.errors import OptionError, UnsupportedFormat
-from sources.readers import PlainReader, name_of, read_ranges, size_of
-from sources.text.decompress import compression_of, decompress_pieces
+from gnomon.base.actions import Action
+from gnomon.sources.contract import Options
+from gnomon.sources.errors import OptionError, UnsupportedFormat
+from gnomon.sources.readers import PlainReader, name_of, read_ranges, size_of
+from gnomon.sources.text.decompress import compression_of, decompress_pieces
 
 END_BYTES = 64 << 10  # of the file, at each end, that the digest is made of
 BOM = b"\xef\xbb\xbf"

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from base.actions import Action
-from sources.contract import Numbers, Pointers, Split
-from sources.errors import DamagedSource, StalePointer, check_column
-from sources.pointers import in_pointer_order, pointer_pairs, table_without_columns, with_pointers
-from sources.readers import PlainReader, even_splits, name_of, read_ranges
-from sources.text.decompress import decompress_pieces
-from sources.text.grammar import Block, Grammar, Positions
-from sources.text.open_text import Opened
-from sources.types import RefusedValue, int32s, int64s
+from gnomon.base.actions import Action
+from gnomon.sources.contract import Numbers, Pointers, Split
+from gnomon.sources.errors import DamagedSource, StalePointer, check_column
+from gnomon.sources.pointers import in_pointer_order, pointer_pairs, table_without_columns, with_pointers
+from gnomon.sources.readers import PlainReader, even_splits, name_of, read_ranges
+from gnomon.sources.text.decompress import decompress_pieces
+from gnomon.sources.text.grammar import Block, Grammar, Positions
+from gnomon.sources.text.open_text import Opened
+from gnomon.sources.types import RefusedValue, int32s, int64s
 
 BATCH_ROWS = 64 << 10
 BATCH_VALUES = 4 << 20  # of all columns: rows of thousands of columns, all but some of them null, come few at a time

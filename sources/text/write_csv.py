@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from sources.contract import Options, RangeReader
-from sources.errors import UnsupportedFormat
-from sources.readers import name_of
-from sources.text.csv import HEAD_BYTES, SCHEMA, TABBED, dialect_of, open_csv
-from sources.text.csv_block import Dialect, is_text
-from sources.text.open_text import flag, read_ends
-from sources.types import arrays_of, plan_columns, texts_of
+from gnomon.sources.contract import Options, RangeReader
+from gnomon.sources.errors import UnsupportedFormat
+from gnomon.sources.readers import name_of
+from gnomon.sources.text.csv import HEAD_BYTES, SCHEMA, TABBED, dialect_of, open_csv
+from gnomon.sources.text.csv_block import Dialect, is_text
+from gnomon.sources.text.open_text import flag, read_ends
+from gnomon.sources.types import arrays_of, plan_columns, texts_of
 
 LINE_ENDS = ("\r\n", "\n", "\r")
 BOM = "\ufeff"

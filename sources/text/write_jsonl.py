@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from sources.contract import Options, RangeReader
-from sources.errors import UnsupportedFormat
-from sources.readers import name_of
-from sources.text.jsonl import HEAD_BYTES, open_jsonl
-from sources.text.open_text import read_ends
-from sources.types import COMMENT, WHOLE, WHOLE_LINE, arrays_of, decode_object, one_value, plan_columns, texts_of
+from gnomon.sources.contract import Options, RangeReader
+from gnomon.sources.errors import UnsupportedFormat
+from gnomon.sources.readers import name_of
+from gnomon.sources.text.jsonl import HEAD_BYTES, open_jsonl
+from gnomon.sources.text.open_text import read_ends
+from gnomon.sources.types import COMMENT, WHOLE, WHOLE_LINE, arrays_of, decode_object, one_value, plan_columns, texts_of
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
 NULL = "null"

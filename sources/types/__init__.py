@@ -11,10 +11,10 @@
 - `arrow_numbers`  numpy integers as Arrow arrays, without a copy
 """
 
-from sources.types.arrow_numbers import int32s, int64s
-from sources.types.column_plan import Column, arrays_of, plan_columns
-from sources.types.ddl import COMMENT, parse_ddl, to_ddl
-from sources.types.json_schema import (
+from gnomon.sources.types.arrow_numbers import int32s, int64s
+from gnomon.sources.types.column_plan import Column, arrays_of, plan_columns
+from gnomon.sources.types.ddl import COMMENT, parse_ddl, to_ddl
+from gnomon.sources.types.json_schema import (
     DIGITS_LIMIT,
     LONGS,
     NOTHING,
@@ -27,11 +27,11 @@ from sources.types.json_schema import (
     schema_of,
     seen_in,
 )
-from sources.types.json_values import NOT_JSON, SPACES, WHOLE, WHOLE_LINE, JsonColumns, decode_object, one_value
-from sources.types.read_cast import Unfit, conform, fits
-from sources.types.text_format import texts_of
-from sources.types.text_values import NUMBER, SPECIAL, RefusedValue, converter, from_text
-from sources.types.write_cast import first_difference, fit, leaves
+from gnomon.sources.types.json_values import NOT_JSON, SPACES, WHOLE, WHOLE_LINE, JsonColumns, decode_object, one_value
+from gnomon.sources.types.read_cast import Unfit, conform, fits
+from gnomon.sources.types.text_format import texts_of
+from gnomon.sources.types.text_values import NUMBER, SPECIAL, RefusedValue, converter, from_text
+from gnomon.sources.types.write_cast import first_difference, fit, leaves
 
 __all__ = [
     "COMMENT",

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sources.errors import UnsupportedFormat
-from sources.types.read_cast import Unfit
-from sources.types.write_cast import fit, kept_type, nulls
+from gnomon.sources.errors import UnsupportedFormat
+from gnomon.sources.types.read_cast import Unfit
+from gnomon.sources.types.write_cast import fit, kept_type, nulls
 
 
 class Column(NamedTuple):

@@ -9,7 +9,7 @@ import re
 import pyarrow as pa
 from pyarrow import types
 
-from sources.errors import OptionError
+from gnomon.sources.errors import OptionError
 
 COMMENT = b"comment"  # key in a field's metadata
 DEPTH_LIMIT = 64  # levels of array, map and struct

@@ -16,8 +16,8 @@ import pyarrow as pa
 from msgspec import Raw
 from pyarrow import types
 
-from sources.types.ddl import COMMENT, DEPTH_LIMIT
-from sources.types.json_values import (
+from gnomon.sources.types.ddl import COMMENT, DEPTH_LIMIT
+from gnomon.sources.types.json_values import (
     BARE_NUMBERS,
     NOT_JSON,
     SPACES,
@@ -28,7 +28,7 @@ from sources.types.json_values import (
     not_json,
     one_value,
 )
-from sources.types.text_values import RefusedValue
+from gnomon.sources.types.text_values import RefusedValue
 
 FIELD_LIMIT = 10_000  # names in one object: more are data, not names
 DIGITS_LIMIT = 38  # of a decimal

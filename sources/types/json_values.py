@@ -20,9 +20,9 @@ import pyarrow as pa
 from msgspec import Raw
 from pyarrow import types
 
-from sources.errors import OptionError, check_memory
-from sources.types.ddl import COMMENT
-from sources.types.text_values import SPECIAL, RefusedValue, converter, from_text, shown
+from gnomon.sources.errors import OptionError, check_memory
+from gnomon.sources.types.ddl import COMMENT
+from gnomon.sources.types.text_values import SPECIAL, RefusedValue, converter, from_text, shown
 
 WHOLE = "value"  # the one column of rows that are not objects
 WHOLE_LINE = {COMMENT: b"the whole line"}  # metadata of it where some rows are objects, which may have that field too

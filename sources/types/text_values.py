@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from base.errors import GnomonError
+from gnomon.base.errors import GnomonError
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 INTEGER = re.compile(r"[+-]?[0-9]{1,40}")

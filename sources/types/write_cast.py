@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from sources.errors import check_memory
-from sources.types.read_cast import Unfit
+from gnomon.sources.errors import check_memory
+from gnomon.sources.types.read_cast import Unfit
 
 UNITS = ("s", "ms", "us", "ns")
 UNIVERSAL = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from base.actions import Action
 from gnomon.__main__ import COMMANDS
+from gnomon.base.actions import Action
 
 ROOT = Path(__file__).parent.parent.parent
 ROOMS = ("btree", "sources", "shadow", "indexer", "service", "gnomon")

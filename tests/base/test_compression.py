@@ -17,7 +17,7 @@ import lzallright
 import pyarrow as pa
 import pytest
 
-from base.compression import (
+from gnomon.base.compression import (
     STREAMS,
     BoundExceeded,
     CorruptData,

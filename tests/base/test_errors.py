@@ -3,9 +3,9 @@ import pickle
 
 import pytest
 
-from base.actions import Action
-from base.errors import GnomonError
-from btree.errors import DamagedIndexFile, KeyTypeError
+from gnomon.base.actions import Action
+from gnomon.base.errors import GnomonError
+from gnomon.btree.errors import DamagedIndexFile, KeyTypeError
 
 PATH = "/lake/team: search/at byte 7: x; y.avro"
 

@@ -14,7 +14,7 @@ from bench.formats import BENCH, PEERS, app, prepare
 from bench.page import DOCS, markers
 from bench.rounds import measure
 from bench.table import table
-from sources.registry import FORMATS
+from gnomon.sources.registry import FORMATS
 
 ROWS, KEYS = 300, 5
 ONE_EACH = tuple({one.format: one for one in FILES}.values())

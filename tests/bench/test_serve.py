@@ -20,7 +20,7 @@ from bench.delays import FIRST_BYTE_SECONDS, Delays, Passed, one_after_another
 from bench.page import DOCS, markers
 from bench.serve import BENCH, FACTOR, Size, choose_keys, memory, prepare, saturation
 from bench.server import Server, started
-from gnomon import crawl
+from gnomon.commands import crawl
 
 SECOND = 1_000_000_000
 TINY = Size(200, (20,), 1, 2, 1)

@@ -9,9 +9,9 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from btree import BTreeReader, BTreeWriter, Column, EntrySchema
-from btree import format as fmt
-from btree.keys import Key, arrow_type, decimal_type
+from gnomon.btree import BTreeReader, BTreeWriter, Column, EntrySchema
+from gnomon.btree import format as fmt
+from gnomon.btree.keys import Key, arrow_type, decimal_type
 
 NAME = "test.btree.avro"
 SYNC = bytes(range(16))

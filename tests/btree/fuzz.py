@@ -24,10 +24,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from btree import BTreeReader, DamagedIndexFile
-from btree.key_arrays import stored_array
-from btree.key_batch import KeyBatch
-from btree.keys import order_key
+from gnomon.btree import BTreeReader, DamagedIndexFile
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.key_batch import KeyBatch
+from gnomon.btree.keys import order_key
 from tests.btree.files import NAME, Entry, opened
 from tests.btree.mutations import SEEDS, Seed, mutate_behind_checksums, mutate_bytes
 

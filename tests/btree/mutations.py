@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from btree import format as fmt
-from btree.codecs import compressor, decompress
-from btree.keys import Key
+from gnomon.btree import format as fmt
+from gnomon.btree.codecs import compressor, decompress
+from gnomon.btree.keys import Key
 from tests.btree.files import NAME, header_of, opened, write
 from tests.btree.small_files import CODECS, SHAPES
 from tests.btree.vectors import SOUND, read_vector

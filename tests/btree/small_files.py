@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from btree import Column, EntrySchema
+from gnomon.btree import Column, EntrySchema
 from tests.btree.files import URL_SCHEMA, Entry, url_entries
 
 CODECS = ["null", "deflate", "snappy", "zstandard"]

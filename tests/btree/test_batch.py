@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from btree import BTreeReader, Column, DamagedIndexFile, EntrySchema, block_batch
-from btree import batch as batch_module
-from btree.batch import Found
-from btree.blocks import LookupStats
-from btree.dione import DioneWriter
-from btree.errors import TooMany
-from btree.key_batch import KeyBatch
-from btree.keys import Key, arrow_type, order_key, stored_values
+from gnomon.btree import BTreeReader, Column, DamagedIndexFile, EntrySchema, block_batch
+from gnomon.btree import batch as batch_module
+from gnomon.btree.batch import Found
+from gnomon.btree.blocks import LookupStats
+from gnomon.btree.dione import DioneWriter
+from gnomon.btree.errors import TooMany
+from gnomon.btree.key_batch import KeyBatch
+from gnomon.btree.keys import Key, arrow_type, order_key, stored_values
 from tests.btree.files import SYNC, URL_SCHEMA, Bytes, Entry, arrow_column, batch, opened, url_entries, write
 from tests.btree.small_files import SHAPES
 from tests.btree.test_damage import BROKEN, _chain, _lattice
@@ -223,7 +223,7 @@ def test_a_flip_of_any_byte_is_refused_or_changes_no_answer(shape: str, codec: s
 
 @pytest.mark.parametrize("shape", ["two levels, duplicates", "three levels", "a run that spills"])
 def test_a_cut_after_the_file_was_opened_is_refused(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("btree.blocks.FIRST_READ_BYTES", 64)
+    monkeypatch.setattr("gnomon.btree.blocks.FIRST_READ_BYTES", 64)
     schema, entries, options = SHAPES[shape]
     data = write(schema, entries, **options)
     keys = list(dict.fromkeys(key for key, _ in entries))
@@ -237,7 +237,7 @@ def test_a_cut_after_the_file_was_opened_is_refused(shape: str, monkeypatch: pyt
 
 
 def test_a_long_leaf_whose_pieces_are_not_in_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("btree.inner_levels.LONG_BLOCK", 1)
+    monkeypatch.setattr("gnomon.btree.inner_levels.LONG_BLOCK", 1)
     data, message = BROKEN["an unsorted node"]
     for size in (1, 1 << 26):
         with chunks_of(1000, size, long=1), pytest.raises(DamagedIndexFile, match=message):

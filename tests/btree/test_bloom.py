@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
-from btree import bloom
-from btree.bloom import PAGE_BYTES, BloomFilter, BloomFilterReader, blocks_for, false_positive_rate
-from btree.errors import DamagedIndexFile
-from btree.reader import LookupStats
+from gnomon.btree import bloom
+from gnomon.btree.bloom import PAGE_BYTES, BloomFilter, BloomFilterReader, blocks_for, false_positive_rate
+from gnomon.btree.errors import DamagedIndexFile
+from gnomon.btree.reader import LookupStats
 from tests.btree.files import NAME, Bytes
 from tests.profiles import examples, positions
 

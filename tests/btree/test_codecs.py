@@ -6,10 +6,10 @@ import zlib
 
 import pytest
 
-from base.compression import DecompressionError, zstd
-from btree import BTreeError
-from btree import format as fmt
-from btree.codecs import CHECKSUMS, COMPRESSORS, DECOMPRESSORS, compressor, decompress
+from gnomon.base.compression import DecompressionError, zstd
+from gnomon.btree import BTreeError
+from gnomon.btree import format as fmt
+from gnomon.btree.codecs import CHECKSUMS, COMPRESSORS, DECOMPRESSORS, compressor, decompress
 from tests.profiles import positions
 
 DATA = b"0123456789" * 500

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from btree import Column
-from btree import format as fmt
-from btree.columns import JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
-from btree.node import NodeDecoder
-from btree.schema import FileSchema, file_schema
+from gnomon.btree import Column
+from gnomon.btree import format as fmt
+from gnomon.btree.columns import JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
+from gnomon.btree.node import NodeDecoder
+from gnomon.btree.schema import FileSchema, file_schema
 from tests.profiles import positions
 
 LINK = {"name": fmt.LINK_FIELD, "type": ["null", "long"]}

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from btree import BTreeReader, DamagedIndexFile, EntrySchema
-from btree import format as fmt
-from btree.codecs import CHECKSUMS
-from btree.keys import order_key
+from gnomon.btree import BTreeReader, DamagedIndexFile, EntrySchema
+from gnomon.btree import format as fmt
+from gnomon.btree.codecs import CHECKSUMS
+from gnomon.btree.keys import order_key
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, header_of, opened, url_entries, write
 from tests.btree.small_files import CODECS, SHAPES
 from tests.profiles import positions
@@ -125,7 +125,7 @@ def test_a_cut_at_every_length_is_refused(shape: str, codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_cut_after_the_file_was_opened_is_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("btree.blocks.FIRST_READ_BYTES", 64)
+    monkeypatch.setattr("gnomon.btree.blocks.FIRST_READ_BYTES", 64)
     for length in positions(range(header_of(FILES[codec]).end, len(FILES[codec]))):
         file = Bytes(FILES[codec])
         tree = BTreeReader(file)
@@ -352,14 +352,14 @@ def test_nodes_above_one_another_take_bounded_memory(
     schema, entries, options = SHAPES["three levels"]
     data = write(schema, entries, **options)
     ask(opened(data))
-    monkeypatch.setattr("btree.traversal.HELD_BYTES", 1000)
+    monkeypatch.setattr("gnomon.btree.traversal.HELD_BYTES", 1000)
     with pytest.raises(DamagedIndexFile, match="nodes above one another"):
         ask(opened(data))
 
 
 def test_a_length_of_nodes_that_is_none_harms_no_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("btree.blocks.LONGEST_GUESS_BYTES", 1)
-    monkeypatch.setattr("btree.blocks.FIRST_READ_BYTES", 64)
+    monkeypatch.setattr("gnomon.btree.blocks.LONGEST_GUESS_BYTES", 1)
+    monkeypatch.setattr("gnomon.btree.blocks.FIRST_READ_BYTES", 64)
     entries = url_entries(300)
     assert opened(write(URL_SCHEMA, entries, node_bytes=400)).check() == len(entries)
 
@@ -369,8 +369,8 @@ def test_upper_levels_too_large_for_memory_are_proved_by_check(monkeypatch: pyte
     data = write(URL_SCHEMA, entries, node_bytes=400, codec="null")
     at = data.index(b"parquet", header_of(data).end)
     damaged = data[:at] + b"PARQUET" + data[at + 7 :]
-    monkeypatch.setattr("btree.blocks.UPPER_READ_BYTES", 100)
-    monkeypatch.setattr("btree.blocks.LONG_READ_BYTES", 1000)
+    monkeypatch.setattr("gnomon.btree.blocks.UPPER_READ_BYTES", 100)
+    monkeypatch.setattr("gnomon.btree.blocks.LONG_READ_BYTES", 1000)
     assert opened(data).check() == len(entries)
     with pytest.raises(DamagedIndexFile, match="upper_crc32"):
         opened(damaged).check()

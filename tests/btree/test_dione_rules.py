@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from btree import Column, DamagedIndexFile, EntrySchema, UnsortedKeys
-from btree.dione import DioneWriter
-from btree.keys import Key
+from gnomon.btree import Column, DamagedIndexFile, EntrySchema, UnsortedKeys
+from gnomon.btree.dione import DioneWriter
+from gnomon.btree.keys import Key
 from tests.btree.dione_rules import PACKERS, Field, Row, dione_file, rank
 from tests.btree.files import batch, opened
 from tests.profiles import examples

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from btree import BTreeError, Column, EntrySchema, UnsortedKeys, dione
-from btree import format as fmt
-from btree.codecs import decompress
-from btree.dione import DioneWriter
+from gnomon.btree import BTreeError, Column, EntrySchema, UnsortedKeys, dione
+from gnomon.btree import format as fmt
+from gnomon.btree.codecs import decompress
+from gnomon.btree.dione import DioneWriter
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Entry, batch, dione_get, header_of, opened, url_entries
 from tests.btree.vectors import SETTINGS, open_vector, read_vector, stored_entries
 from tests.profiles import examples

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from btree import Column
-from btree.display import to_json, to_json_object
-from btree.keys import Stored
+from gnomon.btree import Column
+from gnomon.btree.display import to_json, to_json_object
+from gnomon.btree.keys import Stored
 
 
 @pytest.mark.parametrize(

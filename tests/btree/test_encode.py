@@ -10,9 +10,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from btree import BTreeError, Column, EntrySchema
-from btree.encode import encode_rows, normalise
-from btree.format import LINK_FIELD
+from gnomon.btree import BTreeError, Column, EntrySchema
+from gnomon.btree.encode import encode_rows, normalise
+from gnomon.btree.format import LINK_FIELD
 from tests.btree.files import arrow_column
 
 VALUES: dict[str, list[Any]] = {

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from btree import DamagedIndexFile
-from btree import format as fmt
+from gnomon.btree import DamagedIndexFile
+from gnomon.btree import format as fmt
 from tests.btree.files import NAME, SYNC
 from tests.profiles import positions
 

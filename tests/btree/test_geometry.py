@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from btree import BTreeReader, BTreeWriter, Column, EntrySchema
-from btree.blocks import FIRST_READ_BYTES, LONGEST_GUESS_BYTES, UPPER_READ_BYTES
-from btree.geometry import (
+from gnomon.btree import BTreeReader, BTreeWriter, Column, EntrySchema
+from gnomon.btree.blocks import FIRST_READ_BYTES, LONGEST_GUESS_BYTES, UPPER_READ_BYTES
+from gnomon.btree.geometry import (
     GROWING_BYTES,
     LEAST_RECORDS,
     LONG_INNER_BYTES,
@@ -16,7 +16,7 @@ from btree.geometry import (
     is_full,
     leaf_target,
 )
-from btree.reader import LookupStats
+from gnomon.btree.reader import LookupStats
 from tests.btree.files import URL_SCHEMA, Bytes, opened, url_entries, write
 from tests.btree.tree_model import tree_of
 
@@ -60,7 +60,7 @@ def test_long_records_make_no_higher_tree() -> None:
 @pytest.mark.parametrize("node_bytes", [1, 300, 2000])
 @pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 10, 60, 90, 200, 1500, 9000])
 def test_the_arithmetic_is_the_writers(rows: int, node_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("btree.geometry.GROWING_BYTES", 3000)
+    monkeypatch.setattr("gnomon.btree.geometry.GROWING_BYTES", 3000)
     keys = np.arange(rows) + 2**40  # six bytes each
     writer = BTreeWriter(NARROW, codec="null", node_bytes=node_bytes)
     writer.write(pa.table({"k": keys, "v": keys}))

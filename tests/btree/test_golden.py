@@ -2,7 +2,7 @@
 
 import pytest
 
-from btree import format as fmt
+from gnomon.btree import format as fmt
 from tests.btree.files import header_of, opened, write
 from tests.golden.make import DIONE, EARLIER, FILES, FOLDER, dione_file, plain_entries
 

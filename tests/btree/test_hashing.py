@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from btree.hash_columns import buckets_of, plain_column, plain_keys, spark_hash_columns, xxhash64_columns
-from btree.hashing import bucket_of, spark_hash, unscaled_bytes, xxhash64
-from btree.keys import Key, stored_values, to_stored
+from gnomon.btree.hash_columns import buckets_of, plain_column, plain_keys, spark_hash_columns, xxhash64_columns
+from gnomon.btree.hashing import bucket_of, spark_hash, unscaled_bytes, xxhash64
+from gnomon.btree.keys import Key, stored_values, to_stored
 from tests.btree.files import arrow_column
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "spark_hashes.jsonl"

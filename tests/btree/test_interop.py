@@ -7,8 +7,8 @@ import fastavro
 import polars as pl
 import pytest
 
-from btree import format as fmt
-from btree.display import to_json
+from gnomon.btree import format as fmt
+from gnomon.btree.display import to_json
 from tests.btree.files import URL_SCHEMA, opened, url_entries, write
 from tests.golden.make import COMPOSITE, composite_entries
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from btree import KeyTypeError
-from btree.display import to_json
-from btree.key_arrays import stored_array
-from btree.keys import (
+from gnomon.btree import KeyTypeError
+from gnomon.btree.display import to_json
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.keys import (
     KeyOrder,
     adjacent,
     arrow_type,

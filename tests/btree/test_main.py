@@ -1,4 +1,4 @@
-"""python -m btree dump|get|check|stat FILE."""
+"""python -m gnomon.btree dump|get|check|stat FILE."""
 
 import errno
 import io
@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from btree import Column, EntrySchema
-from btree.__main__ import run
-from btree.format import encode_header, sealed
+from gnomon.btree import Column, EntrySchema
+from gnomon.btree.__main__ import run
+from gnomon.btree.format import encode_header, sealed
 from tests.btree.files import SYNC, URL_SCHEMA, header_of, opened, url_entries, write
 from tests.golden.make import COMPOSITE, composite_entries
 
@@ -49,7 +49,7 @@ def foreign(tmp_path: Path) -> str:
 
 def _process(*arguments: str, stdout: int = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[bytes]:
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    command = [sys.executable, "-m", "btree", *arguments]
+    command = [sys.executable, "-m", "gnomon.btree", *arguments]
     return subprocess.run(command, check=False, stdout=stdout, stderr=subprocess.PIPE, env={**buffered, **environment})
 
 
@@ -218,14 +218,14 @@ def test_a_file_that_cannot_be_read_is_told_from_output_that_cannot_be_written(
         descriptor = real.fileno()
         monkeypatch.setattr("builtins.open", lambda *_: Failing())
         assert run(["check", urls]) == 3
-    assert capsys.readouterr().err == f"python -m btree: {urls}: Input/output error\n"
+    assert capsys.readouterr().err == f"python -m gnomon.btree: {urls}: Input/output error\n"
 
 
 @pytest.mark.process
 def test_it_runs_as_a_module_and_bears_a_closed_pipe(tmp_path: Path) -> None:
     path = tmp_path / "large.btree.avro"
     path.write_bytes(write(URL_SCHEMA, url_entries(5000)))
-    command = [sys.executable, "-m", "btree", "dump", str(path)]
+    command = [sys.executable, "-m", "gnomon.btree", "dump", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from btree.columns import VALUE
-from btree.format import LINK_FIELD
-from btree.node import NodeDecoder
-from btree.node_decoder import Located, locator
-from btree.schema import FileSchema, file_schema
+from gnomon.btree.columns import VALUE
+from gnomon.btree.format import LINK_FIELD
+from gnomon.btree.node import NodeDecoder
+from gnomon.btree.node_decoder import Located, locator
+from gnomon.btree.schema import FileSchema, file_schema
 from tests.btree.test_columns import DIONES, OWN, encoded, row
 from tests.profiles import positions
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from btree import BTreeError, BTreeReader, Column, EntrySchema
-from btree.blocks import FIRST_READ_BYTES, Block
-from btree.keys import Key, order_key
-from btree.reader import LookupStats
+from gnomon.btree import BTreeError, BTreeReader, Column, EntrySchema
+from gnomon.btree.blocks import FIRST_READ_BYTES, Block
+from gnomon.btree.keys import Key, order_key
+from gnomon.btree.reader import LookupStats
 from tests.btree.files import URL_SCHEMA, Bytes, Entry, opened, url_entries, write
 from tests.profiles import examples
 
@@ -170,7 +170,7 @@ def test_a_key_that_an_upper_node_holds_is_contained_without_a_read() -> None:
 
 @pytest.mark.parametrize("limit", [5_000, 50_000])
 def test_memory_kept_is_said_and_bounded(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("btree.blocks.DECODED_BYTES", limit)
+    monkeypatch.setattr("gnomon.btree.blocks.DECODED_BYTES", limit)
     tree = opened(write(URL_SCHEMA, url_entries(20_000), node_bytes=1000))
     before = tree.cache_bytes
     tree.get_many([key for key, _ in url_entries(20_000)])
@@ -178,8 +178,8 @@ def test_memory_kept_is_said_and_bounded(limit: int, monkeypatch: pytest.MonkeyP
 
 
 def test_upper_levels_too_large_for_memory_are_read_node_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("btree.blocks.UPPER_READ_BYTES", 100)
-    monkeypatch.setattr("btree.blocks.FIRST_READ_BYTES", 64)
+    monkeypatch.setattr("gnomon.btree.blocks.UPPER_READ_BYTES", 100)
+    monkeypatch.setattr("gnomon.btree.blocks.FIRST_READ_BYTES", 64)
     entries = url_entries(3000)
     tree = opened(write(URL_SCHEMA, entries, node_bytes=400))
     assert [tree.get(key) for key, _ in entries[::97]] == [[value] for _, value in entries[::97]]

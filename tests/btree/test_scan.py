@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from btree import BTreeError, BTreeReader, Column, DamagedIndexFile, EntrySchema, block_batch
-from btree import format as fmt
-from btree import scan as scan_module
-from btree.blocks import LookupStats
-from btree.dione import DioneWriter
-from btree.keys import arrow_type, stored_values
+from gnomon.btree import BTreeError, BTreeReader, Column, DamagedIndexFile, EntrySchema, block_batch
+from gnomon.btree import format as fmt
+from gnomon.btree import scan as scan_module
+from gnomon.btree.blocks import LookupStats
+from gnomon.btree.dione import DioneWriter
+from gnomon.btree.keys import arrow_type, stored_values
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, batch, header_of, opened, url_entries, write
 from tests.btree.test_reader import files
 from tests.btree.vectors import SOUND, open_vector
@@ -284,7 +284,7 @@ def test_an_int_beyond_its_type_is_refused() -> None:
 
 
 def test_no_read_of_a_scan_is_longer_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("btree.blocks.LONG_READ_BYTES", 20_000)
+    monkeypatch.setattr("gnomon.btree.blocks.LONG_READ_BYTES", 20_000)
     file = Bytes(write(URL_SCHEMA, url_entries(20_000), codec="null"))
     assert BTreeReader(file).check() == 20_000
     assert len(file.reads) > 20

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from btree import BTreeError, Column, EntrySchema
-from btree.schema import file_schema
+from gnomon.btree import BTreeError, Column, EntrySchema
+from gnomon.btree.schema import file_schema
 from tests.btree.files import URL_SCHEMA
 
 TYPES = ["string", "boolean", "int", "bigint", "float", "double", "binary"]

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from btree import BTreeError
-from btree.keys import arrow_type, key_array, stored_values, type_of_arrow
-from btree.source_types import MAPPED, mean_the_same, source_type
+from gnomon.btree import BTreeError
+from gnomon.btree.keys import arrow_type, key_array, stored_values, type_of_arrow
+from gnomon.btree.source_types import MAPPED, mean_the_same, source_type
 
 D = decimal.Decimal
 UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from btree import BTreeError, BTreeWriter, Column, EntrySchema, UnsortedKeys
-from btree import format as fmt
-from btree.reader import LookupStats
+from gnomon.btree import BTreeError, BTreeWriter, Column, EntrySchema, UnsortedKeys
+from gnomon.btree import format as fmt
+from gnomon.btree.reader import LookupStats
 from tests.btree.files import (
     NAME,
     SYNC,

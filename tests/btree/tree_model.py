@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from btree.geometry import LEAST_RECORDS, MAX_HEIGHT, NODE_BYTES, is_full, leaf_target
+from gnomon.btree.geometry import LEAST_RECORDS, MAX_HEIGHT, NODE_BYTES, is_full, leaf_target
 
 
 class Tree(NamedTuple):

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from btree import BTreeReader, Column
-from btree.keys import Key, to_stored
+from gnomon.btree import BTreeReader, Column
+from gnomon.btree.keys import Key, to_stored
 from tests.btree.files import Bytes, Entry
 from tests.profiles import PROFILE
 

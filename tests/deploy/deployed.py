@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from gnomon.__main__ import COMMANDS
-from service.settings.table import Settings
+from gnomon.service.settings.table import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

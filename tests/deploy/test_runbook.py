@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from service.settings.sources import PREFIX
-from service.settings.table import Settings
-from shadow import open_index
+from gnomon.service.settings.sources import PREFIX
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import open_index
 from tests.deploy.deployed import (
     DEPLOY,
     blocks,

@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gnomon.__main__ import main
-from gnomon.spark import spark_session
-from indexer import join_with_index, load, load_by_index, read_index, write_btree
-from indexer.spark.executor_package import ExecutorsUnfit, check_executors
-from shadow import open_index
-from shadow.storage import storage_at
+from gnomon.commands.spark import spark_session
+from gnomon.indexer import join_with_index, load, load_by_index, read_index, write_btree
+from gnomon.indexer.spark.executor_package import ExecutorsUnfit, check_executors
+from gnomon.shadow import open_index
+from gnomon.shadow.storage import storage_at
 from tests.java import OPTIONS
 
 MASTER = "local-cluster[2,1,1024]"
@@ -66,9 +66,8 @@ def _places(spark: SparkSession) -> list[dict[str, str]]:
 
     def place(_: Any) -> Any:
         BarrierTaskContext.get().barrier()  # both at a time, so in two executors
-        names = ("base", "btree", "sources", "shadow", "indexer", "gnomon")
-        files = {name: str(import_module(name).__file__) for name in names}
-        return [{"folder": os.getcwd(), "python": sys.executable, **files}]
+        ours = str(import_module("gnomon").__file__)
+        return [{"folder": os.getcwd(), "python": sys.executable, "gnomon": ours}]
 
     return list(spark.sparkContext.parallelize([0, 1], 2).barrier().mapPartitions(place).collect())
 

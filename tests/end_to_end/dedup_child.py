@@ -15,12 +15,12 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from indexer import append_batches, append_new, build
-from indexer.spark.progress import Step
-from indexer.spark.session import local_session
-from shadow.errors import ConcurrentCommit
-from shadow.maintenance.compaction import compact
-from shadow.storage import LocalStorage, storage_at
+from gnomon.indexer import append_batches, append_new, build
+from gnomon.indexer.spark.progress import Step
+from gnomon.indexer.spark.session import local_session
+from gnomon.shadow.errors import ConcurrentCommit
+from gnomon.shadow.maintenance.compaction import compact
+from gnomon.shadow.storage import LocalStorage, storage_at
 
 CONF = {"spark.sql.shuffle.partitions": "3", "spark.driver.memory": "1g"}
 LOAD, BATCH = r"_shadow/loads/\d+\.json$", "_shadow/batches/"

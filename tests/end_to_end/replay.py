@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shadow import open_index
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
+from gnomon.shadow import open_index
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.end_to_end.dedup_child import STEPS
 from tests.end_to_end.killable import Answer, How, Kill, Killable
 

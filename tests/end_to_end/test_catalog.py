@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
-from service.settings.table import Settings
-from shadow import open_index
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import open_index
 from tests.indexer.catalog_tables import COLUMNS, rows, write
 from tests.service.lake import Client
 

@@ -14,12 +14,11 @@ from typing import Any
 import pyspark
 import pytest
 
-from indexer.spark.executor_package import PACKAGES
 from tests.end_to_end.cluster import NIGHT, ROWS
 from tests.stores.process import Store
 
 ROOT = Path(__file__).parents[2]
-NOT_SHARED = ("__editable__", "gnomon_index", *PACKAGES, "service")
+NOT_SHARED = ("__editable__", "gnomon")
 
 
 pytestmark = pytest.mark.spark
@@ -67,15 +66,14 @@ def test_executors_have_our_packages_from_what_was_shipped_alone(seen: dict[str,
     for place in (first, second):
         assert place["folder"].startswith(f"{seen['work']}/spark/work/")
         assert place["python"] == f"{seen['work']}/python/bin/python"
-        for package in PACKAGES:
-            assert re.fullmatch(rf"\./gnomon-[0-9a-f]+\.zip/{package}/__init__\.py", place[package])
+        assert re.fullmatch(r"\./gnomon-[0-9a-f]+\.zip/gnomon/__init__\.py", place["gnomon"])
 
 
 def test_a_command_whose_executors_lack_our_packages_says_so_on_one_line(seen: dict[str, Any]) -> None:
     assert seen["not shipped"] == {
         "code": 3,
         "said": [
-            f"gnomon: the executors' {seen['work']}/python/bin/python cannot run our tasks: No module named 'indexer'; "
+            f"gnomon: the executors' {seen['work']}/python/bin/python cannot run our tasks: No module named 'gnomon'; "
             "docs/cluster.md says what executors need"
         ],
     }

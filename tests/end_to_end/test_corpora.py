@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import build
-from shadow import ShadowError, SourceError, UsageError, open_index
-from sources import open_source
+from gnomon.indexer import build
+from gnomon.shadow import ShadowError, SourceError, UsageError, open_index
+from gnomon.sources import open_source
 from tests.sources.corpora import ROOT, expected_of, files_of, load_canon, needs_corpora, without_classes
 from tests.sources.readers import BytesReader
 from tests.sources.text_corpora import options_of, row_agrees

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from shadow import open_index
-from shadow.maintenance.vacuuming import vacuum
-from shadow.storage import LocalStorage, storage_at
-from shadow.verify.snapshot import verify
+from gnomon.shadow import open_index
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.storage import LocalStorage, storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import write_source
 from tests.shadow.operations import OPERATIONS, check_clean, check_rows, check_state, prepare
 

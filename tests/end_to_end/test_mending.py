@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from base.actions import Action
 from gnomon.__main__ import main
-from indexer import build, write_btree
-from shadow import DamagedIndexFile, open_index
+from gnomon.base.actions import Action
+from gnomon.indexer import build, write_btree
+from gnomon.shadow import DamagedIndexFile, open_index
 
 pytestmark = pytest.mark.spark
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-import shadow
-from indexer import build
-from shadow import open_index
+from gnomon import shadow
+from gnomon.indexer import build
+from gnomon.shadow import open_index
 from tests.shadow.make_index import index_source, write_source
 
 PAGE = (Path(__file__).parents[2] / "docs/python.md").read_text(encoding="utf-8")

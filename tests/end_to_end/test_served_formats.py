@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import build
-from service.settings.table import Settings
+from gnomon.indexer import build
+from gnomon.service.settings.table import Settings
 from tests.indexer.test_formats import CASES, ENDINGS, Case, rows_of
 from tests.service.lake import Client, rows
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from service.settings.table import Settings
-from shadow.metadata.snapshots import snapshot_path
-from shadow.metadata.source_files import source_root
-from shadow.storage import storage_at
+from gnomon.service.settings.table import Settings
+from gnomon.shadow.metadata.snapshots import snapshot_path
+from gnomon.shadow.metadata.source_files import source_root
+from gnomon.shadow.storage import storage_at
 from tests.service.lake import add_day, crawl_table, make_crawl
 from tests.service.load import Load
 from tests.service.processes import Service, started, until

@@ -20,11 +20,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
-from gnomon.failures import one_line
-from indexer import build, load
-from service.settings.table import Settings
-from shadow import open_index
-from shadow.values.row_values import python_values
+from gnomon.commands.failures import one_line
+from gnomon.indexer import build, load
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import open_index
+from gnomon.shadow.values.row_values import python_values
 from tests.service.lake import Client, rows
 from tests.sources.sequence_files import written as sequence_file
 

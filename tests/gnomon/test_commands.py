@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
-from shadow import open_index, to_json
-from shadow.metadata import json_files
-from shadow.storage import LocalStorage, storage_at
+from gnomon.shadow import open_index, to_json
+from gnomon.shadow.metadata import json_files
+from gnomon.shadow.storage import LocalStorage, storage_at
 from tests.java import VARIABLES
 from tests.shadow.make_index import index_source, write_source
 
@@ -165,7 +165,7 @@ def test_wrong_options_of_load_and_dedup_are_refused_before_spark_starts(
     lake: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for command in ("load", "dedup"):
-        monkeypatch.setattr(f"gnomon.{command}.spark_session", None)
+        monkeypatch.setattr(f"gnomon.commands.{command}.spark_session", None)
     keys = lake / "keys.csv"
     keys.write_text("url\n")
     for arguments, says in (

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from gnomon import crawl
+from gnomon.commands import crawl
 
 PAGES = 3_000
 ROWS = 600

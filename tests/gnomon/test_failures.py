@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from gnomon.exit_codes import FAILED
-from gnomon.failures import exit_code, one_line
+from gnomon.commands.exit_codes import FAILED
+from gnomon.commands.failures import exit_code, one_line
 
 
 @pytest.mark.parametrize("error", [pa.ArrowMemoryError("malloc of size 8 failed"), MemoryError()])

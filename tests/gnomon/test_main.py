@@ -25,7 +25,7 @@ sys.meta_path.insert(0, Missing())
 from gnomon.__main__ import main
 
 code = main({arguments})
-print("imported", *sorted({{name.partition(".")[0] for name in sys.modules}}), file=sys.stderr)
+print("imported", *sys.modules, file=sys.stderr)
 sys.exit(code)
 """
 
@@ -44,7 +44,7 @@ def test_help_shows_examples_and_imports_no_reader_of_files() -> None:
     assert "gnomon build /lake/crawl /indexes/crawl --key url" in done.stdout
     imported = done.stderr.split()
     assert "typer" in imported
-    assert not {"pyarrow", "numpy", "shadow", "pyspark", "fastapi"} & set(imported)
+    assert not {"pyarrow", "numpy", "gnomon.shadow", "pyspark", "fastapi"} & set(imported)
 
 
 def test_the_version_is_told() -> None:

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 from gnomon.__main__ import main
-from gnomon.vacuum import parse_duration
-from shadow import UsageError
-from shadow.commit.append_log import Append, AppendedFile, commit_append, open_log
-from shadow.metadata.append_records import append_path
-from shadow.metadata.snapshot_view import open_view
-from shadow.metadata.snapshots import snapshot_path
-from shadow.storage import storage_at
+from gnomon.commands.vacuum import parse_duration
+from gnomon.shadow import UsageError
+from gnomon.shadow.commit.append_log import Append, AppendedFile, commit_append, open_log
+from gnomon.shadow.metadata.append_records import append_path
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.metadata.snapshots import snapshot_path
+from gnomon.shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 
 

@@ -1,4 +1,4 @@
-"""gnomon/progress.py: what a terminal shows while a job runs, and what anything else shows."""
+"""gnomon/commands/progress.py: what a terminal shows while a job runs, and what anything else shows."""
 
 import contextlib
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.progress import shown_progress
-from indexer.spark.progress import Progress, Step
+from gnomon.commands.progress import shown_progress
+from gnomon.indexer.spark.progress import Progress, Step
 
 HIDE, SHOW, ERASE = b"\x1b[?25l", b"\x1b[?25h", b"\x1b[2K"
 
@@ -78,6 +78,8 @@ def test_an_error_leaves_no_line_and_no_thread(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(error, match="midway"):
         got.append(on_terminal(monkeypatch, job))
     assert len(begun) == 2, "the reader of this test, and what draws the line"
+    for thread in begun:
+        thread.join(10)
     assert not any(thread.is_alive() for thread in begun)
 
 

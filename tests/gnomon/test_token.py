@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gnomon.__main__ import main
-from gnomon.token import append
-from service.access.tokens import Tokens, new_token
-from service.settings.table import Settings
+from gnomon.commands.token import append
+from gnomon.service.access.tokens import Tokens, new_token
+from gnomon.service.settings.table import Settings
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str], str]:

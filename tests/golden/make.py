@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from btree import Column, EntrySchema
-from btree.dione import DioneWriter
-from btree.keys import Key
+from gnomon.btree import Column, EntrySchema
+from gnomon.btree.dione import DioneWriter
+from gnomon.btree.keys import Key
 from tests.btree.files import SYNC, Entry, batch, write
 
 FOLDER = Path(__file__).parent

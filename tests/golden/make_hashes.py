@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from btree.display import to_json
-from btree.keys import Key, Stored
-from indexer.spark.session import local_session
+from gnomon.btree.display import to_json
+from gnomon.btree.keys import Key, Stored
+from gnomon.indexer.spark.session import local_session
 from tests.btree.files import arrow_column
 
 HASHES = Path(__file__).with_name("spark_hashes.jsonl")

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from shadow import open_index
+from gnomon.shadow import open_index
 
 
 def rows(begin: int, end: int) -> pa.Table:
@@ -43,7 +43,7 @@ def same_rows(spark: SparkSession, table: str, index: str, key: str = "url") -> 
 
 def watch_scans(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each scan of a build that is to come was Spark's own."""
-    module = importlib.import_module("indexer.build.job")  # `indexer.build.job` is the function
+    module = importlib.import_module("gnomon.indexer.build.job")  # `gnomon.indexer.build.job` is the function
     scan, seen = module.scan, []
 
     def watched(*given: Any, in_spark: bool) -> Any:

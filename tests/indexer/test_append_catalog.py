@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import append_new, build
-from indexer.dedup import finish as finish_module
-from shadow import UsageError, open_index
-from shadow.errors import StorageError
+from gnomon.indexer import append_new, build
+from gnomon.indexer.dedup import finish as finish_module
+from gnomon.shadow import UsageError, open_index
+from gnomon.shadow.errors import StorageError
 from tests.indexer.catalog_tables import COLUMNS, rows, same_rows, write
 
 pytestmark = pytest.mark.spark

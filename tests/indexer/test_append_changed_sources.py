@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from indexer import Origin, append_new, batch_digest, build, load, read_batch
-from indexer.dedup import append as append_module
-from shadow import UsageError, open_index
-from shadow.commit.append_log import Append
-from shadow.errors import FilesVanished
-from shadow.maintenance.compaction import rebucket
-from shadow.storage import Storage, storage_at
-from shadow.verify.snapshot import verify
+from gnomon.indexer import Origin, append_new, batch_digest, build, load, read_batch
+from gnomon.indexer.dedup import append as append_module
+from gnomon.shadow import UsageError, open_index
+from gnomon.shadow.commit.append_log import Append
+from gnomon.shadow.errors import FilesVanished
+from gnomon.shadow.maintenance.compaction import rebucket
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import index_source, write_source
 
 
@@ -104,7 +104,7 @@ def test_a_load_of_rows_does_not_read_files_that_hold_none_of_them(spark: SparkS
 def test_a_rebucket_between_commit_and_indexing_is_followed(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    building = sys.modules["indexer.build.job"]  # the name in the package is the function's
+    building = sys.modules["gnomon.indexer.build.job"]  # the name in the package is the function's
     verify_sample = building.verify_sample
 
     def meanwhile(*arguments: object) -> int:

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import append_new, build, read_batch
-from shadow import open_index
-from shadow.errors import UnsupportedFormat
-from shadow.storage import Storage, storage_at
-from shadow.verify.snapshot import verify
+from gnomon.indexer import append_new, build, read_batch
+from gnomon.shadow import open_index
+from gnomon.shadow.errors import UnsupportedFormat
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.indexer.test_formats import CASES, Rows
 from tests.stores.process import Store
 

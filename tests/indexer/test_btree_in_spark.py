@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from btree import format as fmt
-from btree.hash_columns import plain_column, spark_hash_columns, xxhash64_columns
+from gnomon.btree import format as fmt
+from gnomon.btree.hash_columns import plain_column, spark_hash_columns, xxhash64_columns
 from tests.btree.test_hashing import MAKERS, ROWS, random_columns
 from tests.btree.test_interop import NAMES, typical_file
 

@@ -10,9 +10,9 @@ import pyarrow.orc
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import build, load
-from shadow import UsageError, open_index
-from shadow.errors import SourceNotFound, SpecMismatch, UnsupportedFormat
+from gnomon.indexer import build, load
+from gnomon.shadow import UsageError, open_index
+from gnomon.shadow.errors import SourceNotFound, SpecMismatch, UnsupportedFormat
 from tests.indexer.catalog_tables import COLUMNS, plain, rows, same_rows, watch_scans, write
 
 pytestmark = pytest.mark.spark

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import build, load
-from service.settings.table import Settings
-from shadow import UsageError, open_index
+from gnomon.indexer import build, load
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import UsageError, open_index
 from tests.service.lake import Client, rows
 from tests.sources.sequence_files import written as sequence_file
 

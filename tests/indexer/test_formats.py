@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-import indexer.tables.source_files as files_module
-from indexer import build, join_with_index, load, load_by_index
-from shadow import SpecMismatch, StalePointer, UsageError, open_index
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
-from sources import FORMATS
+import gnomon.indexer.tables.source_files as files_module
+from gnomon.indexer import build, join_with_index, load, load_by_index
+from gnomon.shadow import SpecMismatch, StalePointer, UsageError, open_index
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
+from gnomon.sources import FORMATS
 from tests.sources.orc_files import by_pyorc
 from tests.sources.sequence_files import written as sequence_file
 

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import shadow
-from indexer import IndexManager, build, declare_table
-from shadow.metadata.snapshot_view import open_view
-from shadow.storage import storage_at
+from gnomon import shadow
+from gnomon.indexer import IndexManager, build, declare_table
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.storage import storage_at
 
 pytestmark = pytest.mark.spark
 
@@ -288,9 +288,9 @@ def test_wrong_requests_are_refused_in_one_line_and_write_nothing(
 WITHOUT_HIVE = """
 import sys
 from pathlib import Path
-from gnomon.failures import one_line
-from indexer import IndexManager
-from indexer.spark.session import local_session
+from gnomon.commands.failures import one_line
+from gnomon.indexer import IndexManager
+from gnomon.indexer.spark.session import local_session
 
 spark = local_session("local[1]", {"spark.sql.shuffle.partitions": "1", "spark.sql.warehouse.dir": sys.argv[1]})
 spark.sql("CREATE TABLE data (k INT, v STRING, p INT) USING parquet PARTITIONED BY (p)")

@@ -7,11 +7,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from gnomon.failures import one_line
-from indexer import join_with_index, load_by_index
-from indexer.join.load_rows import load_counters
-from shadow import UsageError
-from sources import POINTER_COLUMNS
+from gnomon.commands.failures import one_line
+from gnomon.indexer import join_with_index, load_by_index
+from gnomon.indexer.join.load_rows import load_counters
+from gnomon.shadow import UsageError
+from gnomon.sources import POINTER_COLUMNS
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark

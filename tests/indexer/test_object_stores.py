@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import build, load
-from shadow import FetchStats, StalePointer, open_index
-from shadow.storage import Storage, storage_at
+from gnomon.indexer import build, load
+from gnomon.shadow import FetchStats, StalePointer, open_index
+from gnomon.shadow.storage import Storage, storage_at
 from tests.indexer.test_formats import CASES, ENDINGS
 from tests.shadow.make_index import write_source
 from tests.stores.process import Store

@@ -16,8 +16,8 @@ BUILD = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pyspark.sql import SparkSession
-from indexer import build
-from indexer.spark.executor_package import ExecutorsUnfit
+from gnomon.indexer import build
+from gnomon.indexer.spark.executor_package import ExecutorsUnfit
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
     build(spark, sys.argv[2], sys.argv[3], ["id"])

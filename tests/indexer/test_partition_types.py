@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from indexer import build, join_with_index, read_index
+from gnomon.indexer import build, join_with_index, read_index
 
 pytestmark = pytest.mark.spark
 

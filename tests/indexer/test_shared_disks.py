@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from indexer import append_new, build, load
-from shadow.errors import StorageError
-from shadow.metadata.snapshots import snapshot_numbers
-from shadow.storage import storage_at
+from gnomon.indexer import append_new, build, load
+from gnomon.shadow.errors import StorageError
+from gnomon.shadow.metadata.snapshots import snapshot_numbers
+from gnomon.shadow.storage import storage_at
 
 pytestmark = pytest.mark.spark
 PRIVATE_DISK = 'exec unshare -rm sh -c \'mount -t tmpfs none "$0" && exec "$@"\' '  # folder, program and its words

@@ -14,13 +14,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import shadow
-from gnomon.failures import exit_code, one_line
-from indexer import append_new, build, filter_new, load, read_batch
-from indexer.spark.versions import TIME_TYPE
-from shadow import open_index
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
+from gnomon import shadow
+from gnomon.commands.failures import exit_code, one_line
+from gnomon.indexer import append_new, build, filter_new, load, read_batch
+from gnomon.indexer.spark.versions import TIME_TYPE
+from gnomon.shadow import open_index
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import write_source
 
 pytestmark = pytest.mark.spark

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import register
-from indexer.datasource import pushdown, source
+from gnomon.indexer import register
+from gnomon.indexer.datasource import pushdown, source
 from tests.indexer.lakes import explained
 from tests.shadow.make_index import index_source, write_source
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import DedupResult, append_new, build, filter_new
-from shadow import open_index
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
+from gnomon.indexer import DedupResult, append_new, build, filter_new
+from gnomon.shadow import open_index
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
 
 pytestmark = pytest.mark.spark
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import build, load
-from shadow import UsageError, open_index
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
+from gnomon.indexer import build, load
+from gnomon.shadow import UsageError, open_index
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
 
 pytestmark = pytest.mark.spark
 
@@ -98,7 +98,7 @@ def test_builds_at_once_that_both_widen_columns_are_both_committed(
     put(source, "a.jsonl", {"k": 1, "n": 1})
     build(spark, str(source), place, ["k"])
     put(source, "ours.jsonl", {"k": 2, "n": 1.5})
-    build_module = importlib.import_module("indexer.build.job")
+    build_module = importlib.import_module("gnomon.indexer.build.job")
     verify_sample = build_module.verify_sample
 
     def other_build_meanwhile(*arguments: Any) -> None:

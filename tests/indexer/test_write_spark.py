@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sources import open_source, style_of
-from sources.types.ddl import parse_ddl, to_ddl
+from gnomon.sources import open_source, style_of
+from gnomon.sources.types.ddl import parse_ddl, to_ddl
 from tests.sources.readers import FileReader
 from tests.sources.written import rows_of, written
 

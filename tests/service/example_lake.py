@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from service.settings.table import Settings
+from gnomon.service.settings.table import Settings
 from tests.shadow.make_index import index_source, write_source
 
 

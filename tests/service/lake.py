@@ -12,8 +12,8 @@ import httpx
 import pyarrow as pa
 from fastapi import FastAPI
 
-from service.app import create_app
-from service.settings.table import Settings
+from gnomon.service.app import create_app
+from gnomon.service.settings.table import Settings
 from tests.shadow.make_index import index_source, write_source
 
 # Each has its own way to go wrong between a client and a handler.

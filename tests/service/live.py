@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from fastapi import FastAPI
 
-from service.app import create_app
-from service.process.server import _listen
-from service.process.worker import _config, _Server
-from service.settings.table import Settings
+from gnomon.service.app import create_app
+from gnomon.service.process.server import _listen
+from gnomon.service.process.worker import _config, _Server
+from gnomon.service.settings.table import Settings
 
 SECONDS = 60.0  # until a test gives up
 

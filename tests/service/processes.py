@@ -11,13 +11,13 @@ from pathlib import Path
 
 import httpx
 
-from service.settings.table import Settings
+from gnomon.service.settings.table import Settings
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
-from service.process.server import run
-from service.settings.table import Settings
+from gnomon.service.process.server import run
+from gnomon.service.settings.table import Settings
 run(Settings.model_validate_json(sys.argv[1]))
 """
 SECONDS = 120.0

@@ -23,9 +23,9 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from service.app import create_app
-from service.errors import TABLE, status_and_title
-from service.settings.table import Settings
+from gnomon.service.app import create_app
+from gnomon.service.errors import TABLE, status_and_title
+from gnomon.service.settings.table import Settings
 from tests.service.lake import TWICE, Client, crawl_table
 from tests.shadow.make_index import write_source
 

@@ -18,8 +18,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
-from service.app import create_app
-from service.settings.table import Settings
+from gnomon.service.app import create_app
+from gnomon.service.settings.table import Settings
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.process
@@ -60,7 +60,8 @@ KEYS = [
 PREFIXES = ("/rows", "/indexes/odd/rows")
 NO_UTF8 = ["%ff", "a%80", "%c0%af", "%e2%82", "%ed%a0%80", "%f8%88%80%80%80", "%fe%ff/a"]
 PROGRAM = (
-    "from service.process.server import run; from service.settings.table import load_settings; run(load_settings())"
+    "from gnomon.service.process.server import run; from gnomon.service.settings.table import load_settings; "
+    "run(load_settings())"
 )
 
 Ask = Callable[[str, str], tuple[int, bytes]]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import ROUTING, TABLE
-from service.http.options import NAMES
+from gnomon.service.errors import ROUTING, TABLE
+from gnomon.service.http.options import NAMES
 from tests.service.example_lake import make_examples
 from tests.service.lake import Client
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.redaction import _ADDRESSES, _FOLDERS, MOST_CHARACTERS, MOST_READ, Roots, redact
-from shadow import DamagedIndexFile, ShadowError, StalePointer
+from gnomon.service.redaction import _ADDRESSES, _FOLDERS, MOST_CHARACTERS, MOST_READ, Roots, redact
+from gnomon.shadow import DamagedIndexFile, ShadowError, StalePointer
 
 ROOTS = Roots((("/srv/lake", "the source"), ("/srv/lake/shadow", "the index")))
 

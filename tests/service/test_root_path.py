@@ -8,11 +8,11 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.access.tokens import new_token
-from service.app import create_app
-from service.errors import BadRequest
-from service.http.requests import merged_slashes, path_key
-from service.settings.table import Settings
+from gnomon.service.access.tokens import new_token
+from gnomon.service.app import create_app
+from gnomon.service.errors import BadRequest
+from gnomon.service.http.requests import merged_slashes, path_key
+from gnomon.service.settings.table import Settings
 from tests.service.lake import ODD_KEYS, TWICE, Client, add_day, make_crawl, rows
 from tests.service.live import SECONDS, answer, live, request
 

@@ -15,9 +15,9 @@ from schemathesis import Case, GenerationMode
 from schemathesis.schemas import APIOperation, BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from service.api.negotiation import ARROW, JSON
-from service.app import create_app
-from service.settings.table import Settings
+from gnomon.service.api.negotiation import ARROW, JSON
+from gnomon.service.app import create_app
+from gnomon.service.settings.table import Settings
 from tests.service.lake import TWICE, make_crawl, make_orders, make_visits
 
 # Its own strategies draw from `random`, which Hypothesis would rather have them not do.

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from service.api.negotiation import ARROW
-from service.settings.table import Settings
+from gnomon.service.api.negotiation import ARROW
+from gnomon.service.settings.table import Settings
 from tests.service.lake import Client
 from tests.shadow.values_folder import write_folder
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Sequence
 
-from shadow.storage import FileInfo, ReadStats
+from gnomon.shadow.storage import FileInfo, ReadStats
 from tests.shadow.memory_store import MemoryOpenFile, MemoryStorage
 
 LONGEST = 30.0  # seconds that a read waits for the others of its round: for ever, if it is not made side by side

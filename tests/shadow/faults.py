@@ -7,9 +7,9 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Self, TypeVar
 
-from shadow.errors import StorageError
-from shadow.storage import FileInfo, LocalStorage, OpenFile, ReadStats, Storage
-from shadow.storage.contract import Hidden
+from gnomon.shadow.errors import StorageError
+from gnomon.shadow.storage import FileInfo, LocalStorage, OpenFile, ReadStats, Storage
+from gnomon.shadow.storage.contract import Hidden
 
 T = TypeVar("T")
 NEVER = 1 << 60

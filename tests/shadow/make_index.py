@@ -8,25 +8,25 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from btree.hashing import bucket_of
-from btree.keys import arrow_type, key_array, order_key, stored_values, type_of_arrow
-from btree.source_types import source_type
-from shadow.commit.full_reindex import newest_number, publish_full, spec_on_record
-from shadow.commit.publishing import Changes, new_segment_id
-from shadow.errors import FilesGone
-from shadow.fetch.page_maps import page_maps_path, write_page_maps
-from shadow.lookup.index_files import write_index_file
-from shadow.maintenance.tiered_merge import publish_build
-from shadow.metadata.manifests import IndexFileEntry, PageMapsEntry, SourceFileEntry
-from shadow.metadata.partitions import partition_of, partition_values
-from shadow.metadata.snapshot_view import newest_view
-from shadow.metadata.snapshots import Snapshot
-from shadow.metadata.source_files import SourceRoot, diff, source_root
-from shadow.metadata.spec import IndexSpec, KeyColumn, check_columns
-from shadow.metadata.spec_file import put_back
-from shadow.storage import FileInfo, Storage, storage_at
-from shadow.storage.create_only_probe import probe
-from sources import SourceFile, open_mapped, open_source
+from gnomon.btree.hashing import bucket_of
+from gnomon.btree.keys import arrow_type, key_array, order_key, stored_values, type_of_arrow
+from gnomon.btree.source_types import source_type
+from gnomon.shadow.commit.full_reindex import newest_number, publish_full, spec_on_record
+from gnomon.shadow.commit.publishing import Changes, new_segment_id
+from gnomon.shadow.errors import FilesGone
+from gnomon.shadow.fetch.page_maps import page_maps_path, write_page_maps
+from gnomon.shadow.lookup.index_files import write_index_file
+from gnomon.shadow.maintenance.tiered_merge import publish_build
+from gnomon.shadow.metadata.manifests import IndexFileEntry, PageMapsEntry, SourceFileEntry
+from gnomon.shadow.metadata.partitions import partition_of, partition_values
+from gnomon.shadow.metadata.snapshot_view import newest_view
+from gnomon.shadow.metadata.snapshots import Snapshot
+from gnomon.shadow.metadata.source_files import SourceRoot, diff, source_root
+from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn, check_columns
+from gnomon.shadow.metadata.spec_file import put_back
+from gnomon.shadow.storage import FileInfo, Storage, storage_at
+from gnomon.shadow.storage.create_only_probe import probe
+from gnomon.sources import SourceFile, open_mapped, open_source
 
 
 def write_source(root: Path | Storage, tables: Mapping[str, pa.Table], **options: object) -> None:
@@ -107,7 +107,7 @@ class Build:
             self.covered = [replace(file, page_maps=made[file]) for file in self.covered]
 
     def commit(self) -> Snapshot:
-        """Commit; do the work again, as `indexer.build.job` does, where a vacuum removed what was written."""
+        """Commit; do the work again, as `gnomon.indexer.build.job` does, where a vacuum removed what was written."""
         try:
             return self._commit()
         except FilesGone:

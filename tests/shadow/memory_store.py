@@ -5,10 +5,10 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
-from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.storage import FileInfo, ReadStats
-from shadow.storage.contract import Hidden, is_skipped
-from shadow.storage.fingerprint import difference
+from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
+from gnomon.shadow.storage import FileInfo, ReadStats
+from gnomon.shadow.storage.contract import Hidden, is_skipped
+from gnomon.shadow.storage.fingerprint import difference
 
 _clock = itertools.count(1)  # modification times: no two files share one
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shadow.index import open_index
-from sources import Pointer
+from gnomon.shadow.index import open_index
+from gnomon.sources import Pointer
 from tests.shadow.make_index import index_source, write_source
 
 KEYS = [None, *range(25)]

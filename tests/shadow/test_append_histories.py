@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from shadow.commit.append_log import commit_append, find_batch, mark_appended, move_files, open_log, settle
-from shadow.errors import ConcurrentCommit, ShadowError
-from shadow.metadata.append_records import APPENDED
-from shadow.storage import Storage
+from gnomon.shadow.commit.append_log import commit_append, find_batch, mark_appended, move_files, open_log, settle
+from gnomon.shadow.errors import ConcurrentCommit, ShadowError
+from gnomon.shadow.metadata.append_records import APPENDED
+from gnomon.shadow.storage import Storage
 from tests.shadow.commit.test_append_log import begun_after
 from tests.shadow.memory_store import MemoryStorage
 

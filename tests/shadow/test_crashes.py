@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shadow.errors import ShadowError
-from shadow.metadata.source_files import SourceRoot, source_root
-from shadow.storage import LocalStorage, Storage
+from gnomon.shadow.errors import ShadowError
+from gnomon.shadow.metadata.source_files import SourceRoot, source_root
+from gnomon.shadow.storage import LocalStorage, Storage
 from tests.profiles import stride
 from tests.shadow.faults import Call, Fault, FaultyStorage
 from tests.shadow.memory_store import MemoryStorage

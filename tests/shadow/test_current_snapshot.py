@@ -5,10 +5,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow.current_snapshot import CurrentSnapshot, ReadSettings, State
-from shadow.errors import IndexFileGone
-from shadow.metadata.snapshot_view import open_view
-from shadow.storage import storage_at
+from gnomon.shadow.current_snapshot import CurrentSnapshot, ReadSettings, State
+from gnomon.shadow.errors import IndexFileGone
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 
 

@@ -7,14 +7,14 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from shadow import Index, open_index
-from shadow.errors import ConcurrentCommit, SpecMismatch, UsageError
-from shadow.fetch.results import FetchStats, Query
-from shadow.maintenance.compaction import compact, rebucket
-from shadow.metadata.spec import MOST_FOLDERS, KeyColumn, check_same, is_better_flat
-from shadow.metadata.spec_file import read_spec
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
+from gnomon.shadow import Index, open_index
+from gnomon.shadow.errors import ConcurrentCommit, SpecMismatch, UsageError
+from gnomon.shadow.fetch.results import FetchStats, Query
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.metadata.spec import MOST_FOLDERS, KeyColumn, check_same, is_better_flat
+from gnomon.shadow.metadata.spec_file import read_spec
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import Build, index_source, write_source
 
 DAYS = 12
@@ -173,7 +173,7 @@ def test_an_index_becomes_flat_and_partitioned_again_and_answers_the_same(lake: 
 
 
 def test_a_large_index_changes_its_layout_in_pieces(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shadow.maintenance.merge.RELAID_AT_ONCE", 3000)
+    monkeypatch.setattr("gnomon.shadow.maintenance.merge.RELAID_AT_ONCE", 3000)
     keys = [{"k": key} for key in (7, 10, 311, 359, -1)]
     for name in ("parted_by_k", "flat_by_k"):
         storage = storage_at(str(lake / name))
@@ -199,7 +199,7 @@ def test_a_build_follows_the_layout_that_the_index_has_by_now(lake: Path) -> Non
 
 
 def test_the_buckets_of_another_layout_come_from_the_rows(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shadow.metadata.spec.ENTRIES_PER_BUCKET", 100)
+    monkeypatch.setattr("gnomon.shadow.metadata.spec.ENTRIES_PER_BUCKET", 100)
     assert rebucket(storage_at(str(lake / "parted_by_k")), flat=True).buckets == 7  # 613 rows
     assert rebucket(storage_at(str(lake / "parted_by_k")), flat=False).buckets == 1  # 52 in the largest partition
 

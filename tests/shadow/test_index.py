@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow import open_index
-from shadow.errors import (
+from gnomon.shadow import open_index
+from gnomon.shadow.errors import (
     DamagedMetadata,
     IndexFileGone,
     IndexNotFound,
@@ -22,12 +22,12 @@ from shadow.errors import (
     UnknownColumn,
     UsageError,
 )
-from shadow.fetch.results import FetchStats
-from shadow.metadata import json_files
-from shadow.metadata.snapshot_view import newest_good_view, newest_view
-from shadow.metadata.snapshots import snapshot_path
-from shadow.metadata.spec_file import SPEC_PATH
-from shadow.storage import storage_at
+from gnomon.shadow.fetch.results import FetchStats
+from gnomon.shadow.metadata import json_files
+from gnomon.shadow.metadata.snapshot_view import newest_good_view, newest_view
+from gnomon.shadow.metadata.snapshots import snapshot_path
+from gnomon.shadow.metadata.spec_file import SPEC_PATH
+from gnomon.shadow.storage import storage_at
 from tests.profiles import stride
 from tests.shadow.make_index import index_source, write_source
 

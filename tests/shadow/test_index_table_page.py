@@ -4,9 +4,9 @@ import json
 import re
 from pathlib import Path
 
-from shadow.metadata.snapshots import read_snapshot, snapshot_path
-from shadow.metadata.spec_file import SPEC_PATH, read_spec
-from shadow.storage import storage_at
+from gnomon.shadow.metadata.snapshots import read_snapshot, snapshot_path
+from gnomon.shadow.metadata.spec_file import SPEC_PATH, read_spec
+from gnomon.shadow.storage import storage_at
 
 PAGE = Path(__file__).parents[2] / "docs/index-table.md"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow import FetchStats, Trace, open_index
-from shadow.errors import StalePointer
-from shadow.index import Index
+from gnomon.shadow import FetchStats, Trace, open_index
+from gnomon.shadow.errors import StalePointer
+from gnomon.shadow.index import Index
 from tests.shadow.make_index import index_source, write_source
 
 ROWS = 3000

@@ -8,12 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from shadow.commit.relocate import adopt
-from shadow.errors import ShadowError
-from shadow.index import Index
-from shadow.metadata.snapshot_view import open_view
-from shadow.metadata.snapshots import newest_snapshot
-from shadow.metadata.source_files import SourceRoot
+from gnomon.shadow.commit.relocate import adopt
+from gnomon.shadow.errors import ShadowError
+from gnomon.shadow.index import Index
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.metadata.snapshots import newest_snapshot
+from gnomon.shadow.metadata.source_files import SourceRoot
 from tests.profiles import examples
 from tests.shadow.faults import NEVER, Fault, FaultyStorage
 from tests.shadow.make_index import Build, write_source

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from gnomon.__main__ import main
-from shadow.commit.relocate import adopt
-from shadow.errors import SnapshotNotFound, StalePointer
-from shadow.maintenance.compaction import compact, rebucket
-from shadow.maintenance.snapshot_history import history
-from shadow.maintenance.vacuuming import VacuumResult, vacuum
-from shadow.metadata.snapshot_view import open_view
-from shadow.metadata.snapshots import snapshot_numbers
-from shadow.metadata.source_files import source_root
-from shadow.storage import Storage, storage_at
-from shadow.verify.snapshot import verify
+from gnomon.shadow.commit.relocate import adopt
+from gnomon.shadow.errors import SnapshotNotFound, StalePointer
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.maintenance.snapshot_history import history
+from gnomon.shadow.maintenance.vacuuming import VacuumResult, vacuum
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.metadata.snapshots import snapshot_numbers
+from gnomon.shadow.metadata.source_files import source_root
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import Build
 from tests.shadow.operations import (
     FIRST,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shadow.storage import Storage
+from gnomon.shadow.storage import Storage
 from tests.shadow.memory_store import MemoryStorage
 from tests.shadow.storage.contract import StorageContract
 

@@ -7,10 +7,10 @@ import obstore
 import pyarrow as pa
 import pytest
 
-from shadow import FetchStats, IndexNotFound, SourceNotFound, StalePointer, UsageError, open_index
-from shadow.errors import DamagedIndexFile, IndexFileGone
-from shadow.metadata.source_files import check_apart, source_root
-from shadow.storage import storage_at
+from gnomon.shadow import FetchStats, IndexNotFound, SourceNotFound, StalePointer, UsageError, open_index
+from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone
+from gnomon.shadow.metadata.source_files import check_apart, source_root
+from gnomon.shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 
 TABLE = pa.table({"k": range(100), "text": [f"row {n}" for n in range(100)]})

@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow.maintenance import compaction
-from shadow.old_names import under_old_name
-from shadow.storage import storage_at
+from gnomon.shadow.maintenance import compaction
+from gnomon.shadow.old_names import under_old_name
+from gnomon.shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 
 

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from btree.hashing import bucket_of
-from shadow import open_index
-from shadow.commit.publishing import Changes, new_segment_id, publish
-from shadow.errors import (
+from gnomon.btree.hashing import bucket_of
+from gnomon.shadow import open_index
+from gnomon.shadow.commit.publishing import Changes, new_segment_id, publish
+from gnomon.shadow.errors import (
     AlreadyExists,
     CommitLost,
     ConcurrentCommit,
@@ -23,14 +23,14 @@ from shadow.errors import (
     SpecMismatch,
     StorageError,
 )
-from shadow.maintenance.compaction import compact
-from shadow.maintenance.vacuuming import vacuum
-from shadow.metadata.snapshot_view import open_view
-from shadow.metadata.snapshots import Snapshot, newest_snapshot, snapshot_numbers, snapshot_path
-from shadow.metadata.source_files import source_root
-from shadow.metadata.spec_file import SPEC_PATH, create_spec
-from shadow.storage import LocalStorage, Storage, storage_at
-from shadow.verify.snapshot import verify
+from gnomon.shadow.maintenance.compaction import compact
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.metadata.snapshots import Snapshot, newest_snapshot, snapshot_numbers, snapshot_path
+from gnomon.shadow.metadata.source_files import source_root
+from gnomon.shadow.metadata.spec_file import SPEC_PATH, create_spec
+from gnomon.shadow.storage import LocalStorage, Storage, storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.faults import Fault, FaultyStorage, Interrupted, T
 from tests.shadow.make_index import Build, index_source, write_source
 from tests.shadow.memory_store import MemoryStorage
@@ -300,7 +300,7 @@ def test_a_commit_that_always_comes_second_gives_up_after_a_while(
     build = Build(lake, tmp_path / "index", ["k"])
     waits: list[float] = []
     monkeypatch.setattr(
-        "shadow.commit.publishing.time", SimpleNamespace(sleep=waits.append, time=time.time)
+        "gnomon.shadow.commit.publishing.time", SimpleNamespace(sleep=waits.append, time=time.time)
     )  # other threads sleep, too
 
     class Slow(LocalStorage):

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from shadow.commit.relocate import adopt
-from shadow.errors import ConcurrentCommit
-from shadow.maintenance.compaction import compact
-from shadow.metadata.snapshot_view import open_view
-from shadow.metadata.snapshots import read_snapshot, snapshot_numbers
-from shadow.metadata.source_files import source_root
-from shadow.storage import LocalStorage
+from gnomon.shadow.commit.relocate import adopt
+from gnomon.shadow.errors import ConcurrentCommit
+from gnomon.shadow.maintenance.compaction import compact
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.metadata.snapshots import read_snapshot, snapshot_numbers
+from gnomon.shadow.metadata.source_files import source_root
+from gnomon.shadow.storage import LocalStorage
 from tests.shadow.make_index import Build, index_source, write_source
 from tests.shadow.operations import KEYS, Lake, answers, check_clean, check_rows, copy_lake, look_up, table
 

@@ -12,12 +12,12 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from shadow import open_index
-from shadow.commit.relocate import adopt
-from shadow.errors import SourceError
-from shadow.index import Index
-from shadow.metadata.source_files import source_root
-from shadow.storage import storage_at
+from gnomon.shadow import open_index
+from gnomon.shadow.commit.relocate import adopt
+from gnomon.shadow.errors import SourceError
+from gnomon.shadow.index import Index
+from gnomon.shadow.metadata.source_files import source_root
+from gnomon.shadow.storage import storage_at
 from tests.shadow.make_index import index_source
 from tests.sources.sequence_files import written as sequence_file
 

@@ -8,14 +8,14 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from shadow import FetchStats, Trace
-from shadow.errors import DamagedIndexFile
-from shadow.fetch.fetcher import Fetcher
-from shadow.fetch.prefetch import FEW_SOURCES
-from shadow.index import Index
-from shadow.lookup.tree_search import FEW_FILES
-from shadow.metadata.snapshot_view import open_view
-from shadow.metadata.source_files import SourceRoot
+from gnomon.shadow import FetchStats, Trace
+from gnomon.shadow.errors import DamagedIndexFile
+from gnomon.shadow.fetch.fetcher import Fetcher
+from gnomon.shadow.fetch.prefetch import FEW_SOURCES
+from gnomon.shadow.index import Index
+from gnomon.shadow.lookup.tree_search import FEW_FILES
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.metadata.source_files import SourceRoot
 from tests.shadow.far_store import FarStorage, Rounds
 from tests.shadow.make_index import index_source, write_source
 

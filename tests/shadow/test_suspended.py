@@ -12,17 +12,17 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from btree.errors import BTreeError
-from shadow import open_index
-from shadow.commit.publishing import check_there
-from shadow.errors import ConcurrentCommit, FilesGone, IndexNotFound, ShadowError
-from shadow.maintenance.compaction import compact
-from shadow.maintenance.vacuuming import vacuum
-from shadow.metadata.snapshots import snapshot_numbers
-from shadow.storage import FileInfo, LocalStorage, ReadStats, Storage, storage_at
-from shadow.storage.contract import Hidden
-from shadow.storage.local import LocalFile
-from shadow.verify.snapshot import verify
+from gnomon.btree.errors import BTreeError
+from gnomon.shadow import open_index
+from gnomon.shadow.commit.publishing import check_there
+from gnomon.shadow.errors import ConcurrentCommit, FilesGone, IndexNotFound, ShadowError
+from gnomon.shadow.maintenance.compaction import compact
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.metadata.snapshots import snapshot_numbers
+from gnomon.shadow.storage import FileInfo, LocalStorage, ReadStats, Storage, storage_at
+from gnomon.shadow.storage.contract import Hidden
+from gnomon.shadow.storage.local import LocalFile
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import Build, index_source, write_source
 
 SLEEP_SECONDS = 25 * 3600
@@ -68,7 +68,7 @@ class Night:
     def __init__(self, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._index, self._slept = index, 0.0
         clock = SimpleNamespace(time=lambda: time.time() + self._slept, sleep=lambda _: None)
-        monkeypatch.setattr("shadow.commit.publishing.time", clock)
+        monkeypatch.setattr("gnomon.shadow.commit.publishing.time", clock)
 
     def __call__(self) -> None:
         for path in self._index.rglob("*"):
@@ -183,7 +183,7 @@ def test_a_commit_that_slept_behind_its_list_is_refused(tmp_path: Path, monkeypa
     moments = iter([0.0])
     clock = SimpleNamespace(time=lambda: next(moments, float(SLEEP_SECONDS)), sleep=lambda _: None)
     with monkeypatch.context() as patched:
-        patched.setattr("shadow.commit.publishing.time", clock)
+        patched.setattr("gnomon.shadow.commit.publishing.time", clock)
         with pytest.raises(FilesGone, match=r"25 hours passed before the commit"):
             build._commit()
     check(root, 1)

@@ -13,24 +13,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from btree import BTreeReader
-from btree.blocks import MemoryFile
-from shadow import open_index
-from shadow.commit.publishing import new_segment_id
-from shadow.commit.relocate import adopt
-from shadow.errors import IndexNotFound, SnapshotNotFound
-from shadow.lookup.index_files import write_index_file
-from shadow.maintenance.compaction import compact, rebucket
-from shadow.maintenance.vacuuming import vacuum
-from shadow.metadata import json_files
-from shadow.metadata.manifests import IndexFileEntry, Segment, SegmentRef, manifest_path, write_segment
-from shadow.metadata.snapshot_view import View, open_view
-from shadow.metadata.snapshots import commit, newest_snapshot, read_snapshot, snapshot_path
-from shadow.metadata.source_files import source_root
-from shadow.storage import FileInfo, LocalStorage, OpenFile, ReadStats, Storage, storage_at
-from shadow.verify.entry_order import EqualKeys
-from shadow.verify.report import Fault, Report, fault_of
-from shadow.verify.snapshot import verify
+from gnomon.btree import BTreeReader
+from gnomon.btree.blocks import MemoryFile
+from gnomon.shadow import open_index
+from gnomon.shadow.commit.publishing import new_segment_id
+from gnomon.shadow.commit.relocate import adopt
+from gnomon.shadow.errors import IndexNotFound, SnapshotNotFound
+from gnomon.shadow.lookup.index_files import write_index_file
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.metadata import json_files
+from gnomon.shadow.metadata.manifests import IndexFileEntry, Segment, SegmentRef, manifest_path, write_segment
+from gnomon.shadow.metadata.snapshot_view import View, open_view
+from gnomon.shadow.metadata.snapshots import commit, newest_snapshot, read_snapshot, snapshot_path
+from gnomon.shadow.metadata.source_files import source_root
+from gnomon.shadow.storage import FileInfo, LocalStorage, OpenFile, ReadStats, Storage, storage_at
+from gnomon.shadow.verify.entry_order import EqualKeys
+from gnomon.shadow.verify.report import Fault, Report, fault_of
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import Build, index_source, write_source
 from tests.shadow.random_lake import RandomLake
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from btree.keys import type_of_arrow
-from shadow.commit.full_reindex import newest_number, publish_full
-from shadow.commit.publishing import Changes, new_segment_id
-from shadow.metadata.manifests import SourceFileEntry
-from shadow.metadata.snapshots import Snapshot
-from shadow.metadata.spec import VALUES, IndexSpec, KeyColumn
-from shadow.metadata.spec_file import create_first_spec
-from shadow.storage import storage_at
+from gnomon.btree.keys import type_of_arrow
+from gnomon.shadow.commit.full_reindex import newest_number, publish_full
+from gnomon.shadow.commit.publishing import Changes, new_segment_id
+from gnomon.shadow.metadata.manifests import SourceFileEntry
+from gnomon.shadow.metadata.snapshots import Snapshot
+from gnomon.shadow.metadata.spec import VALUES, IndexSpec, KeyColumn
+from gnomon.shadow.metadata.spec_file import create_first_spec
+from gnomon.shadow.storage import storage_at
 from tests.shadow.make_index import write_entries
 
 

@@ -23,16 +23,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from indexer import append_new, build, load
-from indexer.spark.session import local_session
-from indexer.spark.types import key_spark_type
-from shadow import Index, open_index
-from shadow.errors import FilesVanished, SnapshotNotFound, SourceError, SourceNotFound
-from shadow.maintenance.compaction import compact, rebucket
-from shadow.maintenance.vacuuming import vacuum
-from shadow.metadata.snapshots import snapshot_numbers
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
+from gnomon.indexer import append_new, build, load
+from gnomon.indexer.spark.session import local_session
+from gnomon.indexer.spark.types import key_spark_type
+from gnomon.shadow import Index, open_index
+from gnomon.shadow.errors import FilesVanished, SnapshotNotFound, SourceError, SourceNotFound
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.metadata.snapshots import snapshot_numbers
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.soak.lake import Lake, Row, read_file, same
 
 STEPS = 14

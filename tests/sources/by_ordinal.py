@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from sources import SourceFile, open_source
-from sources.pointers import OFFSET
+from gnomon.sources import SourceFile, open_source
+from gnomon.sources.pointers import OFFSET
 from tests.sources.corpora import canonical, expected_of, reader_of
 from tests.sources.tally import Outcome
 

@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from shadow.values.row_values import python_values
-from sources import SourceError, open_source
-from sources.pointers import OFFSET, SUB_OFFSET
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import SourceError, open_source
+from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 from tests.sources import orc_files, parquet_files
 from tests.sources.avro_files import avro_seeds
 from tests.sources.readers import BytesReader

@@ -1,4 +1,4 @@
-"""Small ORC files of every kind a writer can be talked into, for the tests of `sources.orc`."""
+"""Small ORC files of every kind a writer can be talked into, for the tests of `gnomon.sources.orc`."""
 
 import datetime as dt
 import decimal
@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyorc
 from pyarrow import orc
 
-from sources.orc.file_tail import parse_footer, parse_postscript
-from sources.orc.protobuf import fields, message
+from gnomon.sources.orc.file_tail import parse_footer, parse_postscript
+from gnomon.sources.orc.protobuf import fields, message
 from tests.sources.corpora import files_of, reader_of
 from tests.sources.parquet_files import flat_table
 

@@ -1,4 +1,4 @@
-"""Small Parquet files of every kind a writer can be talked into, for the tests of `sources.parquet`."""
+"""Small Parquet files of every kind a writer can be talked into, for the tests of `gnomon.sources.parquet`."""
 
 import datetime as dt
 import decimal

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sources import RangeReader, SourceError, SourceFile, open_source
-from sources.pointers import OFFSET, SIZE, SUB_OFFSET
+from gnomon.sources import RangeReader, SourceError, SourceFile, open_source
+from gnomon.sources.pointers import OFFSET, SIZE, SUB_OFFSET
 from tests.sources.readers import BytesReader
 
 POINTER = (OFFSET, SUB_OFFSET, SIZE)

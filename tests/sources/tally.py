@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from sources import SourceError
+from gnomon.sources import SourceError
 
 COLUMNS = ("format", "class", "files", "rows listed", "equal by scan", "equal by pointer", "read whole", "refused")
 

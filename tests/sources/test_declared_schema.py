@@ -5,8 +5,8 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from sources import DECLARED, UnsupportedFormat, open_mapped, open_source
-from sources.declared_schema import DeclaredMappedFile
+from gnomon.sources import DECLARED, UnsupportedFormat, open_mapped, open_source
+from gnomon.sources.declared_schema import DeclaredMappedFile
 from tests.sources.readers import BytesReader
 
 

@@ -13,9 +13,9 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from sources import StalePointer
-from sources.registry import FORMATS
-from sources.text.text_file import TextFile
+from gnomon.sources import StalePointer
+from gnomon.sources.registry import FORMATS
+from gnomon.sources.text.text_file import TextFile
 from tests.sources.fuzz import FINDS, SEEDS, Case, Judge, Limits, Report, attempt, kept, kept_case, make_case, run
 from tests.sources.readers import BytesReader
 

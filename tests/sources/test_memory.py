@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sources.errors import check_memory
+from gnomon.sources.errors import check_memory
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 UNDER_LIMITS = """
 import io, resource, sys
 import fastavro, pyarrow as pa, pyarrow.orc as orc, pyarrow.parquet as pq
-from sources import SourceError, open_source
-from sources.pointers import OFFSET, SUB_OFFSET
+from gnomon.sources import SourceError, open_source
+from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 from tests.sources.readers import BytesReader
 
 name, codec = sys.argv[1:]

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sources import StalePointer
-from sources.pointers import (
+from gnomon.sources import StalePointer
+from gnomon.sources.pointers import (
     distinct_pairs,
     distinct_rows,
     group_of_rows,

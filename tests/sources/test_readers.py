@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from sources.readers import NO_NAME, PrefetchedReader, RangeFile, name_of, read_ranges, size_of
+from gnomon.sources.readers import NO_NAME, PrefetchedReader, RangeFile, name_of, read_ranges, size_of
 from tests.sources.readers import BytesReader, PlainReader
 
 DATA = bytes(range(100))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sources import FORMATS, DamagedSource, UnsupportedFormat, detect, open_source
+from gnomon.sources import FORMATS, DamagedSource, UnsupportedFormat, detect, open_source
 from tests.sources.parquet_files import flat_table, written
 from tests.sources.readers import BytesReader
 

@@ -1,6 +1,6 @@
 """The table of foreign files says what was compared, and nothing else."""
 
-from sources import SourceError
+from gnomon.sources import SourceError
 from tests.sources.tally import COLUMNS, Tally
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from sources import UnsupportedFormat, check_written, open_source, open_writer, style_of
+from gnomon.sources import UnsupportedFormat, check_written, open_source, open_writer, style_of
 from tests.sources.corpora import entries, needs_corpora, reader_of
 from tests.sources.text_corpora import options_of
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from sources import (
+from gnomon.sources import (
     FORMATS,
     POINTER_COLUMNS,
     NotReadBack,
@@ -20,8 +20,8 @@ from sources import (
     open_writer,
     style_of,
 )
-from sources.declared_schema import DECLARED
-from sources.types.write_cast import first_difference
+from gnomon.sources.declared_schema import DECLARED
+from gnomon.sources.types.write_cast import first_difference
 from tests.sources.readers import BytesReader
 from tests.sources.written import CASES, TEXTS, Case, rows_of, write, written
 

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from sources import RangeReader, Style, check_written, open_source, open_writer, style_of
-from sources.types.ddl import to_ddl
+from gnomon.sources import RangeReader, Style, check_written, open_source, open_writer, style_of
+from gnomon.sources.types.ddl import to_ddl
 from tests.sources.readers import BytesReader
 
 NAN, INF = float("nan"), float("inf")

@@ -10,10 +10,10 @@
 - `assemble`          the pieces of all columns, put together as Arrow arrays
 """
 
-from sources.parquet.page_decode.assemble import RowAssembler
-from sources.parquet.page_decode.dictionary_cache import DictionaryCache
-from sources.parquet.page_decode.plain_values import NeedsPyarrow
-from sources.parquet.page_decode.select import LeafRead, RowRead
+from gnomon.sources.parquet.page_decode.assemble import RowAssembler
+from gnomon.sources.parquet.page_decode.dictionary_cache import DictionaryCache
+from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
+from gnomon.sources.parquet.page_decode.select import LeafRead, RowRead
 
 __all__ = [
     "DictionaryCache",

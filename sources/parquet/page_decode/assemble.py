@@ -4,12 +4,18 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sources.parquet.arrow_types import ArrowTypes
-from sources.parquet.footer import ChunkPlace
-from sources.parquet.page_decode.leaf_rows import LeafRows, build_array, concatenate, decode_leaves, has_arrow_layout
-from sources.parquet.page_decode.select import RowRead
-from sources.parquet.page_reads import decode_errors
-from sources.parquet.schema import Column
+from gnomon.sources.parquet.arrow_types import ArrowTypes
+from gnomon.sources.parquet.footer import ChunkPlace
+from gnomon.sources.parquet.page_decode.leaf_rows import (
+    LeafRows,
+    build_array,
+    concatenate,
+    decode_leaves,
+    has_arrow_layout,
+)
+from gnomon.sources.parquet.page_decode.select import RowRead
+from gnomon.sources.parquet.page_reads import decode_errors
+from gnomon.sources.parquet.schema import Column
 
 
 class _UntypedRows:

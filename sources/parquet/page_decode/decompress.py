@@ -4,11 +4,11 @@ unwritten would be read as data.
 
 import pyarrow as pa
 
-from base.compression import DecompressionError, decompress_stream
-from sources.parquet.footer import CODECS, ChunkPlace
-from sources.parquet.page_header import PageHeader
-from sources.parquet.synthetic_file import decompress_with_pyarrow
-from sources.parquet.thrift import Decoder
+from gnomon.base.compression import DecompressionError, decompress_stream
+from gnomon.sources.parquet.footer import CODECS, ChunkPlace
+from gnomon.sources.parquet.page_header import PageHeader
+from gnomon.sources.parquet.synthetic_file import decompress_with_pyarrow
+from gnomon.sources.parquet.thrift import Decoder
 
 
 def decompress(body: memoryview, size: int, place: ChunkPlace, offset: int) -> memoryview:

@@ -5,7 +5,7 @@ dictionaries do not push footers and page maps, which cost more to read, out of 
 import threading
 from collections import OrderedDict
 
-from sources.parquet.page_decode.plain_values import Dictionary
+from gnomon.sources.parquet.page_decode.plain_values import Dictionary
 
 LIMIT = 32 << 20  # bytes
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sources.parquet import thrift
-from sources.parquet.footer import MAGIC
-from sources.parquet.guards import check_leaf_lengths
-from sources.parquet.page_decode.plain_values import LENGTH_BYTES
-from sources.parquet.page_header import DATA, PLAIN
-from sources.parquet.schema import BINARY, BOOLEAN, Column, Leaf
-from sources.parquet.synthetic_file import UNCOMPRESSED, ChunkEntry, FooterTemplate, encode_page_header
+from gnomon.sources.parquet import thrift
+from gnomon.sources.parquet.footer import MAGIC
+from gnomon.sources.parquet.guards import check_leaf_lengths
+from gnomon.sources.parquet.page_decode.plain_values import LENGTH_BYTES
+from gnomon.sources.parquet.page_header import DATA, PLAIN
+from gnomon.sources.parquet.schema import BINARY, BOOLEAN, Column, Leaf
+from gnomon.sources.parquet.synthetic_file import UNCOMPRESSED, ChunkEntry, FooterTemplate, encode_page_header
 
 
 class LeafRows(NamedTuple):

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sources.errors import check_memory
-from sources.parquet.footer import ChunkPlace
-from sources.parquet.page_decode.decompress import decompress_page
-from sources.parquet.page_decode.leaf_rows import LeafRows
-from sources.parquet.page_decode.plain_values import (
+from gnomon.sources.errors import check_memory
+from gnomon.sources.parquet.footer import ChunkPlace
+from gnomon.sources.parquet.page_decode.decompress import decompress_page
+from gnomon.sources.parquet.page_decode.leaf_rows import LeafRows
+from gnomon.sources.parquet.page_decode.plain_values import (
     LOOK_AHEAD,
     ByteArrayValues,
     Dictionary,
@@ -21,11 +21,11 @@ from sources.parquet.page_decode.plain_values import (
     level_section,
     page_values,
 )
-from sources.parquet.page_decode.rle import flags_at
-from sources.parquet.page_header import RLE, PageHeader
-from sources.parquet.schema import Leaf
-from sources.parquet.synthetic_file import decode_hybrid
-from sources.parquet.thrift import ThriftError
+from gnomon.sources.parquet.page_decode.rle import flags_at
+from gnomon.sources.parquet.page_header import RLE, PageHeader
+from gnomon.sources.parquet.schema import Leaf
+from gnomon.sources.parquet.synthetic_file import decode_hybrid
+from gnomon.sources.parquet.thrift import ThriftError
 
 OBJECT_BYTES = 1500  # of memory that a page takes beside its bytes
 NUMBER_BYTES = 4  # of memory that the place of a byte array takes, or an index

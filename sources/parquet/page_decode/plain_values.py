@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sources.errors import check_memory
-from sources.parquet.footer import ChunkPlace
-from sources.parquet.page_decode.decompress import decompress_page
-from sources.parquet.page_decode.rle import WIDTH_LIMIT, values_at
-from sources.parquet.page_header import PLAIN, RLE, PageHeader
-from sources.parquet.schema import BINARY, BOOLEAN, Leaf
-from sources.parquet.synthetic_file import decode_byte_arrays, decode_hybrid
-from sources.parquet.thrift import ThriftError
+from gnomon.sources.errors import check_memory
+from gnomon.sources.parquet.footer import ChunkPlace
+from gnomon.sources.parquet.page_decode.decompress import decompress_page
+from gnomon.sources.parquet.page_decode.rle import WIDTH_LIMIT, values_at
+from gnomon.sources.parquet.page_header import PLAIN, RLE, PageHeader
+from gnomon.sources.parquet.schema import BINARY, BOOLEAN, Leaf
+from gnomon.sources.parquet.synthetic_file import decode_byte_arrays, decode_hybrid
+from gnomon.sources.parquet.thrift import ThriftError
 
 Span = tuple[int, int]  # of values in a page: the first, and the one after the last
 

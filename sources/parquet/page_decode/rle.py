@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sources.parquet.synthetic_file import decode_hybrid
-from sources.parquet.thrift import Decoder, ThriftError
+from gnomon.sources.parquet.synthetic_file import decode_hybrid
+from gnomon.sources.parquet.thrift import Decoder, ThriftError
 
 RUNS = 64  # runs that are walked; a page of more is decoded by pyarrow, whose loop is not Python's
 WIDTH_LIMIT = 32  # bits

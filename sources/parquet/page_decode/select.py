@@ -6,16 +6,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sources.contract import KeptPages
-from sources.errors import DamagedSource
-from sources.parquet.footer import ChunkPlace
-from sources.parquet.page_decode.dictionary_cache import DictionaryCache
-from sources.parquet.page_decode.leaf_rows import LeafRows, concatenate
-from sources.parquet.page_decode.page import DecompressedPage
-from sources.parquet.page_decode.plain_values import Dictionary, NeedsPyarrow
-from sources.parquet.page_header import check_page
-from sources.parquet.page_map import PageMap, Range
-from sources.parquet.schema import Column, Leaf
+from gnomon.sources.contract import KeptPages
+from gnomon.sources.errors import DamagedSource
+from gnomon.sources.parquet.footer import ChunkPlace
+from gnomon.sources.parquet.page_decode.dictionary_cache import DictionaryCache
+from gnomon.sources.parquet.page_decode.leaf_rows import LeafRows, concatenate
+from gnomon.sources.parquet.page_decode.page import DecompressedPage
+from gnomon.sources.parquet.page_decode.plain_values import Dictionary, NeedsPyarrow
+from gnomon.sources.parquet.page_header import check_page
+from gnomon.sources.parquet.page_map import PageMap, Range
+from gnomon.sources.parquet.schema import Column, Leaf
 
 Rows = NDArray[np.int64]
 

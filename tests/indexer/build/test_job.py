@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-import shadow
-from btree import BTreeReader, bucket_of
-from indexer import build
-from shadow import open_index
-from shadow.errors import SourceNotFound, UnknownColumn, UnsupportedFormat
-from shadow.storage import storage_at
+from gnomon import shadow
+from gnomon.btree import BTreeReader, bucket_of
+from gnomon.indexer import build
+from gnomon.shadow import open_index
+from gnomon.shadow.errors import SourceNotFound, UnknownColumn, UnsupportedFormat
+from gnomon.shadow.storage import storage_at
 
 pytestmark = pytest.mark.spark
-build_module = importlib.import_module("indexer.build.job")  # `indexer.build.job` is the function
+build_module = importlib.import_module("gnomon.indexer.build.job")  # `gnomon.indexer.build.job` is the function
 
 
 def pages(begin: int, end: int) -> pa.Table:

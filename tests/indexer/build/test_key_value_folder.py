@@ -13,22 +13,24 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from btree import BTreeReader
-from btree.__main__ import run
 from gnomon.__main__ import main
-from indexer import build, filter_new, join_with_index, load, read_index, write_btree
-from indexer.dedup.append import append_new
-from shadow import NewerFormat, SpecMismatch, UsageError, open_index
-from shadow.errors import ConcurrentCommit
-from shadow.maintenance.compaction import compact, rebucket
-from shadow.maintenance.snapshot_history import history
-from shadow.maintenance.vacuuming import vacuum
-from shadow.metadata.spec import parse_spec
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
+from gnomon.btree import BTreeReader
+from gnomon.btree.__main__ import run
+from gnomon.indexer import build, filter_new, join_with_index, load, read_index, write_btree
+from gnomon.indexer.dedup.append import append_new
+from gnomon.shadow import NewerFormat, SpecMismatch, UsageError, open_index
+from gnomon.shadow.errors import ConcurrentCommit
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.maintenance.snapshot_history import history
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.metadata.spec import parse_spec
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
 
 pytestmark = pytest.mark.spark
-module = importlib.import_module("indexer.build.key_value_folder")  # `indexer.build.key_value_folder` is the function
+module = importlib.import_module(
+    "gnomon.indexer.build.key_value_folder"
+)  # `gnomon.indexer.build.key_value_folder` is the function
 
 TYPES = {
     "s": "string",

@@ -7,15 +7,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import append_new, build
-from shadow import open_index
-from shadow.errors import DamagedIndexFile, DamagedSource, UsageError
-from shadow.fetch.results import FetchStats
-from shadow.maintenance.snapshot_history import history
-from shadow.metadata.snapshot_view import open_view
-from shadow.metadata.snapshots import snapshot_numbers
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
+from gnomon.indexer import append_new, build
+from gnomon.shadow import open_index
+from gnomon.shadow.errors import DamagedIndexFile, DamagedSource, UsageError
+from gnomon.shadow.fetch.results import FetchStats
+from gnomon.shadow.maintenance.snapshot_history import history
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.metadata.snapshots import snapshot_numbers
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import write_source
 
 pytestmark = pytest.mark.spark

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from indexer.build.planning import check_rows, plan
-from indexer.build.specs import Request, Vanished
-from shadow.errors import FilesVanished, SpecMismatch, StorageError, UnsupportedFormat, UsageError
+from gnomon.indexer.build.planning import check_rows, plan
+from gnomon.indexer.build.specs import Request, Vanished
+from gnomon.shadow.errors import FilesVanished, SpecMismatch, StorageError, UnsupportedFormat, UsageError
 from tests.shadow.make_index import Build, index_source, write_source
 
 REQUEST = Request(["k"], [], None)

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import build
-from indexer.build.reader_parity import reads_alike
-from indexer.tables.source_files import describe
-from shadow import open_index
-from shadow.metadata.source_files import source_root
+from gnomon.indexer import build
+from gnomon.indexer.build.reader_parity import reads_alike
+from gnomon.indexer.tables.source_files import describe
+from gnomon.shadow import open_index
+from gnomon.shadow.metadata.source_files import source_root
 from tests.shadow.make_index import write_source
 
 pytestmark = pytest.mark.spark

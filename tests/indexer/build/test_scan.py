@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from btree.hash_columns import xxhash64_columns
-from indexer.build import scan as scan_module
-from indexer.build.scan import scan
-from indexer.build.specs import Request, new_spec
-from indexer.tables.source_files import describe
-from shadow.metadata.source_files import source_root
+from gnomon.btree.hash_columns import xxhash64_columns
+from gnomon.indexer.build import scan as scan_module
+from gnomon.indexer.build.scan import scan
+from gnomon.indexer.build.specs import Request, new_spec
+from gnomon.indexer.tables.source_files import describe
+from gnomon.shadow.metadata.source_files import source_root
 from tests.shadow.make_index import write_source
 
 pytestmark = pytest.mark.spark

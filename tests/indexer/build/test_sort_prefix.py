@@ -11,15 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from indexer import build, write_btree
-from indexer.build import sort_prefix, write
-from indexer.build.sort_prefix import head_of, likely_beginning, shared_beginning
-from indexer.tables.source_files import describe
-from shadow import open_index
-from shadow.metadata.source_files import source_root
-from shadow.metadata.spec import IndexSpec, KeyColumn
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
+from gnomon.indexer import build, write_btree
+from gnomon.indexer.build import sort_prefix, write
+from gnomon.indexer.build.sort_prefix import head_of, likely_beginning, shared_beginning
+from gnomon.indexer.tables.source_files import describe
+from gnomon.shadow import open_index
+from gnomon.shadow.metadata.source_files import source_root
+from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
 
 pytestmark = pytest.mark.spark
 

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import shadow
-from indexer.datasource.index_table import declare_table
-from shadow.maintenance.compaction import compact, rebucket
-from shadow.maintenance.vacuuming import vacuum
-from shadow.storage import storage_at
+from gnomon import shadow
+from gnomon.indexer.datasource.index_table import declare_table
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark

@@ -22,14 +22,14 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from indexer.datasource.pushdown import MOST_KEYS, chosen, select
-from indexer.datasource.source import IndexFiles, IndexReader, Lookups, PruningSource
-from indexer.spark.tasks import open_in_worker
-from shadow import open_index
-from shadow.lookup.entry_batches import INCLUDED, KEY, PARTITION, EntryColumn
-from shadow.maintenance.compaction import compact
-from shadow.metadata.partitions import stored_partition
-from shadow.storage import storage_at
+from gnomon.indexer.datasource.pushdown import MOST_KEYS, chosen, select
+from gnomon.indexer.datasource.source import IndexFiles, IndexReader, Lookups, PruningSource
+from gnomon.indexer.spark.tasks import open_in_worker
+from gnomon.shadow import open_index
+from gnomon.shadow.lookup.entry_batches import INCLUDED, KEY, PARTITION, EntryColumn
+from gnomon.shadow.maintenance.compaction import compact
+from gnomon.shadow.metadata.partitions import stored_partition
+from gnomon.shadow.storage import storage_at
 from tests.indexer.lakes import crawl
 from tests.shadow.make_index import index_source, write_source
 
@@ -184,12 +184,12 @@ def test_tasks_are_index_files_together_up_to_a_size_and_keys_by_bucket(
     (task,) = reader_of(tmp_path, [])[0].partitions()
     assert isinstance(task, IndexFiles)
     sizes = [file.size for segment in open_index(str(tmp_path / "index")).view.segments for file in segment.index_files]
-    monkeypatch.setattr("indexer.datasource.source.TASK_BYTES", max(sizes) * 3)
+    monkeypatch.setattr("gnomon.indexer.datasource.source.TASK_BYTES", max(sizes) * 3)
     reader, _ = reader_of(tmp_path, [])
     tasks = reader.partitions()
     assert 3 <= len(tasks) < len(sizes)
     assert [place for one in tasks for place in one.places] == list(task.places)  # type: ignore[attr-defined]
-    monkeypatch.setattr("indexer.datasource.source.TASK_KEYS", 4)
+    monkeypatch.setattr("gnomon.indexer.datasource.source.TASK_KEYS", 4)
     keys = [f"https://é/{i}" for i in range(25)]
     reader, _ = reader_of(tmp_path, [In(("url",), tuple(keys))])
     lookups = reader.partitions()

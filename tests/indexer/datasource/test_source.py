@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSourceReader
 
-import shadow
-from gnomon.failures import one_line
-from indexer import build, read_index, register
+from gnomon import shadow
+from gnomon.commands.failures import one_line
+from gnomon.indexer import build, read_index, register
 from tests.indexer.lakes import comparable, crawl, every_type, explained, plain, predicates_of_every_type
 from tests.shadow.make_index import index_source, write_source
 

@@ -11,18 +11,18 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import shadow
-from indexer import DedupResult, Origin, append_new, build, filter_new
-from indexer.dedup import append as append_module
-from indexer.dedup import finish as finish_module
-from indexer.dedup import layout as layout_module
-from indexer.dedup.check import STATUS, TASK_BITS
-from shadow import open_index
-from shadow.commit.append_log import Append
-from shadow.errors import ConcurrentCommit
-from shadow.maintenance.compaction import rebucket
-from shadow.storage import Storage, storage_at
-from shadow.verify.snapshot import verify
+from gnomon import shadow
+from gnomon.indexer import DedupResult, Origin, append_new, build, filter_new
+from gnomon.indexer.dedup import append as append_module
+from gnomon.indexer.dedup import finish as finish_module
+from gnomon.indexer.dedup import layout as layout_module
+from gnomon.indexer.dedup.check import STATUS, TASK_BITS
+from gnomon.shadow import open_index
+from gnomon.shadow.commit.append_log import Append
+from gnomon.shadow.errors import ConcurrentCommit
+from gnomon.shadow.maintenance.compaction import rebucket
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import write_source
 
 pytestmark = pytest.mark.spark

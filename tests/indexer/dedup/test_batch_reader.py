@@ -17,12 +17,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import indexer.dedup.batch_files as files_module
-from gnomon.failures import one_line
-from indexer import append_new, batch_digest, build, filter_new, read_batch
-from shadow import Index, SourceNotFound, UsageError, open_index
-from shadow.errors import DamagedSource, OptionError, SourceError, StalePointer, UnsupportedFormat
-from shadow.storage import FileInfo, storage_at
+import gnomon.indexer.dedup.batch_files as files_module
+from gnomon.commands.failures import one_line
+from gnomon.indexer import append_new, batch_digest, build, filter_new, read_batch
+from gnomon.shadow import Index, SourceNotFound, UsageError, open_index
+from gnomon.shadow.errors import DamagedSource, OptionError, SourceError, StalePointer, UnsupportedFormat
+from gnomon.shadow.storage import FileInfo, storage_at
 from tests.indexer.test_formats import CASES, ENDINGS, Rows, put
 from tests.shadow.make_index import index_source, write_source
 from tests.stores.process import Store

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import shadow
-from indexer import filter_new
-from indexer.dedup import check as dedup_module
+from gnomon import shadow
+from gnomon.indexer import filter_new
+from gnomon.indexer.dedup import check as dedup_module
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
@@ -113,7 +113,7 @@ def test_copies_are_found_across_the_pieces_in_which_keys_are_looked_up(
         found = plain(*arguments)  # type: ignore[arg-type]
 
         def in_small_pieces(batches: object) -> object:
-            from indexer.dedup import check
+            from gnomon.indexer.dedup import check
 
             check.CHUNK_ROWS = 3
             yield from found(batches)  # type: ignore[arg-type]

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import append_new, build, load
-from indexer.dedup.parquet_output import AS_WRITTEN, write_parquet
+from gnomon.indexer import append_new, build, load
+from gnomon.indexer.dedup.parquet_output import AS_WRITTEN, write_parquet
 
 pytestmark = pytest.mark.spark
 

@@ -12,10 +12,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from indexer import DedupResult, Origin, append_batches, build
-from shadow import UsageError, open_index
-from shadow.storage import LocalStorage, storage_at
-from shadow.verify.snapshot import verify
+from gnomon.indexer import DedupResult, Origin, append_batches, build
+from gnomon.shadow import UsageError, open_index
+from gnomon.shadow.storage import LocalStorage, storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.end_to_end.killable import Kill, Killable
 
 pytestmark = pytest.mark.spark

@@ -20,13 +20,13 @@ import pytest
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from indexer.join import fetch
-from indexer.join.fetch import ERROR, Asked, FetchCounters
-from indexer.join.key_join import FILE, OFFSET, SIZE, SUB_OFFSET
-from indexer.spark.tasks import AtSnapshot, open_in_worker
-from shadow import Index, StalePointer, open_index
-from shadow.storage import storage_at
-from sources import FORMATS, DamagedSource, open_source
+from gnomon.indexer.join import fetch
+from gnomon.indexer.join.fetch import ERROR, Asked, FetchCounters
+from gnomon.indexer.join.key_join import FILE, OFFSET, SIZE, SUB_OFFSET
+from gnomon.indexer.spark.tasks import AtSnapshot, open_in_worker
+from gnomon.shadow import Index, StalePointer, open_index
+from gnomon.shadow.storage import storage_at
+from gnomon.sources import FORMATS, DamagedSource, open_source
 from tests.indexer.test_formats import CASES, as_table, put
 from tests.shadow.fetch.test_fetcher import forge
 from tests.shadow.make_index import index_source

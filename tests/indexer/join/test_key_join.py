@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import shadow
-from indexer import join_with_index
-from indexer.join.key_join import lookup_counters
-from sources import POINTER_COLUMNS
+from gnomon import shadow
+from gnomon.indexer import join_with_index
+from gnomon.indexer.join.key_join import lookup_counters
+from gnomon.sources import POINTER_COLUMNS
 from tests.shadow.make_index import index_source
 
 pytestmark = pytest.mark.spark

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import shadow
-from gnomon.failures import one_line
-from indexer import IndexManager, build, join_with_index, load, load_by_index, read_index
-from indexer.join import fetch
-from indexer.join.load_rows import load_counters
+from gnomon import shadow
+from gnomon.commands.failures import one_line
+from gnomon.indexer import IndexManager, build, join_with_index, load, load_by_index, read_index
+from gnomon.indexer.join import fetch
+from gnomon.indexer.join.load_rows import load_counters
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from indexer import ship
-from indexer.spark.executor_package import archive, check_executors
+from gnomon.indexer import ship
+from gnomon.indexer.spark.executor_package import archive, check_executors
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("module", ["indexer.dedup.check", "gnomon.crawl", "sources.parquet"])
+@pytest.mark.parametrize("module", ["gnomon.indexer.dedup.check", "gnomon.commands.crawl", "gnomon.sources.parquet"])
 def test_the_archive_holds_all_that_tasks_import(module: str, tmp_path: Path) -> None:
     program = f"import {module}; print({module}.__file__)"
     env = {"PYTHONPATH": archive()}
@@ -26,7 +26,7 @@ def test_the_archive_holds_all_that_tasks_import(module: str, tmp_path: Path) ->
 
 @pytest.mark.process
 def test_an_archive_made_from_the_archive_is_the_same(tmp_path: Path) -> None:
-    program = "from indexer.spark.executor_package import archive; from pathlib import Path; "
+    program = "from gnomon.indexer.spark.executor_package import archive; from pathlib import Path; "
     program += "print(Path(archive()).read_bytes().hex())"
     env = {"PYTHONPATH": archive()}
     done = subprocess.run(

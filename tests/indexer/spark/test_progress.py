@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from indexer import append_new, build
-from indexer.spark import progress
-from indexer.spark.progress import Stages, Step, watched
-from shadow.errors import DamagedSource
+from gnomon.indexer import append_new, build
+from gnomon.indexer.spark import progress
+from gnomon.indexer.spark.progress import Stages, Step, watched
+from gnomon.shadow.errors import DamagedSource
 
 pytestmark = pytest.mark.spark
 STAGES = ["list", "describe", "write", "verify", "commit"]

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
 
-from indexer import register
-from indexer.spark import scan_isolation
-from indexer.spark.scan_isolation import RULE, keep_scans_apart
+from gnomon.indexer import register
+from gnomon.indexer.spark import scan_isolation
+from gnomon.indexer.spark.scan_isolation import RULE, keep_scans_apart
 from tests.indexer.lakes import crawl, explained
 
 pytestmark = pytest.mark.spark

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gnomon.spark import parse_conf
-from indexer.spark.session import is_this_machine
-from shadow import UsageError
+from gnomon.commands.spark import parse_conf
+from gnomon.indexer.spark.session import is_this_machine
+from gnomon.shadow import UsageError
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[2,3]"])

@@ -9,10 +9,10 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from indexer import build, load
-from indexer.spark.task_errors import as_raised
-from shadow import IndexNotFound, UsageError, open_index
-from shadow.errors import DamagedSource, UnsupportedFormat
+from gnomon.indexer import build, load
+from gnomon.indexer.spark.task_errors import as_raised
+from gnomon.shadow import IndexNotFound, UsageError, open_index
+from gnomon.shadow.errors import DamagedSource, UnsupportedFormat
 
 pytestmark = pytest.mark.spark
 
@@ -162,4 +162,4 @@ def test_other_errors_pass_as_they_are() -> None:
     with pytest.raises(PythonException, match="ValueError: no error of ours"), as_raised():
         raise PythonException("Traceback (most recent call last):\nValueError: no error of ours")
     with pytest.raises(KeyError), as_raised():
-        raise KeyError("sources.errors.DamagedSource: x at byte 1: y")
+        raise KeyError("gnomon.sources.errors.DamagedSource: x at byte 1: y")

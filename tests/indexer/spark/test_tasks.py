@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from indexer.spark.tasks import LOG_LEVEL, LOGGER, AtSnapshot, open_in_worker
-from shadow.errors import SnapshotNotFound
-from shadow.lookup.batch import MatchStats
+from gnomon.indexer.spark.tasks import LOG_LEVEL, LOGGER, AtSnapshot, open_in_worker
+from gnomon.shadow.errors import SnapshotNotFound
+from gnomon.shadow.lookup.batch import MatchStats
 from tests.shadow.make_index import index_source, write_source
 
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DataType, DoubleType, LongType, StructField, StructType, TimestampNTZType, TimestampType
 
-from indexer.spark.types import NoSparkType, arrow_of, as_spark, spark_type
-from shadow.errors import UnsupportedFormat
+from gnomon.indexer.spark.types import NoSparkType, arrow_of, as_spark, spark_type
+from gnomon.shadow.errors import UnsupportedFormat
 
 NS = 1767270600_123456789
 

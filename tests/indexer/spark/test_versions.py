@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType
 
-from indexer.spark import versions
-from indexer.spark.versions import with_column_in_arrow
+from gnomon.indexer.spark import versions
+from gnomon.indexer.spark.versions import with_column_in_arrow
 
 pytestmark = pytest.mark.spark
 

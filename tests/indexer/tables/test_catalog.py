@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
-from indexer import build, filter_new, join_with_index, load
-from shadow import KeyTypeError, PartitionNotFound, UsageError, open_index
-from shadow.errors import SourceNotFound
-from shadow.maintenance.compaction import compact, rebucket
-from shadow.maintenance.vacuuming import vacuum
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
+from gnomon.indexer import build, filter_new, join_with_index, load
+from gnomon.shadow import KeyTypeError, PartitionNotFound, UsageError, open_index
+from gnomon.shadow.errors import SourceNotFound
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.indexer.catalog_tables import COLUMNS, rows, same_rows, watch_scans, write
 
 pytestmark = pytest.mark.spark

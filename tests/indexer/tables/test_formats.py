@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from indexer.tables.formats import format_of_table, is_like_table
-from shadow import UsageError
+from gnomon.indexer.tables.formats import format_of_table, is_like_table
+from gnomon.shadow import UsageError
 
 PARQUET = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 TEXT = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.access.client_address import NOWHERE, Peers, client_network
-from service.settings.table import Settings
-from shadow import UsageError
+from gnomon.service.access.client_address import NOWHERE, Peers, client_network
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import UsageError
 
 
 def address(peer: str | None, *forwarded: str, trusted: tuple[str, ...] = ()) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from service.access.middleware import PROBES, is_page
-from service.access.tokens import new_token
-from service.settings.table import Settings
+from gnomon.service.access.middleware import PROBES, is_page
+from gnomon.service.access.tokens import new_token
+from gnomon.service.settings.table import Settings
 from tests.service.lake import Client, make_crawl, make_orders
 
 DAYS_AGO = dt.datetime.now(dt.UTC).date() - dt.timedelta(2)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from service.access import rate_limit as module
-from service.access.rate_limit import Rates
-from service.errors import TooManyRequests
-from service.settings.table import Settings
+from gnomon.service.access import rate_limit as module
+from gnomon.service.access.rate_limit import Rates
+from gnomon.service.errors import TooManyRequests
+from gnomon.service.settings.table import Settings
 
 
 class Clock:

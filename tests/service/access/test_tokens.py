@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from service.access import tokens as module
-from service.access.tokens import (
+from gnomon.service.access import tokens as module
+from gnomon.service.access.tokens import (
     MOST_FILE_BYTES,
     MOST_TOKENS,
     PREFIX,
@@ -21,9 +21,9 @@ from service.access.tokens import (
     new_token,
     parse_tokens,
 )
-from service.settings.table import Settings
-from shadow import UsageError
-from shadow.storage.thread_pool import threads
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import UsageError
+from gnomon.shadow.storage.thread_pool import threads
 
 SECRET = "gnomon_this-is-the-secret-itself"
 

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.api.negotiation import ARROW
-from service.settings.table import Settings
-from shadow import to_json
-from shadow.values.row_values import python_values
+from gnomon.service.api.negotiation import ARROW
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import to_json
+from gnomon.shadow.values.row_values import python_values
 from tests.service.lake import TWICE, Client, rows
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.values_folder import write_folder

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from service.api import describe
-from service.settings.table import Settings
+from gnomon.service.api import describe
+from gnomon.service.settings.table import Settings
 from tests.service.lake import ODD_KEYS, Client, add_day, make_crawl, make_orders
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.values_folder import write_folder

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.api.examples import EXAMPLES
+from gnomon.service.api.examples import EXAMPLES
 from tests.service.example_lake import make_examples
 from tests.service.lake import Client
 

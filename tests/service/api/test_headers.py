@@ -5,9 +5,18 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.api.headers import API_POLICY, EVERY_ANSWER, OF_API, OF_PAGE, PAGE_POLICY, UNDER_TLS, headers_of, origins
-from service.settings.table import Settings
-from shadow import UsageError
+from gnomon.service.api.headers import (
+    API_POLICY,
+    EVERY_ANSWER,
+    OF_API,
+    OF_PAGE,
+    PAGE_POLICY,
+    UNDER_TLS,
+    headers_of,
+    origins,
+)
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import UsageError
 from tests.service.lake import Client
 
 DOCS = Path(__file__).parents[3] / "docs" / "security.md"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from service.api.keys import key_given, key_shown, read_key
-from service.errors import BadRequest
-from service.indexes.config import Place
-from shadow import KeyTypeError, to_json
-from shadow.metadata.spec import IndexSpec, KeyColumn
+from gnomon.service.api.keys import key_given, key_shown, read_key
+from gnomon.service.errors import BadRequest
+from gnomon.service.indexes.config import Place
+from gnomon.shadow import KeyTypeError, to_json
+from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from tests.profiles import examples
 
 PLACE, OPEN = Place("index", "/index", hidden=("secret",)), Place("index", "/index")

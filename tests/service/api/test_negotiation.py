@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.api.negotiation import ARROW, JSON, chosen
-from service.errors import NotAcceptable
+from gnomon.service.api.negotiation import ARROW, JSON, chosen
+from gnomon.service.errors import NotAcceptable
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from service.api.negotiation import ARROW, JSON
-from service.api.openapi import MEANING
-from service.errors import MEDIA_TYPE, TABLE
-from service.http.options import MOST_NUMBER, NAMES, OPTIONS
-from service.settings.table import Settings
+from gnomon.service.api.negotiation import ARROW, JSON
+from gnomon.service.api.openapi import MEANING
+from gnomon.service.errors import MEDIA_TYPE, TABLE
+from gnomon.service.http.options import MOST_NUMBER, NAMES, OPTIONS
+from gnomon.service.settings.table import Settings
 from tests.service.lake import Client
 
 ROWS = ("/rows", "/rows/{key}", "/indexes/{name}/rows", "/indexes/{name}/rows/{key}")

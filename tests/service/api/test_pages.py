@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.api import pages
+from gnomon.service.api import pages
 from tests.service.lake import Client
 
 FOLDER = Path(pages.__file__).parent.parent / "page"

@@ -8,8 +8,8 @@ from urllib.parse import quote, urlencode
 import pyarrow as pa
 import pytest
 
-from service.http.requests import Batch, parse_batch
-from service.settings.table import Settings
+from gnomon.service.http.requests import Batch, parse_batch
+from gnomon.service.settings.table import Settings
 from tests.service.lake import ODD_KEYS, TWICE, Client, make_visits, rows
 from tests.shadow.make_index import index_source, write_source
 
@@ -164,7 +164,7 @@ def test_a_batch_is_read_in_a_thread_of_its_index_not_in_the_event_loop(
         threads.append(threading.current_thread().name)
         return parse_batch(body, most_keys)
 
-    monkeypatch.setattr("service.api.routes.parse_batch", noted)
+    monkeypatch.setattr("gnomon.service.api.routes.parse_batch", noted)
     assert crawl.post({"keys": ["second"]}).status_code == 200
     assert crawl.post({"keys": 1}).status_code == 400
     assert threads == ["gnomon-shadow"] * 2

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from service.errors import TooLarge
-from service.http.batch_json import VALUES_A_KEY, decode
+from gnomon.service.errors import TooLarge
+from gnomon.service.http.batch_json import VALUES_A_KEY, decode
 
 BODIES = [
     b'{"keys": ["a", 1, -0.5e3, null, true, {"country": "de", "id": 12345678901234567890}, ["x", [], {}]]}',

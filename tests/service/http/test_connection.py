@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.api.negotiation import JSON
-from service.api.routes import ROWS_OF
-from service.settings.table import Settings
+from gnomon.service.api.negotiation import JSON
+from gnomon.service.api.routes import ROWS_OF
+from gnomon.service.settings.table import Settings
 from tests.profiles import examples
 from tests.service.lake import TWICE
 from tests.service.live import Live, answer, answers, is_closed, live, request

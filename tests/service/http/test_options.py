@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from service.errors import BadRequest
-from service.http.options import OPTIONS, Options, query_options
-from service.settings.table import Settings
+from gnomon.service.errors import BadRequest
+from gnomon.service.http.options import OPTIONS, Options, query_options
+from gnomon.service.settings.table import Settings
 from tests.service.lake import Client, rows
 from tests.shadow.make_index import index_source, write_source
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from service.errors import Overloaded, TooLarge
-from service.http.requests import Bodies, read_body
+from gnomon.service.errors import Overloaded, TooLarge
+from gnomon.service.http.requests import Bodies, read_body
 
 
 def coming(*chunks: bytes) -> Request:

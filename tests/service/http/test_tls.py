@@ -22,12 +22,13 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from service.http.tls import tls_options
-from service.settings.table import Settings
-from shadow import UsageError
+from gnomon.service.http.tls import tls_options
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import UsageError
 
 PROGRAM = (
-    "from service.process.server import run; from service.settings.table import load_settings; run(load_settings())"
+    "from gnomon.service.process.server import run; from gnomon.service.settings.table import load_settings; "
+    "run(load_settings())"
 )
 ROOT = Path(__file__).parents[3]
 

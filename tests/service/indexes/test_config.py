@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.indexes.config import Place, places
-from service.settings.table import Settings
-from shadow import UsageError
+from gnomon.service.indexes.config import Place, places
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import UsageError
 
 
 def test_an_index_is_called_as_given_or_after_its_last_folder() -> None:

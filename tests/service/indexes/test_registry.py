@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings.table import Settings
+from gnomon.service.settings.table import Settings
 from tests.service.lake import ODD_KEYS, Client, make_crawl, make_orders
 
 

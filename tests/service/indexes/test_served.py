@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from service.app import create_app
-from service.indexes.registry import Indexes
-from service.indexes.served import ServedIndex, _backed_off
-from service.settings.table import Settings
-from shadow import DamagedMetadata, Index, IndexNotFound
-from shadow.errors import StorageError
+from gnomon.service.app import create_app
+from gnomon.service.indexes.registry import Indexes
+from gnomon.service.indexes.served import ServedIndex, _backed_off
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import DamagedMetadata, Index, IndexNotFound
+from gnomon.shadow.errors import StorageError
 from tests.service.lake import Client, add_day, crawl_table, rows
 from tests.shadow.make_index import index_source, write_source
 

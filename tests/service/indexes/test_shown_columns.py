@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from service.api.negotiation import ARROW
-from service.settings.table import Settings
-from shadow import UsageError
+from gnomon.service.api.negotiation import ARROW
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import UsageError
 from tests.service.lake import TWICE, Client, make_crawl, make_orders
 
 HIDDEN = "raw", "dt"

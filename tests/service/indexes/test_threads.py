@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from service.errors import Overloaded, TookTooLong
-from service.indexes.threads import Threads
-from shadow.storage.deadlines import left
+from gnomon.service.errors import Overloaded, TookTooLong
+from gnomon.service.indexes.threads import Threads
+from gnomon.shadow.storage.deadlines import left
 
 LONG = 60.0  # seconds, of what is not to happen
 
@@ -220,7 +220,7 @@ def test_work_has_the_context_of_who_asked_and_the_time_of_its_request() -> None
 
 
 def test_a_thread_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.indexes.threads.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("gnomon.service.indexes.threads.IDLE_SECONDS", 0.01)
     threads = Threads("a", 2, 2, LONG)
 
     async def ask() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from service.app import create_app
-from service.costs import Cost
-from service.logs.access_log import MOST_WHOLE, AccessLog, Entry
-from service.logs.setup import Lines
-from service.settings.table import Settings
+from gnomon.service.app import create_app
+from gnomon.service.costs import Cost
+from gnomon.service.logs.access_log import MOST_WHOLE, AccessLog, Entry
+from gnomon.service.logs.setup import Lines
+from gnomon.service.settings.table import Settings
 
 
 def logged(settings: Settings, path: Path, *asked: tuple[str, str, Any]) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from service import costs
-from service.logs import setup
-from service.logs.setup import LINE_BYTES, Lines
+from gnomon.service import costs
+from gnomon.service.logs import setup
+from gnomon.service.logs.setup import LINE_BYTES, Lines
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """service/metrics/counters.py: numbers that a request adds to."""
 
-from service.costs import Cost
-from service.metrics.counters import BUCKETS, Tallies, Timing
+from gnomon.service.costs import Cost
+from gnomon.service.metrics.counters import BUCKETS, Tallies, Timing
 from tests.service.metrics.test_exposition import of_collector
 
 

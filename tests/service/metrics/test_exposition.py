@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from service.app import create_app
-from service.costs import Cost
-from service.metrics.multiprocess import Exchange
-from service.settings.table import Settings
+from gnomon.service.app import create_app
+from gnomon.service.costs import Cost
+from gnomon.service.metrics.multiprocess import Exchange
+from gnomon.service.settings.table import Settings
 from tests.service.lake import TWICE, Client, add_day
 
 PAGE = Path(__file__).parents[3] / "docs" / "observability.md"

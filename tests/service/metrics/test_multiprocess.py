@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import service.metrics.multiprocess
-from service.metrics.multiprocess import ENDED, LOCK, PREFIX, Exchange, Row, Slot
+from gnomon.service.metrics import multiprocess
+from gnomon.service.metrics.multiprocess import ENDED, LOCK, PREFIX, Exchange, Row, Slot
 
 COUNT: Row = ("gnomon_requests", "gnomon_requests_total", (("route", "/rows"),), 5.0)
 GAUGE: Row = ("gnomon_cache_bytes", "gnomon_cache_bytes", (), 7.0)
@@ -19,7 +19,7 @@ GAUGE: Row = ("gnomon_cache_bytes", "gnomon_cache_bytes", (), 7.0)
 
 def killed(program: str, *arguments: str) -> None:
     """Run a program that ends itself as by kill -9."""
-    ended = "import os, signal, sys; from pathlib import Path; from service.metrics.multiprocess import *\n"
+    ended = "import os, signal, sys; from pathlib import Path; from gnomon.service.metrics.multiprocess import *\n"
     done = subprocess.run([sys.executable, "-c", f"{ended}{program}\nos.kill(os.getpid(), 9)", *arguments], check=False)
     assert done.returncode == -9
 
@@ -62,7 +62,7 @@ def test_counts_of_all_that_ended_are_added_up_beside_those_that_live(tmp_path: 
 def test_a_worker_that_ends_while_somebody_adds_up_is_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = service.metrics.multiprocess._read
+    read = multiprocess._read
     with Exchange(tmp_path) as exchange:
         asking = exchange.slot()
         for before in (True, False):  # it ends before, or after its file was read
@@ -72,13 +72,13 @@ def test_a_worker_that_ends_while_somebody_adds_up_is_counted_once(
             def reading(path: Path, ending: Slot = ending, before: bool = before) -> dict[str, Any]:
                 if path != ending.path:
                     return read(path)
-                monkeypatch.setattr("service.metrics.multiprocess._read", read)
+                monkeypatch.setattr("gnomon.service.metrics.multiprocess._read", read)
                 found = None if before else read(path)
                 exchange.ended(ending, asked=True)
                 return read(path) if found is None else found
 
             expected = sum(value for *_, value in asking.of_others())
-            monkeypatch.setattr("service.metrics.multiprocess._read", reading)
+            monkeypatch.setattr("gnomon.service.metrics.multiprocess._read", reading)
             assert sum(value for *_, value in asking.of_others()) == expected
             assert sum(value for *_, value in asking.of_others()) == expected
 

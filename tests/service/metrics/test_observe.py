@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from service.app import create_app
-from service.metrics.observe import LEFT
-from service.settings.table import Settings
+from gnomon.service.app import create_app
+from gnomon.service.metrics.observe import LEFT
+from gnomon.service.settings.table import Settings
 from tests.service.lake import Client
 from tests.service.metrics.test_exposition import samples
 
@@ -45,7 +45,7 @@ def test_the_problem_the_answer_and_the_log_say_the_same_id(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("lost")
 
-    monkeypatch.setattr("service.api.query.FetchStats", broken)
+    monkeypatch.setattr("gnomon.service.api.query.FetchStats", broken)
     with caplog.at_level(logging.ERROR):
         answer = ask(own, "/rows/secret-key", X_Request_Id="mine")
     assert (answer.status_code, answer.headers["x-request-id"], answer.json()["request_id"]) == (500, "mine", "mine")
@@ -62,7 +62,7 @@ def test_a_client_that_leaves_is_counted(crawl_settings: Settings, monkeypatch: 
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("service.api.routes.Service.run", never_answered)
+    monkeypatch.setattr("gnomon.service.api.routes.Service.run", never_answered)
     sent: list[Any] = []
 
     async def go() -> None:

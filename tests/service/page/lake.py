@@ -12,7 +12,7 @@ import pyarrow as pa
 import uvicorn
 from fastapi import FastAPI
 
-from service.settings.table import Settings
+from gnomon.service.settings.table import Settings
 from tests.service.lake import make_orders
 from tests.shadow.make_index import index_source, write_source
 

@@ -8,9 +8,9 @@ from urllib.parse import unquote
 import httpx
 from playwright.sync_api import Browser, Page, expect
 
-from service.access.tokens import new_token
-from service.app import create_app
-from service.settings.table import Settings
+from gnomon.service.access.tokens import new_token
+from gnomon.service.app import create_app
+from gnomon.service.settings.table import Settings
 from tests.service.lake import make_orders
 from tests.service.page.lake import BINARY, MANY, MANY_ROWS, URLS, serving
 from tests.service.page.looks import COTTON, box, focused, link, open_row, text_of, value

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import Page, expect
 
-from service.app import create_app
-from service.settings.table import Settings
+from gnomon.service.app import create_app
+from gnomon.service.settings.table import Settings
 from tests.service.lake import make_orders
 from tests.service.page.lake import serving
 from tests.service.page.looks import box, focused, link, open_row, value

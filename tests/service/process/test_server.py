@@ -13,17 +13,18 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.errors import CannotListen
-from service.process.server import _listen, run
-from service.settings.table import Settings
-from shadow import IndexNotFound
+from gnomon.service.errors import CannotListen
+from gnomon.service.process.server import _listen, run
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import IndexNotFound
 from tests.service.lake import ODD_KEYS, TWICE
 
 pytestmark = pytest.mark.process
 
 
 PROGRAM = (
-    "from service.process.server import run; from service.settings.table import load_settings; run(load_settings())"
+    "from gnomon.service.process.server import run; from gnomon.service.settings.table import load_settings; "
+    "run(load_settings())"
 )
 ROOT = Path(__file__).parents[3]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from service.metrics.multiprocess import Exchange
-from service.process.supervisor import _Supervisor, pause_after
-from service.process.worker import Listening
-from service.settings.table import Settings
+from gnomon.service.metrics.multiprocess import Exchange
+from gnomon.service.process.supervisor import _Supervisor, pause_after
+from gnomon.service.process.worker import Listening
+from gnomon.service.settings.table import Settings
 from tests.service.lake import make_crawl
 from tests.service.load import Load
 from tests.service.processes import SECONDS, Service, started, state, until
@@ -88,7 +88,7 @@ def test_what_keeps_the_first_workers_from_serving_is_raised_and_none_is_left(tm
     service = Service(Settings(indexes=[str(tmp_path)], workers=2, port=0))
     rest, errors = service.process.communicate(timeout=SECONDS)
     assert (service.process.returncode, service.line + rest) == (1, "")
-    assert f"shadow.errors.IndexNotFound: {tmp_path}: not an index" in errors
+    assert f"gnomon.shadow.errors.IndexNotFound: {tmp_path}: not an index" in errors
 
 
 def test_a_worker_that_cannot_be_started_again_is_tried_later_and_the_others_are_left(
@@ -97,7 +97,7 @@ def test_a_worker_that_cannot_be_started_again_is_tried_later_and_the_others_are
     def no_process(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("service.process.supervisor.subprocess.Popen", no_process)
+    monkeypatch.setattr("gnomon.service.process.supervisor.subprocess.Popen", no_process)
     with Exchange() as exchange, Listening() as listening:
         supervisor = _Supervisor(settings, listening, exchange, -1)
         place = supervisor._places[1]

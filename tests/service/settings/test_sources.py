@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from service.indexes.config import places
-from service.settings.table import Settings, load_settings
-from shadow import UsageError
+from gnomon.service.indexes.config import places
+from gnomon.service.settings.table import Settings, load_settings
+from gnomon.shadow import UsageError
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 

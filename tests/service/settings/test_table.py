@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from service.settings.sources import PREFIX
-from service.settings.table import Settings, extra, load_settings
-from shadow import UsageError
+from gnomon.service.settings.sources import PREFIX
+from gnomon.service.settings.table import Settings, extra, load_settings
+from gnomon.shadow import UsageError
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 SECRET = "nightly sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shadow.commit.append_log import (
+from gnomon.shadow.commit.append_log import (
     Append,
     AppendedFile,
     AppendLog,
@@ -27,7 +27,7 @@ from shadow.commit.append_log import (
     staging_folder,
     sweep,
 )
-from shadow.errors import (
+from gnomon.shadow.errors import (
     AlreadyExists,
     ConcurrentCommit,
     DamagedMetadata,
@@ -36,9 +36,9 @@ from shadow.errors import (
     StorageError,
     UsageError,
 )
-from shadow.metadata.append_records import APPENDED, DONE, VOID, append_path, batch_path, mark_path, read_append
-from shadow.metadata.json_files import encode
-from shadow.storage import LocalStorage, Storage
+from gnomon.shadow.metadata.append_records import APPENDED, DONE, VOID, append_path, batch_path, mark_path, read_append
+from gnomon.shadow.metadata.json_files import encode
+from gnomon.shadow.storage import LocalStorage, Storage
 from tests.shadow.faults import Fault, FaultyStorage
 from tests.shadow.memory_store import MemoryStorage
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow import open_index
-from shadow.commit.full_reindex import spec_on_record
-from shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError
-from shadow.maintenance.vacuuming import vacuum
-from shadow.metadata.snapshots import snapshot_numbers
-from shadow.metadata.spec_file import SPEC_PATH
-from shadow.storage import storage_at
-from shadow.verify.snapshot import verify
+from gnomon.shadow import open_index
+from gnomon.shadow.commit.full_reindex import spec_on_record
+from gnomon.shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.metadata.snapshots import snapshot_numbers
+from gnomon.shadow.metadata.spec_file import SPEC_PATH
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import Build, index_source, write_source
 
 NEWEST = "_shadow/snapshots/00000000000000000002.json"

@@ -8,17 +8,17 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from btree.errors import DamagedIndexFile, UnsortedKeys
-from shadow import open_index
-from shadow.commit.publishing import Changes, new_segment_id, publish
-from shadow.errors import BuildFailed, DamagedMetadata, IndexNotFound, SpecMismatch, StorageError
-from shadow.lookup.bloom_filters import filter_path
-from shadow.lookup.index_files import index_file_path, write_index_file
-from shadow.metadata.manifests import IndexFileEntry
-from shadow.metadata.snapshots import newest_snapshot, read_snapshot
-from shadow.metadata.spec import IndexSpec, KeyColumn
-from shadow.metadata.spec_file import create_spec, read_spec
-from shadow.storage import LocalStorage, Storage, storage_at
+from gnomon.btree.errors import DamagedIndexFile, UnsortedKeys
+from gnomon.shadow import open_index
+from gnomon.shadow.commit.publishing import Changes, new_segment_id, publish
+from gnomon.shadow.errors import BuildFailed, DamagedMetadata, IndexNotFound, SpecMismatch, StorageError
+from gnomon.shadow.lookup.bloom_filters import filter_path
+from gnomon.shadow.lookup.index_files import index_file_path, write_index_file
+from gnomon.shadow.metadata.manifests import IndexFileEntry
+from gnomon.shadow.metadata.snapshots import newest_snapshot, read_snapshot
+from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
+from gnomon.shadow.metadata.spec_file import create_spec, read_spec
+from gnomon.shadow.storage import LocalStorage, Storage, storage_at
 from tests.shadow.faults import Interrupted
 from tests.shadow.make_index import Build, index_source, write_source
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shadow.commit.rebase import (
+from gnomon.shadow.commit.rebase import (
     BuildFailed,
     Changes,
     ConcurrentCommit,
@@ -19,12 +19,12 @@ from shadow.commit.rebase import (
     rebase,
     spec_after,
 )
-from shadow.metadata.catalog_table import Table
-from shadow.metadata.manifests import Segment, SourceFileEntry
-from shadow.metadata.snapshots import Snapshot
-from shadow.metadata.source_files import diff
-from shadow.metadata.spec import IndexSpec, KeyColumn
-from shadow.storage import FileInfo
+from gnomon.shadow.metadata.catalog_table import Table
+from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
+from gnomon.shadow.metadata.snapshots import Snapshot
+from gnomon.shadow.metadata.source_files import diff
+from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
+from gnomon.shadow.storage import FileInfo
 
 Source = dict[str, int]  # the source's files, each with its version, which its modification time stands for
 SPEC = IndexSpec("/lake", False, "parquet", (), (KeyColumn("k", "int"),), (), 4)

@@ -7,15 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow import open_index
-from shadow.commit.append_log import Append, commit_append, open_log
-from shadow.commit.relocate import adopt
-from shadow.errors import StalePointer, UsageError
-from shadow.metadata.append_records import append_path
-from shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
-from shadow.metadata.source_files import source_root
-from shadow.storage import Storage, storage_at
-from shadow.verify.snapshot import verify
+from gnomon.shadow import open_index
+from gnomon.shadow.commit.append_log import Append, commit_append, open_log
+from gnomon.shadow.commit.relocate import adopt
+from gnomon.shadow.errors import StalePointer, UsageError
+from gnomon.shadow.metadata.append_records import append_path
+from gnomon.shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
+from gnomon.shadow.metadata.source_files import source_root
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.operations import copy_lake
 

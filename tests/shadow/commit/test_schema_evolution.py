@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from shadow.commit.rebase import Changes, State
-from shadow.commit.schema_evolution import columns_after, wider
-from shadow.metadata.snapshots import Snapshot
-from shadow.metadata.spec import IndexSpec, KeyColumn
+from gnomon.shadow.commit.rebase import Changes, State
+from gnomon.shadow.commit.schema_evolution import columns_after, wider
+from gnomon.shadow.metadata.snapshots import Snapshot
+from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 
 SPEC = IndexSpec("/lake", False, "parquet", (), (KeyColumn("k", "int"),), (), 4)
 

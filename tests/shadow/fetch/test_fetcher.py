@@ -17,14 +17,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from btree.reader import LookupStats
-from shadow import open_index
-from shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
-from shadow.fetch.fetcher import FetchReads
-from shadow.index import Index
-from shadow.lookup.point import Wanted
-from shadow.metadata.spec import KeyColumn
-from shadow.storage.local import LocalFile
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow import open_index
+from gnomon.shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
+from gnomon.shadow.fetch.fetcher import FetchReads
+from gnomon.shadow.index import Index
+from gnomon.shadow.lookup.point import Wanted
+from gnomon.shadow.metadata.spec import KeyColumn
+from gnomon.shadow.storage.local import LocalFile
 from tests.shadow.make_index import index_source, write_source
 
 D = decimal.Decimal
@@ -390,7 +390,7 @@ def test_types_are_told_by_the_files_that_can_be_read(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_a_first_fetch_is_not_slowed_by_imports_it_does_not_need(index: Index) -> None:
     """pandas, which pyarrow imports at the first chance, takes a third of a second."""
-    code = "import sys; from shadow import open_index; open_index(sys.argv[1]).fetch(5); print('pandas' in sys.modules)"
+    code = "import gnomon, sys; gnomon.open_index(sys.argv[1]).fetch(5); print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, index.location], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
 

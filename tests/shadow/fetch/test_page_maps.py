@@ -13,23 +13,23 @@ import pyarrow as pa
 import pytest
 from isal import isal_zlib
 
-from shadow import open_index
-from shadow.commit.backfill_page_maps import record
-from shadow.commit.publishing import new_segment_id
-from shadow.commit.relocate import adopt
-from shadow.errors import DamagedIndexFile, IndexFileGone, StalePointer
-from shadow.fetch.fetcher import Fetcher, FetchReads
-from shadow.fetch.page_maps import page_maps_path, prove_page_maps, without_maps, write_page_maps
-from shadow.fetch.results import FetchStats, Query
-from shadow.fetch.row_batches import Located
-from shadow.index import Index
-from shadow.maintenance.compaction import compact, rebucket
-from shadow.maintenance.vacuuming import vacuum
-from shadow.metadata.manifests import PageMapsEntry, SourceFileEntry
-from shadow.metadata.snapshot_view import open_view
-from shadow.metadata.source_files import source_root
-from shadow.storage import FileInfo, LocalStorage, ReadStats, storage_at
-from shadow.verify.snapshot import verify
+from gnomon.shadow import open_index
+from gnomon.shadow.commit.backfill_page_maps import record
+from gnomon.shadow.commit.publishing import new_segment_id
+from gnomon.shadow.commit.relocate import adopt
+from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone, StalePointer
+from gnomon.shadow.fetch.fetcher import Fetcher, FetchReads
+from gnomon.shadow.fetch.page_maps import page_maps_path, prove_page_maps, without_maps, write_page_maps
+from gnomon.shadow.fetch.results import FetchStats, Query
+from gnomon.shadow.fetch.row_batches import Located
+from gnomon.shadow.index import Index
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.metadata.manifests import PageMapsEntry, SourceFileEntry
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.metadata.source_files import source_root
+from gnomon.shadow.storage import FileInfo, LocalStorage, ReadStats, storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.faults import FaultyStorage, Interrupted
 from tests.shadow.make_index import Build, index_source, write_maps, write_source
 

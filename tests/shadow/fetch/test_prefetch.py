@@ -9,15 +9,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from shadow import FetchStats
-from shadow.errors import OutOfTime, StalePointer
-from shadow.fetch.fetcher import Fetcher
-from shadow.fetch.prefetch import FEW_SOURCES
-from shadow.index import Index
-from shadow.metadata.snapshot_view import open_view
-from shadow.metadata.source_files import SourceRoot
-from shadow.storage import FileInfo, ReadStats
-from shadow.storage.deadlines import within
+from gnomon.shadow import FetchStats
+from gnomon.shadow.errors import OutOfTime, StalePointer
+from gnomon.shadow.fetch.fetcher import Fetcher
+from gnomon.shadow.fetch.prefetch import FEW_SOURCES
+from gnomon.shadow.index import Index
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.metadata.source_files import SourceRoot
+from gnomon.shadow.storage import FileInfo, ReadStats
+from gnomon.shadow.storage.deadlines import within
 from tests.shadow.far_store import FarFile, FarStorage, Rounds
 from tests.shadow.make_index import index_source, write_source
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow import UsageError, open_index
-from shadow.errors import BeyondBound
+from gnomon.shadow import UsageError, open_index
+from gnomon.shadow.errors import BeyondBound
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.values_folder import write_folder
 

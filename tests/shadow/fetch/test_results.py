@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow import Answer, StalePointer, UnknownColumn, open_index
-from shadow.errors import BeyondBound, DamagedIndexFile, OutOfTime
-from shadow.fetch.results import answers
-from shadow.index import Index
-from shadow.storage.deadlines import within
+from gnomon.shadow import Answer, StalePointer, UnknownColumn, open_index
+from gnomon.shadow.errors import BeyondBound, DamagedIndexFile, OutOfTime
+from gnomon.shadow.fetch.results import answers
+from gnomon.shadow.index import Index
+from gnomon.shadow.storage.deadlines import within
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.values_folder import write_folder
 
@@ -92,7 +92,7 @@ def test_of_many_keys_asked_together_none_is_left_out_whatever_failed(
     def each(*given: Any) -> Any:
         return answers(*given[:-1], replace(given[-1], each=True))  # as for answer_each
 
-    monkeypatch.setattr("shadow.index.answers", each)
+    monkeypatch.setattr("gnomon.shadow.index.answers", each)
     with pytest.raises(BeyondBound, match="the key has 70 rows"):
         index.answer_many([1, 2], most_rows=30)
 
@@ -111,7 +111,7 @@ def test_matches_are_counted_in_arrow_as_one_by_one(
             for keys in questions:
                 monkeypatch.undo()
                 expected = index.answer_many(keys, ["k", "n", "dt"], where, limit, most_rows=10_000)
-                monkeypatch.setattr("shadow.lookup.matches.MOST_OBJECTS", 50)
+                monkeypatch.setattr("gnomon.shadow.lookup.matches.MOST_OBJECTS", 50)
                 assert index.answer_many(keys, ["k", "n", "dt"], where, limit, most_rows=10_000) == expected
     assert index.answer_many([1], limit=1, most_rows=1)[0].count == 1001
 
@@ -136,7 +136,7 @@ def test_folders_of_values_keep_the_bounds(tmp_path: Path, monkeypatch: pytest.M
     table = pa.table({"k": keys, "v": [f"{n} ".ljust(WIDTH) for n in range(len(keys))]})
     write_folder(tmp_path / "index", table, ["k"])
     for objects in (50_000, 10):
-        monkeypatch.setattr("shadow.lookup.matches.MOST_OBJECTS", objects)
+        monkeypatch.setattr("gnomon.shadow.lookup.matches.MOST_OBJECTS", objects)
         index = open_index(str(tmp_path / "index"))
         assert said(index.answer_each([2, 1, 3], most_rows=10)) == [2, "rows", 2]
         assert said(index.answer_each([2, 1, 3], most_bytes=10 * WIDTH)) == [2, "bytes", 2]
@@ -222,6 +222,6 @@ def test_rows_that_are_read_in_shares_come_in_their_order(tmp_path: Path, monkey
     index = lake(tmp_path, dict.fromkeys(range(40), 3), files=2)
     keys = [*range(39, -1, -2), *range(0, 40, 2)]
     expected, tables = index.answer_many(keys), index.table_many(keys)
-    monkeypatch.setattr("shadow.fetch.results.SHARE_BYTES", 5000)
+    monkeypatch.setattr("gnomon.shadow.fetch.results.SHARE_BYTES", 5000)
     assert index.answer_many(keys, most_bytes=1 << 30) == expected
     assert index.table_many(keys, most_bytes=1 << 30).equals(tables)

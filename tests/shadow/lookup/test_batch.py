@@ -14,16 +14,16 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from btree import BTreeReader
-from btree.key_arrays import stored_array
-from btree.keys import arrow_type, stored_values
-from shadow import Index, open_index
-from shadow.errors import DamagedIndexFile, IndexFileGone, PartitionNotFound
-from shadow.lookup import batch as match_module
-from shadow.lookup.batch import MatchStats
-from shadow.lookup.point import Wanted
-from shadow.maintenance import tiered_merge
-from shadow.storage import storage_at
+from gnomon.btree import BTreeReader
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.keys import arrow_type, stored_values
+from gnomon.shadow import Index, open_index
+from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone, PartitionNotFound
+from gnomon.shadow.lookup import batch as match_module
+from gnomon.shadow.lookup.batch import MatchStats
+from gnomon.shadow.lookup.point import Wanted
+from gnomon.shadow.maintenance import tiered_merge
+from gnomon.shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 
 Key = tuple[Any, ...]

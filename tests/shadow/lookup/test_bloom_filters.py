@@ -7,16 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from btree import bloom
-from btree.errors import DamagedIndexFile
-from shadow import open_index
-from shadow.commit.publishing import Changes, publish
-from shadow.errors import IndexFileGone
-from shadow.fetch.results import FetchStats, Query
-from shadow.index import Index
-from shadow.lookup import bloom_filters
-from shadow.lookup.bloom_filters import filter_path
-from shadow.metadata.manifests import IndexFileEntry
+from gnomon.btree import bloom
+from gnomon.btree.errors import DamagedIndexFile
+from gnomon.shadow import open_index
+from gnomon.shadow.commit.publishing import Changes, publish
+from gnomon.shadow.errors import IndexFileGone
+from gnomon.shadow.fetch.results import FetchStats, Query
+from gnomon.shadow.index import Index
+from gnomon.shadow.lookup import bloom_filters
+from gnomon.shadow.lookup.bloom_filters import filter_path
+from gnomon.shadow.metadata.manifests import IndexFileEntry
 from tests.shadow.make_index import Build, index_source, write_source
 
 DAYS, ROWS = 6, 200

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow import UnknownColumn, open_index
+from gnomon.shadow import UnknownColumn, open_index
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.values_folder import write_folder
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from btree.key_arrays import stored_array
-from btree.keys import stored_values
-from btree.reader import LookupStats
-from shadow import DamagedIndexFile, Index, open_index
-from shadow.lookup.batch import MatchStats
-from shadow.lookup.entry_batches import PARTITION, EntryColumn, entry_columns, matched_entries
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.keys import stored_values
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow import DamagedIndexFile, Index, open_index
+from gnomon.shadow.lookup.batch import MatchStats
+from gnomon.shadow.lookup.entry_batches import PARTITION, EntryColumn, entry_columns, matched_entries
 from tests.shadow.make_index import index_source, write_source
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from btree.errors import DamagedIndexFile, KeyTypeError
-from shadow import open_index
-from shadow.errors import IndexFileGone, PartitionNotFound, UsageError
-from shadow.fetch.results import FetchStats
-from shadow.index import Index
-from shadow.lookup import index_files
-from shadow.lookup.point import Wanted, parse_key
-from shadow.metadata.spec import IndexSpec, KeyColumn
-from sources import Pointer
+from gnomon.btree.errors import DamagedIndexFile, KeyTypeError
+from gnomon.shadow import open_index
+from gnomon.shadow.errors import IndexFileGone, PartitionNotFound, UsageError
+from gnomon.shadow.fetch.results import FetchStats
+from gnomon.shadow.index import Index
+from gnomon.shadow.lookup import index_files
+from gnomon.shadow.lookup.point import Wanted, parse_key
+from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
+from gnomon.sources import Pointer
 from tests.shadow.make_index import index_source, write_source
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from btree.errors import DamagedIndexFile
-from shadow.commit.publishing import Changes, new_segment_id, publish
-from shadow.errors import BuildFailed, ConcurrentCommit, SpecMismatch, UsageError
-from shadow.index import open_index
-from shadow.maintenance.compaction import compact, rebucket
-from shadow.metadata.snapshot_view import View, open_view
-from shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
-from shadow.storage import LocalStorage, storage_at
-from shadow.verify.snapshot import verify
+from gnomon.btree.errors import DamagedIndexFile
+from gnomon.shadow.commit.publishing import Changes, new_segment_id, publish
+from gnomon.shadow.errors import BuildFailed, ConcurrentCommit, SpecMismatch, UsageError
+from gnomon.shadow.index import open_index
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.metadata.snapshot_view import View, open_view
+from gnomon.shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
+from gnomon.shadow.storage import LocalStorage, storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.random_lake import RandomLake, answers, rows
 

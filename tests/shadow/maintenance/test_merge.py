@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from btree.errors import DamagedIndexFile
-from btree.keys import adjacent, arrow_type, order_key, stored_values
-from shadow.errors import IndexFileGone
-from shadow.maintenance import merge
-from shadow.maintenance.merge import Part, merged, sort_order
-from shadow.metadata.manifests import Segment, SourceFileEntry
-from shadow.storage import storage_at
+from gnomon.btree.errors import DamagedIndexFile
+from gnomon.btree.keys import adjacent, arrow_type, order_key, stored_values
+from gnomon.shadow.errors import IndexFileGone
+from gnomon.shadow.maintenance import merge
+from gnomon.shadow.maintenance.merge import Part, merged, sort_order
+from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
+from gnomon.shadow.storage import storage_at
 from tests.profiles import examples
 from tests.shadow.make_index import Build, write_source
 

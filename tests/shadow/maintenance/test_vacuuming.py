@@ -8,16 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow.commit.append_log import Append, commit_append, mark_appended, open_log, settle
-from shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, StorageError, UsageError
-from shadow.index import open_index
-from shadow.maintenance.compaction import compact, rebucket
-from shadow.maintenance.vacuuming import DAY, vacuum
-from shadow.metadata.manifests import manifest_path
-from shadow.metadata.snapshot_view import open_view
-from shadow.metadata.snapshots import snapshot_numbers, snapshot_path
-from shadow.storage import LocalStorage, storage_at
-from shadow.verify.snapshot import verify
+from gnomon.shadow.commit.append_log import Append, commit_append, mark_appended, open_log, settle
+from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, StorageError, UsageError
+from gnomon.shadow.index import open_index
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.maintenance.vacuuming import DAY, vacuum
+from gnomon.shadow.metadata.manifests import manifest_path
+from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.metadata.snapshots import snapshot_numbers, snapshot_path
+from gnomon.shadow.storage import LocalStorage, storage_at
+from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import Build, index_source, write_source
 from tests.shadow.random_lake import RandomLake, answers, rows
 
@@ -96,10 +96,10 @@ def test_the_grace_counts_from_the_commit_that_superseded_a_snapshot(
 ) -> None:
     storage = storage_at(str(lake / "index"))
     start = time.time()
-    monkeypatch.setattr("shadow.commit.publishing.utc_now", lambda: "2100-01-01T00:00:00.000000Z")
+    monkeypatch.setattr("gnomon.shadow.commit.publishing.utc_now", lambda: "2100-01-01T00:00:00.000000Z")
     write_source(lake / "lake", {"p=c/1.parquet": pa.table({"k": [1]})})
     index_source(lake / "lake", lake / "index", ["k"])  # 3 is superseded in the year 2100
-    monkeypatch.setattr("shadow.maintenance.vacuuming.time.time", lambda: start + 3600)
+    monkeypatch.setattr("gnomon.shadow.maintenance.vacuuming.time.time", lambda: start + 3600)
     assert vacuum(storage, grace_seconds=3700, dry_run=True).kept == (1, 2, 3, 4)
     assert vacuum(storage, grace_seconds=3500, dry_run=True).kept == (4,)  # its file's time counts, not what it says
     assert vacuum(storage, grace_seconds=3500, keep=3, dry_run=True).kept == (2, 3, 4)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from shadow.errors import SourceNotFound
-from shadow.metadata.catalog_table import Table
-from shadow.metadata.manifests import Segment, SourceFileEntry
-from shadow.metadata.source_files import SourceRoot, diff, within
-from shadow.storage import source_storage
+from gnomon.shadow.errors import SourceNotFound
+from gnomon.shadow.metadata.catalog_table import Table
+from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
+from gnomon.shadow.metadata.source_files import SourceRoot, diff, within
+from gnomon.shadow.storage import source_storage
 
 
 def source(root: Path, **folders: str) -> SourceRoot:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from shadow.errors import DamagedMetadata
-from shadow.metadata import json_files
-from shadow.storage import Storage, storage_at
+from gnomon.shadow.errors import DamagedMetadata
+from gnomon.shadow.metadata import json_files
+from gnomon.shadow.storage import Storage, storage_at
 
 CONTENT = {"name": "Straße 日本", "number": 7, "list": [1, None, True], "nested": {"a": "x\ny"}}
 

@@ -7,21 +7,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from btree import DamagedIndexFile
-from btree.reader import LookupStats
-from shadow.lookup import batch, matches
-from shadow.lookup.batch import Matcher, MatchStats
-from shadow.lookup.entry_batches import entry_columns, scan_entries
-from shadow.lookup.matches import ALL, Bound
-from shadow.lookup.point import Lookup, Wanted
-from shadow.maintenance import tiered_merge
-from shadow.maintenance.merge import Part, merged
-from shadow.metadata.liveness import Liveness
-from shadow.metadata.manifests import Segment, SourceFileEntry
-from shadow.metadata.snapshot_view import View, open_view
-from shadow.storage import Storage, storage_at
-from shadow.verify.index_files import FolderProof
-from shadow.verify.report import Report
+from gnomon.btree import DamagedIndexFile
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow.lookup import batch, matches
+from gnomon.shadow.lookup.batch import Matcher, MatchStats
+from gnomon.shadow.lookup.entry_batches import entry_columns, scan_entries
+from gnomon.shadow.lookup.matches import ALL, Bound
+from gnomon.shadow.lookup.point import Lookup, Wanted
+from gnomon.shadow.maintenance import tiered_merge
+from gnomon.shadow.maintenance.merge import Part, merged
+from gnomon.shadow.metadata.liveness import Liveness
+from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
+from gnomon.shadow.metadata.snapshot_view import View, open_view
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.verify.index_files import FolderProof
+from gnomon.shadow.verify.report import Report
 from tests.shadow.make_index import index_source, write_source
 
 A, B, C, D = "p=1/a.parquet", "p=1/b.parquet", "p=1/c.parquet", "p=2/d.parquet"

@@ -11,8 +11,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from shadow.errors import AlreadyExists, DamagedMetadata
-from shadow.metadata.manifests import (
+from gnomon.shadow.errors import AlreadyExists, DamagedMetadata
+from gnomon.shadow.metadata.manifests import (
     BloomFilterEntry,
     IndexFileEntry,
     PageMapsEntry,
@@ -23,7 +23,7 @@ from shadow.metadata.manifests import (
     read_segment,
     write_segment,
 )
-from shadow.storage import Storage, storage_at
+from gnomon.shadow.storage import Storage, storage_at
 
 INDEX_FILES = (
     IndexFileEntry("p=1/s_00000.btree.avro", "p=1", 0, 10, 2**40, 2**32 - 1, BloomFilterEntry("f", 2**40, 2**32 - 1)),

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from btree.keys import Stored, arrow_type
-from shadow.errors import PartitionNotFound, SourceNotFound, UsageError
-from shadow.metadata.partitions import (
+from gnomon.btree.keys import Stored, arrow_type
+from gnomon.shadow.errors import PartitionNotFound, SourceNotFound, UsageError
+from gnomon.shadow.metadata.partitions import (
     asked_values,
     check_where,
     matches,
@@ -21,7 +21,7 @@ from shadow.metadata.partitions import (
     partition_values,
     stored_partition,
 )
-from shadow.values.row_values import python_values
+from gnomon.shadow.values.row_values import python_values
 
 
 @pytest.mark.parametrize(

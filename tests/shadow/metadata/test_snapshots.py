@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shadow.errors import AlreadyExists, DamagedMetadata, SnapshotNotFound
-from shadow.metadata import json_files
-from shadow.metadata.manifests import SegmentRef
-from shadow.metadata.snapshots import (
+from gnomon.shadow.errors import AlreadyExists, DamagedMetadata, SnapshotNotFound
+from gnomon.shadow.metadata import json_files
+from gnomon.shadow.metadata.manifests import SegmentRef
+from gnomon.shadow.metadata.snapshots import (
     Snapshot,
     commit,
     newest_snapshot,
@@ -17,8 +17,8 @@ from shadow.metadata.snapshots import (
     snapshot_numbers,
     snapshot_path,
 )
-from shadow.metadata.spec import IndexSpec, KeyColumn
-from shadow.storage import Storage, storage_at
+from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
+from gnomon.shadow.storage import Storage, storage_at
 
 SNAPSHOT = Snapshot(
     number=1,

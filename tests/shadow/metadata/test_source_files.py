@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shadow.errors import SourceNotFound, UsageError
-from shadow.metadata.manifests import Segment, SourceFileEntry
-from shadow.metadata.source_files import Diff, check_apart, diff, source_root
-from shadow.storage import FileInfo, storage_at
+from gnomon.shadow.errors import SourceNotFound, UsageError
+from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
+from gnomon.shadow.metadata.source_files import Diff, check_apart, diff, source_root
+from gnomon.shadow.storage import FileInfo, storage_at
 from tests.shadow.make_index import index_source, write_source
 
 MTIME = 1_700_000_000_000_000_001

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from btree.schema import AVRO_NAME
-from shadow.errors import DamagedMetadata, IndexNotFound, NewerFormat, SpecMismatch, UsageError
-from shadow.metadata import json_files
-from shadow.metadata.spec import IndexSpec, KeyColumn, check_columns, check_same, parse_spec, spec_differences
-from shadow.metadata.spec_file import SPEC_PATH, create_spec, put_back, read_spec
-from shadow.storage import Storage, storage_at
+from gnomon.btree.schema import AVRO_NAME
+from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, NewerFormat, SpecMismatch, UsageError
+from gnomon.shadow.metadata import json_files
+from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn, check_columns, check_same, parse_spec, spec_differences
+from gnomon.shadow.metadata.spec_file import SPEC_PATH, create_spec, put_back, read_spec
+from gnomon.shadow.storage import Storage, storage_at
 
 SPEC = IndexSpec(
     source="/lake/crawl",

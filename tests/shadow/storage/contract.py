@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.storage import FileInfo, ReadStats, Storage
-from shadow.storage.fingerprint import ANY_TIME, difference
+from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
+from gnomon.shadow.storage import FileInfo, ReadStats, Storage
+from gnomon.shadow.storage.fingerprint import ANY_TIME, difference
 
 RACERS = 8
 ROOT = Path(__file__).parents[3]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shadow.storage import Storage, storage_at
-from shadow.storage.fingerprint import difference
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.storage.fingerprint import difference
 from tests.shadow.storage.contract import SharedStorageContract
 
 

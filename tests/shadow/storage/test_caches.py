@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from shadow.errors import OutOfTime, StorageError
-from shadow.storage.caches import ByteCache, EarlyCache
+from gnomon.shadow.errors import OutOfTime, StorageError
+from gnomon.shadow.storage.caches import ByteCache, EarlyCache
 from tests.profiles import examples
 
 

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from shadow.errors import OutOfTime
-from shadow.storage.concurrency import THREADS, in_order
-from shadow.storage.deadlines import left, within
+from gnomon.shadow.errors import OutOfTime
+from gnomon.shadow.storage.concurrency import THREADS, in_order
+from gnomon.shadow.storage.deadlines import left, within
 
 
 class Crowd:

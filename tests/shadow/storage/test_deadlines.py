@@ -9,11 +9,11 @@ from typing import Any
 import obstore
 import pytest
 
-from shadow.errors import OutOfTime, StorageError
-from shadow.storage.deadlines import awaited, carried, check, left, within
-from shadow.storage.objects import ObjectStorage
-from shadow.storage.retries import Passing, Patience, retried
-from shadow.storage.thread_pool import Threads
+from gnomon.shadow.errors import OutOfTime, StorageError
+from gnomon.shadow.storage.deadlines import awaited, carried, check, left, within
+from gnomon.shadow.storage.objects import ObjectStorage
+from gnomon.shadow.storage.retries import Passing, Patience, retried
+from gnomon.shadow.storage.thread_pool import Threads
 
 FAR = 3600.0
 

@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.storage import Storage, storage_at
-from shadow.storage.fingerprint import difference
-from shadow.storage.retries import Passing, Patience
-from shadow.storage.webhdfs import WebHdfsStorage
-from shadow.storage.webhdfs_calls import Answer, WebHdfs
+from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.storage.fingerprint import difference
+from gnomon.shadow.storage.retries import Passing, Patience
+from gnomon.shadow.storage.webhdfs import WebHdfsStorage
+from gnomon.shadow.storage.webhdfs_calls import Answer, WebHdfs
 from tests.shadow.storage.contract import SharedStorageContract
 
 

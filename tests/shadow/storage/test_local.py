@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shadow.errors import AlreadyExists, FileChanged, StorageError
-from shadow.storage import LocalStorage, Storage, storage_at
+from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
+from gnomon.shadow.storage import LocalStorage, Storage, storage_at
 from tests.shadow.storage.contract import SharedStorageContract
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shadow.errors import StorageError, UsageError
-from shadow.storage import is_local, join, locations, split, storage_at
+from gnomon.shadow.errors import StorageError, UsageError
+from gnomon.shadow.storage import is_local, join, locations, split, storage_at
 
 
 @pytest.mark.parametrize(

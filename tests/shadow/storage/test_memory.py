@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from shadow.storage import Storage, storage_at
+from gnomon.shadow.storage import Storage, storage_at
 from tests.shadow.storage.contract import PickledStorageContract
 
 

@@ -15,10 +15,10 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
-from shadow.errors import AlreadyExists, FileChanged, StorageError, Unreachable
-from shadow.storage.object_clients import connect
-from shadow.storage.objects import LARGEST_PUT, ObjectStorage
-from shadow.storage.retries import Passing, Patience, retried
+from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError, Unreachable
+from gnomon.shadow.storage.object_clients import connect
+from gnomon.shadow.storage.objects import LARGEST_PUT, ObjectStorage
+from gnomon.shadow.storage.retries import Passing, Patience, retried
 
 QUICK = Patience(tries=3, first_wait=0.01, longest_wait=0.02, connect=1, read=0.3, request=0.6)
 
@@ -108,7 +108,7 @@ def test_a_listing_that_breaks_off_is_begun_again(storage: ObjectStorage, monkey
 
 
 def test_a_file_too_large_for_one_put_is_refused(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shadow.storage.objects.LARGEST_PUT", 3)
+    monkeypatch.setattr("gnomon.shadow.storage.objects.LARGEST_PUT", 3)
     assert LARGEST_PUT == 5 << 30
     with pytest.raises(StorageError, match="f: 4 bytes; a create-only put takes 3 at most; run gnomon rebucket"):
         storage.put_new("f", [b"12", b"34"])
@@ -161,7 +161,7 @@ def test_a_file_rewritten_between_two_reads_is_changed(storage: ObjectStorage) -
 def test_waits_grow_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     clock = SimpleNamespace(sleep=waits.append, monotonic=time.monotonic)  # of ours: other threads sleep, too
-    monkeypatch.setattr("shadow.storage.retries.time", clock)
+    monkeypatch.setattr("gnomon.shadow.storage.retries.time", clock)
 
     def fails() -> None:
         raise Passing("s3://b/f: busy")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shadow.storage import Storage, storage_at
+from gnomon.shadow.storage import Storage, storage_at
 from tests.shadow.storage.contract import SharedStorageContract
 
 

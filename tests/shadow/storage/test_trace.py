@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from shadow import FetchStats, StalePointer, Trace, open_index
-from shadow.storage import storage_at
+from gnomon.shadow import FetchStats, StalePointer, Trace, open_index
+from gnomon.shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.values_folder import write_folder
 
@@ -88,7 +88,7 @@ def test_a_step_that_fails_is_told(tmp_path: Path) -> None:
 
 
 def test_the_leaves_of_a_key_of_very_many_entries_are_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shadow.lookup.matches.MOST_OBJECTS", 100)
+    monkeypatch.setattr("gnomon.shadow.lookup.matches.MOST_OBJECTS", 100)
     write_folder(tmp_path / "index", pa.table({"k": [1] * 50_000, "v": range(50_000)}), ["k"])
     stats = FetchStats(trace=Trace())
     [answer] = open_index(str(tmp_path / "index")).answer_many([1], limit=2, stats=stats)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from shadow.values.dates import date_text, time_text, timestamp_text
+from gnomon.shadow.values.dates import date_text, time_text, timestamp_text
 from tests.profiles import examples
 
 EPOCH = dt.date(1970, 1, 1)

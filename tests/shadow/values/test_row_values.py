@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shadow.values.row_values import python_values, to_json
+from gnomon.shadow.values.row_values import python_values, to_json
 
 BERLIN = dt.timezone(dt.timedelta(hours=1))
 UUID = uuid.UUID("12345678-1234-5678-1234-567812345678")

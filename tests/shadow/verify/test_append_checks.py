@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from shadow.commit.append_log import AppendedFile, commit_append, mark_appended, move_files, open_log, settle
-from shadow.errors import DamagedMetadata
-from shadow.metadata.append_records import (
+from gnomon.shadow.commit.append_log import AppendedFile, commit_append, mark_appended, move_files, open_log, settle
+from gnomon.shadow.errors import DamagedMetadata
+from gnomon.shadow.metadata.append_records import (
     APPENDED,
     BATCHES_FOLDER,
     DONE,
@@ -17,9 +17,9 @@ from shadow.metadata.append_records import (
     mark_path,
     read_append,
 )
-from shadow.storage import LocalStorage
-from shadow.verify.append_checks import AppendsReport, OpenAppend, appends_report, check_appends
-from shadow.verify.report import Report
+from gnomon.shadow.storage import LocalStorage
+from gnomon.shadow.verify.append_checks import AppendsReport, OpenAppend, appends_report, check_appends
+from gnomon.shadow.verify.report import Report
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from btree.errors import DamagedIndexFile
-from shadow.errors import StalePointer
-from shadow.metadata.source_files import source_of
-from shadow.verify.snapshot import verify_sample
+from gnomon.btree.errors import DamagedIndexFile
+from gnomon.shadow.errors import StalePointer
+from gnomon.shadow.metadata.source_files import source_of
+from gnomon.shadow.verify.snapshot import verify_sample
 from tests.shadow.make_index import Build, write_source
 
 

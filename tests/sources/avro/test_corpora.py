@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values.row_values import python_values
-from sources import SourceError, open_source
-from sources.contract import SourceFile
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import SourceError, open_source
+from gnomon.sources.contract import SourceFile
 from tests.sources.corpora import expected_of, files_of, needs_corpora, reader_of
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import pointers_of

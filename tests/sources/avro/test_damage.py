@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values.row_values import python_values
-from sources import DamagedSource, SourceError, UnsupportedFormat, open_source
-from sources.avro import block_records, open_avro
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import DamagedSource, SourceError, UnsupportedFormat, open_source
+from gnomon.sources.avro import block_records, open_avro
 from tests.profiles import positions
 from tests.sources.avro_files import (
     FLAT,

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from base.compression import RAW_DEFLATE
-from shadow.values.row_values import python_values, to_json
-from sources import DamagedSource, SourceError
-from sources.avro import container as avro_container
-from sources.avro import open_avro, scan
+from gnomon.base.compression import RAW_DEFLATE
+from gnomon.shadow.values.row_values import python_values, to_json
+from gnomon.sources import DamagedSource, SourceError
+from gnomon.sources.avro import container as avro_container
+from gnomon.sources.avro import open_avro, scan
 from tests.sources.avro_files import block, container, header, number, sized
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import pointers_of

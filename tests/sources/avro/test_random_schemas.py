@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shadow.values.row_values import python_values
-from sources.avro import open_avro
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources.avro import open_avro
 from tests.sources.avro_files import written
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import pointers_of

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values.row_values import python_values
-from sources import UnsupportedFormat, detect
-from sources.avro import open_avro
-from sources.avro.reader import AvroFile
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import UnsupportedFormat, detect
+from gnomon.sources.avro import open_avro
+from gnomon.sources.avro.reader import AvroFile
 from tests.sources.avro_files import (
     CODECS,
     FLAT,
@@ -435,7 +435,7 @@ def test_a_fetch_imports_no_pandas() -> None:
     """It takes a third of a second where it is installed."""
     program = """
 import sys
-from sources import open_source
+from gnomon.sources import open_source
 from tests.sources.avro_files import NESTED, nested_rows, written
 from tests.sources.readers import BytesReader
 reader = BytesReader(written(NESTED, nested_rows(dict)))

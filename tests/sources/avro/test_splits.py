@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from sources import DamagedSource, StalePointer
-from sources.avro import container, open_avro
-from sources.avro.reader import AvroFile
+from gnomon.sources import DamagedSource, StalePointer
+from gnomon.sources.avro import container, open_avro
+from gnomon.sources.avro.reader import AvroFile
 from tests.profiles import positions
 from tests.sources.avro_files import FLAT, SYNC, block, flat_rows, header, number, records, sized, written
 from tests.sources.readers import BytesReader

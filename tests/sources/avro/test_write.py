@@ -9,7 +9,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from sources import UnsupportedFormat, open_source, open_writer, style_of
+from gnomon.sources import UnsupportedFormat, open_source, open_writer, style_of
 from tests.sources.readers import BytesReader
 from tests.sources.written import rows_of, write, written
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from shadow.values.row_values import python_values
-from sources import DamagedSource, open_source
-from sources.orc import fetch, streams
-from sources.orc.codecs import Codec
-from sources.orc.stripe import DATA
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import DamagedSource, open_source
+from gnomon.sources.orc import fetch, streams
+from gnomon.sources.orc.codecs import Codec
+from gnomon.sources.orc.stripe import DATA
 from tests.sources.orc_chunks import in_chunks
 from tests.sources.orc_files import by_pyorc, written
 from tests.sources.readers import BytesReader

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from sources import SourceError
+from gnomon.sources import SourceError
 from tests.sources.by_ordinal import check_fetch, check_scan, expected_rows
 from tests.sources.corpora import files_of, needs_corpora, reader_of
 from tests.sources.source_contract import Sample, read_all

@@ -13,11 +13,11 @@ import lzallright
 import pyarrow as pa
 import pytest
 
-from shadow.values.row_values import python_values
-from sources import DamagedSource, SourceError, UnsupportedFormat, open_source
-from sources.orc.codecs import Codec
-from sources.orc.errors import Damage
-from sources.orc.protobuf import fields
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import DamagedSource, SourceError, UnsupportedFormat, open_source
+from gnomon.sources.orc.codecs import Codec
+from gnomon.sources.orc.errors import Damage
+from gnomon.sources.orc.protobuf import fields
 from tests.profiles import examples, positions
 from tests.sources.orc_files import (
     encoded,

@@ -8,7 +8,7 @@ import cramjam
 import pyarrow as pa
 import pytest
 
-from sources import OptionError, UnsupportedFormat, open_source
+from gnomon.sources import OptionError, UnsupportedFormat, open_source
 from tests.sources.orc_files import by_pyorc, encoded, patched_footer, with_codec, written
 from tests.sources.readers import BytesReader
 

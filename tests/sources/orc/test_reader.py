@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from shadow.values.row_values import python_values
-from sources import DamagedSource, StalePointer, UnsupportedFormat, detect, open_source
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import DamagedSource, StalePointer, UnsupportedFormat, detect, open_source
 from tests.sources.orc_files import (
     ROWS,
     by_pyorc,

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from sources import UnsupportedFormat, open_writer, style_of
+from gnomon.sources import UnsupportedFormat, open_writer, style_of
 from tests.sources.readers import BytesReader
 from tests.sources.written import rows_of, written
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sources import open_source
-from sources.parquet import open_parquet
+from gnomon.sources import open_source
+from gnomon.sources.parquet import open_parquet
 from tests.sources.readers import FileReader
 
 ROWS = 4 << 20

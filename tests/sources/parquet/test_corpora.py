@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sources import SourceError, open_source
+from gnomon.sources import SourceError, open_source
 from tests.sources.by_ordinal import check_fetch, check_scan, expected_rows, names_of
 from tests.sources.corpora import files_of, needs_corpora, reader_of
 from tests.sources.readers import BytesReader

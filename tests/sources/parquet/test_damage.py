@@ -5,8 +5,8 @@ import random
 import pyarrow as pa
 import pytest
 
-from sources import DamagedSource, SourceError, open_source
-from sources.parquet.footer import Chunk
+from gnomon.sources import DamagedSource, SourceError, open_source
+from gnomon.sources.parquet.footer import Chunk
 from tests.profiles import examples, positions
 from tests.sources.parquet.test_page_map import places_of
 from tests.sources.parquet_files import ROWS, flat_table, nested_table, written

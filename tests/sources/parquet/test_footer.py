@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sources import DamagedSource, UnsupportedFormat, open_source
-from sources.parquet.footer import LEGACY_SLACK, Footer, legacy_slack, parse_footer
-from sources.parquet.thrift import ThriftError
+from gnomon.sources import DamagedSource, UnsupportedFormat, open_source
+from gnomon.sources.parquet.footer import LEGACY_SLACK, Footer, legacy_slack, parse_footer
+from gnomon.sources.parquet.thrift import ThriftError
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sources import DamagedSource, open_source
-from sources.parquet.footer import ChunkPlace
-from sources.parquet.guards import PageCheckingFile
-from sources.parquet.page_header import read_header
-from sources.parquet.thrift import integer
+from gnomon.sources import DamagedSource, open_source
+from gnomon.sources.parquet.footer import ChunkPlace
+from gnomon.sources.parquet.guards import PageCheckingFile
+from gnomon.sources.parquet.page_header import read_header
+from gnomon.sources.parquet.thrift import integer
 from tests.sources.parquet.test_page_map import places_of
 from tests.sources.parquet_files import flat_table, written
 from tests.sources.readers import BytesReader

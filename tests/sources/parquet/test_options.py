@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shadow.values.row_values import python_values
-from sources import open_source
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import open_source
 from tests.sources.readers import BytesReader
 
 CASES = 240

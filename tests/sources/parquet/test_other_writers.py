@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sources import open_source
-from sources.parquet.page_header import DATA_V2, read_header
+from gnomon.sources import open_source
+from gnomon.sources.parquet.page_header import DATA_V2, read_header
 from tests.sources.parquet.test_page_map import places_of
 from tests.sources.parquet_files import flat_table, written
 from tests.sources.readers import BytesReader

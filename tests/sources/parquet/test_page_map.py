@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sources import DamagedSource
-from sources.parquet import page_map, thrift
-from sources.parquet.footer import Chunk, ChunkPlace, parse_footer
-from sources.parquet.page_map import PageMap, from_offset_index, map_pages
+from gnomon.sources import DamagedSource
+from gnomon.sources.parquet import page_map, thrift
+from gnomon.sources.parquet.footer import Chunk, ChunkPlace, parse_footer
+from gnomon.sources.parquet.page_map import PageMap, from_offset_index, map_pages
 from tests.sources.parquet_files import flat_table, written
 from tests.sources.readers import BytesReader
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from isal import isal_zlib
 
-from sources.contract import Maps
-from sources.parquet import DamagedMaps, check_maps, open_parquet, read_plan
+from gnomon.sources.contract import Maps
+from gnomon.sources.parquet import DamagedMaps, check_maps, open_parquet, read_plan
 from tests.profiles import positions
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sources import DamagedSource, StalePointer, UnsupportedFormat, open_source
-from sources.parquet import open_parquet, scan
+from gnomon.sources import DamagedSource, StalePointer, UnsupportedFormat, open_source
+from gnomon.sources.parquet import open_parquet, scan
 from tests.sources.parquet_files import ROWS, flat_table, nested_table, typed_table, written
 from tests.sources.readers import BytesReader, PlainReader
 from tests.sources.source_contract import Sample, SourceContract

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources.parquet import thrift
-from sources.parquet.thrift import CutShort, Decoder, ThriftError
+from gnomon.sources.parquet import thrift
+from gnomon.sources.parquet.thrift import CutShort, Decoder, ThriftError
 
 ENCODERS = {
     thrift.I64: (st.integers(-(1 << 63), (1 << 63) - 1), thrift.integer),

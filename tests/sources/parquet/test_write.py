@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sources import UnsupportedFormat, open_source, open_writer, style_of
-from sources.parquet import write as writing
+from gnomon.sources import UnsupportedFormat, open_source, open_writer, style_of
+from gnomon.sources.parquet import write as writing
 from tests.sources.readers import BytesReader
 from tests.sources.written import rows_of, write, written
 

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sources import SourceError, UnsupportedFormat, open_source
-from sources.contract import SourceFile
-from sources.pointers import OFFSET, SUB_OFFSET
-from sources.sequence.writables import CLASS, writable_of
+from gnomon.sources import SourceError, UnsupportedFormat, open_source
+from gnomon.sources.contract import SourceFile
+from gnomon.sources.pointers import OFFSET, SUB_OFFSET
+from gnomon.sources.sequence.writables import CLASS, writable_of
 from tests.sources.corpora import canonical, expected_of, files_of, needs_corpora, reader_of
 from tests.sources.tally import Outcome
 

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values.row_values import python_values
-from sources import DamagedSource, SourceError, UnsupportedFormat, open_source
-from sources.sequence import codecs, row_layout
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import DamagedSource, SourceError, UnsupportedFormat, open_source
+from gnomon.sources.sequence import codecs, row_layout
 from tests.profiles import positions
 from tests.sources.readers import BytesReader
 from tests.sources.sequence_files import (

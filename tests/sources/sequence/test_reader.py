@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values.row_values import python_values
-from sources import DamagedSource, StalePointer, UnsupportedFormat, detect, open_source
-from sources.pointers import OFFSET, SIZE
-from sources.sequence import block_fetch, record_fetch, row_layout, scan_buffer
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import DamagedSource, StalePointer, UnsupportedFormat, detect, open_source
+from gnomon.sources.pointers import OFFSET, SIZE
+from gnomon.sources.sequence import block_fetch, record_fetch, row_layout, scan_buffer
 from tests.sources.readers import BytesReader, PlainReader
 from tests.sources.sequence_files import HADOOP, MARKER, RAW_CLASS, SYNC, header, record, text, vint, written
 from tests.sources.source_contract import Sample, SourceContract, pointers_of, read_all
@@ -252,7 +252,7 @@ def test_a_split_reads_little_beyond_its_end() -> None:
 
 
 def test_batches_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sources.sequence import blocks, records
+    from gnomon.sources.sequence import blocks, records
 
     for module in (blocks, records):
         monkeypatch.setattr(module, "BATCH_ROWS", 8)

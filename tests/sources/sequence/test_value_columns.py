@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shadow.values.row_values import python_values
-from sources import DamagedSource, OptionError, UnsupportedFormat, check_options, open_source
+from gnomon.shadow.values.row_values import python_values
+from gnomon.sources import DamagedSource, OptionError, UnsupportedFormat, check_options, open_source
 from tests.sources.readers import BytesReader
 from tests.sources.sequence_files import written
 from tests.sources.source_contract import Sample, SourceContract, pointers_of

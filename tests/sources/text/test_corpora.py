@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sources import SourceError, SourceFile, open_source
-from sources.pointers import OFFSET, SIZE
+from gnomon.sources import SourceError, SourceFile, open_source
+from gnomon.sources.pointers import OFFSET, SIZE
 from tests.sources.corpora import Expected, expected_of, files_of, needs_corpora, reader_of
 from tests.sources.tally import Outcome
 from tests.sources.text_corpora import options_of, row_agrees

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sources import DamagedSource, OptionError, SourceFile, StalePointer, UnsupportedFormat, detect, open_source
-from sources.pointers import OFFSET, SIZE
-from sources.text import infer_csv, merge_csv
-from sources.text.csv_block import CsvBlock, Dialect
-from sources.text.text_file import PIECE_BYTES
-from sources.types.ddl import to_ddl
+from gnomon.sources import DamagedSource, OptionError, SourceFile, StalePointer, UnsupportedFormat, detect, open_source
+from gnomon.sources.pointers import OFFSET, SIZE
+from gnomon.sources.text import infer_csv, merge_csv
+from gnomon.sources.text.csv_block import CsvBlock, Dialect
+from gnomon.sources.text.text_file import PIECE_BYTES
+from gnomon.sources.types.ddl import to_ddl
 from tests.profiles import examples
 from tests.sources.readers import BytesReader, PlainReader
 from tests.sources.source_contract import Sample, SourceContract, pointers_of
@@ -290,8 +290,8 @@ def test_records_over_the_ends_of_pieces_are_whole() -> None:
 
 
 def test_a_quote_that_never_closes_takes_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sources.text.text_file.RECORD_LIMIT", 1 << 20)
-    monkeypatch.setattr("sources.text.text_file.PIECE_BYTES", 1 << 18)
+    monkeypatch.setattr("gnomon.sources.text.text_file.RECORD_LIMIT", 1 << 20)
+    monkeypatch.setattr("gnomon.sources.text.text_file.PIECE_BYTES", 1 << 18)
     reader, source = opened(b'a,b\n1,x\n2,"' + b"y\n" * (4 << 20))
     with pytest.raises(DamagedSource, match="at byte 8: a record that does not end within 1048576 bytes"):
         list(source.scan(reader, ["a"]))

@@ -5,10 +5,10 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from sources import DamagedSource, OptionError, open_source
-from sources.pointers import OFFSET
-from sources.text import infer_csv, merge_csv
-from sources.types.ddl import parse_ddl, to_ddl
+from gnomon.sources import DamagedSource, OptionError, open_source
+from gnomon.sources.pointers import OFFSET
+from gnomon.sources.text import infer_csv, merge_csv
+from gnomon.sources.types.ddl import parse_ddl, to_ddl
 from tests.profiles import stride
 from tests.sources.readers import BytesReader
 

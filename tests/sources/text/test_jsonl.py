@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from backports import zstd
 
-from sources import DamagedSource, OptionError, SourceFile, StalePointer, UnsupportedFormat, detect, open_source
-from sources.pointers import OFFSET, SIZE
-from sources.text import infer_jsonl
-from sources.text.text_file import PIECE_BYTES
-from sources.types.ddl import to_ddl
+from gnomon.sources import DamagedSource, OptionError, SourceFile, StalePointer, UnsupportedFormat, detect, open_source
+from gnomon.sources.pointers import OFFSET, SIZE
+from gnomon.sources.text import infer_jsonl
+from gnomon.sources.text.text_file import PIECE_BYTES
+from gnomon.sources.types.ddl import to_ddl
 from tests.profiles import positions
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import Sample, pointers_of
@@ -186,7 +186,7 @@ def test_much_text_in_few_bytes_is_unpacked_piece_by_piece(monkeypatch: pytest.M
     packed = gzip.compress(b'{"a":1}\n' * 2_000_000)
     reader, source = opened(packed, whole_file="true", schema="a bigint")
     assert sum(batch.num_rows for batch in source.scan(reader, [])) == 2_000_000
-    monkeypatch.setattr("sources.text.text_file.RECORD_LIMIT", 1 << 20)
+    monkeypatch.setattr("gnomon.sources.text.text_file.RECORD_LIMIT", 1 << 20)
     bomb = gzip.compress(b'{"a":"' + b"x" * (32 << 20))
     with pytest.raises(DamagedSource, match="at byte 0: a record that does not end within 1048576 bytes"):
         list(opened(bomb, whole_file="true", schema="a string")[1].scan(BytesReader(bomb), ["a"]))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from sources import UnsupportedFormat, open_writer, style_of
+from gnomon.sources import UnsupportedFormat, open_writer, style_of
 from tests.sources.readers import BytesReader
 from tests.sources.written import TEXTS, rows_of, write, written
 

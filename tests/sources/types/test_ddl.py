@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from sources.errors import OptionError
-from sources.types.ddl import COMMENT, DEPTH_LIMIT, parse_ddl, to_ddl
+from gnomon.sources.errors import OptionError
+from gnomon.sources.types.ddl import COMMENT, DEPTH_LIMIT, parse_ddl, to_ddl
 
 ALL = (
     "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h decimal(10,2), i string, j binary, "

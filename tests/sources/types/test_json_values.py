@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sources.errors import OptionError
-from sources.types.ddl import parse_ddl, to_ddl
-from sources.types.json_schema import FIELD_LIMIT, Shape, TooManyNames, infer_rows, merge_schemas, schema_of
-from sources.types.json_values import JsonColumns
-from sources.types.text_values import RefusedValue
+from gnomon.sources.errors import OptionError
+from gnomon.sources.types.ddl import parse_ddl, to_ddl
+from gnomon.sources.types.json_schema import FIELD_LIMIT, Shape, TooManyNames, infer_rows, merge_schemas, schema_of
+from gnomon.sources.types.json_values import JsonColumns
+from gnomon.sources.types.text_values import RefusedValue
 
 
 def read(ddl: str, *texts: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from sources.types.read_cast import Unfit, conform, fits
+from gnomon.sources.types.read_cast import Unfit, conform, fits
 
 UTC = pa.timestamp("us", "UTC")
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sources import DamagedSource, open_source
-from sources.parquet.page_decode import assemble, leaf_rows
-from sources.parquet.page_decode.leaf_rows import MOST_ROWS, LeafRows, build_array, has_arrow_layout
-from sources.parquet.schema import BINARY, Column, Leaf
+from gnomon.sources import DamagedSource, open_source
+from gnomon.sources.parquet.page_decode import assemble, leaf_rows
+from gnomon.sources.parquet.page_decode.leaf_rows import MOST_ROWS, LeafRows, build_array, has_arrow_layout
+from gnomon.sources.parquet.schema import BINARY, Column, Leaf
 from tests.sources.parquet_files import written
 from tests.sources.readers import BytesReader
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sources import DamagedSource, open_source
-from sources.parquet import reader as parquet_reader
-from sources.parquet.page_decode.rle import RUNS, flags_at, values_at
-from sources.parquet.page_decode.select import RowRead
-from sources.parquet.page_header import read_header
-from sources.parquet.thrift import ThriftError, varint
+from gnomon.sources import DamagedSource, open_source
+from gnomon.sources.parquet import reader as parquet_reader
+from gnomon.sources.parquet.page_decode.rle import RUNS, flags_at, values_at
+from gnomon.sources.parquet.page_decode.select import RowRead
+from gnomon.sources.parquet.page_header import read_header
+from gnomon.sources.parquet.thrift import ThriftError, varint
 from tests.profiles import examples
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader

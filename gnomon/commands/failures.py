@@ -3,9 +3,9 @@
 import importlib
 import re
 
-from base.errors import GnomonError
-from gnomon.exit_codes import FAILED, WRONG_USAGE
-from shadow.errors import KeyTypeError, OptionError, UsageError
+from gnomon.base.errors import GnomonError
+from gnomon.commands.exit_codes import FAILED, WRONG_USAGE
+from gnomon.shadow.errors import KeyTypeError, OptionError, UsageError
 
 # The last line of a traceback that a Spark worker sent: "ValueError: what was wrong"
 WORKER_ERROR = re.compile(r"^(?:\[PYTHON_DATA_SOURCE_ERROR\].*?: )?[\w.]+: .+$")
@@ -48,7 +48,7 @@ def _of_task(error: BaseException) -> BaseException:
     """The error that a task of Spark ended with, where Spark's error holds one of ours."""
     if not type(error).__module__.startswith(OF_SPARK):
         return error
-    task_errors = importlib.import_module("indexer.spark.task_errors")  # which needs Spark: it is there
+    task_errors = importlib.import_module("gnomon.indexer.spark.task_errors")  # which needs Spark: it is there
     return task_errors.decoded(error) or error
 
 

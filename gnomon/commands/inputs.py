@@ -5,12 +5,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from indexer.join import parquet_keys
-from indexer.keys import column
-from indexer.spark import SPARK_ERRORS
-from indexer.tables import exact
-from shadow import SourceNotFound, UsageError
-from shadow.storage import is_local, storage_at
+from gnomon.indexer.join import parquet_keys
+from gnomon.indexer.keys import column
+from gnomon.indexer.spark import SPARK_ERRORS
+from gnomon.indexer.tables import exact
+from gnomon.shadow import SourceNotFound, UsageError
+from gnomon.shadow.storage import is_local, storage_at
 
 CSV_ENDINGS, JSON_ENDINGS = (".csv", ".tsv"), (".json", ".jsonl", ".ndjson")
 NO_SUCH_TEXT = "\0"  # what stands for null in a CSV file: an empty field that is not quoted, and nothing else

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from gnomon.exit_codes import FAILED, FOUND
-from gnomon.output import complain, print_json, say
-from shadow.maintenance import Record
-from shadow.maintenance import history as read_history
-from shadow.storage import storage_at
+from gnomon.commands.exit_codes import FAILED, FOUND
+from gnomon.commands.output import complain, print_json, say
+from gnomon.shadow.maintenance import Record
+from gnomon.shadow.maintenance import history as read_history
+from gnomon.shadow.storage import storage_at
 
 PLURALS = ("segments", "rows", "files")  # in the names of counts
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

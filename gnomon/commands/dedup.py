@@ -5,16 +5,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from gnomon.build import parse_options
-from gnomon.output import counted, print_json, say
-from gnomon.progress import shown_progress
-from gnomon.spark import Conf, Master, spark_session
-from indexer import DedupResult, Origin, append_new, batch_digest, read_batch
-from indexer.build import FORMAT_NAMES, Vanished
-from indexer.dedup import existing, ready
-from indexer.tables import is_table
-from shadow import Index, UsageError
-from shadow.errors import DamagedMetadata
+from gnomon.commands.build import parse_options
+from gnomon.commands.output import counted, print_json, say
+from gnomon.commands.progress import shown_progress
+from gnomon.commands.spark import Conf, Master, spark_session
+from gnomon.indexer import DedupResult, Origin, append_new, batch_digest, read_batch
+from gnomon.indexer.build import FORMAT_NAMES, Vanished
+from gnomon.indexer.dedup import existing, ready
+from gnomon.indexer.tables import is_table
+from gnomon.shadow import Index, UsageError
+from gnomon.shadow.errors import DamagedMetadata
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 SHOWN_PARTITIONS = 20

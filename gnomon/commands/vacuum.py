@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from gnomon.output import counted, megabytes, print_json, say
-from shadow import UsageError
-from shadow.maintenance import vacuum as vacuum_index
-from shadow.storage import storage_at
+from gnomon.commands.output import counted, megabytes, print_json, say
+from gnomon.shadow import UsageError
+from gnomon.shadow.maintenance import vacuum as vacuum_index
+from gnomon.shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 

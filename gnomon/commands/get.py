@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 import pyarrow as pa
 import typer
 
-from gnomon.exit_codes import FOUND, NOT_FOUND
-from gnomon.failures import exit_code, one_line
-from gnomon.output import complain, say
-from shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
-from shadow.errors import BTreeError, SourceError
-from shadow.storage import as_location
+from gnomon.commands.exit_codes import FOUND, NOT_FOUND
+from gnomon.commands.failures import exit_code, one_line
+from gnomon.commands.output import complain, say
+from gnomon.shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
+from gnomon.shadow.errors import BTreeError, SourceError
+from gnomon.shadow.storage import as_location
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 

@@ -14,8 +14,8 @@ import typer
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from indexer.spark import WAIT_SECONDS, check_executors, is_this_machine, local_session, ship
-from shadow import ShadowError, UsageError
+from gnomon.indexer.spark import WAIT_SECONDS, check_executors, is_this_machine, local_session, ship
+from gnomon.shadow import ShadowError, UsageError
 
 Master = Annotated[str | None, typer.Option("--master", help="Spark master URL; by default this machine.")]
 Conf = Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark's: spark.name=value; repeatable.")]

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import typer
 from pyspark.sql import SparkSession
 
-from gnomon.crawl import page_url, write_crawl, write_increment
-from gnomon.output import megabytes, say
-from gnomon.spark import Conf, Master, spark_session
-from indexer import append_new, build, load
-from indexer.join import load_counters
-from shadow import ShadowError, StalePointer, UsageError, open_index
+from gnomon.commands.crawl import page_url, write_crawl, write_increment
+from gnomon.commands.output import megabytes, say
+from gnomon.commands.spark import Conf, Master, spark_session
+from gnomon.indexer import append_new, build, load
+from gnomon.indexer.join import load_counters
+from gnomon.shadow import ShadowError, StalePointer, UsageError, open_index
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 

@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from gnomon.output import say
-from service.access import Token, new_token, parse_tokens
-from shadow import UsageError
+from gnomon.commands.output import say
+from gnomon.service.access import Token, new_token, parse_tokens
+from gnomon.shadow import UsageError
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 MOST_DAYS = 36_500

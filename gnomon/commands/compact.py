@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from gnomon.output import counted, megabytes, print_json, say
-from shadow.maintenance import CompactResult
-from shadow.maintenance import compact as compact_index
-from shadow.storage import storage_at
+from gnomon.commands.output import counted, megabytes, print_json, say
+from gnomon.shadow.maintenance import CompactResult
+from gnomon.shadow.maintenance import compact as compact_index
+from gnomon.shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 

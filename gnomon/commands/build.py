@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from gnomon.output import counted, megabytes, print_json, say
-from gnomon.progress import shown_progress
-from gnomon.spark import Conf, Master, spark_session
-from indexer.build import (
+from gnomon.commands.output import counted, megabytes, print_json, say
+from gnomon.commands.progress import shown_progress
+from gnomon.commands.spark import Conf, Master, spark_session
+from gnomon.indexer.build import (
     FORMAT_NAMES,
     BuildResult,
     Plan,
@@ -19,11 +19,11 @@ from indexer.build import (
     nothing_to_do,
     plan,
 )
-from indexer.tables import is_table, read_table
-from shadow import IndexNotFound, UsageError
-from shadow.commit import spec_on_record
-from shadow.metadata import MOST_FOLDERS
-from shadow.storage import storage_at
+from gnomon.indexer.tables import is_table, read_table
+from gnomon.shadow import IndexNotFound, UsageError
+from gnomon.shadow.commit import spec_on_record
+from gnomon.shadow.metadata import MOST_FOLDERS
+from gnomon.shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 

@@ -11,19 +11,19 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from gnomon.inputs import local_path, read_keys
-from gnomon.output import counted, megabytes, print_json, say
-from gnomon.progress import shown_progress
-from gnomon.spark import Conf, Master, spark_session
-from indexer import load as load_rows
-from indexer.dedup import check_rows_here, write_parquet
-from indexer.join import LoadCounters, load_counters
-from indexer.keys import typed_keys
-from indexer.spark import Stages
-from indexer.tables import read_parquet
-from shadow import UsageError, open_index
-from shadow.metadata import check_apart, source_of
-from shadow.storage import is_local, storage_at
+from gnomon.commands.inputs import local_path, read_keys
+from gnomon.commands.output import counted, megabytes, print_json, say
+from gnomon.commands.progress import shown_progress
+from gnomon.commands.spark import Conf, Master, spark_session
+from gnomon.indexer import load as load_rows
+from gnomon.indexer.dedup import check_rows_here, write_parquet
+from gnomon.indexer.join import LoadCounters, load_counters
+from gnomon.indexer.keys import typed_keys
+from gnomon.indexer.spark import Stages
+from gnomon.indexer.tables import read_parquet
+from gnomon.shadow import UsageError, open_index
+from gnomon.shadow.metadata import check_apart, source_of
+from gnomon.shadow.storage import is_local, storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from gnomon.compact import as_text
-from gnomon.output import counted, print_json, say
-from shadow import UsageError
-from shadow.maintenance import rebucket as rebucket_index
-from shadow.storage import storage_at
+from gnomon.commands.compact import as_text
+from gnomon.commands.output import counted, print_json, say
+from gnomon.shadow import UsageError
+from gnomon.shadow.maintenance import rebucket as rebucket_index
+from gnomon.shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 

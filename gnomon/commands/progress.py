@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from gnomon.output import complain, counted
-from indexer.spark import TASKS, Progress, Step
+from gnomon.commands.output import complain, counted
+from gnomon.indexer.spark import TASKS, Progress, Step
 
 REFRESHES = 4  # a second
 STARTING = Step("start Spark")

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from gnomon.output import counted, megabytes, print_json, say
-from shadow import Index, IndexNotFound, ShadowError, UsageError, open_index
-from shadow.metadata import Diff, IndexSpec, KeyColumn, LakeTable, View, source_of, table_around
-from shadow.storage import storage_at
-from shadow.verify import appends_report, plain_table
+from gnomon.commands.output import counted, megabytes, print_json, say
+from gnomon.shadow import Index, IndexNotFound, ShadowError, UsageError, open_index
+from gnomon.shadow.metadata import Diff, IndexSpec, KeyColumn, LakeTable, View, source_of, table_around
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify import appends_report, plain_table
 
 SHOWN_PARTITIONS = 20
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from gnomon.exit_codes import FAILED, FOUND
-from gnomon.output import counted, megabytes, print_json, say
-from shadow.storage import storage_at
-from shadow.verify import ENTRIES_PER_FILE, PlainTable, Report
-from shadow.verify import verify as verify_index
+from gnomon.commands.exit_codes import FAILED, FOUND
+from gnomon.commands.output import counted, megabytes, print_json, say
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify import ENTRIES_PER_FILE, PlainTable, Report
+from gnomon.shadow.verify import verify as verify_index
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 

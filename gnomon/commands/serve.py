@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from gnomon.output import say
-from service.process import check as check_all
-from service.process import run
-from service.settings import load_settings
+from gnomon.commands.output import say
+from gnomon.service.process import check as check_all
+from gnomon.service.process import run
+from gnomon.service.settings import load_settings
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 

@@ -1,0 +1,1 @@
+"""The command `gnomon`: one module for each command, imported when it is called."""
