@@ -19,6 +19,7 @@ import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gnomon.__main__ import main
     from gnomon.indexer import (
         BuildResult,
         DedupResult,
@@ -106,6 +107,7 @@ __all__ = [
     "join_with_index",
     "load",
     "load_by_index",
+    "main",
     "open_index",
     "read_batch",
     "read_index",
@@ -136,33 +138,32 @@ _OF_SPARK = {
     "ship",
     "write_btree",
 }
-_OF_THE_SERVICE = {"Settings": "gnomon.service.settings", "create_app": "gnomon.service.app"}
+_MODULES = {"Settings": "gnomon.service.settings", "create_app": "gnomon.service.app", "main": "gnomon.__main__"}
 
 
-def __getattr__(name: str) -> Any:
+def _imported(name: str) -> Any:
     """Import a name when it is first used. ModuleNotFoundError, with the extra to install, where its packages are not
     installed."""
     if name == "__version__":
         return importlib.metadata.version("gnomon-index")
     if name not in __all__:
         raise AttributeError(f"module 'gnomon' has no attribute {name!r}")
-    module, extra = "gnomon.shadow", ""
-    if name in _OF_SPARK:
-        module, extra = "gnomon.indexer", "spark"
-    elif name in _OF_THE_SERVICE:
-        module, extra = _OF_THE_SERVICE[name], "service"
+    module = "gnomon.indexer" if name in _OF_SPARK else _MODULES.get(name, "gnomon.shadow")
     try:
         found = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
-        if not extra or (error.name or "").partition(".")[0] == "gnomon":
+        extra = {"gnomon.indexer": "spark", "gnomon.service": "service"}.get(".".join(module.split(".")[:2]))
+        if extra is None or (error.name or "").partition(".")[0] == "gnomon":
             raise
-        text = (
-            f"gnomon.{name} needs the package {error.name}, which is not installed: pip install 'gnomon-index[{extra}]'"
-        )
-        raise ModuleNotFoundError(text, name=error.name) from None
+        install = f"which is not installed: pip install 'gnomon-index[{extra}]'"
+        raise ModuleNotFoundError(f"gnomon.{name} needs the package {error.name}, {install}", name=error.name) from None
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, "__version__"})
+
+
+if not TYPE_CHECKING:  # a type checker that saw it would take any name for one of ours
+    __getattr__ = _imported

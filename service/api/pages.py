@@ -31,7 +31,7 @@ class Asset:
 
 def _assets() -> dict[str, Asset]:
     found = {}
-    for file in files("service").joinpath("page").iterdir():
+    for file in files("gnomon.service").joinpath("page").iterdir():
         media_type = _TYPES.get(PurePosixPath(file.name).suffix)
         if media_type is not None and file.is_file():
             content = file.read_bytes()

@@ -6,8 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,10 @@ import pyspark
 import pytest
 
 from tests.end_to_end.cluster import NIGHT, ROWS
+from tests.plain_python import python_without_gnomon
 from tests.stores.process import Store
 
 ROOT = Path(__file__).parents[2]
-NOT_SHARED = ("__editable__", "gnomon")
 
 
 pytestmark = pytest.mark.spark
@@ -30,7 +28,12 @@ def seen(tmp_path_factory: pytest.TempPathFactory, s3: Store) -> dict[str, Any]:
     work = tmp_path_factory.mktemp("cluster")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "AWS"))}
     env["SPARK_HOME"] = str(_spark_home(work / "spark"))
-    words = [str(work), str(_python(work / "python")), json.dumps(s3.variables), f"{s3.address}/{work.name}"]
+    words = [
+        str(work),
+        str(python_without_gnomon(work / "python")),
+        json.dumps(s3.variables),
+        f"{s3.address}/{work.name}",
+    ]
     command = [sys.executable, "-m", "tests.end_to_end.cluster", *words]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
@@ -44,20 +47,6 @@ def _spark_home(folder: Path) -> Path:
         if entry.name != "work":
             (folder / entry.name).symlink_to(entry)
     return folder
-
-
-def _python(folder: Path) -> Path:
-    """A Python that has what ours has, but our packages."""
-    venv.create(folder, symlinks=True)
-    shared = folder / "shared"
-    shared.mkdir()
-    for site in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        for entry in Path(site).iterdir():
-            if not entry.name.startswith(NOT_SHARED) and entry.suffix != ".pth":
-                (shared / entry.name).symlink_to(entry)
-    [site_packages] = folder.glob("lib/python*/site-packages")
-    (site_packages / "shared.pth").write_text(f"{shared}\n")
-    return folder / "bin" / "python"
 
 
 def test_executors_have_our_packages_from_what_was_shipped_alone(seen: dict[str, Any]) -> None:
