@@ -91,6 +91,7 @@ def test_a_claim_that_snappy_cannot_keep_sets_nothing_aside() -> None:
     assert decompress("snappy", compressor("snappy")(most), len(most)) == most
 
 
+@pytest.mark.slow
 def test_a_frame_of_the_highest_zstandard_level_is_read() -> None:
     packer = zstd.ZstdCompressor(22)
     packed = packer.compress(b"record") + packer.flush()  # a stream of unknown length asks for the widest window

@@ -97,6 +97,7 @@ def try_faults_in_recovery(world: World, step: int) -> None:
                 world.attempt("a second fault in the recovery", [(first, at), (second, again)])
 
 
+@pytest.mark.slow
 def test_a_fault_at_any_call_leaves_one_whole_snapshot_and_the_next_run_finishes(world: World) -> None:
     try_faults(world, 4)
     assert world.lost == []

@@ -55,6 +55,7 @@ def check_all(format: str, most_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("format", list(REFUSED))
+@pytest.mark.slow
 def test_rows_of_a_good_file_are_written_as_it_is_and_read_back(format: str) -> None:
     check_all(format, MOST_BYTES)
 

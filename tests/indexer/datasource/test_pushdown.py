@@ -129,6 +129,7 @@ def _sorted(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.slow
 def test_any_filters_give_the_rows_that_pass_them(lakes: dict[str, Path], layout: str) -> None:
     chance = random.Random(layout)
     whole, _ = reader_of(lakes[layout], [])

@@ -112,6 +112,7 @@ def test_a_load_of_all_rows_reads_each_byte_about_once(lake: Lake) -> None:
     assert (counters.rows.value, counters.tasks.value, counters.unreadable.value) == (ROWS, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_row_that_is_asked_for_often_is_read_once(lake: Lake) -> None:
     few = lake.pointers.take(list(range(0, ROWS, 100)))
     _, once = lake.fetched(few)

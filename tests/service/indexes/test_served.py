@@ -166,6 +166,7 @@ def test_a_process_that_ran_before_waits_for_an_index_that_is_not_there(own: Cli
     assert client.get("/readyz").status_code == 200
 
 
+@pytest.mark.slow
 def test_storage_that_does_not_answer_keeps_no_service_from_starting(
     monkeypatch: pytest.MonkeyPatch, crawl_settings: Settings
 ) -> None:

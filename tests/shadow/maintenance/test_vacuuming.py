@@ -114,6 +114,7 @@ def test_kept_snapshots_answer_as_before(lake: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
 def test_random_histories_answer_as_before(tmp_path: Path, seed: int) -> None:
     lake = RandomLake(tmp_path, seed, flat=seed % 3 == 2)
     storage = storage_at(str(lake.index))
@@ -303,6 +304,7 @@ class Failing(LocalStorage):
         super().delete(path)
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_deletion_leaves_each_snapshot_whole_and_the_next_run_finishes(lake: Path) -> None:
     index, storage = lake / "index", storage_at(str(lake / "index"))
     compact(storage)

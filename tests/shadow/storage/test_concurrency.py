@@ -87,6 +87,7 @@ def test_closing_does_not_wait_for_a_call_that_is_stuck() -> None:
     go_on.set()
 
 
+@pytest.mark.slow
 def test_calls_within_calls_need_no_free_thread() -> None:
     def outer() -> int:
         return sum(in_order([lambda: sum(in_order([lambda: 1] * 20))] * 20))

@@ -288,6 +288,7 @@ def test_a_panic_of_the_client_is_a_refusal(monkeypatch: pytest.MonkeyPatch, sto
         storage.read("f")
 
 
+@pytest.mark.slow
 def test_a_store_that_is_not_there_or_says_nothing_is_given_up(settings: pytest.MonkeyPatch) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
