@@ -6,6 +6,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 export PYTHON
 export SPARK_LOCAL_IP := 127.0.0.1
+# The programs that tests start would each compile all of Gnomon: 0.4 s of CPU.
+unexport PYTHONDONTWRITEBYTECODE
 
 venv := .venv/bin
 # Two processes, each with a Spark session of its own; a file's tests stay together, for they share what they make.
