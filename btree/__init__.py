@@ -1,4 +1,4 @@
-"""One index file: an Avro B-Tree of entries (key, value), as docs/btree-format.md describes it.
+"""One index file: an Avro B-Tree of entries (key, value), as docs/internals/btree-format.md describes it.
 
 - `format`        every constant and byte rule of the file
 - `schema`        the Avro record schema of an entry

@@ -1,4 +1,5 @@
-"""Every constant and byte rule of an index file (docs/btree-format.md). Byte arithmetic on index files lives here.
+"""Every constant and byte rule of an index file (docs/internals/btree-format.md). Byte arithmetic on index files lives
+here.
 
 One frame of reference for offsets: bytes from the start of the file. A link alone counts from the file's end.
 """

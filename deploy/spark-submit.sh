@@ -8,7 +8,7 @@
 # MASTER          the cluster (local[*])
 # SPARK_SUBMIT    the program (spark-submit of the PATH)
 # DRIVER_PYTHON   the interpreter that has Gnomon installed (python3)
-# PYSPARK_PYTHON  the executors' interpreter, which has what Gnomon needs (as DRIVER_PYTHON): docs/cluster.md
+# PYSPARK_PYTHON  the executors' interpreter, which has what Gnomon needs (as DRIVER_PYTHON): docs/operations/cluster.md
 # SPARK_CONF      more settings, a name=value on each line
 set -euo pipefail
 

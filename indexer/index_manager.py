@@ -2,7 +2,7 @@
 
 The data is a table of the Spark catalog, and so is the index: an external Avro table, partitioned like the data, whose
 location is the folder of the index. A name that holds a slash is a path, of a source or of an index; then there is no
-table of it. What differs from Dione is on docs/index-manager.md.
+table of it. What differs from Dione is on docs/guide/from-dione.md.
 """
 
 import json

@@ -13,9 +13,8 @@
 - `verify`            whether an index is what it says
 - `old_names`         names of an earlier version, accepted with a warning
 
-Each sub-package imports only those above it in this list. docs/index-table.md shows the files and says what is promised
-of them.
-"""
+Each sub-package imports only those above it in this list. docs/internals/index-format.md shows the files and says what
+is promised of them."""
 
 from gnomon.shadow.errors import (
     BTreeError,

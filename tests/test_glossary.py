@@ -1,4 +1,4 @@
-"""docs/glossary.md: few words, in order, each in use; and no page or help text says an old word."""
+"""docs/reference/glossary.md: few words, in order, each in use; and no page or help text says an old word."""
 
 import re
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from gnomon.__main__ import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
-GLOSSARY = ROOT / "docs" / "glossary.md"
-PAGES = [ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
+PAGES = [ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ENTRIES = dict(re.findall(r"^\| ([^|]+?) \| (.+) \|$", GLOSSARY.read_text(), re.MULTILINE)[1:])
 OLD_WORDS = (
     "--anew",

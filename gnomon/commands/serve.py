@@ -37,8 +37,8 @@ def serve(
         bool, typer.Option("--check", help="Open all that serving needs, say what is there, end.")
     ] = False,
 ) -> None:
-    """Answer GET /rows/<key> until interrupted. All settings: docs/settings.md; a flag wins over --set, that over the
-    environment (GNOMON_*), that over the file."""
+    """Answer GET /rows/<key> until interrupted. All settings: docs/reference/settings.md; a flag wins over --set, that
+    over the environment (GNOMON_*), that over the file."""
     flags = {
         "indexes": indexes or None,
         "host": host,

@@ -100,7 +100,7 @@ def check_files_here(storage: Storage, sizes: Mapping[str, int]) -> None:
         if found != size:
             raise StorageError(
                 "a task wrote this file, and it is not here; expected a disk that executors "
-                "and this machine share: docs/cluster.md; nothing was committed",
+                "and this machine share: docs/operations/cluster.md; nothing was committed",
                 f"{storage.root}/{path}",
             )
 

@@ -47,6 +47,6 @@ def check_rows_here(path: str, written: int, here: int) -> None:
     if written != here:
         raise StorageError(
             f"tasks wrote {written:,} rows, and {here:,} are here; expected a disk that executors and this "
-            "machine share: docs/cluster.md",
+            "machine share: docs/operations/cluster.md",
             path,
         )

@@ -233,6 +233,6 @@ def check_here(storage: Storage, path: str, size: int) -> None:
     if found != size:
         raise StorageError(
             f"a task wrote {size:,} bytes, and {'none' if found < 0 else found} are here; "
-            "expected a disk that executors and this machine share: docs/cluster.md",
+            "expected a disk that executors and this machine share: docs/operations/cluster.md",
             f"{storage.root}/{path}",
         )

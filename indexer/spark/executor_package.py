@@ -39,7 +39,7 @@ OUR_MODULE = re.compile(
     rf"ModuleNotFoundError: (?P<what>No module named '(?:{'|'.join(('gnomon', *NEEDED))})(?:\.[\w.]+)?')"
 )
 log = logging.getLogger(__name__)
-PAGE = "docs/cluster.md says what executors need"
+PAGE = "docs/operations/cluster.md says what executors need"
 
 
 class ExecutorsUnfit(ShadowError):

@@ -1,6 +1,6 @@
 """The headers of every answer, failed and refused ones included, and which other origins may read answers.
 
-`docs/security.md` shows them in tables; a test holds the page to this module."""
+`docs/operations/security.md` shows them in tables; a test holds the page to this module."""
 
 import re
 from functools import cache

@@ -86,7 +86,7 @@ class Metrics:
         return await asyncio.get_running_loop().run_in_executor(self._scrapes, self.text)
 
     def table(self) -> str:
-        """The metrics as the Markdown table of `docs/observability.md`."""
+        """The metrics as the Markdown table of `docs/operations/observability.md`."""
         labels_of = self._tallies.labels() | {gauge.name: gauge.labels for gauge in self._gauges.all}
         lines = ["| metric | type | labels | what it is |", "|---|---|---|---|"]
         for family in [*self._registry.collect(), self._restarts()]:

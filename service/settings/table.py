@@ -1,4 +1,4 @@
-"""The settings of the service: one table. A test holds `docs/settings.md` to it."""
+"""The settings of the service: one table. A test holds `docs/reference/settings.md` to it."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """ORC, decoded column by column from the row groups that a fetch needs.
 
-The pointer of a row is its ordinal in the file (docs/pointers.md). The libraries that read ORC end the process on some
-damaged files, so this package decodes the bytes itself.
+The pointer of a row is its ordinal in the file (docs/internals/pointers.md). The libraries that read ORC end the
+process on some damaged files, so this package decodes the bytes itself.
 
 - `reader`           the `SourceFile`: opens a file, scans, fetches
 - `file_tail`        postscript and footer

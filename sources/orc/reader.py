@@ -1,4 +1,4 @@
-"""An ORC file as a `SourceFile`: the pointer of a row is its ordinal in the file (docs/pointers.md)."""
+"""An ORC file as a `SourceFile`: the pointer of a row is its ordinal in the file (docs/internals/pointers.md)."""
 
 import hashlib
 import threading

@@ -1,4 +1,4 @@
-"""docs/btree-format.md tells the truth: its constants, its example, its types, its limits."""
+"""docs/internals/btree-format.md tells the truth: its constants, its example, its types, its limits."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ from gnomon.btree.schema import avro_type
 from tests.btree.files import Entry, header_of, write
 from tests.btree.tree_model import tree_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "btree-format.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "internals" / "btree-format.md").read_text(encoding="utf-8")
 CONSTANTS = [name for name in vars(fmt) if name.isupper()]
 
 

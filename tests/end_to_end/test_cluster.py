@@ -63,7 +63,7 @@ def test_a_command_whose_executors_lack_our_packages_says_so_on_one_line(seen: d
         "code": 3,
         "said": [
             f"gnomon: the executors' {seen['work']}/python/bin/python cannot run our tasks: No module named 'gnomon'; "
-            "docs/cluster.md says what executors need"
+            "docs/operations/cluster.md says what executors need"
         ],
     }
 
@@ -72,7 +72,7 @@ def test_a_python_that_executors_lack_is_named(seen: dict[str, Any]) -> None:
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert seen["no python"] == (
         f"the executors have no /nowhere/python; set PYSPARK_PYTHON to a Python {version} they have; "
-        "docs/cluster.md says what executors need"
+        "docs/operations/cluster.md says what executors need"
     )
 
 

@@ -1,4 +1,4 @@
-"""docs/python.md tells the truth: its examples run, one after the other, in one program."""
+"""docs/reference/python.md tells the truth: its examples run, one after the other, in one program."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from gnomon.indexer import build
 from gnomon.shadow import open_index
 from tests.shadow.make_index import index_source, write_source
 
-PAGE = (Path(__file__).parents[2] / "docs/python.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/python.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

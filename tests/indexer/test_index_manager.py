@@ -114,7 +114,7 @@ def test_tables_of_each_format_are_loaded_and_fetched_from(
 
 
 def test_the_page_for_those_who_come_from_dione_runs_as_it_stands(spark: SparkSession, database: str) -> None:
-    page = (Path(__file__).parents[2] / "docs/index-manager.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/guide/from-dione.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     columns = "url string, status int, html string, dt string"
     spark.sql(f"CREATE TABLE {database}.crawl ({columns}) USING parquet PARTITIONED BY (dt)")

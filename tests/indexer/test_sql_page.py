@@ -1,4 +1,4 @@
-"""docs/sql.md tells the truth: its examples run, and Spark hands over what its table says."""
+"""docs/reference/sql.md tells the truth: its examples run, and Spark hands over what its table says."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
 
-PAGE = (Path(__file__).parents[2] / "docs/sql.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/sql.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""The small lake and the indexes that the examples of the interface ask (`service/api/examples.py`, docs/http.md)."""
+"""The small lake and the indexes that the examples of the interface ask (`service/api/examples.py`,
+docs/reference/http.md)."""
 
 import datetime as dt
 from decimal import Decimal

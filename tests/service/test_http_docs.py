@@ -1,4 +1,4 @@
-"""docs/http.md: what it tells of errors, parameters and answers is so."""
+"""docs/reference/http.md: what it tells of errors, parameters and answers is so."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from gnomon.service.http.options import NAMES
 from tests.service.example_lake import make_examples
 from tests.service.lake import Client
 
-PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
 
 
 def test_the_table_of_errors_is_that_of_the_service() -> None:

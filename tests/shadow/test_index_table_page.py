@@ -1,4 +1,4 @@
-"""The examples on docs/index-table.md are files as they are written."""
+"""The examples on docs/internals/index-format.md are files as they are written."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from gnomon.shadow.metadata.snapshots import read_snapshot, snapshot_path
 from gnomon.shadow.metadata.spec_file import SPEC_PATH, read_spec
 from gnomon.shadow.storage import storage_at
 
-PAGE = Path(__file__).parents[2] / "docs/index-table.md"
+PAGE = Path(__file__).parents[2] / "docs/internals/index-format.md"
 
 
 def test_the_examples_are_files_that_are_read_and_belong_together(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from gnomon.service.settings.table import Settings
 from gnomon.shadow import UsageError
 from tests.service.lake import Client
 
-DOCS = Path(__file__).parents[3] / "docs" / "security.md"
+DOCS = Path(__file__).parents[3] / "docs" / "operations" / "security.md"
 ORIGIN = "https://wiki.example.com"
 
 

@@ -15,7 +15,7 @@ from gnomon.service.metrics.multiprocess import Exchange
 from gnomon.service.settings.table import Settings
 from tests.service.lake import TWICE, Client, add_day
 
-PAGE = Path(__file__).parents[3] / "docs" / "observability.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operations" / "observability.md"
 Labels = tuple[tuple[str, str], ...]
 
 

@@ -9,7 +9,7 @@ from gnomon.service.indexes.config import places
 from gnomon.service.settings.table import Settings, load_settings
 from gnomon.shadow import UsageError
 
-PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 
 
 def load(folder: Path, text: str) -> Settings:

@@ -11,12 +11,12 @@ from gnomon.service.settings.sources import PREFIX
 from gnomon.service.settings.table import Settings, extra, load_settings
 from gnomon.shadow import UsageError
 
-PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 SECRET = "nightly sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"
 
 
 def settings_table() -> str:
-    """The settings as the Markdown table of `docs/settings.md`."""
+    """The settings as the Markdown table of `docs/reference/settings.md`."""
     lines = ["| setting | variable | unit | default | what it does |", "|---|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
         unit = extra(field)["unit"]
