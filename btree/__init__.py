@@ -3,7 +3,8 @@
 - `format`        every constant and byte rule of the file
 - `schema`        the Avro record schema of an entry
 - `source_types`  types of sources that Spark does not know as keys, and what each is stored as
-- `keys`          key types: from outside values to the stored form, and their order
+- `key_types`     one `KeyType` for each: casts, Arrow, Avro and JSON forms, hash and order
+- `keys`          the order of keys, and key columns as Arrow
 - `key_arrays`    Arrow columns of keys in stored form
 - `key_batch`     many keys, sorted, each once, in a form that Arrow compares
 - `hashing`       Spark's hashes of a key, and its bucket

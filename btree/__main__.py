@@ -16,7 +16,8 @@ from typing import NoReturn
 from gnomon.btree.display import to_json_object
 from gnomon.btree.errors import BTreeError, KeyTypeError
 from gnomon.btree.format import ENTRIES_KEY, KEY_VALUE_KEY, SCHEMA_KEY
-from gnomon.btree.keys import Key, to_stored
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import Key
 from gnomon.btree.reader import BTreeReader
 
 DONE, NOT_FOUND, USAGE, FAILED = 0, 1, 2, 3
@@ -78,7 +79,7 @@ def _parse_key(text: str, tree: BTreeReader) -> Key:
     """A one-column key is its text; of more columns, a JSON object."""
     columns = tree.schema.keys
     if len(columns) == 1:
-        return (to_stored(text, columns[0].type, columns[0].name),)
+        return (key_type(columns[0].type).to_stored(text, columns[0].name),)
     names = [column.name for column in columns]
     try:
         parts = json.loads(text)
@@ -88,7 +89,7 @@ def _parse_key(text: str, tree: BTreeReader) -> Key:
     if not is_flat or set(parts) != set(names):
         shown = text if len(text) <= SHOWN_TEXT else f"{text[: SHOWN_TEXT - 3]}..."
         raise WrongUsage("key", expected=f"a JSON object of {', '.join(names)}", found=shown)
-    return tuple(to_stored(parts[column.name], column.type, column.name) for column in columns)
+    return tuple(key_type(column.type).to_stored(parts[column.name], column.name) for column in columns)
 
 
 def check(tree: BTreeReader, _arguments: argparse.Namespace) -> int:

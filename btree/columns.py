@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.format import LONGEST_LONG
-from gnomon.btree.keys import DECIMAL_BYTES, arrow_type, decimal_type
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import DECIMAL_BYTES
 from gnomon.btree.schema import FileField, FileSchema
 
 Ints = npt.NDArray[np.int64]
@@ -200,7 +201,7 @@ class VectorColumns:
         nulls = None if cells.valid is None else ~cells.valid[order]
         if cells.lengths is None:
             return _typed(cells.values[order], nulls, field.column.type)
-        if decimal_type(field.column.type):
+        if key_type(field.column.type).decimal:
             numbers = _decimals(np.frombuffer(self._bytes, np.uint8), cells.values[order], cells.lengths[order])
             return _decimal_array(numbers, nulls, field.column.type)
         # The bytes between two texts count as a text of their own and are not taken: one gather in Arrow.
@@ -210,7 +211,7 @@ class VectorColumns:
         offsets[-1] = len(self._bytes)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]
         texts = pa.Array.from_buffers(pa.binary(), 2 * len(cells.values), buffers)
-        return texts.take(pa.array(2 * order, mask=nulls)).cast(arrow_type(field.column.type))
+        return texts.take(pa.array(2 * order, mask=nulls)).cast(key_type(field.column.type).arrow)
 
 
 class _Link:
@@ -245,15 +246,15 @@ class RowColumns:
         """A column of the records named. OutOfRange or ArrowInvalid where a value is none of its type."""
         type_name = self._types[name]
         values = [self._rows[record][name] for record in order.tolist()]
-        if decimal_type(type_name):
+        if key_type(type_name).decimal:
             nulls = np.fromiter((value is None for value in values), np.bool_, len(values))
             numbers = np.frombuffer(b"".join([_little_endian(value or b"") for value in values]), np.uint8)
             return _decimal_array(numbers.reshape(-1, DECIMAL_BYTES), nulls, type_name)
         if type_name in ("string", "binary"):
-            return pa.array(values, pa.binary()).cast(arrow_type(type_name))
+            return pa.array(values, pa.binary()).cast(key_type(type_name).arrow)
         raw = {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}.get(type_name)
         try:
-            return pa.array(values, raw or arrow_type(type_name)).view(arrow_type(type_name))
+            return pa.array(values, raw or key_type(type_name).arrow).view(key_type(type_name).arrow)
         except (pa.ArrowInvalid, OverflowError):
             raise OutOfRange(f"a value that {type_name} cannot hold") from None
 
@@ -283,7 +284,7 @@ class JoinedColumns:
 
 
 def _typed(values: npt.NDArray[Any], nulls: Bools | None, type_name: str) -> pa.Array:
-    kind = arrow_type(type_name)
+    kind = key_type(type_name).arrow
     if type_name == "boolean":
         return pa.array(values.astype(np.bool_), mask=nulls)
     if type_name in ("int", "date"):
@@ -319,6 +320,6 @@ def _decimal_array(numbers: Bytes, nulls: Bools | None, type_name: str) -> pa.Ar
         numbers = np.where(nulls[:, None], np.uint8(0), numbers)
         valid = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     buffers = [valid, pa.py_buffer(np.ascontiguousarray(numbers))]
-    array = pa.Array.from_buffers(arrow_type(type_name), len(numbers), buffers)
+    array = pa.Array.from_buffers(key_type(type_name).arrow, len(numbers), buffers)
     array.validate(full=True)  # more digits than its type has
     return array

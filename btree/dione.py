@@ -17,7 +17,7 @@ from gnomon.btree import format as fmt
 from gnomon.btree.codecs import compressor
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.geometry import IndexFile, InnerNode, node_block
-from gnomon.btree.keys import decimal_type
+from gnomon.btree.key_types import key_type
 from gnomon.btree.rows import RowEncoder
 from gnomon.btree.schema import EntrySchema
 
@@ -60,7 +60,7 @@ class DioneWriter:
         if interval < 1 or height < 1 or codec not in COMPRESSORS:
             raise BTreeError(f"no Dione file has interval {interval}, height {height} and codec {codec!r}")
         for column in schema.keys:
-            if column.type == "binary" or decimal_type(column.type):
+            if column.type == "binary" or key_type(column.type).decimal:
                 raise BTreeError(f"Dione orders {column.type} by signed bytes", column=column.name)
         self._schema = schema
         self._interval = interval

@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
-from gnomon.btree.hashing import LONG_DIGITS, SEED, WORD, hash_form, murmur3, unscaled_bytes
-from gnomon.btree.keys import Key, Stored, arrow_type, decimal_type
+from gnomon.btree.hashing import SEED, WORD, murmur3, unscaled_bytes
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import Key
 
 _PLAIN = {"<i": pa.int32(), "<q": pa.int64(), "<f": pa.float32(), "<d": pa.float64(), None: pa.large_binary()}
 _FEW = 48  # a step of Murmur3 over all rows costs as much as this many rows one by one
@@ -31,13 +33,13 @@ def plain_column(array: pa.Array | pa.ChunkedArray, type_name: str) -> pa.Array:
     """An Arrow column of a key type (one that `type_of_arrow` maps to it) in the form that is hashed."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    target = _PLAIN[hash_form(type_name)]
-    array = array.cast(arrow_type(type_name))
-    kind = decimal_type(type_name)
-    if kind:
+    kind = key_type(type_name)
+    target = _PLAIN[kind.hash_format]
+    array = array.cast(kind.arrow)
+    if kind.decimal:
         raw = np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), 16 * array.offset).reshape(-1, 2)
         valid = _valid(array)
-        if kind.precision <= LONG_DIGITS:
+        if kind.hash_format:
             return pa.array(raw[:, 0], target, mask=None if valid is None else ~valid)
         numbers = [int.from_bytes(row, "little", signed=True) for row in np.ascontiguousarray(raw)]
         return pa.array([unscaled_bytes(n) for n in numbers], target, mask=None if valid is None else ~valid)
@@ -46,21 +48,11 @@ def plain_column(array: pa.Array | pa.ChunkedArray, type_name: str) -> pa.Array:
     return array.cast(target)
 
 
-def plain_values(values: Sequence[Stored], type_name: str) -> pa.Array:
-    """Stored forms of a key type in the form that is hashed."""
-    target = _PLAIN[hash_form(type_name)]
-    if type_name == "string":
-        return pa.array(values, pa.large_string()).cast(target)
-    if type_name == "boolean":
-        return pa.array(values, pa.bool_()).cast(target)
-    if decimal_type(type_name) and target == pa.large_binary():
-        return pa.array([None if v is None else unscaled_bytes(int(v)) for v in values], target)
-    return pa.array(values, target)
-
-
 def plain_keys(keys: Sequence[Key], types: Sequence[str]) -> list[pa.Array]:
     """The plain columns of keys in stored form."""
-    return [plain_values([key[i] for key in keys], type_name) for i, type_name in enumerate(types)]
+    return [
+        plain_column(stored_array([key[i] for key in keys], type_name), type_name) for i, type_name in enumerate(types)
+    ]
 
 
 # -- hashes ------------------------------------------------------------------------------------------------------------

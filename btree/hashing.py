@@ -8,11 +8,11 @@ them in words of four bytes and then byte by byte, each tail byte a word of its 
 
 import struct
 from collections.abc import Sequence
-from functools import lru_cache
 
 from xxhash import xxh64_intdigest
 
-from gnomon.btree.keys import Key, Stored, decimal_type
+from gnomon.btree.key_types import Stored, key_type
+from gnomon.btree.keys import Key
 
 HASH_NAME = "spark-murmur3"
 FILTER_HASH_NAME = "spark-xxhash64"
@@ -20,23 +20,7 @@ SEED = 42  # of both
 MASK = 0xFFFFFFFF
 C1, C2 = 0xCC9E2D51, 0x1B873593
 NAN = float("nan")  # bits 7fc00000 and 7ff8000000000000, Java's
-WORD, LONG_DIGITS = 4, 18  # a decimal of up to 18 digits is hashed as a long
-
-_FORMS = {
-    **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "date"), "<i"),
-    **dict.fromkeys(("bigint", "timestamp", "timestamp_ntz"), "<q"),
-    "float": "<f",
-    "double": "<d",
-}
-
-
-@lru_cache(1024)
-def hash_form(type_name: str) -> str | None:
-    """The `struct` format in which a value of this type is hashed; None where it is bytes of any length."""
-    kind = decimal_type(type_name)
-    if kind:
-        return "<q" if kind.precision <= LONG_DIGITS else None
-    return _FORMS.get(type_name)
+WORD = 4  # bytes
 
 
 def hashed_bytes(value: Stored, type_name: str) -> bytes:
@@ -45,7 +29,7 @@ def hashed_bytes(value: Stored, type_name: str) -> bytes:
         return value.encode()
     if isinstance(value, bytes):
         return value
-    form = hash_form(type_name)
+    form = key_type(type_name).hash_format
     if isinstance(value, float):
         value = NAN if value != value else value + 0.0  # one NaN; -0.0 + 0.0 is 0.0
         return struct.pack(form or "<d", value)

@@ -14,7 +14,8 @@ from gnomon.btree.blocks import BlockFile, LookupStats
 from gnomon.btree.columns import NO_LINK, Ints
 from gnomon.btree.geometry import MAX_HEIGHT
 from gnomon.btree.key_batch import comparable
-from gnomon.btree.keys import adjacent, arrow_type
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import adjacent
 from gnomon.btree.traversal import Traversal
 
 
@@ -63,7 +64,7 @@ def inner_levels_of(file: BlockFile, stats: LookupStats) -> InnerLevels:
         offsets = levels[-1].children[levels[-1].children > 0]
     names = [column.name for column in columns]
     if not levels:  # the root is a leaf
-        none = pa.RecordBatch.from_arrays([pa.array([], arrow_type(column.type)) for column in columns], names)
+        none = pa.RecordBatch.from_arrays([pa.array([], key_type(column.type).arrow) for column in columns], names)
         return InnerLevels(none, _keys(file, none), offsets, np.array([-1]))
     _prove_links(levels)
     places = _in_order(levels)

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gnomon.btree.keys import DECIMAL_BYTES, Stored, arrow_type
+from gnomon.btree.key_types import Stored, key_type
+from gnomon.btree.keys import DECIMAL_BYTES
 
 LONGEST = (1 << 31) - 1  # bytes of all texts of a column
 
 
 def stored_array(values: Sequence[Stored], type_name: str) -> pa.Array:
     """The column that `stored_values` gives these stored forms of."""
-    kind = arrow_type(type_name)
+    kind = key_type(type_name).arrow
     valid = None
     if None in values:
         there = np.array([value is not None for value in values], dtype=np.bool_)

@@ -7,39 +7,20 @@ that they order as integers do), binary (text and bytes) or decimal128. Nulls co
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.btree.columns import Bools, Ints
-from gnomon.btree.keys import Key, adjacent, arrow_type, compare, stored_values
-
-_SIGN = {4: np.int64(0x7FFFFFFF), 8: np.int64(0x7FFFFFFFFFFFFFFF)}  # what turns the bits of negative floats around
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import Key, adjacent, compare, stored_values
 
 
 def comparable(array: pa.Array | pa.ChunkedArray, type_name: str) -> pa.Array:
     """A key column in comparable form."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    array = array.cast(arrow_type(type_name))
-    if type_name == "string":
-        return array.view(pa.binary())
-    if type_name in ("binary", "bigint") or pa.types.is_decimal(array.type):
-        return array
-    if type_name in ("timestamp", "timestamp_ntz"):
-        return array.view(pa.int64())
-    if type_name in ("float", "double"):
-        return _ordered_floats(array)
-    return (array.view(pa.int32()) if type_name == "date" else array).cast(pa.int64())
-
-
-def _ordered_floats(array: pa.Array) -> pa.Array:
-    values: npt.NDArray[np.floating] = pc.fill_null(array, 0).to_numpy(zero_copy_only=False) + 0  # -0.0 + 0 is 0.0
-    values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
-    bits = values.view(f"<i{values.itemsize}").astype(np.int64)
-    ordered = np.where(bits < 0, bits ^ _SIGN[values.itemsize], bits)
-    nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    return pa.array(ordered, mask=nulls)
+    kind = key_type(type_name)
+    return kind.comparable(array.cast(kind.arrow))
 
 
 class SortedKeys:

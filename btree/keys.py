@@ -1,208 +1,26 @@
-"""Key types: from outside values to the stored form, the order of stored keys, and back.
+"""The order of stored keys, and key columns as Arrow.
 
-The *stored form* of a value is what an index file holds, as plain Python:
-string -> str, boolean -> bool, tinyint/smallint/int/bigint -> int, float/double -> float, date -> int (days since
-1970-01-01), timestamp/timestamp_ntz -> int (microseconds since 1970-01-01T00:00), decimal -> int (unscaled),
-binary -> bytes, null -> None. Type names are Spark's.
-
-Order: nulls first, then Spark's: strings by UTF-8 bytes (equal to code points, as Python compares), binary
-unsigned, numbers by value, every NaN one value and greatest; -0.0 is stored as 0.0.
+Order: nulls first, then Spark's: strings by UTF-8 bytes (equal to code points, as Python compares), binary unsigned,
+numbers by value, every NaN one value and greatest; -0.0 is stored as 0.0. `key_types` has the stored form of each type.
 """
 
-import base64
-import binascii
-import datetime as dt
-import decimal
-import math
-import re
 import struct
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnomon.btree.errors import BTreeError, KeyTypeError
+from gnomon.btree.errors import BTreeError
+from gnomon.btree.key_types import LONGEST_DECIMAL, Stored, key_type, key_types
 from gnomon.btree.source_types import MAPPED, mapped, source_type, value_type
 
-Stored = str | bool | int | float | bytes | None
 Key = tuple[Stored, ...]
 OrderKey = tuple[tuple[int, Stored], ...]
 
-LONGEST_DECIMAL = 38  # digits
 DECIMAL_BYTES = 16  # of one in Arrow
-INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-DECIMAL_NAME = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
-INTEGER_TEXT = re.compile(r"[+-]?[0-9]+")
-FINER_TEXT = re.compile(r"[.,][0-9]{7}")  # a fraction finer than microseconds
-# a date outside of years 1 to 9999, which Python cannot read, alone or before a time
-FAR_DATE = re.compile(r"(?:0000|-(?!0000)[0-9]{4}|[+-]?[1-9][0-9]{4,6})-[0-9]{2}-[0-9]{2}(?=[T ]|\Z)")
 SIGNED_TO_UNSIGNED = bytes(byte ^ 0x80 for byte in range(256))
 LARGEST_LONG = (1 << 63) - 1
-EPOCH = dt.datetime(1970, 1, 1)
-EPOCH_UTC = EPOCH.replace(tzinfo=dt.UTC)
-MICROSECOND = dt.timedelta(microseconds=1)
-DAY = dt.timedelta(days=1)
-
-
-class DecimalType(NamedTuple):
-    """Precision and scale of a decimal column."""
-
-    precision: int
-    scale: int
-
-
-def decimal_type(type_name: str) -> DecimalType | None:
-    """Precision and scale of a type named decimal(p,s); None for another type."""
-    match = DECIMAL_NAME.fullmatch(type_name)
-    kind = DecimalType(int(match[1]), int(match[2])) if match else None
-    return kind if kind and kind.scale <= kind.precision <= LONGEST_DECIMAL and kind.precision else None
-
-
-def _integer(value: object, bits: int) -> int:
-    if isinstance(value, str) and INTEGER_TEXT.fullmatch(value):
-        value = int(value)
-    if isinstance(value, np.integer):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise ValueError
-    return value
-
-
-def _floating(value: object, single: bool) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str, np.floating, np.integer)):
-        raise ValueError
-    if isinstance(value, str) and not (value.isascii() and "_" not in value):
-        raise ValueError  # Python would read 1_000, too
-    number = float(value)
-    if single and math.isfinite(number):
-        number = struct.unpack("<f", struct.pack("<f", number))[0]
-    return 0.0 if number == 0 else number
-
-
-def _boolean(value: object) -> bool:
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if value in ("true", "false"):
-        return value == "true"
-    raise ValueError
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    value.encode()  # a lone surrogate has no UTF-8 form (UnicodeEncodeError is a ValueError)
-    return value
-
-
-def _binary(value: object) -> bytes:
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    if isinstance(value, str):
-        try:
-            return base64.b64decode(value, validate=True)
-        except binascii.Error:
-            raise ValueError from None
-    raise ValueError
-
-
-def _far_days(date: str) -> int:
-    """The day number; ValueError for what is no day of the calendar."""
-    return int(np.datetime64(date.removeprefix("+"), "D").astype(np.int64))
-
-
-def _date(value: object) -> int:
-    if isinstance(value, str):
-        if FAR_DATE.fullmatch(value):
-            return _integer(_far_days(value), 32)
-        value = dt.date.fromisoformat(value)
-    if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
-        raise ValueError
-    return (value - EPOCH.date()).days
-
-
-def _timestamp(value: object, utc: bool) -> int:
-    if isinstance(value, str):
-        if FINER_TEXT.search(value):  # Python would cut it
-            raise ValueError
-        far = FAR_DATE.match(value)
-        if far:  # Python reads the rest on a day that it knows
-            rest = _timestamp(f"{EPOCH.date()}{value[far.end() :]}", utc)
-            return _integer(_far_days(far[0]) * (DAY // MICROSECOND) + rest, 64)
-        value = dt.datetime.fromisoformat(value)
-    if not isinstance(value, dt.datetime) or getattr(value, "nanosecond", False):  # pandas' has nanoseconds
-        raise ValueError
-    if value.tzinfo is None:  # without an offset it is UTC; the session time zone never matters
-        return (value - EPOCH) // MICROSECOND
-    if not utc:
-        raise ValueError
-    return (value - EPOCH_UTC) // MICROSECOND
-
-
-def _decimal(value: object, kind: DecimalType) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, str, decimal.Decimal)):
-        raise ValueError
-    if isinstance(value, str) and not (value.isascii() and "_" not in value):
-        raise ValueError
-    try:
-        sign, digits, exponent = decimal.Decimal(value).as_tuple()
-    except decimal.InvalidOperation:
-        raise ValueError from None
-    if not isinstance(exponent, int):  # an infinity or NaN
-        raise ValueError
-    unscaled, shift = int("".join(map(str, digits))), exponent + kind.scale
-    if unscaled == 0:
-        return 0
-    if shift > kind.precision or -shift > len(digits):
-        raise ValueError
-    lost = 0
-    if shift >= 0:
-        unscaled *= int(10**shift)
-    else:
-        unscaled, lost = divmod(unscaled, int(10**-shift))
-    if lost or unscaled >= 10**kind.precision:
-        raise ValueError
-    return -unscaled if sign else unscaled
-
-
-_CASTS: dict[str, Callable[[object], Stored]] = {
-    "string": _text,
-    "boolean": _boolean,
-    "float": lambda value: _floating(value, single=True),
-    "double": lambda value: _floating(value, single=False),
-    "date": _date,
-    "timestamp": lambda value: _timestamp(value, utc=True),
-    "timestamp_ntz": lambda value: _timestamp(value, utc=False),
-    "binary": _binary,
-}
-_HINTS = {
-    "boolean": " (true or false)",
-    "date": " (like 2026-01-01)",
-    "timestamp": " (like 2026-01-01T00:00:00Z)",
-    "timestamp_ntz": " (like 2026-01-01T00:00:00, without an offset)",
-    "binary": " (bytes, or text in base64)",
-}
-
-
-def is_key_type(type_name: str) -> bool:
-    """Whether a column of this type can be part of a key."""
-    return type_name in _CASTS or type_name in INTEGER_BITS or decimal_type(type_name) is not None
-
-
-def to_stored(value: object, type_name: str, column: str) -> Stored:
-    """The stored form of a value given in its own type, its text form or its JSON form; None stays None.
-
-    Raises KeyTypeError, which names the column and the type."""
-    if value is None:
-        return None
-    try:
-        if type_name in INTEGER_BITS:
-            return _integer(value, INTEGER_BITS[type_name])
-        kind = decimal_type(type_name)
-        return _decimal(value, kind) if kind else _CASTS[type_name](value)
-    except (ValueError, OverflowError):
-        raise KeyTypeError(column, type_name, value, _HINTS.get(type_name, "")) from None
 
 
 def order_key(key: Key) -> OrderKey:
@@ -246,31 +64,10 @@ def _total_order(value: float) -> int:
 
 def has_signed_bytes(type_name: str) -> bool:
     """Whether Java compares values of this type as signed bytes."""
-    return type_name == "binary" or decimal_type(type_name) is not None
+    return type_name == "binary" or key_type(type_name).decimal is not None
 
 
 # -- Arrow ---------------------------------------------------------------------------------------------------------
-
-_ARROW_TYPES = {
-    "string": pa.string(),
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "binary": pa.binary(),
-}
-
-
-def arrow_type(type_name: str) -> pa.DataType:
-    """The Arrow type that carries a column of this type."""
-    kind = decimal_type(type_name)
-    return pa.decimal128(kind.precision, kind.scale) if kind else _ARROW_TYPES[type_name]
 
 
 def type_of_arrow(arrow: pa.DataType) -> str | None:
@@ -287,7 +84,7 @@ def type_of_arrow(arrow: pa.DataType) -> str | None:
         return f"decimal({arrow.precision},{arrow.scale})"
     if pa.types.is_timestamp(arrow):
         return "timestamp" if arrow.tz else "timestamp_ntz"
-    return next((name for name, known in _ARROW_TYPES.items() if known == arrow), None)
+    return next((kind.name for kind in key_types() if kind.arrow == arrow), None)
 
 
 def key_array(array: pa.Array | pa.ChunkedArray, type_name: str, column: str) -> pa.Array:
@@ -297,7 +94,7 @@ def key_array(array: pa.Array | pa.ChunkedArray, type_name: str, column: str) ->
     text that is not UTF-8."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    target = arrow_type(type_name)
+    target = key_type(type_name).arrow
     if array.type != target:
         is_mapped = type_of_arrow(array.type) == type_name
         if not is_mapped and not _is_of_kind(value_type(array.type), target):
@@ -332,17 +129,16 @@ def stored_values(array: pa.Array, type_name: str) -> list[Stored]:
     """The stored forms of an Arrow column (one that `type_of_arrow` maps to `type_name`)."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    array = array.cast(arrow_type(type_name))
-    if type_name in ("timestamp", "timestamp_ntz"):
-        return list(array.view(pa.int64()).to_pylist())
-    if type_name == "date":
-        return list(array.view(pa.int32()).to_pylist())
-    kind = decimal_type(type_name)
-    if kind:
-        return [None if v is None else _decimal(v, kind) for v in array.to_pylist()]
-    if type_name in ("float", "double"):
-        return [0.0 if v == 0 else v for v in array.to_pylist()]
-    return list(array.to_pylist())
+    kind = key_type(type_name)
+    array = array.cast(kind.arrow)
+    if pa.types.is_temporal(kind.arrow):
+        array = array.view(pa.int32() if kind.arrow.bit_width == 32 else pa.int64())
+    values = array.to_pylist()
+    if kind.decimal:
+        return [None if value is None else kind.cast(value) for value in values]
+    if pa.types.is_floating(kind.arrow):
+        return [0.0 if value == 0 else value for value in values]
+    return list(values)
 
 
 def adjacent(columns: Sequence[pa.Array], nulls_last: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,8 @@ import fastavro
 
 from gnomon.btree.format import encode_long
 from gnomon.btree.hashing import unscaled_bytes
-from gnomon.btree.keys import Key, KeyOrder, OrderKey, Stored, decimal_type, has_signed_bytes
+from gnomon.btree.key_types import Stored, key_type
+from gnomon.btree.keys import Key, KeyOrder, OrderKey, has_signed_bytes
 from gnomon.btree.node_decoder import Located, locator
 from gnomon.btree.schema import Column, FileSchema
 
@@ -41,7 +42,7 @@ class NodeDecoder:
         self._values = [(column.name, _converter(column)) for column in schema.entry.values]
         types = schema.entry.key_types
         floats = [name in ("float", "double") for name in types]
-        self._raw_decimals = [as_java and decimal_type(name) is not None for name in types]
+        self._raw_decimals = [as_java and key_type(name).decimal is not None for name in types]
         self._both_zeros = [as_java and is_float for is_float in floats]
         self.order = KeyOrder(schema.nulls_last, types if as_java else ())
         # Arrow compares keys as Java does, but for these.
@@ -165,7 +166,7 @@ Converter = Callable[[Any], Stored]
 
 def _converter(column: Column) -> Converter | None:
     """From a value as it lies in the file to its stored form; None where they are the same."""
-    kind = decimal_type(column.type)
+    kind = key_type(column.type).decimal
     if kind:
         return partial(_decimal, 10**kind.precision)
     return _text if column.type == "string" else _int if column.type in ("int", "date") else None

@@ -10,7 +10,7 @@ from functools import lru_cache
 from textwrap import indent
 from typing import NamedTuple, Protocol, cast
 
-from gnomon.btree.keys import Stored, decimal_type
+from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.schema import FileField, FileSchema
 
 
@@ -131,7 +131,7 @@ def _field_code(field: FileField, key: int | None, raw_decimals: bool) -> str:
     if key is not None:
         add = f"add{key}"
         value = VALUES[kind]
-        is_number = decimal_type(field.column.type) and not raw_decimals
+        is_number = key_type(field.column.type).decimal and not raw_decimals
         code += f"{add}(integer({value}))\n" if is_number else f"{add}({value})\n"
         nothing = f"{add}(None)\n"
     return code if field.null_branch is None else _union_code(field.null_branch, code, nothing)

@@ -7,26 +7,11 @@ from dataclasses import dataclass
 
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.format import LINK_FIELD
-from gnomon.btree.keys import decimal_type, is_key_type
+from gnomon.btree.key_types import is_key_type, key_type
 
 RECORD_NAME, RECORD_NAMESPACE = "keyValueSchema", "na"  # Dione's
 RECORD_DOC = "an entry of a B-Tree node; metadata links to the child node"
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-_AVRO_TYPES: dict[str, object] = {
-    "string": "string",
-    "boolean": "boolean",
-    "tinyint": "int",
-    "smallint": "int",
-    "int": "int",
-    "bigint": "long",
-    "float": "float",
-    "double": "double",
-    "binary": "bytes",
-    "date": {"type": "int", "logicalType": "date"},
-    "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
-    "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-micros"},
-}
 
 
 @dataclass(frozen=True)
@@ -70,7 +55,7 @@ class EntrySchema:
         """The record schema, as Avro's JSON. Nulls come first in our unions, and last in Dione's."""
         fields: list[dict[str, object]] = []
         for column in self.columns:
-            kind = avro_type(column.type)
+            kind = key_type(column.type).avro
             union = ["null", kind] if null_first else [kind, "null"]
             fields.append({"name": column.name, "type": union if column.nullable else kind})
         fields.append({"name": LINK_FIELD, "type": ["null", "long"]})
@@ -79,14 +64,6 @@ class EntrySchema:
     def to_json(self, doc: str = RECORD_DOC, null_first: bool = True) -> bytes:
         """The schema as it stands in the header of a file."""
         return json.dumps(self.to_avro(doc, null_first), separators=(",", ":")).encode()
-
-
-def avro_type(type_name: str) -> object:
-    """Avro's schema of a column type."""
-    kind = decimal_type(type_name)
-    if kind:
-        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-    return _AVRO_TYPES[type_name]
 
 
 _PLAIN_NAMES = {"int": "int", "long": "bigint", "string": "string", "boolean": "boolean"}
@@ -107,7 +84,7 @@ def type_of_avro(schema: object) -> str:
         raise BTreeError(f"an index file cannot hold a column of Avro type {_short(schema)}")
     if isinstance(schema, dict) and (base, logical) == ("bytes", "decimal"):
         name = f"decimal({schema.get('precision')},{schema.get('scale', 0)})"
-        if decimal_type(name) is None:
+        if not is_key_type(name):
             raise BTreeError(f"an index file cannot hold a column of Avro type {_short(schema)}")
         return name
     return _LOGICAL_NAMES.get((str(base), str(logical)), name)  # Avro: an unknown logical type counts for nothing
@@ -128,7 +105,7 @@ class FileField:
     @property
     def plain_type(self) -> str:
         """The Avro type of its values without logical type, text as bytes: how they lie in the file."""
-        base = avro_type(self.column.type)
+        base = key_type(self.column.type).avro
         plain = str(base["type"] if isinstance(base, dict) else base)
         return "bytes" if plain == "string" else plain
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from gnomon.btree.keys import arrow_type, is_key_type
+from gnomon.btree.key_types import is_key_type, key_type
 from gnomon.indexer.build.scan import GROUP
 from gnomon.indexer.build.sort_prefix import shared_beginning
 from gnomon.indexer.build.specs import RESERVED
@@ -100,7 +100,7 @@ def write_btree(
     for _ in sampled(storage, spec, written):
         pass
     listed = [SourceFileEntry(segment, "", rows, 0, 0, "")] if rows else []
-    columns = {field.name: str(arrow_type(field.dataType.simpleString())) for field in df.schema}
+    columns = {field.name: str(key_type(field.dataType.simpleString()).arrow) for field in df.schema}
     changes = Changes("write", written, listed, {}, columns, counts={"rows_written": rows})
     if before is not None:
         snapshot = publish(storage, spec, before, changes, segment)

@@ -16,7 +16,8 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.hash_columns import xxhash64_columns
-from gnomon.btree.keys import arrow_type, key_array
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import key_array
 from gnomon.indexer.build.reader_parity import reads_alike
 from gnomon.indexer.keys import column
 from gnomon.indexer.spark import hands_errors_over, key_spark_type
@@ -105,7 +106,7 @@ def _by_sources(
                     numbers = [pa.array(np.full(len(offsets), n, np.int32)) for n in (folders[file], file)]
                     arrays = [*values, *numbers, offsets, sub_offsets, sizes]
                     yield pa.RecordBatch.from_arrays(arrays, names=[*names, *tail])
-                nulls = [pa.nulls(1, arrow_type(c.type)) for c in columns]
+                nulls = [pa.nulls(1, key_type(c.type).arrow) for c in columns]
                 kinds = (pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int32())
                 count = [pa.array([n], kind) for n, kind in zip((behind, file, rows, 0, 0), kinds, strict=True)]
                 yield pa.RecordBatch.from_arrays([*nulls, *count], names=[*names, *tail])
@@ -130,7 +131,7 @@ def _scan_file(
                 values = [
                     key_array(found[c.name], c.type, c.name)
                     if c.name in found
-                    else pa.nulls(batch.num_rows, arrow_type(c.type))
+                    else pa.nulls(batch.num_rows, key_type(c.type).arrow)
                     for c in columns
                 ]
             except BTreeError as error:

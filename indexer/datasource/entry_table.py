@@ -7,7 +7,7 @@ from functools import cached_property
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from gnomon.btree.keys import arrow_type
+from gnomon.btree.key_types import key_type
 from gnomon.indexer.spark import spark_type
 from gnomon.indexer.tables import arrow_schema, source_types
 from gnomon.shadow import Index, UsageError
@@ -26,7 +26,7 @@ class EntryTable:
 
     @cached_property
     def schema(self) -> StructType:
-        fields = [StructField(name, spark_type(arrow_type(self.known[name].type))) for name in self.columns]
+        fields = [StructField(name, spark_type(key_type(self.known[name].type).arrow)) for name in self.columns]
         return StructType([*fields, *self.payload_types])
 
     @cached_property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from gnomon.btree.keys import Stored
+from gnomon.btree.key_types import Stored
 from gnomon.btree.schema import Column, EntrySchema
 from gnomon.shadow import UsageError
 from gnomon.shadow.metadata import TEXT, IndexSpec, as_partition_value, open_view, partition_values

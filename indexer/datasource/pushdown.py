@@ -14,13 +14,15 @@ from itertools import product
 from typing import Any
 
 from gnomon.btree.errors import KeyTypeError
-from gnomon.btree.keys import INTEGER_BITS, Key, Stored, decimal_type, to_stored
+from gnomon.btree.key_types import Stored, key_type
+from gnomon.btree.keys import Key
 from gnomon.shadow.lookup import KEY, PARTITION, EntryColumn
 
 MOST_KEYS = 10_000  # that are looked up for one query; beyond it an index is scanned
 VALUE_TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "boolean": (bool,),
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), (int,)),
     "float": (float,),
     "double": (float,),
     "date": (dt.date,),
@@ -113,12 +115,13 @@ class _OtherValueError(Exception):
 def _stored(value: object, column: EntryColumn) -> Stored:
     if value is None:
         return None
-    expected = (int,) if column.type in INTEGER_BITS else (decimal.Decimal,) if decimal_type(column.type) else None
-    if type(value) not in (expected or VALUE_TYPES[column.type]):
+    kind = key_type(column.type)
+    expected = (decimal.Decimal,) if kind.decimal else VALUE_TYPES[column.type]
+    if type(value) not in expected:
         raise _OtherValueError
     if isinstance(value, dt.datetime) and (value.tzinfo is None) != (column.type == "timestamp_ntz"):
         raise _OtherValueError
-    stored = _one(to_stored(value, column.type, column.source))
+    stored = _one(kind.to_stored(value, column.source))
     if isinstance(value, float) and value == value and stored != value:  # more digits than a float holds
         raise _OtherValueError
     return stored

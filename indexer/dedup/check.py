@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, LongType, StringType
 
 from gnomon.btree.key_batch import comparable
-from gnomon.btree.keys import adjacent, arrow_type
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import adjacent
 from gnomon.indexer.join import LookupCounters
 from gnomon.indexer.keys import (
     KEY_PREFIX,
@@ -154,7 +155,7 @@ def _status(
         last: Columns | None = None
         task = _task() << TASK_BITS
         for given in _gathered(batches):
-            arrays = [array.cast(arrow_type(kind)) for array, kind in zip(given, kinds, strict=True)]
+            arrays = [array.cast(key_type(kind).arrow) for array, kind in zip(given, kinds, strict=True)]
             first, last = _begins(arrays, kinds, last)
             nulls = np.logical_or.reduce([_nulls(array) for array in arrays[: len(spec.keys)]])
             found = np.where(first, NEW, DUPLICATE).astype(np.int64)

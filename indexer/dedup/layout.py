@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from gnomon.btree.keys import Stored
+from gnomon.btree.key_types import Stored
 from gnomon.indexer.spark import arrow_of
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.commit import wider

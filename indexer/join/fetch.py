@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from gnomon.btree.keys import arrow_type
+from gnomon.btree.key_types import key_type
 from gnomon.indexer.join.key_join import FILE, OFFSET, OURS, SIZE, SUB_OFFSET
 from gnomon.indexer.join.task_batches import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken, without_nulls
 from gnomon.indexer.keys import column, map_batches
@@ -134,7 +134,7 @@ class _Task:
         self._counters = counters
         self._index = open_in_worker(asked.index)
         self._target = arrow_schema(asked.schema)
-        self._stored = {key.name: arrow_type(key.type) for key in self._index.spec.stored_keys}
+        self._stored = {key.name: key_type(key.type).arrow for key in self._index.spec.stored_keys}
         self._growth = FIRST_GROWTH
 
     def rows(self, run: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

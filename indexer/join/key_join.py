@@ -13,7 +13,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from gnomon.btree.keys import arrow_type
+from gnomon.btree.key_types import key_type
 from gnomon.indexer.keys import (
     KEY_PREFIX,
     column,
@@ -132,7 +132,9 @@ def _found(
     check_names("within", within)
     check_sample(sample, spec, how, within)
     types = _entry_types(spec)
-    entries = [StructField(f"{ENTRY_PREFIX}{i}", spark_type(arrow_type(types[name]))) for i, name in enumerate(columns)]
+    entries = [
+        StructField(f"{ENTRY_PREFIX}{i}", spark_type(key_type(types[name]).arrow)) for i, name in enumerate(columns)
+    ]
     look_up = _look_up(
         AtSnapshot.of(opened),
         how,
@@ -184,7 +186,7 @@ def _look_up(
     def look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(at)
         types = _entry_types(index.spec)
-        kinds = [arrow_type(kind) for kind in (*map(types.__getitem__, columns), *POINTER_TYPES)]
+        kinds = [key_type(kind).arrow for kind in (*map(types.__getitem__, columns), *POINTER_TYPES)]
         for batch in in_chunks(batches):
             stats = MatchStats()
             asked = np.flatnonzero(_is_held(batch, index.spec))

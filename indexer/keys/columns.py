@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
 
-from gnomon.btree.keys import INTEGER_BITS, arrow_type, decimal_type
+from gnomon.btree.key_types import key_type
 from gnomon.btree.source_types import is_count
 from gnomon.indexer.keys.udfs import read_by_udf
 from gnomon.indexer.spark import hands_errors_over, key_spark_type, raised_by_sql
@@ -15,7 +15,7 @@ from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 
 KEY_PREFIX = "__gnomon_key_"
-NUMBERS = {*INTEGER_BITS, "float", "double"}
+NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double"}
 CHUNK_ROWS, CHUNK_BYTES = 200_000, 32 * 1024 * 1024  # looked up at once by a task, beside one batch of Spark's
 HAS_OFFSET = r"(?i)(z|[+-]\d{1,2}(:?\d{2}){0,2}|utc|gmt)$"
 
@@ -80,7 +80,7 @@ def _key(what: str, key: KeyColumn, kind: DataType, every_key_counts: bool) -> C
         return F.when(given.isNull() | read.isNotNull(), read).otherwise(refused.cast(target))
     if found == "timestamp" and wanted == "timestamp_ntz":
         return F.unix_micros(given)  # hashed alike; a cast would go through the session's time zone
-    if isinstance(kind, NumericType) and (wanted in NUMBERS or decimal_type(wanted)):
+    if isinstance(kind, NumericType) and (wanted in NUMBERS or key_type(wanted).decimal):
         read = given.try_cast(target)
         refused = _refuse(what, key, given) if every_key_counts else F.lit(None)
         return F.when(given.isNull() | (read.cast(kind) == given), read).otherwise(refused.cast(target))
@@ -120,7 +120,7 @@ def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:
 def stored_keys(batch: pa.RecordBatch, spec: IndexSpec) -> pa.RecordBatch:
     """The stored key columns of a batch that `with_keys` gave its keys, in key order and in the types of the index."""
     names = dict(zip(spec.keys, key_names(spec), strict=True))
-    arrays = [batch.column(names[key]).cast(arrow_type(key.type)) for key in spec.stored_keys]
+    arrays = [batch.column(names[key]).cast(key_type(key.type).arrow) for key in spec.stored_keys]
     return pa.RecordBatch.from_arrays(arrays, [names[key] for key in spec.stored_keys])
 
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql.types import DataType, StringType
 
-from gnomon.btree.keys import Stored, arrow_type, decimal_type
+from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.source_types import is_count
 from gnomon.indexer.spark import HAS_ARROW_UDF, arrow_udf, key_spark_type, text_udf
 from gnomon.shadow.errors import KeyTypeError
@@ -18,7 +18,7 @@ TAKEN = {"time": (TIME,), "timestamp": (MOMENT,), "timestamp_ntz": (LOCAL_MOMENT
 def read_by_udf(given: Column, kind: DataType, key: KeyColumn) -> Column | None:
     """A column as the stored type of a key, null where a value is not of it; None for what Spark's casts read."""
     found = kind.simpleString().partition("(")[0]
-    if isinstance(kind, StringType) and (has_form(key) or decimal_type(key.type)):
+    if isinstance(kind, StringType) and (has_form(key) or key_type(key.type).decimal):
         return text_udf(lambda array: _from_text(array, key), key_spark_type(key.type))(given)
     source = (key.source_type or "").removesuffix(")")
     name, _, unit = source.partition("(")
@@ -29,9 +29,9 @@ def read_by_udf(given: Column, kind: DataType, key: KeyColumn) -> Column | None:
 
 def _from_text(array: pa.Array, key: KeyColumn) -> pa.Array:
     values = [_read(text, key) for text in array.to_pylist()]
-    if decimal_type(key.type):
-        return pa.array([shown_key(value, key) for value in values], arrow_type(key.type))
-    return pa.array(values, arrow_type(key.type))
+    if key_type(key.type).decimal:
+        return pa.array([shown_key(value, key) for value in values], key_type(key.type).arrow)
+    return pa.array(values, key_type(key.type).arrow)
 
 
 def _read(text: str | None, key: KeyColumn) -> Stored:

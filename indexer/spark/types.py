@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
-from gnomon.btree.keys import LONGEST_DECIMAL, arrow_type
+from gnomon.btree.key_types import LONGEST_DECIMAL, key_type
 from gnomon.btree.source_types import MAPPED, is_count, source_type, value_type
 from gnomon.indexer.spark.versions import IN_UTC, TIME_TYPE, is_time, type_of
 from gnomon.shadow import to_json
@@ -57,7 +57,7 @@ def spark_type(arrow: pa.DataType) -> DataType:
 def key_spark_type(name: str) -> DataType:
     """The Spark type of a key type (`gnomon.btree.keys`). Spark is given types as objects: in the text of a schema the
     word `timestamp` means what `spark.sql.timestampType` says."""
-    return spark_type(arrow_type(name))
+    return spark_type(key_type(name).arrow)
 
 
 def arrow_of(kind: DataType) -> pa.DataType:

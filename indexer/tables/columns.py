@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from gnomon.btree.keys import is_key_type
+from gnomon.btree.key_types import is_key_type
 from gnomon.indexer.spark import NoSparkType, arrow_of
 from gnomon.shadow.errors import UsageError
 from gnomon.sources import OptionError

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from gnomon.btree.keys import arrow_type
+from gnomon.btree.key_types import key_type
 from gnomon.indexer.spark import IN_UTC, NoSparkType, holds, spark_type
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.commit import wider
@@ -76,7 +76,7 @@ def source_types(spark: SparkSession | None, index: Index, names: Sequence[str])
 def _declared(spec: IndexSpec, names: Sequence[str]) -> StructType:
     """Columns of a catalog table, as it declares them."""
     declared = {field.name: field.type for field in parse_ddl(spec.schema)}
-    declared |= {name: arrow_type(kind) for name, kind in spec.partition_types.items()}
+    declared |= {name: key_type(kind).arrow for name, kind in spec.partition_types.items()}
     return StructType([StructField(name, spark_type(declared[name])) for name in names])
 
 

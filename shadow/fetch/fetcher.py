@@ -15,7 +15,8 @@ import pyarrow as pa
 from gnomon.base.actions import Action
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.keys import Key, arrow_type, key_array, same_values
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import Key, key_array, same_values
 from gnomon.shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
 from gnomon.shadow.fetch.page_maps import damaged, read_page_maps
 from gnomon.shadow.fetch.row_batches import Located, row_bytes, shares_of
@@ -364,7 +365,7 @@ class Fetcher:
                 if not pa.types.is_null(column.type):
                     types.setdefault(column.name, column.type)
         partitions = self._spec.partitions
-        types |= {name: arrow_type(self._spec.partition_type(name)) for name in partitions}
+        types |= {name: key_type(self._spec.partition_type(name)).arrow for name in partitions}
         return pa.schema([pa.field(name, types.get(name, pa.null())) for name in columns])
 
     def complete(self, table: pa.Table, partition: str, columns: Sequence[str]) -> pa.Table:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.keys import arrow_type
+from gnomon.btree.key_types import key_type
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.fetch.fetcher import Fetcher
 from gnomon.shadow.fetch.results import Found, Rows, Share
@@ -133,6 +133,6 @@ def _of_values(found: Found, columns: Sequence[str], rows: Rows) -> tuple[np.nda
         else:
             i, kind = of_key[name]
             values = [found.wanted[key].stored[i] for key, _ in hits]
-        arrays.append(stored_array(values, kind) if values else pa.array([], arrow_type(kind)))
+        arrays.append(stored_array(values, kind) if values else pa.array([], key_type(kind).arrow))
     keys = np.array([key for key, _ in hits], np.int64)
     return keys, pa.Table.from_arrays(arrays, names=list(columns))

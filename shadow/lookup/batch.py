@@ -23,7 +23,7 @@ from gnomon.btree.errors import TooMany
 from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_batch import KeyBatch, SortedKeys
-from gnomon.btree.keys import Stored, arrow_type
+from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.lookup.point import Lookup
 from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, View, asked_values
@@ -300,10 +300,10 @@ class Matcher:
 
     @cached_property
     def _schema(self) -> pa.Schema:
-        included = [pa.field(column.name, arrow_type(column.type)) for column in self._spec.include]
-        folders = [pa.field(name, arrow_type(kind)) for name, kind in self._partition_types.items()]
+        included = [pa.field(column.name, key_type(column.type).arrow) for column in self._spec.include]
+        folders = [pa.field(name, key_type(kind).arrow) for name, kind in self._partition_types.items()]
         pointers = self._spec.entry_schema.columns[-len(POINTER_COLUMNS) :]
-        return pa.schema([*included, *folders, *(pa.field(one.name, arrow_type(one.type)) for one in pointers)])
+        return pa.schema([*included, *folders, *(pa.field(one.name, key_type(one.type).arrow) for one in pointers)])
 
     def _batch(self, found: Found, partition: Ints, kept: Ints) -> pa.RecordBatch:
         """The live entries, with the values of their partitions."""

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from gnomon.btree.keys import Stored, arrow_type, decimal_type
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.key_types import Stored, key_type
 from gnomon.shadow.errors import UnknownColumn
 from gnomon.shadow.lookup.matches import Hit
 from gnomon.shadow.lookup.point import Wanted
@@ -58,8 +57,6 @@ def _columns(spec: IndexSpec, hits: Sequence[tuple[Wanted, Hit]], names: Sequenc
 
 def _shown(stored: Sequence[Stored], column: KeyColumn) -> list[Any]:
     """Stored values as rows of the source show them."""
-    if has_form(column) or decimal_type(column.type):
+    if has_form(column) or key_type(column.type).decimal:
         return [shown_key(value, column) for value in stored]
-    kind = arrow_type(column.type)
-    raw = pa.int32() if pa.types.is_date(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
-    return python_values(pa.array(stored, raw).view(kind))
+    return python_values(stored_array(stored, column.type))

@@ -14,9 +14,9 @@ from gnomon.btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
 from gnomon.btree.blocks import Leaves, MemoryFile
 from gnomon.btree.format import SYNC_BYTES
 from gnomon.btree.hash_columns import plain_column, xxhash64_columns
+from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key
 from gnomon.btree.reader import LookupStats
-from gnomon.btree.schema import avro_type
 from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.lookup.bloom_filters import filter_path, write_filter
 from gnomon.shadow.metadata import (
@@ -139,8 +139,8 @@ def open_index_file(
     decoded leaves of it."""
     file = _IndexFile(storage, spec, entry)
     tree = BTreeReader(file, stats, entry.size if whole else None, leaves, spec.remedy)
-    expected = [avro_type(column.type) for column in spec.entry_schema.columns]
-    found = [avro_type(column.type) for column in tree.schema.columns]
+    expected = [key_type(column.type).avro for column in spec.entry_schema.columns]
+    found = [key_type(column.type).avro for column in tree.schema.columns]
     if found != expected or tree.entries != entry.entries or not _belongs(tree, segment, entry, spec):
         raise DamagedIndexFile(
             f"not the index file of {entry.entries} entries that was written", file.name, 0, action=spec.remedy

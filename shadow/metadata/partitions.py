@@ -13,9 +13,9 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from gnomon.btree.display import to_json
 from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.keys import Stored, key_array, stored_values, to_stored
+from gnomon.btree.key_types import Stored, key_type
+from gnomon.btree.keys import key_array, stored_values
 from gnomon.shadow.errors import BTreeError, KeyTypeError, PartitionNotFound, SourceNotFound, UsageError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -131,7 +131,7 @@ def as_partition_value(value: object, kind: str = TEXT, column: str = "") -> Sto
     if value is None or (isinstance(value, str) and value == NULL_VALUE):
         return None
     if kind != TEXT:
-        return _one_nan(to_stored(value, kind, column))
+        return _one_nan(key_type(kind).to_stored(value, column))
     if not isinstance(value, (str, int, float, Decimal, dt.date, UUID, np.generic)) or isinstance(value, np.bytes_):
         raise KeyTypeError(column, "text, a number, a boolean, a date or a datetime", value)
     return str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value)
@@ -235,7 +235,7 @@ def _in_utc(moment: dt.datetime) -> dt.datetime:
 
 
 def _not_there(column: str, asked: object, kind: str, there: Collection[Stored]) -> str:
-    known = sorted({str(to_json(value, kind)) for value in there if value is not None})
+    known = sorted({str(key_type(kind).to_json(value)) for value in there if value is not None})
     known += [NULL_VALUE] * (None in there)
     if len(known) > MOST_LISTED:
         values = f"{column} has {len(known):,} values, from {shortened(known[0])} to {shortened(known[-1])}"

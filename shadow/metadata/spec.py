@@ -8,7 +8,7 @@ from typing import Any
 from gnomon.base.actions import Action
 from gnomon.btree.format import LINK_FIELD
 from gnomon.btree.hashing import HASH_NAME, SEED
-from gnomon.btree.keys import is_key_type
+from gnomon.btree.key_types import is_key_type
 from gnomon.btree.schema import AVRO_NAME, Column, EntrySchema
 from gnomon.btree.source_types import MAPPED
 from gnomon.shadow.errors import DamagedMetadata, NewerFormat, SpecMismatch, UsageError

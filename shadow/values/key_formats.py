@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gnomon.btree.errors import KeyTypeError
-from gnomon.btree.keys import Stored, decimal_type, to_stored
+from gnomon.btree.key_types import Stored, key_type
 from gnomon.shadow.metadata import KeyColumn
 from gnomon.shadow.values.dates import DIGITS, date_text, time_text, timestamp_text
 
@@ -38,7 +38,7 @@ def read_key(value: object, column: KeyColumn) -> Stored:
     """The stored form of a key column's value. KeyTypeError names the column and its type."""
     form = _FORMS.get(column.source_type or "")
     if form is None or value is None:
-        return to_stored(value, column.type, column.name)
+        return key_type(column.type).to_stored(value, column.name)
     try:
         return form.read(value, column)
     except (KeyTypeError, ValueError, OverflowError):
@@ -56,7 +56,7 @@ def shown_key(stored: Any, column: KeyColumn) -> Any:
         return date_text(stored)
     if column.type in ("timestamp", "timestamp_ntz"):
         return timestamp_text(stored, "us", column.type == "timestamp")
-    kind = decimal_type(column.type)
+    kind = key_type(column.type).decimal
     return decimal.Decimal(stored).scaleb(-kind.scale, _EXACT) if kind else stored
 
 
@@ -70,7 +70,7 @@ def _read_uuid(value: Any, column: KeyColumn) -> Stored:
         return value.bytes
     if isinstance(value, str) and UUID_TEXT.fullmatch(value):
         return uuid.UUID(value).bytes
-    return to_stored(value, column.type, column.name)
+    return key_type(column.type).to_stored(value, column.name)
 
 
 def _show_uuid(stored: bytes) -> Any:
@@ -79,7 +79,8 @@ def _show_uuid(stored: bytes) -> Any:
 
 def _read_half(value: Any, column: KeyColumn) -> Stored:
     """The float that the number is exactly, or else the half float next to it, as a row shows 0.1."""
-    number, single = to_stored(value, "double", column.name), to_stored(value, column.type, column.name)
+    number = key_type("double").to_stored(value, column.name)
+    single = key_type(column.type).to_stored(value, column.name)
     if number == single or number != number:
         return single
     half: float = struct.unpack("<e", struct.pack("<e", number))[0]
@@ -90,7 +91,7 @@ def _read_time(value: Any, column: KeyColumn, unit: str) -> Stored:
     if isinstance(value, dt.time) and value.tzinfo is None:
         value = value.isoformat()
     if not isinstance(value, str):
-        return to_stored(value, column.type, column.name)
+        return key_type(column.type).to_stored(value, column.name)
     match = TIME_TEXT.fullmatch(value)
     if not match:
         raise ValueError
@@ -108,7 +109,7 @@ def _read_time(value: Any, column: KeyColumn, unit: str) -> Stored:
 def _read_nanoseconds(value: Any, column: KeyColumn, type_name: str) -> Stored:
     """`type_name`: the type of the moment in whole microseconds."""
     if not isinstance(value, (str, dt.datetime)):
-        return to_stored(value, column.type, column.name)
+        return key_type(column.type).to_stored(value, column.name)
     rest = getattr(value, "nanosecond", 0)  # of pandas' Timestamp
     if isinstance(value, str):
         found = NANOSECONDS.search(value)
@@ -116,8 +117,8 @@ def _read_nanoseconds(value: Any, column: KeyColumn, type_name: str) -> Stored:
         value = NANOSECONDS.sub(r"\1", value, count=1)
     elif rest:
         value = dt.datetime.combine(value.date(), value.time(), value.tzinfo)
-    micros = to_stored(value, type_name, column.name)
-    return to_stored(int(micros or 0) * 1000 + rest, column.type, column.name)
+    micros = key_type(type_name).to_stored(value, column.name)
+    return key_type(column.type).to_stored(int(micros or 0) * 1000 + rest, column.name)
 
 
 def _time_form(unit: str) -> Form:
@@ -138,7 +139,9 @@ def _nanosecond_form(type_name: str) -> Form:
 
 
 _FORMS = {
-    "uint64": Form(lambda value, column: to_stored(value, column.type, column.name), lambda stored: stored, ""),
+    "uint64": Form(
+        lambda value, column: key_type(column.type).to_stored(value, column.name), lambda stored: stored, ""
+    ),
     "half": Form(_read_half, lambda stored: stored, ""),
     "uuid": Form(_read_uuid, _show_uuid, " (36 characters, or bytes)"),
     **{f"time({unit})": _time_form(unit) for unit in DIGITS},

@@ -14,8 +14,8 @@ from gnomon.btree import BTreeReader
 from gnomon.btree.blocks import MemoryFile
 from gnomon.btree.bloom import BloomFilterReader
 from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
+from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, stored_values
-from gnomon.btree.schema import avro_type
 from gnomon.shadow.errors import BTreeError, DamagedIndexFile, ShadowError, SourceError
 from gnomon.shadow.lookup import covered_in, open_filter, read_index_file
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, partition_values, uncovered
@@ -159,7 +159,7 @@ class FolderProof:
     def _batches(self, data: bytes, entry: IndexFileEntry) -> Iterator[pa.RecordBatch]:
         tree = BTreeReader(MemoryFile(data, self._where(entry)), action=self._spec.remedy)
         columns = self._spec.entry_schema.columns
-        if [avro_type(one.type) for one in tree.schema.columns] != [avro_type(one.type) for one in columns]:
+        if [key_type(one.type).avro for one in tree.schema.columns] != [key_type(one.type).avro for one in columns]:
             raise DamagedIndexFile(
                 "its columns are not those of the index", self._where(entry), 0, action=self._spec.remedy
             )

@@ -8,7 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gnomon.base.actions import Action
-from gnomon.btree.keys import arrow_type, key_array
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import key_array
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry
 from gnomon.shadow.storage import join
@@ -102,7 +103,7 @@ class ReadBack:
             arrays = [
                 key_array(batch.column(there.index(column.name)), column.type, column.name)
                 if column.name in there
-                else pa.nulls(batch.num_rows, arrow_type(column.type))
+                else pa.nulls(batch.num_rows, key_type(column.type).arrow)
                 for column in self._columns
             ]
             offsets, sub_offsets, _ = batch.columns[-POINTER_NUMBERS:]

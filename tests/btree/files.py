@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from gnomon.btree import BTreeReader, BTreeWriter, Column, EntrySchema
 from gnomon.btree import format as fmt
-from gnomon.btree.keys import Key, arrow_type, decimal_type
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import Key
 
 NAME = "test.btree.avro"
 SYNC = bytes(range(16))
@@ -43,15 +44,15 @@ def opened(data: bytes) -> BTreeReader:
 
 def arrow_column(values: Sequence[Any], type_name: str) -> pa.Array:
     """Stored forms as an Arrow column."""
-    kind = decimal_type(type_name)
+    kind = key_type(type_name).decimal
     if kind:
         with decimal.localcontext(prec=60):
             exact = [None if v is None else decimal.Decimal(v).scaleb(-kind.scale) for v in values]
-        return pa.array(exact, arrow_type(type_name))
+        return pa.array(exact, key_type(type_name).arrow)
     if type_name in ("date", "timestamp", "timestamp_ntz"):
         width = pa.int32() if type_name == "date" else pa.int64()
-        return pa.array(values, width).cast(arrow_type(type_name))
-    return pa.array(values, arrow_type(type_name))
+        return pa.array(values, width).cast(key_type(type_name).arrow)
+    return pa.array(values, key_type(type_name).arrow)
 
 
 def batch(schema: EntrySchema, entries: Sequence[Entry]) -> pa.Table:

@@ -18,7 +18,8 @@ from gnomon.btree.blocks import LookupStats
 from gnomon.btree.dione import DioneWriter
 from gnomon.btree.errors import TooMany
 from gnomon.btree.key_batch import KeyBatch
-from gnomon.btree.keys import Key, arrow_type, order_key, stored_values
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import Key, order_key, stored_values
 from tests.btree.files import SYNC, URL_SCHEMA, Bytes, Entry, arrow_column, batch, opened, url_entries, write
 from tests.btree.small_files import SHAPES
 from tests.btree.test_damage import BROKEN, _chain, _lattice
@@ -51,7 +52,7 @@ def matched(tree: BTreeReader, keys: Sequence[Key], walk: bool = False) -> list[
     assert (np.diff(found.keys) >= 0).all()
     if not len(found.keys):
         return [[] for _ in keys]
-    assert [column.type for column in found.columns] == [arrow_type(column.type) for column in values]
+    assert [column.type for column in found.columns] == [key_type(column.type).arrow for column in values]
     (one,) = wanted.spread(found.keys)
     some = list(wanted.spread(found.keys, most=3))
     rows, places = (np.concatenate(parts) for parts in zip(*some, strict=True))

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from gnomon.btree import Column
-from gnomon.btree.display import to_json, to_json_object
-from gnomon.btree.keys import Stored
+from gnomon.btree.display import to_json_object
+from gnomon.btree.key_types import Stored, key_type
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ from gnomon.btree.keys import Stored
     ],
 )
 def test_json_form(stored: Stored, kind: str, shown: object) -> None:
-    assert to_json(stored, kind) == shown
-    json.dumps(to_json(stored, kind), allow_nan=False)
+    assert key_type(kind).to_json(stored) == shown
+    json.dumps(key_type(kind).to_json(stored), allow_nan=False)
 
 
 def test_columns_by_name() -> None:

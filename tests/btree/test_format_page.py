@@ -11,8 +11,7 @@ from gnomon.btree.blocks import FIRST_READ_BYTES, UPPER_READ_BYTES
 from gnomon.btree.codecs import CHECKSUMS, COMPRESSORS, DECOMPRESSORS
 from gnomon.btree.geometry import GROWING_BYTES, LONG_INNER_BYTES, MOST_LEAST_RECORDS, NODE_BYTES
 from gnomon.btree.hashing import HASH_NAME, SEED
-from gnomon.btree.keys import is_key_type
-from gnomon.btree.schema import avro_type
+from gnomon.btree.key_types import is_key_type, key_type
 from tests.btree.files import Entry, header_of, write
 from tests.btree.tree_model import tree_of
 
@@ -76,7 +75,7 @@ def test_each_key_type_has_a_row_with_its_avro_type() -> None:
     for name, avro in listed.items():
         kind = "decimal(9,2)" if name == "decimal(p,s)" else name
         assert is_key_type(kind)
-        schema = avro_type(kind)
+        schema = key_type(kind).avro
         base = schema["type"] if isinstance(schema, dict) else schema
         assert str(base) in avro
         if isinstance(schema, dict):

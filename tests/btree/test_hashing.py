@@ -12,7 +12,8 @@ import pytest
 
 from gnomon.btree.hash_columns import buckets_of, plain_column, plain_keys, spark_hash_columns, xxhash64_columns
 from gnomon.btree.hashing import bucket_of, spark_hash, unscaled_bytes, xxhash64
-from gnomon.btree.keys import Key, stored_values, to_stored
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import Key, stored_values
 from tests.btree.files import arrow_column
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "spark_hashes.jsonl"
@@ -22,7 +23,7 @@ ALPHABET = "abcXYZ019 -_/éßñ日本語🙂😀\u0000\uffff\U0010ffff"
 def test_the_golden_hashes_are_ours() -> None:
     for line in GOLDEN.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        key = tuple(to_stored(part, kind, "k") for part, kind in zip(row["key"], row["types"], strict=True))
+        key = tuple(key_type(kind).to_stored(part, "k") for part, kind in zip(row["key"], row["types"], strict=True))
         assert spark_hash(key, row["types"]) == row["hash"], line
         assert xxhash64(key, row["types"]) == row["xxhash64"], line
         columns = plain_keys([key], row["types"])

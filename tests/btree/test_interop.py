@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from gnomon.btree import format as fmt
-from gnomon.btree.display import to_json
+from gnomon.btree.key_types import key_type
 from tests.btree.files import URL_SCHEMA, opened, url_entries, write
 from tests.golden.make import COMPOSITE, composite_entries
 
@@ -49,8 +49,8 @@ def test_fastavro_reads_every_logical_type() -> None:
         at, _, x, raw = value
         assert (row["day"] is None) == (day is None)
         assert (row["ok"], row["x"], row["raw"]) == (ok, x, raw)
-        assert (None if row["price"] is None else str(row["price"])) == to_json(price, "decimal(9,2)")
-        assert row["at"].isoformat().replace("+00:00", "Z") == to_json(at, "timestamp")
+        assert (None if row["price"] is None else str(row["price"])) == key_type("decimal(9,2)").to_json(price)
+        assert row["at"].isoformat().replace("+00:00", "Z") == key_type("timestamp").to_json(at)
         if day is not None:
-            assert row["day"].isoformat() == to_json(day, "date")
+            assert row["day"].isoformat() == key_type("date").to_json(day)
         assert row[fmt.LINK_FIELD] is None

@@ -14,19 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gnomon.btree import KeyTypeError
-from gnomon.btree.display import to_json
 from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.keys import (
-    KeyOrder,
-    adjacent,
-    arrow_type,
-    is_key_type,
-    order_key,
-    same_values,
-    stored_values,
-    to_stored,
-    type_of_arrow,
-)
+from gnomon.btree.key_types import is_key_type, key_type
+from gnomon.btree.keys import KeyOrder, adjacent, order_key, same_values, stored_values, type_of_arrow
 from tests.btree.files import arrow_column
 
 UTC = dt.UTC
@@ -132,7 +122,7 @@ BAD: list[tuple[object, str]] = [
 
 @pytest.mark.parametrize(("value", "kind", "stored"), GOOD, ids=str)
 def test_a_value_or_its_text_gives_the_stored_form(value: object, kind: str, stored: object) -> None:
-    found = to_stored(value, kind, "k")
+    found = key_type(kind).to_stored(value, "k")
     assert found == stored
     assert type(found) is type(stored)
     assert math.copysign(1, found) == 1 if found == 0 and isinstance(found, float) else True
@@ -141,14 +131,14 @@ def test_a_value_or_its_text_gives_the_stored_form(value: object, kind: str, sto
 @pytest.mark.parametrize(("value", "kind"), BAD, ids=lambda part: repr(part)[:40])
 def test_a_value_of_another_type_is_refused_with_column_and_type(value: object, kind: str) -> None:
     with pytest.raises(KeyTypeError) as error:
-        to_stored(value, kind, "col")
+        key_type(kind).to_stored(value, "col")
     assert (error.value.column, error.value.expected) == ("col", kind)
     assert len(str(error.value)) < 250
 
 
 def test_null_stays_null_and_nan_nan() -> None:
-    assert to_stored(None, "int", "k") is None
-    assert math.isnan(to_stored("NaN", "double", "k"))  # type: ignore[arg-type]
+    assert key_type("int").to_stored(None, "k") is None
+    assert math.isnan(key_type("double").to_stored("NaN", "k"))  # type: ignore[arg-type]
 
 
 ORDERED: dict[str, list[Any]] = {
@@ -236,7 +226,7 @@ def test_an_arrow_type_has_a_key_type_or_none(arrow: pa.DataType, kind: str | No
 
 @pytest.mark.parametrize("kind", ORDERED)
 def test_stored_values_of_a_sliced_column_are_its_stored_forms(kind: str) -> None:
-    assert type_of_arrow(arrow_type(kind)) == kind
+    assert type_of_arrow(key_type(kind).arrow) == kind
     values = ORDERED[kind]
     column = arrow_column([values[-1], *values], kind).slice(1)
     assert [repr(v) for v in stored_values(column, kind)] == [repr(v) for v in values]
@@ -249,7 +239,7 @@ def test_stored_forms_make_the_column_they_are_of(kind: str) -> None:
     for values in (ORDERED[kind], ORDERED[kind][1:], ORDERED[kind][:1], []):
         column = stored_array(values, kind)
         column.validate(full=True)
-        assert column.type == arrow_type(kind)
+        assert column.type == key_type(kind).arrow
         assert [repr(v) for v in stored_values(column, kind)] == [repr(v) for v in values]
 
 
@@ -263,8 +253,8 @@ def test_values_are_the_same_where_their_stored_forms_are(kind: str) -> None:
 @pytest.mark.parametrize("kind", ORDERED)
 def test_the_json_form_gives_the_key_back(kind: str) -> None:
     for value in ORDERED[kind]:
-        shown = to_json(value, kind)
-        assert repr(to_stored(shown, kind, "k")) == repr(value), shown
+        shown = key_type(kind).to_json(value)
+        assert repr(key_type(kind).to_stored(shown, "k")) == repr(value), shown
 
 
 NEAR_DAYS = st.integers(-1_500_000, 4_000_000)  # years -2137 to 12921: some of each length
@@ -274,7 +264,7 @@ NEAR_DAYS = st.integers(-1_500_000, 4_000_000)  # years -2137 to 12921: some of 
 @example(days=-(2**31))
 @example(days=2**31 - 1)
 def test_the_json_form_of_any_day_gives_it_back(days: int) -> None:
-    assert to_stored(to_json(days, "date"), "date", "k") == days
+    assert key_type("date").to_stored(key_type("date").to_json(days), "k") == days
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
@@ -282,7 +272,7 @@ def test_the_json_form_of_any_day_gives_it_back(days: int) -> None:
 @example(micros=-(2**63))
 @example(micros=2**63 - 1)
 def test_the_json_form_of_any_moment_gives_it_back(kind: str, micros: int) -> None:
-    assert to_stored(to_json(micros, kind), kind, "k") == micros
+    assert key_type(kind).to_stored(key_type(kind).to_json(micros), "k") == micros
 
 
 def test_types_that_can_be_keys() -> None:

@@ -14,7 +14,8 @@ from gnomon.btree import format as fmt
 from gnomon.btree import scan as scan_module
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.dione import DioneWriter
-from gnomon.btree.keys import arrow_type, stored_values
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import stored_values
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, batch, header_of, opened, url_entries, write
 from tests.btree.test_reader import files
 from tests.btree.vectors import SOUND, open_vector
@@ -35,7 +36,7 @@ def entries_of(tree: BTreeReader) -> list[Entry]:
     """What `scan_batches` gives, in stored form."""
     out: list[Entry] = []
     for part in tree.scan_batches():
-        assert part.schema == pa.schema([(c.name, arrow_type(c.type)) for c in tree.schema.columns])
+        assert part.schema == pa.schema([(c.name, key_type(c.type).arrow) for c in tree.schema.columns])
         part.validate(full=True)
         columns = [stored_values(part[column.name], column.type) for column in tree.schema.columns]
         keys = len(tree.schema.keys)

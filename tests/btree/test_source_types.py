@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 from gnomon.btree import BTreeError
-from gnomon.btree.keys import arrow_type, key_array, stored_values, type_of_arrow
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import key_array, stored_values, type_of_arrow
 from gnomon.btree.source_types import MAPPED, mean_the_same, source_type
 
 D = decimal.Decimal
@@ -52,7 +53,7 @@ def test_every_value_is_stored_exactly(
     column = column_of(arrow, values)
     for array in (column, pa.chunked_array([column.slice(0, 1), column.slice(1)])):
         found = key_array(array, kind, "k")
-        assert found.type == arrow_type(kind)
+        assert found.type == key_type(kind).arrow
         assert [repr(v) for v in stored_values(found, kind)] == [repr(v) for v in [*stored, None]]
 
 
@@ -77,7 +78,7 @@ def test_dictionaries_runs_and_extension_types_are_as_their_values() -> None:
 @pytest.mark.parametrize("kind", ["string", "binary", "boolean", "int", "float", "date", "timestamp", "decimal(20,0)"])
 def test_a_column_without_values_is_nulls_of_any_type(kind: str) -> None:
     found = key_array(pa.nulls(2), kind, "k")
-    assert (found.type, found.to_pylist()) == (arrow_type(kind), [None, None])
+    assert (found.type, found.to_pylist()) == (key_type(kind).arrow, [None, None])
 
 
 @pytest.mark.parametrize(

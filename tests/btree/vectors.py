@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.btree import BTreeReader, Column
-from gnomon.btree.keys import Key, to_stored
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import Key
 from tests.btree.files import Bytes, Entry
 from tests.profiles import PROFILE
 
@@ -41,7 +42,9 @@ def stored_entries(tree: BTreeReader, name: str) -> list[Entry]:
 
     def stored(part: dict[str, Any], columns: tuple[Column, ...]) -> Key:
         values = [(part[column.name], column) for column in columns]
-        return tuple(v if isinstance(v, float) else to_stored(v, column.type, column.name) for v, column in values)
+        return tuple(
+            v if isinstance(v, float) else key_type(column.type).to_stored(v, column.name) for v, column in values
+        )
 
     keys, values = tree.schema.keys, tree.schema.values
     return [(stored(row["key"], keys), stored(row["value"], values)) for row in rows_of(name)]

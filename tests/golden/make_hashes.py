@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gnomon.btree.display import to_json
-from gnomon.btree.keys import Key, Stored
+from gnomon.btree.key_types import Stored, key_type
+from gnomon.btree.keys import Key
 from gnomon.indexer.spark.session import local_session
 from tests.btree.files import arrow_column
 
@@ -72,7 +72,7 @@ def make() -> None:
         frame = spark.createDataFrame(pa.table(columns, names=names), schema=ddl)
         hashes = frame.selectExpr(*[f"{name}({', '.join(names)})" for name in ("hash", "xxhash64")]).collect()
         for key, (murmur, xxh) in zip(keys, hashes, strict=True):
-            shown = [to_json(part, kind) for part, kind in zip(key, types, strict=True)]
+            shown = [key_type(kind).to_json(part) for part, kind in zip(key, types, strict=True)]
             line = {"types": types, "key": shown, "hash": murmur, "xxhash64": xxh}
             lines.append(json.dumps(line, ensure_ascii=False))
     HASHES.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnomon.btree.hashing import bucket_of
-from gnomon.btree.keys import arrow_type, key_array, order_key, stored_values, type_of_arrow
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import key_array, order_key, stored_values, type_of_arrow
 from gnomon.btree.source_types import source_type
 from gnomon.shadow.commit.full_reindex import newest_number, publish_full, spec_on_record
 from gnomon.shadow.commit.publishing import Changes, new_segment_id
@@ -178,7 +179,7 @@ def _entries(root: SourceRoot, spec: IndexSpec, file: SourceFileEntry, data: Sou
     arrays = [
         key_array(rows.column(there.index(column.name)), column.type, column.name)
         if column.name in there
-        else pa.nulls(len(rows), arrow_type(column.type))
+        else pa.nulls(len(rows), key_type(column.type).arrow)
         for column in columns
     ]
     of_folder = partition_values(file.partition)

@@ -16,7 +16,8 @@ import pytest
 
 from gnomon.btree import BTreeReader
 from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.keys import arrow_type, stored_values
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import stored_values
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone, PartitionNotFound
 from gnomon.shadow.lookup import batch as match_module
@@ -37,7 +38,7 @@ def rows(seed: int, count: int, key: str) -> pa.Table:
     keys = numbers if key == "bigint" else [n if n is None else f"https://é.example/{n}" for n in numbers]
     return pa.table(
         {
-            "k": pa.array(keys, arrow_type(key)),
+            "k": pa.array(keys, key_type(key).arrow),
             "b": pa.array([None if i % 5 == 0 else i % 3 for i in range(count)], pa.int16()),
             "score": pa.array([None if i % 4 == 0 else i / 8 for i in range(count)]),
             "day": pa.array(range(count), pa.int32()).view(pa.date32()),

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.btree.errors import DamagedIndexFile
-from gnomon.btree.keys import adjacent, arrow_type, order_key, stored_values
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import adjacent, order_key, stored_values
 from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.maintenance import merge
 from gnomon.shadow.maintenance.merge import Part, merged, sort_order
@@ -42,7 +43,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 def test_rows_are_sorted_as_the_format_orders_keys_and_equal_ones_stay_in_order(data: st.DataObject) -> None:
     types = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3))
     rows = data.draw(st.lists(st.tuples(*[st.none() | VALUES[kind] for kind in types]), min_size=1, max_size=40))
-    columns = [pa.array([row[i] for row in rows], arrow_type(kind)) for i, kind in enumerate(types)]
+    columns = [pa.array([row[i] for row in rows], key_type(kind).arrow) for i, kind in enumerate(types)]
     order = sort_order(columns)
     stored = [stored_values(column, kind) for column, kind in zip(columns, types, strict=True)]
     keys = list(zip(*stored, strict=True))

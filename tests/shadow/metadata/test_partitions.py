@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gnomon.btree.keys import Stored, arrow_type
+from gnomon.btree.key_types import Stored, key_type
 from gnomon.shadow.errors import PartitionNotFound, SourceNotFound, UsageError
 from gnomon.shadow.metadata.partitions import (
     asked_values,
@@ -213,7 +213,7 @@ def test_values_of_a_type_are_found_however_they_are_written(kind: str, texts: l
         assert not matches(there, check_where({"p": None}, ("p",), types, {"p": {there["p"], None}}))
         assert python_values(partition_array(there["p"], kind, 2)) == [value, value]
         assert python_values(partition_array(None, kind, 1)) == [None]
-    column = pa.array([value, None], arrow_type(kind))
+    column = pa.array([value, None], key_type(kind).arrow)
     assert asked_values(column, kind, "p") == [there["p"], None]
     assert asked_values(pa.array([texts[-1], None]), kind, "p") == [there["p"], None]
 

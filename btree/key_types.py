@@ -1,0 +1,354 @@
+"""Key types: one `KeyType` for each, with its casts, its Arrow and Avro types, its JSON form, its hash and its order.
+
+A new key type is one entry in `_TYPES`; the type of a source that Spark does not know is one in `source_types`.
+
+The *stored form* of a value is what an index file holds, as plain Python:
+string -> str, boolean -> bool, tinyint/smallint/int/bigint -> int, float/double -> float, date -> int (days since
+1970-01-01), timestamp/timestamp_ntz -> int (microseconds since 1970-01-01T00:00), decimal -> int (unscaled),
+binary -> bytes, null -> None. Type names are Spark's.
+"""
+
+import base64
+import binascii
+import datetime as dt
+import decimal
+import math
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnomon.btree.errors import BTreeError, KeyTypeError
+
+Stored = str | bool | int | float | bytes | None
+Json = str | bool | int | float | None
+
+LONGEST_DECIMAL = 38  # digits
+LONG_DIGITS = 18  # of a decimal that Spark hashes as a long
+DECIMAL_NAME = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
+INTEGER_TEXT = re.compile(r"[+-]?[0-9]+")
+FINER_TEXT = re.compile(r"[.,][0-9]{7}")  # a fraction finer than microseconds
+# a date outside of years 1 to 9999, which Python cannot read, alone or before a time
+FAR_DATE = re.compile(r"(?:0000|-(?!0000)[0-9]{4}|[+-]?[1-9][0-9]{4,6})-[0-9]{2}-[0-9]{2}(?=[T ]|\Z)")
+EPOCH = dt.datetime(1970, 1, 1)
+EPOCH_UTC = EPOCH.replace(tzinfo=dt.UTC)
+MICROSECOND = dt.timedelta(microseconds=1)
+DAY = dt.timedelta(days=1)
+DAY_MICROS = DAY // MICROSECOND
+FLOAT_SIGN = {4: np.int64(0x7FFFFFFF), 8: np.int64(0x7FFFFFFFFFFFFFFF)}  # reverses the order of negative floats' bits
+
+
+class DecimalType(NamedTuple):
+    """Precision and scale of a decimal column."""
+
+    precision: int
+    scale: int
+
+
+def _unchanged(value: Stored) -> Json:
+    assert not isinstance(value, bytes)
+    return value
+
+
+@dataclass(frozen=True)
+class KeyType:
+    """A type that a column of an index file may have."""
+
+    name: str  # Spark's
+    arrow: pa.DataType  # of a column in stored form
+    avro: object  # the schema in a file
+    cast: Callable[[object], Stored]  # from a value in its own, its text or its JSON form; ValueError
+    hash_format: str | None  # the `struct` format that Spark hashes a value in; None where it hashes bytes
+    comparable: Callable[[pa.Array], pa.Array]  # a column to one that Arrow compares as keys are ordered
+    show: Callable[[Stored], Json] = _unchanged  # from a stored value to JSON
+    hint: str = ""  # how to write a value, for errors
+    decimal: DecimalType | None = None
+
+    def to_stored(self, value: object, column: str) -> Stored:
+        """The stored form of a value given in its own type, its text form or its JSON form; None stays None.
+
+        Raises KeyTypeError, which names the column and the type."""
+        if value is None:
+            return None
+        try:
+            return self.cast(value)
+        except (ValueError, OverflowError):
+            raise KeyTypeError(column, self.name, value, self.hint) from None
+
+    def to_json(self, value: Stored) -> Json:
+        """The JSON form of a stored value: bytes in base64, decimals as text with their scale, dates and timestamps in
+        ISO 8601 (timestamp: UTC with Z), NaN and infinities as text."""
+        return None if value is None else self.show(value)
+
+
+# -- from outside values to the stored form ----------------------------------------------------------------------------
+
+
+def _integer(value: object, bits: int) -> int:
+    if isinstance(value, str) and INTEGER_TEXT.fullmatch(value):
+        value = int(value)
+    if isinstance(value, np.integer):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError
+    return value
+
+
+def _floating(value: object, single: bool) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, np.floating, np.integer)):
+        raise ValueError
+    if isinstance(value, str) and not (value.isascii() and "_" not in value):
+        raise ValueError  # Python would read 1_000, too
+    number = float(value)
+    if single and math.isfinite(number):
+        number = struct.unpack("<f", struct.pack("<f", number))[0]
+    return 0.0 if number == 0 else number
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if value in ("true", "false"):
+        return value == "true"
+    raise ValueError
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    value.encode()  # a lone surrogate has no UTF-8 form (UnicodeEncodeError is a ValueError)
+    return value
+
+
+def _binary(value: object) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except binascii.Error:
+            raise ValueError from None
+    raise ValueError
+
+
+def _far_days(date: str) -> int:
+    """The day number; ValueError for what is no day of the calendar."""
+    return int(np.datetime64(date.removeprefix("+"), "D").astype(np.int64))
+
+
+def _date(value: object) -> int:
+    if isinstance(value, str):
+        if FAR_DATE.fullmatch(value):
+            return _integer(_far_days(value), 32)
+        value = dt.date.fromisoformat(value)
+    if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
+        raise ValueError
+    return (value - EPOCH.date()).days
+
+
+def _timestamp(value: object, utc: bool) -> int:
+    if isinstance(value, str):
+        if FINER_TEXT.search(value):  # Python would cut it
+            raise ValueError
+        far = FAR_DATE.match(value)
+        if far:  # Python reads the rest on a day that it knows
+            rest = _timestamp(f"{EPOCH.date()}{value[far.end() :]}", utc)
+            return _integer(_far_days(far[0]) * (DAY // MICROSECOND) + rest, 64)
+        value = dt.datetime.fromisoformat(value)
+    if not isinstance(value, dt.datetime) or getattr(value, "nanosecond", False):  # pandas' has nanoseconds
+        raise ValueError
+    if value.tzinfo is None:  # without an offset it is UTC; the session time zone never matters
+        return (value - EPOCH) // MICROSECOND
+    if not utc:
+        raise ValueError
+    return (value - EPOCH_UTC) // MICROSECOND
+
+
+def _decimal(value: object, kind: DecimalType) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, str, decimal.Decimal)):
+        raise ValueError
+    if isinstance(value, str) and not (value.isascii() and "_" not in value):
+        raise ValueError
+    try:
+        sign, digits, exponent = decimal.Decimal(value).as_tuple()
+    except decimal.InvalidOperation:
+        raise ValueError from None
+    if not isinstance(exponent, int):  # an infinity or NaN
+        raise ValueError
+    unscaled, shift = int("".join(map(str, digits))), exponent + kind.scale
+    if unscaled == 0:
+        return 0
+    if shift > kind.precision or -shift > len(digits):
+        raise ValueError
+    lost = 0
+    if shift >= 0:
+        unscaled *= int(10**shift)
+    else:
+        unscaled, lost = divmod(unscaled, int(10**-shift))
+    if lost or unscaled >= 10**kind.precision:
+        raise ValueError
+    return -unscaled if sign else unscaled
+
+
+# -- from the stored form to JSON --------------------------------------------------------------------------------------
+
+
+def _show_float(value: Stored) -> Json:
+    number = float(value)  # type: ignore[arg-type]
+    if math.isfinite(number):
+        return number
+    return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
+
+
+def _show_binary(value: Stored) -> Json:
+    assert isinstance(value, bytes)
+    return base64.b64encode(value).decode()
+
+
+def _show_date(days: Stored) -> str:
+    text = str(np.datetime64(int(days or 0), "D"))  # Python's own dates end at year 9999
+    if text.startswith("-"):
+        return f"-{text[1:]:0>10}"  # numpy shows the year -44 as -044
+    return text if len(text) == len("9999-12-31") else f"+{text}"  # as ISO 8601 has it
+
+
+def _show_timestamp(micros: Stored, end: str) -> str:
+    days, rest = divmod(int(micros or 0), DAY_MICROS)
+    seconds, fraction = divmod(rest, 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    time = f"{minutes // 60:02}:{minutes % 60:02}:{second:02}"
+    return f"{_show_date(days)}T{time}" + (f".{fraction:06}" if fraction else "") + end
+
+
+def _show_decimal(unscaled: Stored, scale: int) -> str:
+    number = int(unscaled or 0)
+    digits = str(abs(number)).rjust(scale + 1, "0")
+    text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
+    return f"-{text}" if number < 0 else text
+
+
+# -- columns that Arrow compares ---------------------------------------------------------------------------------------
+
+
+def _same(array: pa.Array) -> pa.Array:
+    return array
+
+
+def _as_long(array: pa.Array) -> pa.Array:
+    return array.cast(pa.int64())
+
+
+def _days(array: pa.Array) -> pa.Array:
+    return array.view(pa.int32()).cast(pa.int64())
+
+
+def _moments(array: pa.Array) -> pa.Array:
+    return array.view(pa.int64())
+
+
+def _utf8(array: pa.Array) -> pa.Array:
+    return array.view(pa.binary())
+
+
+def _ordered_floats(array: pa.Array) -> pa.Array:
+    values: npt.NDArray[np.floating] = pc.fill_null(array, 0).to_numpy(zero_copy_only=False) + 0  # -0.0 + 0 is 0.0
+    values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
+    bits = values.view(f"<i{values.itemsize}").astype(np.int64)
+    ordered = np.where(bits < 0, bits ^ FLOAT_SIGN[values.itemsize], bits)
+    nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return pa.array(ordered, mask=nulls)
+
+
+# -- the types ---------------------------------------------------------------------------------------------------------
+
+
+def _integer_type(name: str, arrow: pa.DataType, avro: str) -> KeyType:
+    bits = arrow.bit_width
+    compare = _same if bits == 64 else _as_long
+    return KeyType(name, arrow, avro, lambda value: _integer(value, bits), "<q" if bits == 64 else "<i", compare)
+
+
+def _moment_type(name: str, arrow: pa.DataType, logical: str, utc: bool) -> KeyType:
+    hint = " (like 2026-01-01T00:00:00Z)" if utc else " (like 2026-01-01T00:00:00, without an offset)"
+    avro = {"type": "long", "logicalType": logical}
+    show = partial(_show_timestamp, end="Z" if utc else "")
+    return KeyType(name, arrow, avro, lambda value: _timestamp(value, utc), "<q", _moments, show, hint)
+
+
+def _float_type(name: str, arrow: pa.DataType, single: bool) -> KeyType:
+    form = "<f" if single else "<d"
+    return KeyType(name, arrow, name, lambda value: _floating(value, single), form, _ordered_floats, _show_float)
+
+
+_TYPES = {
+    kind.name: kind
+    for kind in (
+        KeyType("string", pa.string(), "string", _text, None, _utf8),
+        KeyType("boolean", pa.bool_(), "boolean", _boolean, "<i", _as_long, hint=" (true or false)"),
+        _integer_type("tinyint", pa.int8(), "int"),
+        _integer_type("smallint", pa.int16(), "int"),
+        _integer_type("int", pa.int32(), "int"),
+        _integer_type("bigint", pa.int64(), "long"),
+        _float_type("float", pa.float32(), single=True),
+        _float_type("double", pa.float64(), single=False),
+        KeyType(
+            "date",
+            pa.date32(),
+            {"type": "int", "logicalType": "date"},
+            _date,
+            "<i",
+            _days,
+            _show_date,
+            " (like 2026-01-01)",
+        ),
+        _moment_type("timestamp", pa.timestamp("us", "UTC"), "timestamp-micros", utc=True),
+        _moment_type("timestamp_ntz", pa.timestamp("us"), "local-timestamp-micros", utc=False),
+        KeyType("binary", pa.binary(), "bytes", _binary, None, _same, _show_binary, " (bytes, or text in base64)"),
+    )
+}
+
+
+def key_types() -> list[KeyType]:
+    """All types but the decimals."""
+    return list(_TYPES.values())
+
+
+@lru_cache(1024)
+def find_key_type(name: str) -> KeyType | None:
+    """The type of this name; None where no column of an index file can have it."""
+    match = DECIMAL_NAME.fullmatch(name)
+    if match is None:
+        return _TYPES.get(name)
+    kind = DecimalType(int(match[1]), int(match[2]))
+    if not kind.scale <= kind.precision <= LONGEST_DECIMAL or not kind.precision:
+        return None
+    return KeyType(
+        name,
+        pa.decimal128(kind.precision, kind.scale),
+        {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale},
+        lambda value: _decimal(value, kind),
+        "<q" if kind.precision <= LONG_DIGITS else None,
+        _same,
+        partial(_show_decimal, scale=kind.scale),
+        decimal=kind,
+    )
+
+
+def is_key_type(name: str) -> bool:
+    """Whether a column of this type can be part of a key."""
+    return find_key_type(name) is not None
+
+
+def key_type(name: str) -> KeyType:
+    """The type of this name. BTreeError where no column of an index file can have it."""
+    found = find_key_type(name)
+    if found is None:
+        raise BTreeError(f"no column of an index file can be of type {name}")
+    return found
