@@ -35,3 +35,12 @@ def test_each_page_is_named_in_the_index() -> None:
     index = ROOT / "docs" / "index.md"
     named = {(index.parent / target).resolve() for target, _ in LINK.findall(index.read_text())}
     assert [page for page in PAGES if page.is_relative_to(ROOT / "docs") and page not in named | {index}] == []
+
+
+def test_each_file_that_contributing_names_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(
+        r"`((?:base|btree|sources|shadow|indexer|service|gnomon|tests|docs|bench|deploy)/[\w/*.-]*)`", text
+    )
+    assert len(named) > 40
+    assert [name for name in named if not list(ROOT.glob(name.removesuffix("/")))] == []
