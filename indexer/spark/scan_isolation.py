@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceReader
 
-RULE = "gnomon.commands.spark.OwnScans"
+RULE = "gnomon.spark.OwnScans"
 SOURCE = "OwnScans.java"
 SHARING = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2"
 REMEMBERS = "setReadInfo"  # the method by which scans that share an object overwrite each other's plan
