@@ -136,9 +136,9 @@ class CurrentSnapshot:
         self.state = self._opened(view)
 
     def _opened(self, view: View) -> State:
-        if view.spec.holds_values:
+        source = _source(view)
+        if source is None:
             return State(self._storage.root, view, None, None)
-        source = source_of(view.spec, view.snapshot.folders)
         quarter = self._settings.cache_bytes // 4
         pages = quarter if self._settings.keep_pages else 0
         maps = self._storage if self._settings.page_maps else None
@@ -167,8 +167,7 @@ class CurrentSnapshot:
             moved = view.snapshot != state.view.snapshot
             if moved:  # to another spec where the index was built in full
                 same_spec = view.spec == state.view.spec
-                known = None if view.spec.holds_values else source_of(view.spec, view.snapshot.folders)
-                state = replace(state, view=view, source=known) if same_spec else self._opened(view)
+                state = replace(state, view=view, source=_source(view)) if same_spec else self._opened(view)
             self.state = replace(state, newest=newest)
             return moved
 
@@ -193,3 +192,7 @@ class CurrentSnapshot:
             read_snapshot(self._storage, view.snapshot.number)  # SnapshotNotFound, if that is why
         self.refresh()
         return self.state.view is not view
+
+
+def _source(view: View) -> SourceRoot | None:
+    return None if view.spec.holds_values else source_of(view.spec, view.snapshot.folders)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.current_snapshot import CACHE_BYTES, CurrentSnapshot, ReadSettings, State
-from gnomon.shadow.errors import IndexFileGone, UsageError
+from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.fetch import (
     Ahead,
     Answer,
@@ -154,8 +154,7 @@ class Index:
 
     def lookup(self, key: object, where: Mapping[str, object] | None = None) -> list[Pointer]:
         """The pointers of a key's rows, from the index alone."""
-        if self.spec.holds_values:
-            raise UsageError("a key-value folder has no pointers; read its rows by get", self.location)
+        self.spec.entries.check_source("a key-value folder has no pointers; read its rows by get", self.location)
         return [hit.pointer for hit in self._found(Query([key], FetchStats(), where)).hits[0]]
 
     def contains(self, key: object, where: Mapping[str, object] | None = None, stats: FetchStats | None = None) -> bool:

@@ -138,8 +138,7 @@ def _asked(
         raise UsageError(f"{index}: no index is there; a first build needs SOURCE, INDEX and --key") from None
     if spec is None:
         raise UsageError(f"{index}: its metadata cannot be read; name SOURCE and --key, with --full")
-    if spec.holds_values:
-        raise UsageError(f"{index}: a key-value folder, which has no source; expected the index of a source")
+    spec.entries.check_source(f"{index}: a key-value folder, which has no source; expected the index of a source")
     source = places[0] if len(places) == 2 else spec.source_name
     known = [column.name for column in spec.keys], [column.name for column in spec.include]
     return source, index, key or known[0], known[1] if include is None else include

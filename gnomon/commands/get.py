@@ -142,7 +142,7 @@ def _print_arrow(
 
 def _complain_absent(opened: Index, text: str, key: object, conditions: Mapping[str, Sequence[str]]) -> None:
     view, what = opened.view, ""
-    if not view.spec.holds_values:
+    if view.spec.source:
         what = f" in {view.source_files:,} files of {view.spec.source}"
     covers = f"snapshot {view.snapshot.number} covers {view.snapshot.rows:,} rows{what}"
     if conditions:

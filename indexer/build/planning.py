@@ -118,8 +118,8 @@ def plan(
     newest = newest_number(storage) if full else 0
     view = None if newest else _open(storage)
     spec = view.spec if view else spec_on_record(storage) if newest else None
-    if spec is not None and spec.holds_values:
-        raise UsageError("a key-value folder that write_btree made; build to another folder", storage.root)
+    if spec is not None:
+        spec.entries.check_source("a key-value folder that write_btree made; build to another folder", storage.root)
     if isinstance(source, CatalogTable) and spec is not None and spec.table and not adopt:
         root = source.root_at(spec.source)  # files keep their names, whatever the table's own folder is by now
     if view is None and not newest:

@@ -77,7 +77,7 @@ def write_index_files(
     )
     order = [FILE, ROW, *([SUB] if SUB in entries.columns else [])]
     placed = by_index_file(entries, spec, len(folders), rows, order, beginning)
-    written = placed.mapInArrow(_writer(task), RESULT_DDL).collect()
+    written = placed.mapInArrow(_writer(task, _entries), RESULT_DDL).collect()
     counts: Counter[int] = Counter()
     for row in written:
         if row.path is None:
@@ -112,7 +112,9 @@ def write_values(
 
     Equal keys are sorted by their values, so that a task that is run again makes the same bytes."""
     placed = by_index_file(entries, spec, 1, rows, [column.name for column in spec.entry_schema.values], beginning)
-    written = placed.mapInArrow(_writer(WriteTask(index, spec, segment, [""], [], [], [])), RESULT_DDL).collect()
+    written = placed.mapInArrow(
+        _writer(WriteTask(index, spec, segment, [""], [], [], []), _values), RESULT_DDL
+    ).collect()
     files = [_entry_of(row.asDict(recursive=True)) for row in written]
     check_files_here(storage_at(index), {entry.path: entry.size for entry in files})
     return files
@@ -157,7 +159,11 @@ def _route(tasks: int) -> F.Column:
     return F.get(routes, F.pmod(F.col(GROUP), F.lit(tasks)))
 
 
-def _writer(task: WriteTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _writer(
+    task: WriteTask, entries_of: Callable[[pa.RecordBatch, WriteTask], pa.RecordBatch]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function of a task. `entries_of` makes the columns of the entry schema from those that Spark sorted."""
+
     @hands_errors_over
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = storage_at(task.index)
@@ -173,7 +179,7 @@ def _writer(task: WriteTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
                 task.segment,
                 task.folders[folder],
                 bucket,
-                (_entries(piece, task) for _, piece in pieces),
+                (entries_of(piece, task) for _, piece in pieces),
             )
             done.append(asdict(entry))
         yield pa.RecordBatch.from_pylist(done, RESULT)
@@ -201,8 +207,6 @@ def _entries(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
     """The columns of the entry schema: keys, included columns, partition columns in a flat index, then the pointer."""
     spec = task.spec
     names = [column.name for column in spec.entry_schema.columns]
-    if spec.holds_values:
-        return batch.select(names)
     columns = [batch.column(name) for name in names[: len(spec.stored_keys) + len(spec.include)]]
     files = batch.column(FILE)
     values = [partition_values(partition) for partition in task.partitions] if spec.stored_partitions else []
@@ -216,3 +220,8 @@ def _entries(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
         size = pa.array(task.row_bytes, pa.int32()).take(files)
     arrays = [*columns, path, batch.column(ROW), sub_offset, size]
     return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _values(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
+    """The columns of the entry schema of a key-value folder."""
+    return batch.select([column.name for column in task.spec.entry_schema.columns])

@@ -101,8 +101,7 @@ class IndexSource(DataSource):
         if not options.get("path"):
             raise UsageError(f"no path; say format('{NAME}').load('/path/of/index'), or {VIEW}")
         opened = open_index(options["path"], _snapshot(options.get("snapshot")))
-        if opened.spec.holds_values:
-            raise UsageError("a key-value folder has no pointers; read its rows by get", opened.location)
+        opened.spec.entries.check_source("a key-value folder has no pointers; read its rows by get", opened.location)
         self.at = AtSnapshot.of(opened)
         self.columns = None if "columns" not in options else _names(options["columns"])
         payload = options.get("payload", "false")

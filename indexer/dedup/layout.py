@@ -98,8 +98,7 @@ def _checked(
 
 def check_appendable(index: str, spec: IndexSpec) -> None:
     """UsageError for a source that rows cannot be appended to."""
-    if spec.holds_values:
-        raise UsageError("a key-value folder, which has no source to append to; expected an index", index)
+    spec.entries.check_source("a key-value folder, which has no source to append to; expected an index", index)
     if spec.single_file:
         raise UsageError("a source of one file cannot be appended to; dedup needs a folder", spec.source)
 

@@ -155,8 +155,9 @@ def _entry_types(spec: IndexSpec) -> dict[str, str]:
 
 def check_sample(sample: DataFrame, spec: IndexSpec, how: str, within: Sequence[str]) -> None:
     """UsageError for what cannot be joined."""
-    if spec.holds_values:
-        raise UsageError("a key-value folder has no pointers to join with (write_btree made it); read its rows by get")
+    spec.entries.check_source(
+        "a key-value folder has no pointers to join with (write_btree made it); read its rows by get"
+    )
     if how not in HOWS:
         raise UsageError(f"how: expected {' or '.join(HOWS)}, found {how!r}")
     names = [name for name in sample.columns if not name.startswith(KEY_PREFIX)]

@@ -167,7 +167,7 @@ def _partitions(view: View, place: Place) -> list[dict[str, Any]]:
     for partition, rows in view.snapshot.partitions.items():
         of(partition)["rows"] += rows
     for segment in view.segments:
-        for source in () if view.spec.holds_values else segment.live.values():
+        for source in view.spec.entries.source_files(segment):
             of(source.partition)["source_files"] += 1
         for file in () if view.spec.flat else segment.by_bucket.values():
             of(file.partition)["index_bytes"] += file.size

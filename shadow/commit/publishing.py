@@ -106,7 +106,7 @@ def publish(
     base = State(parent, _base_segments(storage, parent))
     ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
     check_changes(base, changes, ours)
-    if parent is None and not spec.holds_values:
+    if parent is None:
         check_apart(source_of(spec, changes.folders), storage)
     probe(storage)
     if parent is None:

@@ -19,7 +19,6 @@ from gnomon.shadow.commit.publishing import ATTEMPTS, new_segment_id, put_snapsh
 from gnomon.shadow.commit.rewrite_manifests import new_lists, relist
 from gnomon.shadow.errors import ConcurrentCommit, UsageError
 from gnomon.shadow.fetch import Fetcher
-from gnomon.shadow.lookup import pointer_of
 from gnomon.shadow.metadata import (
     Segment,
     Snapshot,
@@ -115,7 +114,7 @@ def _of_other_rows(
     for segment, index_file in index_files[:: -(-len(index_files) // SAMPLED_FILES) or 1]:
         with index.open(index_file.path) as reader:
             for key, value in BTreeReader(reader).sample(ENTRIES_PER_FILE):
-                pointer = pointer_of(value)
+                pointer = view.spec.entries.pointer(value)
                 file = files.get(pointer.data_filename)
                 if file is not None and file.path in segment.live and file.path not in found:
                     try:

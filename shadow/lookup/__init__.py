@@ -26,7 +26,6 @@ from gnomon.shadow.lookup.entry_batches import (
 from gnomon.shadow.lookup.index_files import (
     INDEX_FILE_SUFFIX,
     covered_in,
-    pointer_of,
     read_index_file,
     write_index_file,
 )
@@ -58,7 +57,6 @@ __all__ = [
     "matched_entries",
     "open_filter",
     "parse_key",
-    "pointer_of",
     "read_index_file",
     "scan_entries",
     "write_index_file",

@@ -16,10 +16,8 @@ from gnomon.sources import POINTER_COLUMNS
 def entry_columns(view: View) -> tuple[str, ...]:
     """The columns of `entry_rows`: the key, the included columns and the partition columns; the pointer, or, in a
     key-value folder, all columns in their order."""
-    if view.spec.holds_values:
-        return view.columns
-    named = (column.name for column in (*view.spec.stored_keys, *view.spec.include))
-    return tuple(dict.fromkeys((*named, *view.spec.partitions, *POINTER_COLUMNS)))
+    stored = [column.name for column in (*view.spec.stored_keys, *view.spec.include)]
+    return view.spec.entries.row_columns(stored, view.spec.partitions, view.columns)
 
 
 def entry_rows(
@@ -41,9 +39,9 @@ def entry_rows(
 
 
 def _columns(spec: IndexSpec, hits: Sequence[tuple[Wanted, Hit]], names: Sequence[str]) -> list[list[Any]]:
-    made: dict[str, list[Any]] = {}
-    if not spec.holds_values:
-        made |= {name: [hit.pointer[i] for _, hit in hits] for i, name in enumerate(POINTER_COLUMNS)}
+    made: dict[str, list[Any]] = {
+        name: [hit.pointer[i] for _, hit in hits] for i, name in enumerate(POINTER_COLUMNS) if name in names
+    }
     of_folders = [stored_partition(hit.file.partition, spec.partition_types) for _, hit in hits]
     for i, column in enumerate(spec.include):
         made[column.name] = _shown([hit.included[i] for _, hit in hits], column)

@@ -4,7 +4,6 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,6 @@ from gnomon.btree.blocks import Leaves, MemoryFile
 from gnomon.btree.format import SYNC_BYTES
 from gnomon.btree.hash_columns import plain_column, xxhash64_columns
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import Key
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.lookup.bloom_filters import filter_path, write_filter
@@ -30,10 +28,8 @@ from gnomon.shadow.metadata import (
     read_back,
 )
 from gnomon.shadow.storage import Storage
-from gnomon.sources import Pointer
 
 INDEX_FILE_SUFFIX = ".btree.avro"
-POINTER_FIELDS = len(Pointer._fields)
 ELSEWHERE = "?"  # no partition is called that
 
 
@@ -149,13 +145,11 @@ def open_index_file(
 
 
 def _belongs(tree: BTreeReader, segment: Segment, entry: IndexFileEntry, spec: IndexSpec) -> bool:
-    """Whether the first entry lies where look-ups look for it, and points, if it does, to a file of its partition."""
+    """Whether the first entry lies where look-ups look for it, and is of a source file of its partition."""
     return all(
         bucket_of(key, spec.key_types, spec.buckets) == entry.bucket
-        and (
-            spec.holds_values
-            or spec.folder_of(segment.partition_of.get(pointer_of(value).data_filename, ELSEWHERE)) == entry.partition
-        )
+        and spec.folder_of(segment.partition_of.get(spec.entries.file_name(segment, value), ELSEWHERE))
+        == entry.partition
         for key, value in tree.sample(1)
     )
 
@@ -163,8 +157,3 @@ def _belongs(tree: BTreeReader, segment: Segment, entry: IndexFileEntry, spec: I
 def covered_in(spec: IndexSpec, segment: Segment, folder: str) -> Sequence[SourceFileEntry]:
     """The source files that the index files of a segment in one folder may name, dead ones included."""
     return segment.source_files if spec.flat else segment.source_files_in.get(folder, ())
-
-
-def pointer_of(value: Key) -> Pointer:
-    """The pointer at the end of an entry's value columns."""
-    return Pointer(*cast(tuple[str, int, int, int], value[-POINTER_FIELDS:]))

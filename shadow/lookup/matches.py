@@ -15,14 +15,11 @@ from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_batch import KeyBatch
 from gnomon.btree.keys import Key, stored_values
 from gnomon.btree.reader import LookupStats
-from gnomon.shadow.lookup.index_files import pointer_of
 from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, IndexSpec, Liveness, NamedFiles, Segment, SourceFileEntry
 from gnomon.shadow.storage import check
-from gnomon.sources import POINTER_COLUMNS, Pointer
+from gnomon.sources import Pointer
 
-NO_POINTER = Pointer("", 0, 0, 0)  # of an entry that holds values
 MOST_OBJECTS = 50_000  # entries of an index file that are found one by one; more are counted in Arrow
-FILE_NAME = POINTER_COLUMNS[0]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -70,14 +67,14 @@ class Bound:
     hits: int | None = None
     bytes: int | None = None
 
-    def entries(self, entry: IndexFileEntry, holds_values: bool) -> int | None:
+    def entries(self, entry: IndexFileEntry, value_bytes: int | None) -> int | None:
         """Entries of an index file that are taken as Python objects before they are counted in Arrow."""
         if self.hits is None and self.bytes is None:
             return None
-        if self.bytes is None or not holds_values:
+        if value_bytes is None:
             return MOST_OBJECTS
         mean = max(1, entry.size // max(entry.entries, 1))
-        return max(1, min(MOST_OBJECTS, self.bytes // mean))
+        return max(1, min(MOST_OBJECTS, value_bytes // mean))
 
 
 ALL = Bound()
@@ -93,12 +90,13 @@ class FileHits:
         self._where = f"{root}/{entry.path}"
         self._liveness = Liveness(spec, segment, entry, root)
         self._bound = bound
+        self._value_bytes = spec.entries.value_bytes(bound.bytes)
 
     def find(
         self, tree: BTreeReader, keys: Sequence[Key], partitions: Sequence[Collection[str]], stats: LookupStats
     ) -> list[Hits]:
         """The hits of each key. `partitions`: those asked for of each, which in a flat index decide what counts."""
-        most = self._bound.entries(self._entry, self._spec.holds_values)
+        most = self._bound.entries(self._entry, self._value_bytes)
         try:
             answers = tree.get_many(keys, stats, most)
         except TooMany:
@@ -117,16 +115,12 @@ class FileHits:
 
     def _hits(self, values: Sequence[Key]) -> list[Hit]:
         """The hits of entries, by their values in stored form."""
-        if self._spec.holds_values:
-            written = self._segment.source_files_in[self._entry.partition][0]
-            return [Hit(NO_POINTER, written, value) for value in values]
         hits = []
-        included = len(self._spec.include)
+        kind, included = self._spec.entries, len(self._spec.include)
         for value in values:
-            pointer = pointer_of(value)
-            file = self._liveness.source_file(pointer.data_filename)
+            file = self._liveness.source_file(kind.file_name(self._segment, value))
             if file is not None:
-                hits.append(Hit(pointer, file, value[:included]))
+                hits.append(Hit(kind.pointer(value), file, value[:included]))
         return hits
 
     # -- a key of any number of entries --------------------------------------------------------------------------------
@@ -146,26 +140,23 @@ class FileHits:
         sizes = [0] * len(keys)
         for piece in tree.match(batch.keys, [column.name for column in columns], stats):
             check(self._where)
-            for place, rows, codes in self._by_key(piece, [column.name for column in columns]):
+            for place, rows, files in self._by_key(piece):
                 for i in asking[place]:
-                    kept = self._kept(found[i], rows, codes, partitions[i])
+                    kept = self._kept(found[i], rows, files, partitions[i])
                     sizes[i] += self._add(found[i], piece, kept, [column.type for column in columns], sizes[i])
         return found
 
-    def _by_key(self, piece: Found, names: Sequence[str]) -> Iterator[tuple[int, Ints, NamedFiles | None]]:
+    def _by_key(self, piece: Found) -> Iterator[tuple[int, Ints, NamedFiles]]:
         """The live rows of a piece by key, with the source files that the rows of the piece name."""
-        files = None
-        rows = np.arange(len(piece.keys))
-        if not self._spec.holds_values:
-            files = self._liveness.source_files(piece.columns[names.index(FILE_NAME)])
-            rows = np.flatnonzero(files.is_live)
+        files = self._liveness.source_files(self._spec.entries.file_names(self._segment, piece.columns))
+        rows = np.flatnonzero(files.is_live)
         keys, starts = np.unique(piece.keys[rows], return_index=True)
         for key, share in zip(keys.tolist(), np.split(rows, starts[1:]), strict=bool(len(keys))):
             yield key, share, files
 
-    def _kept(self, hits: Hits, rows: Ints, files: NamedFiles | None, partitions: Collection[str]) -> Ints:
+    def _kept(self, hits: Hits, rows: Ints, files: NamedFiles, partitions: Collection[str]) -> Ints:
         """Count rows of a key, and choose those that may be among its first hits."""
-        if self._spec.flat and files is not None:
+        if self._spec.flat:
             order = {name: place for place, name in enumerate(sorted(_partitions(files).intersection(partitions)))}
             of_row = files.numbers(lambda file: order.get(file.partition, NOT_LIVE))[rows]
             rows, of_row = rows[of_row >= 0], of_row[of_row >= 0]
@@ -181,7 +172,7 @@ class FileHits:
             return 0
         columns = [column.take(pa.array(rows)) for column in piece.columns]
         taken = sum(int(column.nbytes) for column in columns)
-        if self._spec.holds_values and self._bound.bytes is not None and size + taken > self._bound.bytes:
+        if self._value_bytes is not None and size + taken > self._value_bytes:
             hits.too_large = True
             hits.clear()
             return taken

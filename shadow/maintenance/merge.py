@@ -30,12 +30,12 @@ from gnomon.shadow.metadata import (
     partition_values,
 )
 from gnomon.shadow.storage import Storage
-from gnomon.sources.pointers import FILENAME, OFFSET, SUB_OFFSET
+from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 
 BYTES_AT_ONCE = 16 * 1024 * 1024  # of index files whose entries are sorted together; of URLs 15 times that in memory
 RELAID_AT_ONCE = 64 * 1024 * 1024  # the same where the layout changes: each pass reads the whole index
 BATCH_ROWS, BATCH_BYTES = 65_536, 64 * 1024 * 1024  # of what a writer is handed at once
-GROUP = ""  # a name that no column of an index file has
+GROUP, FILE = "", " "  # names that no column of an index file has
 
 
 class Part(NamedTuple):
@@ -108,7 +108,7 @@ class _Merge:
 
     def _sorted(self, entries: pa.Table) -> Iterator[Merged]:
         if self.spec.flat != self.target.flat:  # then the parts' order is not that of source files and rows
-            entries = entries.sort_by([(name, "ascending") for name in (FILENAME, OFFSET, SUB_OFFSET)]).combine_chunks()
+            entries = entries.sort_by([(name, "ascending") for name in (FILE, OFFSET, SUB_OFFSET)]).combine_chunks()
         arrays = [column.chunk(0) for column in entries.columns]  # combined, and not empty
         order = sort_order(arrays[: len(self.spec.stored_keys)], arrays[-1])
         numbers = arrays[-1].take(order).to_numpy()
@@ -121,25 +121,21 @@ class _Merge:
         """The rows named, as the entry schema of the target has them."""
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES * len(entries) // max(entries.nbytes, 1)))
         for begin in range(0, len(order), rows):
-            table = entries.take(order.slice(begin, rows)).drop_columns([GROUP])
-            if self.spec.holds_values:
-                yield table
-                continue
-            at = table.schema.get_field_index(FILENAME)
-            numbers = table.column(at).combine_chunks()
-            table = table.set_column(at, FILENAME, pa.DictionaryArray.from_arrays(numbers, self._paths))
-            for place, (name, texts) in enumerate(self._added.items(), at):
-                table = table.add_column(place, name, pa.DictionaryArray.from_arrays(numbers, texts))
-            yield table
+            table = entries.take(order.slice(begin, rows))
+            numbers = table.column(FILE).combine_chunks()
+            by_file = {name: pa.DictionaryArray.from_arrays(numbers, texts) for name, texts in self._by_file.items()}
+            names = [column.name for column in self.target.entry_schema.columns]
+            yield pa.table({name: by_file[name] if name in by_file else table.column(name) for name in names})
 
     def _live(self, part: Part, wanted: range, folders: range | None) -> Iterator[pa.Table]:
-        """The live entries of a part that go to the buckets and folders wanted, under the target's names, with
-        their group (folder and bucket) as the last column; source files by number, and long offsets, so that no column
-        outgrows Arrow's arrays."""
+        """The live entries of a part that go to the buckets and folders wanted, under the target's names. The last
+        columns are the number of the source file (FILE) and that of folder and bucket (GROUP). Texts have long offsets,
+        so that no column outgrows Arrow's arrays."""
         where = f"{self.storage.root}/{part.file.path}"
         tree = BTreeReader(
             MemoryFile(read_index_file(self.storage, self.spec, part.file), where), action=self.spec.remedy
         )
+        liveness = Liveness(self.spec, part.segment, part.file, self.storage.root)
         for batch in tree.scan_batches([column.name for column in self.spec.entry_schema.columns]):
             keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(self.spec.key_types)]
             hashes = spark_hash_columns(keys).astype(np.int64)
@@ -148,41 +144,42 @@ class _Merge:
             targets = hashes % self.target.buckets
             chosen = (targets >= wanted.start) & (targets < wanted.stop)
             columns = {name: _long(batch.column(place)) for name, place in self._taken.items()}
-            if not self.spec.holds_values:
-                named = Liveness(self.spec, part.segment, part.file, self.storage.root).source_files(
-                    batch.column(FILENAME)
-                )
-                files = named.numbers(lambda file: self._numbers[file.path]).astype(np.int32)
-                columns[FILENAME] = pa.array(files)
-                chosen &= files != NOT_LIVE
-                places = self._folder_of_file[files]
-                targets = targets + places * self.target.buckets
-                if folders is not None:
-                    chosen &= (places >= folders.start) & (places < folders.stop)
+            named = liveness.source_files(self.spec.entries.file_names(part.segment, batch.columns))
+            files = named.numbers(lambda file: self._numbers[file.path]).astype(np.int32)
+            chosen &= files != NOT_LIVE
+            places = self._folder_of_file[files]
+            targets = targets + places * self.target.buckets
+            if folders is not None:
+                chosen &= (places >= folders.start) & (places < folders.stop)
             if chosen.any():
-                table = pa.table({**columns, GROUP: pa.array(targets)})
+                table = pa.table({**columns, FILE: pa.array(files), GROUP: pa.array(targets)})
                 yield table.filter(pa.array(chosen))
 
     @cached_property
     def _taken(self) -> dict[str, int]:
         """The columns that are read, by their names in the target, with their places in the files that are read: all
-        but the partition columns where the layout changes."""
+        but the partition columns where the layout changes, and but the names of source files."""
         ours, theirs = self.spec.entry_schema.columns, self.target.entry_schema.columns
-        values = len(self.spec.stored_keys) + len(self.spec.include)
-        places = [*range(values), *range(values + len(self.spec.stored_partitions), len(ours))]
-        if self.spec.flat == self.target.flat:
-            places = list(range(len(ours)))
-        into = [i for i in range(len(theirs)) if theirs[i].name not in self._added]
-        return {theirs[i].name: place for i, place in zip(into, places, strict=True)}
+        dropped = {column.name for column in self.spec.entries.pointer_columns[:1]}
+        if self.spec.flat != self.target.flat:
+            dropped.update(self.spec.file_names[name] for name in self.spec.stored_partitions)
+        places = [i for i, column in enumerate(ours) if column.name not in dropped]
+        names = [column.name for column in theirs if column.name not in self._by_file]
+        return dict(zip(names, places, strict=True))
 
     @cached_property
-    def _added(self) -> dict[str, pa.Array]:
-        """The partition columns that an index gets that becomes flat: the text of each source file, by its number."""
+    def _by_file(self) -> dict[str, pa.Array]:
+        """The columns of the target that are made from the number of the source file, with the text of each file: its
+        path; where the index becomes flat, its partition columns."""
+        paths = pa.array([file.path for file in self._live_files], pa.string())
+        made = {column.name: paths for column in self.target.entries.pointer_columns[:1]}
         if self.spec.flat or not self.target.flat:
-            return {}
+            return made
         values = [partition_values(file.partition) for file in self._live_files]
         names = self.target.file_names
-        return {names[name]: pa.array([one[name] for one in values], pa.string()) for name in self.target.partitions}
+        return made | {
+            names[name]: pa.array([one[name] for one in values], pa.string()) for name in self.target.partitions
+        }
 
     @cached_property
     def _folders(self) -> list[str]:
@@ -217,10 +214,6 @@ class _Merge:
             for file in segment.live.values()
             if (segment.id, self.spec.folder_of(file.partition)) in covering
         ]
-
-    @cached_property
-    def _paths(self) -> pa.Array:
-        return pa.array([file.path for file in self._live_files], pa.string())
 
 
 def _cut(numbers: range, pieces: int) -> Iterator[range]:

@@ -1,6 +1,7 @@
 """The metadata of an index: its spec, snapshots and segments, and the files of its source.
 
 - `spec`             what an index is of: source, keys, columns, buckets
+- `entry_kinds`      entries that point to rows, and entries that are rows
 - `spec_file`        `_shadow/spec.json`
 - `snapshots`        numbered lists of live segments
 - `snapshot_view`    one snapshot, opened
@@ -41,6 +42,7 @@ from gnomon.shadow.metadata.append_records import (
     read_origin,
 )
 from gnomon.shadow.metadata.catalog_table import Table
+from gnomon.shadow.metadata.entry_kinds import POINTER_SCHEMA, POINTER_TYPES, VALUES
 from gnomon.shadow.metadata.immutable_files import MISSING, StoredFile, put_again, read_back
 from gnomon.shadow.metadata.lake_tables import LakeTable, check_plain_files, table_around
 from gnomon.shadow.metadata.liveness import NOT_LIVE, Liveness, NamedFiles, uncovered
@@ -103,10 +105,7 @@ from gnomon.shadow.metadata.spec import (
     ENTRIES_PER_BUCKET,
     MOST_BUCKETS,
     MOST_FOLDERS,
-    POINTER_SCHEMA,
-    POINTER_TYPES,
     TABLE_PREFIX,
-    VALUES,
     IndexSpec,
     KeyColumn,
     buckets_for,

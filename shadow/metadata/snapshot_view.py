@@ -107,9 +107,7 @@ class View:
 
     @property
     def source_files(self) -> int:
-        if self.spec.holds_values:
-            return 0
-        return sum(len(segment.live) for segment in self.segments)
+        return sum(len(self.spec.entries.source_files(segment)) for segment in self.segments)
 
 
 def open_view(storage: Storage, number: int | None = None) -> View:
@@ -152,8 +150,8 @@ def newest_view(storage: Storage) -> View | None:
 
 def check_spec(storage: Storage, spec: IndexSpec, snapshot: Snapshot) -> None:
     """DamagedMetadata where the spec's file is not the one that the snapshot was built with."""
-    if spec.holds_values and snapshot.spec.holds_values:
-        return  # each overwrite may bring other columns
+    if spec.entries is snapshot.spec.entries and spec.entries.columns_may_change:
+        return
     if not spec.is_like(snapshot.spec):
         raise DamagedMetadata(
             f"not the spec that snapshot {snapshot.number} was built with",

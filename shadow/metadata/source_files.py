@@ -154,8 +154,7 @@ def source_of(spec: IndexSpec, folders: Mapping[str, str] | None = None) -> Sour
     catalog table's partitions that are known: without them it cannot be listed.
 
     UsageError of a key-value folder, which has none."""
-    if spec.holds_values:
-        raise UsageError("a key-value folder has no source (write_btree made it); expected the index of a source")
+    spec.entries.check_source("a key-value folder has no source (write_btree made it); expected the index of a source")
     if spec.table:
         known = Table(spec.table, folders or {}, spec.partition_types, spec.schema)
         return SourceRoot(source_storage(spec.source), table=known)

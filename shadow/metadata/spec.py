@@ -12,18 +12,22 @@ from gnomon.btree.key_types import is_key_type
 from gnomon.btree.schema import AVRO_NAME, Column, EntrySchema
 from gnomon.btree.source_types import MAPPED
 from gnomon.shadow.errors import DamagedMetadata, NewerFormat, SpecMismatch, UsageError
-from gnomon.sources import DECLARED, POINTER_COLUMNS
+from gnomon.shadow.metadata.entry_kinds import (
+    FLAT,
+    POINTER_ENTRIES,
+    VALUE_ENTRIES,
+    VALUES,
+    PointerEntries,
+    ValueEntries,
+)
+from gnomon.sources import DECLARED
 
 FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
-PARTITIONED, FLAT = "partitioned", "flat"  # layouts
-VALUES = "values"  # the format, and the layout, of what has no source: its entries hold values, no pointers
 HASH = {"name": HASH_NAME, "seed": SEED}
 MOST_BUCKETS = 65_536
 ENTRIES_PER_BUCKET = 500_000  # of the largest partition (flat: of all), when the bucket count is not given
 MOST_FOLDERS = 32  # a first build of more partitions lays the index out flat, unless it is told
 TABLE_PREFIX = "table:"  # of a source that is a table of Spark's catalog
-POINTER_TYPES = ("string", "bigint", "int", "int")
-POINTER_SCHEMA = tuple(Column(n, t, nullable=False) for n, t in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True))
 
 
 def schema_option(table: str, schema: str) -> dict[str, str]:
@@ -79,11 +83,17 @@ class IndexSpec:
 
     @property
     def holds_values(self) -> bool:
+        """Whether this is the spec of a key-value folder, whose entries hold values instead of pointers."""
         return self.format == VALUES
+
+    @cached_property
+    def entries(self) -> PointerEntries | ValueEntries:
+        """The kind of the entries."""
+        return VALUE_ENTRIES if self.holds_values else POINTER_ENTRIES
 
     @property
     def layout(self) -> str:
-        return VALUES if self.holds_values else FLAT if self.flat else PARTITIONED
+        return self.entries.layouts[self.flat]
 
     @property
     def read_options(self) -> dict[str, str]:
@@ -98,7 +108,7 @@ class IndexSpec:
     @property
     def remedy(self) -> Action:
         """What mends a damaged index file."""
-        return Action.WRITE_VALUES if self.holds_values else Action.BUILD_FULL
+        return self.entries.remedy
 
     def partition_type(self, name: str) -> str:
         """The type of a partition column."""
@@ -127,7 +137,7 @@ class IndexSpec:
         """The stored columns' names in the index files: those that Avro cannot hold, or that are taken, are escaped."""
         # The engines that read the files as a table do not tell upper from lower case, and see the folders as columns.
         folders = () if self.flat else self.partitions
-        pointers = () if self.holds_values else POINTER_COLUMNS
+        pointers = (column.name for column in self.entries.pointer_columns)
         taken = {name.lower() for name in (*pointers, LINK_FIELD, *folders)}
         names: dict[str, str] = {}
         stored = [column.name for column in (*self.stored_keys, *self.include)]
@@ -142,7 +152,7 @@ class IndexSpec:
         keys = tuple(Column(self.file_names[key.name], key.type) for key in self.stored_keys)
         included = tuple(Column(self.file_names[column.name], column.type) for column in self.include)
         partitions = tuple(Column(self.file_names[name], "string") for name in self.stored_partitions)
-        return EntrySchema(keys, included + partitions + (() if self.holds_values else POINTER_SCHEMA))
+        return EntrySchema(keys, included + partitions + self.entries.pointer_columns)
 
     def to_json(self) -> dict[str, Any]:
         source: dict[str, Any] = {"location": self.source, "single_file": self.single_file, "format": self.format}
@@ -258,8 +268,7 @@ def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
     columns = (*spec.keys, *spec.include)
     types_known = all(is_key_type(one.type) and one.source_type in (None, *MAPPED) for one in columns)
     types_known = types_known and all(map(is_key_type, spec.partition_types.values()))
-    layouts = (VALUES,) if spec.holds_values else (PARTITIONED, FLAT)
-    return types_known and content["layout"] in layouts and content["hash"] == HASH
+    return types_known and content["layout"] in spec.entries.layouts and content["hash"] == HASH
 
 
 def spec_differences(one: IndexSpec, other: IndexSpec) -> list[tuple[str, Any, Any]]:
@@ -320,7 +329,6 @@ def check_columns(spec: IndexSpec) -> None:
     names = [column.name for column in (*spec.keys, *spec.include)]
     if len(set(names)) < len(names):
         raise UsageError(f"a key or included column is named twice: {', '.join(names)}")
-    if spec.holds_values and not spec.include:
-        raise UsageError("a key-value folder needs a column beside the key; add one, a constant where there is none")
+    spec.entries.check_included(spec.include)
     if not spec.stored_keys:
         raise UsageError("a key of partition columns alone finds whole partitions; name a column of the files, too")

@@ -10,7 +10,7 @@ from gnomon.btree.hashing import xxhash64
 from gnomon.btree.keys import Key
 from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
 from gnomon.shadow.fetch import Fetcher, prove_page_maps
-from gnomon.shadow.lookup import open_filter, pointer_of
+from gnomon.shadow.lookup import open_filter
 from gnomon.shadow.metadata import (
     SPEC_PATH,
     IndexFileEntry,
@@ -58,7 +58,7 @@ def verify_sample(
     by_path: Mapping[str, SourceFileEntry] = {file.path: file for file in source_files}
     compared = 0
     for entry, key, value in sampled(index, spec, index_files):
-        pointer = pointer_of(value)
+        pointer = spec.entries.pointer(value)
         file = by_path.get(pointer.data_filename)
         if file is None or spec.folder_of(file.partition) != entry.partition:
             what = f"holds an entry of file {pointer.data_filename}, which belongs elsewhere"

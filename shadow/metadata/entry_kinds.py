@@ -1,0 +1,101 @@
+"""The two kinds of index entries, and everything in which they differ.
+
+The entries of an index of a source point to its rows. The entries of a key-value folder are the rows themselves: the
+folder has no source, and each of its segments lists the rows of one write as one source file. Callers use the methods
+of `IndexSpec.entries`, which both kinds have, and do not ask for the kind.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import cast
+
+import pyarrow as pa
+
+from gnomon.base.actions import Action
+from gnomon.btree.keys import Key
+from gnomon.btree.schema import Column
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
+from gnomon.sources import POINTER_COLUMNS, Pointer
+
+PARTITIONED, FLAT, VALUES = "partitioned", "flat", "values"  # layouts; VALUES is a format, too
+POINTER_TYPES = ("string", "bigint", "int", "int")
+POINTER_SCHEMA = tuple(Column(n, t, nullable=False) for n, t in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True))
+POINTER_LENGTH = len(POINTER_COLUMNS)
+NO_POINTER = Pointer("", 0, 0, 0)
+NO_VALUES = "a key-value folder needs a column beside the key; add one, a constant where there is none"
+
+
+class PointerEntries:
+    """Entries with a pointer to a row of the source."""
+
+    layouts: tuple[str, ...] = (PARTITIONED, FLAT)  # the flat one second
+    remedy = Action.BUILD_FULL  # of a damaged index file
+    pointer_columns = POINTER_SCHEMA  # the last columns of an entry
+    columns_may_change = False  # from one snapshot to the next
+
+    def check_source(self, what: str, path: str = "") -> None:
+        """UsageError, with this text, where there is no source."""
+
+    def check_included(self, included: Sequence[object]) -> None:
+        """UsageError for included columns that no entry can have."""
+
+    def row_columns(self, stored: Sequence[str], partitions: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+        """The columns of an entry as a row: from its stored columns, the partition columns, and all columns."""
+        return tuple(dict.fromkeys((*stored, *partitions, *POINTER_COLUMNS)))
+
+    def source_files(self, segment: Segment) -> Collection[SourceFileEntry]:
+        """The live source files of a segment."""
+        return segment.live.values()
+
+    def pointer(self, values: Key) -> Pointer:
+        """The pointer at the end of the value columns of an entry."""
+        return Pointer(*cast(tuple[str, int, int, int], values[-POINTER_LENGTH:]))
+
+    def file_name(self, segment: Segment, values: Key) -> str:
+        """The path by which the segment lists the source file of an entry."""
+        return cast(str, values[-POINTER_LENGTH])
+
+    def file_names(self, segment: Segment, columns: Sequence[pa.Array]) -> pa.Array:
+        """The same for n entries: n texts. `columns` are the value columns, maybe behind key columns."""
+        return columns[-POINTER_LENGTH]
+
+    def value_bytes(self, most: int | None) -> int | None:
+        """The most bytes of a key's values that a look-up keeps. None is no bound."""
+        return None
+
+
+class ValueEntries:
+    """Entries that are the rows of a key-value folder. All of them are live."""
+
+    layouts: tuple[str, ...] = (VALUES,)
+    remedy = Action.WRITE_VALUES
+    pointer_columns = ()
+    columns_may_change = True  # an overwrite may bring other columns
+
+    def check_source(self, what: str, path: str = "") -> None:
+        raise UsageError(what, path)
+
+    def check_included(self, included: Sequence[object]) -> None:
+        if not included:
+            raise UsageError(NO_VALUES)
+
+    def row_columns(self, stored: Sequence[str], partitions: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+        return tuple(columns)
+
+    def source_files(self, segment: Segment) -> Collection[SourceFileEntry]:
+        return ()
+
+    def pointer(self, values: Key) -> Pointer:
+        return NO_POINTER
+
+    def file_name(self, segment: Segment, values: Key) -> str:
+        return segment.source_files[0].path
+
+    def file_names(self, segment: Segment, columns: Sequence[pa.Array]) -> pa.Array:
+        return pa.repeat(segment.source_files[0].path, len(columns[0]))
+
+    def value_bytes(self, most: int | None) -> int | None:
+        return most
+
+
+POINTER_ENTRIES, VALUE_ENTRIES = PointerEntries(), ValueEntries()
