@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
-from gnomon.indexer.build import Request, build, plan
+from gnomon.indexer.build import BuildRequest, build, plan
 from gnomon.indexer.datasource import INDEX, PROPERTIES, check_form, declare_table, read_index, table_properties
 from gnomon.indexer.join import join_with_index, load_by_index
 from gnomon.indexer.tables import is_table, read_table
@@ -97,9 +97,9 @@ class IndexManager:
         """The partitions of the data that have a file which the index does not cover as it is: none of it is indexed,
         or files came, changed or went since. Values are text. The partition of a table that has no partition columns is
         an empty list."""
-        request = Request(self.keys, self.more_fields, None)
+        request = BuildRequest(self.keys, self.more_fields)
         place = read_table(self.spark, self.source) if is_table(self.source) else self.source
-        planned = plan(place, self.index, request, "auto")
+        planned = plan(place, self.index, request)
         found, root = planned.difference, planned.root
         covered = planned.view.covered if planned.view is not None else {}
         gone = set(found.vanished)

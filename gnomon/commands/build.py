@@ -10,9 +10,9 @@ from gnomon.commands.progress import shown_progress
 from gnomon.commands.spark import Conf, Master, spark_session
 from gnomon.indexer.build import (
     FORMAT_NAMES,
+    BuildRequest,
     BuildResult,
     Plan,
-    Request,
     Vanished,
     build_index,
     check_rows,
@@ -77,13 +77,24 @@ def build(
 ) -> None:
     """Index what the newest snapshot does not cover: new, changed and vanished files. Safe to run again."""
     source, index, key, include = _asked(places, key, include)
-    options = parse_options(option or [], schema)
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
-    request = Request(key, include, buckets, flat, options, page_maps, vanished=vanished, as_files=as_files)
+    request = BuildRequest(
+        key,
+        include,
+        buckets,
+        format=format,
+        flat=flat,
+        options=parse_options(option or [], schema),
+        page_maps=page_maps,
+        vanished=vanished,
+        as_files=as_files,
+        adopt=adopt,
+        full=full,
+    )
     with ExitStack() as session:
         spark = session.enter_context(spark_session(master, conf, hive=True)) if is_table(source) else None
         place = read_table(spark, source) if spark is not None else source
-        planned = plan(place, index, request, format, adopt, full)  # of a path before Spark starts
+        planned = plan(place, index, request)  # of a path before Spark starts
         if dry_run:
             check_rows(planned, request)
             _show(planned, json)
@@ -92,7 +103,7 @@ def build(
         if result is None:
             progress = session.enter_context(shown_progress())
             spark = spark or session.enter_context(spark_session(master, conf))
-            result = build_index(spark, source, index, request, format, adopt=adopt, full=full, progress=progress)
+            result = build_index(spark, source, index, request, progress)
     _show_result(result, source, json)
     if planned.spec is None and flat is None and result.flat and not json:
         say(

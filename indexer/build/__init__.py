@@ -14,13 +14,13 @@
 from gnomon.indexer.build.job import BuildResult, build, build_index, nothing_to_do
 from gnomon.indexer.build.key_value_folder import WriteResult, write_btree
 from gnomon.indexer.build.planning import FORMAT_NAMES, Plan, check_rows, plan
-from gnomon.indexer.build.specs import Request, Vanished, new_spec
+from gnomon.indexer.build.specs import BuildRequest, Vanished, new_spec
 
 __all__ = [
     "FORMAT_NAMES",
+    "BuildRequest",
     "BuildResult",
     "Plan",
-    "Request",
     "Vanished",
     "WriteResult",
     "build",

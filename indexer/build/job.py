@@ -10,7 +10,7 @@ from gnomon.indexer.build.page_maps import write_maps
 from gnomon.indexer.build.planning import Plan, plan
 from gnomon.indexer.build.scan import is_for_spark, scan
 from gnomon.indexer.build.sort_prefix import likely_beginning
-from gnomon.indexer.build.specs import Request, Vanished, check_types, new_spec
+from gnomon.indexer.build.specs import BuildRequest, Vanished, check_types, new_spec
 from gnomon.indexer.build.write import write_index_files
 from gnomon.indexer.spark import SPARK_ERRORS, Progress, Stages, as_raised, is_of_a_file
 from gnomon.indexer.tables import (
@@ -84,6 +84,7 @@ def build(
     format: str = "auto",
     buckets: int | None = None,
     batch: str | None = None,
+    *,
     flat: bool | None = None,
     adopt: bool = False,
     full: bool = False,
@@ -93,7 +94,6 @@ def build(
     progress: Progress | None = None,
     accept_vanished: bool = False,
     as_files: bool = False,
-    *,
     anew: bool | None = None,
 ) -> BuildResult:
     """Index the files of `source` (a path, a URL, `table:db.name`) that the newest snapshot of `index` does not cover,
@@ -116,27 +116,33 @@ def build(
     `gnomon.shadow.errors`."""
     full = under_old_name("anew", anew, "full", full)
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
-    request = Request(keys, include, buckets, flat, options or {}, page_maps, partitions, vanished, as_files)
-    return build_index(spark, as_location(source), as_location(index), request, format, batch, adopt, full, progress)
+    request = BuildRequest(
+        keys,
+        include,
+        buckets,
+        format=format,
+        flat=flat,
+        options=options or {},
+        page_maps=page_maps,
+        partitions=partitions,
+        vanished=vanished,
+        as_files=as_files,
+        adopt=adopt,
+        full=full,
+        batch=batch,
+    )
+    return build_index(spark, as_location(source), as_location(index), request, progress)
 
 
 def build_index(
-    spark: SparkSession,
-    source: str,
-    index: str,
-    request: Request,
-    format: str = "auto",
-    batch: str | None = None,
-    adopt: bool = False,
-    full: bool = False,
-    progress: Progress | None = None,
+    spark: SparkSession, source: str, index: str, request: BuildRequest, progress: Progress | None = None
 ) -> BuildResult:
     """Bring an index up to date, as `build` does. Where what others commit meanwhile cannot be brought together with
     the build, or a vacuum has removed what it wrote, it begins again, ATTEMPTS times in all."""
     begin, stages = time.perf_counter(), Stages(progress)
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            result = _build(spark, source, index, request, format, batch, adopt, full, stages)
+            result = _build(spark, source, index, request, stages)
         except ConcurrentCommit:
             if attempt == ATTEMPTS:
                 raise
@@ -145,34 +151,24 @@ def build_index(
     return replace(result, seconds=round(time.perf_counter() - begin, 3), stage_seconds=stages.seconds)
 
 
-def _build(
-    spark: SparkSession,
-    source: str,
-    index: str,
-    request: Request,
-    format: str,
-    batch: str | None,
-    adopt: bool,
-    full: bool,
-    stages: Stages,
-) -> BuildResult:
+def _build(spark: SparkSession, source: str, index: str, request: BuildRequest, stages: Stages) -> BuildResult:
     with stages.stage("list"):
         place = read_table(spark, source) if is_table(source) else source
-        planned = plan(place, index, request, format, adopt, full)
+        planned = plan(place, index, request)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
     adopted = 0
     done: list[PageMapsEntry] = []
     with as_raised():
-        if adopt and planned.view is not None:
+        if request.adopt and planned.view is not None:
             check_types(planned.view.spec, _described(spark, planned, request)[0])  # before anything is committed
             adopted = adopt_source(planned.storage, planned.root)[1]
-            planned = plan(place, index, request, format)
+            planned = plan(place, index, replace(request, adopt=False))
         if request.page_maps and planned.view is not None and (planned.unmapped or not planned.view.spec.page_maps):
             with stages.tasks(spark, "page maps"):
                 done = _record(spark, planned, planned.view.spec)
-            planned = plan(place, index, replace(request, page_maps=False), format)
-        result = _update(spark, planned, request, batch, stages)
+            planned = plan(place, index, replace(request, adopt=False, page_maps=False))
+        result = _update(spark, planned, request, stages)
     return replace(
         result,
         adopted_files=adopted,
@@ -181,7 +177,7 @@ def _build(
     )
 
 
-def nothing_to_do(planned: Plan, request: Request) -> BuildResult | None:
+def nothing_to_do(planned: Plan, request: BuildRequest) -> BuildResult | None:
     """The result of a build whose plan shows nothing to index, drop, adopt or record; None where there is something to
     do. Spark is not needed. The index's `spec.json` is put back where it is missing."""
     view = planned.view
@@ -203,7 +199,8 @@ def _record(spark: SparkSession, planned: Plan, spec: IndexSpec) -> list[PageMap
     return list(made.values())
 
 
-def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | None, stages: Stages) -> BuildResult:
+def _update(spark: SparkSession, planned: Plan, request: BuildRequest, stages: Stages) -> BuildResult:
+    batch = request.batch
     storage, root, view, difference = planned.storage, planned.root, planned.view, planned.difference
     if view is not None and planned.is_done and batch is None:
         return _result(planned, view.snapshot, [], [], view.spec, False)
@@ -253,7 +250,7 @@ def _update(spark: SparkSession, planned: Plan, request: Request, batch: str | N
     return _result(planned, snapshot, described, written, spec, is_ours)
 
 
-def _described(spark: SparkSession, planned: Plan, request: Request) -> tuple[list[Described], str]:
+def _described(spark: SparkSession, planned: Plan, request: BuildRequest) -> tuple[list[Described], str]:
     """The files to index, opened; and the schema that a table declares, or that was found for all files of a format
     whose files do not tell."""
     files, options = planned.difference.to_index, dict(planned.options)
@@ -265,7 +262,7 @@ def _described(spark: SparkSession, planned: Plan, request: Request) -> tuple[li
     return _opened(planned, request, schema), schema
 
 
-def _opened(planned: Plan, request: Request, schema: str) -> list[Described]:
+def _opened(planned: Plan, request: BuildRequest, schema: str) -> list[Described]:
     table, partitions = planned.root.table, bool(planned.partitions)
     options = {**planned.options, **schema_option(table.name if table is not None else "", schema)}
     return describe(planned.root, planned.format, options, partitions, planned.difference.to_index, request.columns)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.base.actions import Action
-from gnomon.indexer.build.specs import Request, Vanished, check_declared, check_places, check_request, new_spec
+from gnomon.indexer.build.specs import BuildRequest, Vanished, check_declared, check_places, check_request, new_spec
 from gnomon.indexer.tables import CatalogTable, check_names, describe, detect_format, infer_here
 from gnomon.shadow.commit import Adoption, adoption, newest_number, spec_on_record
 from gnomon.shadow.errors import (
@@ -104,18 +104,16 @@ class Plan:
         }
 
 
-def plan(
-    source: str | CatalogTable, index: str, request: Request, format: str, adopt: bool = False, full: bool = False
-) -> Plan:
-    """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index. `adopt` covers
-    files of a copy that hold what was indexed; `full` covers none, and reads nothing that may be damaged."""
-    _check_asked(request, format, adopt, full)
+def plan(source: str | CatalogTable, index: str, request: BuildRequest) -> Plan:
+    """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index."""
+    _check_asked(request)
+    adopt = request.adopt
     storage = storage_at(index)
     root = source_root(source) if isinstance(source, str) else source.root_at(source.location)
     check_apart(root, storage)
     _check_folder(storage)
     _check_source(root)
-    newest = newest_number(storage) if full else 0
+    newest = newest_number(storage) if request.full else 0
     view = None if newest else _open(storage)
     spec = view.spec if view else spec_on_record(storage) if newest else None
     if spec is not None:
@@ -128,7 +126,7 @@ def plan(
     if not (request.as_files or (spec is not None and spec.as_files)):
         check_plain_files(lake_table, root.name, AS_FILES)
     partitions = root.partitions(files)
-    format_name = _format(root, files, format, spec)
+    format_name = _format(root, files, request.format, spec)
     options = _options(root, format_name, request, spec)
     if spec is None and not _is_inferred(format_name, options):
         _check_new(root, request, format_name, partitions, files, lambda _: options)
@@ -166,13 +164,13 @@ def plan(
     )
 
 
-def _check_asked(request: Request, format: str, adopt: bool, full: bool) -> None:
+def _check_asked(request: BuildRequest) -> None:
     """Refuse options that are unknown, or that exclude each other."""
-    if format not in FORMAT_NAMES:
-        raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {format!r}")
-    if request.partitions is not None and (adopt or full):
+    if request.format not in FORMAT_NAMES:
+        raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {request.format!r}")
+    if request.partitions is not None and (request.adopt or request.full):
         raise UsageError("partitions: --adopt and --full are of the whole source")
-    if adopt and full:
+    if request.adopt and request.full:
         raise UsageError("--adopt takes over what is indexed, --full indexes all files: expected one of them")
 
 
@@ -282,7 +280,7 @@ def _format(root: SourceRoot, files: Sequence[FileInfo], format: str, spec: Inde
     return format_name
 
 
-def _options(root: SourceRoot, format_name: str, request: Request, spec: IndexSpec | None) -> dict[str, str]:
+def _options(root: SourceRoot, format_name: str, request: BuildRequest, spec: IndexSpec | None) -> dict[str, str]:
     """How the files are read: as asked for, on record, or told by the catalog."""
     if request.page_maps:
         check_format(format_name)
@@ -300,7 +298,7 @@ def _unmapped(storage: Storage, view: View, difference: Diff) -> list[SourceFile
     return without_maps(storage, view.spec.format, [file for path, file in view.covered.items() if path not in gone])
 
 
-def check_rows(planned: Plan, request: Request) -> None:
+def check_rows(planned: Plan, request: BuildRequest) -> None:
     """Refuse a first build whose columns are none of the source's where only rows tell: the first file's are read, and
     the others' too where they lack a column. For a dry run; the build itself finds it when it reads all rows."""
     if planned.spec is None and _is_inferred(planned.format, planned.options):
@@ -322,7 +320,7 @@ def _is_inferred(format_name: str, options: Mapping[str, str]) -> bool:
 
 def _check_new(
     root: SourceRoot,
-    request: Request,
+    request: BuildRequest,
     format_name: str,
     partitions: tuple[str, ...],
     files: Sequence[FileInfo],

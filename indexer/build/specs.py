@@ -1,7 +1,7 @@
 """From what a build was asked for to the spec of its index."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 
 import pyarrow as pa
@@ -45,22 +45,28 @@ class Vanished(Enum):
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a build was asked for. `buckets` None: as many as there are, or as the rows ask for. `flat` None: as the
+class BuildRequest:
+    """The arguments of a build. `buckets` None: as many as there are, or as the rows ask for. `flat` None: as the
     index is, or as the number of partitions asks for. No `options` of the format: those of the index, or none. No
     `page_maps`: as the index has it, or none. `partitions` None: all, else those that have one of these values of
     partition columns. `vanished` says what becomes of files that are gone from the source; `as_files` takes the files
-    of a lake table as they are."""
+    of a lake table as they are; `adopt` covers files of a copy that hold what was indexed; `full` covers no file, and
+    reads nothing of the index that may be damaged; `batch` is the id of the batch whose append added the files."""
 
     keys: Sequence[str]
-    include: Sequence[str]
-    buckets: int | None
+    include: Sequence[str] = ()
+    buckets: int | None = None
+    _: KW_ONLY
+    format: str = "auto"
     flat: bool | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     page_maps: bool = False
     partitions: Sequence[Mapping[str, object]] | None = None
     vanished: Vanished = Vanished.DROP_SOME
     as_files: bool = False
+    adopt: bool = False
+    full: bool = False
+    batch: str | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -77,7 +83,7 @@ class Request:
 
 
 def new_spec(
-    request: Request,
+    request: BuildRequest,
     root: SourceRoot,
     format_name: str,
     partitions: Sequence[str],
@@ -120,7 +126,7 @@ def new_spec(
 
 
 def check_request(
-    spec: IndexSpec, request: Request, root: SourceRoot, format_name: str, partitions: Sequence[str], where: str
+    spec: IndexSpec, request: BuildRequest, root: SourceRoot, format_name: str, partitions: Sequence[str], where: str
 ) -> None:
     """Refuse (SpecMismatch, with the differences) a build that asks for something else than the index is."""
     known = {column.name: column for column in (*spec.keys, *spec.include)}
@@ -141,7 +147,7 @@ def check_request(
     check_same(spec, wanted, where)
 
 
-def _options(spec: IndexSpec, request: Request, root: SourceRoot) -> tuple[tuple[str, str], ...]:
+def _options(spec: IndexSpec, request: BuildRequest, root: SourceRoot) -> tuple[tuple[str, str], ...]:
     if root.table is not None:
         return ordered(root.table.options)
     return ordered(request.options) if request.options else spec.options

@@ -15,14 +15,14 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from gnomon.base.actions import Action
 from gnomon.indexer.build import Vanished
 from gnomon.indexer.dedup.bootstrap import Origin, check_origin, existing, ready
-from gnomon.indexer.dedup.check import ALL_PRESENT, check_arguments, columns_within, order_of, with_status
+from gnomon.indexer.dedup.check import ALL_PRESENT, CheckOptions, check_arguments, columns_within, order_of, with_status
 from gnomon.indexer.dedup.finish import ORIGIN, bring_up_to_date, finish_appends
 from gnomon.indexer.dedup.layout import check_appendable, first_layout, layout_of
 from gnomon.indexer.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
@@ -120,7 +120,8 @@ def append_new(
     check_arguments(scope, order_by, null_keys)
     target = report_target(as_location(report), batch.columns) if report is not None else None
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
-    asked = _Asked(batch, batch_id, scope, order_of(batch, order_by), null_keys, target is not None, vanished)
+    check = CheckOptions(scope, order_of(batch, order_by), null_keys)
+    asked = AppendOptions(batch, batch_id, check, target is not None, vanished)
     run = _Run(spark, index, asked, origin, stages, progress)
     with as_raised():
         if full:
@@ -142,14 +143,13 @@ def append_new(
     )
 
 
-class _Asked(NamedTuple):
-    """What `append_new` was asked for."""
+@dataclass(frozen=True)
+class AppendOptions:
+    """The arguments of `append_new`."""
 
     batch: DataFrame
     batch_id: str
-    scope: str
-    order: list[tuple[str, bool]]
-    null_keys: str
+    check: CheckOptions
     has_report: bool
     vanished: Vanished
 
@@ -160,7 +160,7 @@ class _Run:
 
     spark: SparkSession
     index: str
-    asked: _Asked
+    asked: AppendOptions
     origin: Origin | None
     stages: Stages
     progress: Progress | None
@@ -220,20 +220,21 @@ class _Run:
     def _commit(self, log: AppendLog) -> bool:
         """Stage the rows that are new at the index's newest snapshot, and commit them as the next append; false where
         another one has that number."""
-        asked, batch = self.asked, self.asked.batch
+        asked, batch, check = self.asked, self.asked.batch, self.asked.check
         self.number, self.token = log.last + 1, secrets.token_hex(8)
         opened = existing(self.index, self.origin)
         if opened is None:
-            spec, at, null_keys = check_origin(self.index, self.origin).first_spec(batch.schema), None, asked.null_keys
+            spec, at = check_origin(self.index, self.origin).first_spec(batch.schema), None
+            null_keys = check.null_keys
             columns = first_columns(batch.schema, spec)
         else:
             check_appendable(self.index, opened.spec)
             spec, at = opened.spec, AtSnapshot.of(opened)
-            null_keys = _null_keys(opened, asked.batch_id, asked.null_keys)
+            null_keys = _null_keys(opened, asked.batch_id, check.null_keys)
             columns = source_columns(self.spark, batch.schema, opened)
         names = batch.select(*columns).columns
-        order = [(f"{ORDER_PREFIX}{i}", down) for i, (_, down) in enumerate(asked.order)]  # of the batch's own columns
-        ordered = [column(name).alias(ours) for (name, _), (ours, _) in zip(asked.order, order, strict=True)]
+        order = [(f"{ORDER_PREFIX}{i}", down) for i, (_, down) in enumerate(check.order)]  # of the batch's own columns
+        ordered = [column(name).alias(ours) for (name, _), (ours, _) in zip(check.order, order, strict=True)]
         rows = batch.select(*columns, row_hash(batch, spec.partitions).alias(DIGEST), *ordered)
         schema = rows.select(*map(column, names)).schema
         if opened is None:
@@ -243,7 +244,7 @@ class _Run:
             layout = layout_of(opened, table, schema)
         source = storage_at(spec.source)
         folder = staging_folder(self.storage.root, self.number, self.token)
-        checked = with_status(rows, spec, at, asked.scope, order, null_keys, self.counters)
+        checked = with_status(rows, spec, at, CheckOptions(check.scope, order, null_keys), self.counters)
         has_null = reduce(or_, [column(name).isNull() for name in key_names(spec)])
         rejected = RejectedAt(self.storage.root, self._rejected_folder) if asked.has_report else None
         probe(self.storage)
@@ -284,7 +285,7 @@ class _Run:
         """What the append's files are called after: the batch, so that they are known for its own, this attempt, and
         that all of its null keys are in them, where they are."""
         words = re.sub(r"[^A-Za-z0-9]+", "-", self.asked.batch_id)[:40].strip("-")
-        keep = [KEEP] if self.asked.null_keys == KEEP else []
+        keep = [KEEP] if self.asked.check.null_keys == KEEP else []
         return "-".join(filter(None, [words, batch_word(self.asked.batch_id), self.token, *keep]))
 
     def _record(self, log: AppendLog, staged: Staged, first: Mapping[str, Any] | None) -> Append:
@@ -308,7 +309,7 @@ class _Run:
         opened = open_index(self.index)
         with self.stages.stage("report"):
             rows = self.asked.batch.select(*source_columns(self.spark, self.asked.batch.schema, opened))
-            schema, within = arrow_schema(rows.schema), columns_within(opened.spec, self.asked.scope)
+            schema, within = arrow_schema(rows.schema), columns_within(opened.spec, self.asked.check.scope)
             return write_report(target, opened, append, append.counts[REPORTED], schema, within)
 
 

@@ -43,10 +43,10 @@ def read_batch(
     damaged file, a value that the source's type does not hold, and a file that changed are errors that name it."""
     root, format_name, infos = batch_root(as_location(path), format)
     options = _options(index, format_name, options)
-    tasks = spark.sparkContext.defaultParallelism * TASKS_PER_CORE
+    tasks = _tasks(spark)
     if FORMATS[format_name].endings and "schema" not in options:
         if index is not None:
-            files = _text_files(spark, root, format_name, infos, options, tasks, index)
+            files = _text_files(spark, root, format_name, infos, options, index)
         else:
             with as_raised():
                 options["schema"] = infer_schema(spark, root, format_name, options, infos, None)
@@ -62,6 +62,10 @@ def read_batch(
     shares = task_shares(files, tasks)
     scanned = _scan(root.storage.root, format_name, files, shares, schema)
     return spark.range(0, len(shares), 1, len(shares)).mapInArrow(scanned, schema)
+
+
+def _tasks(spark: SparkSession) -> int:
+    return int(spark.sparkContext.defaultParallelism) * TASKS_PER_CORE
 
 
 def _options(index: Index | None, format_name: str, options: Options | None) -> dict[str, str]:
@@ -87,10 +91,10 @@ def _text_files(
     format_name: str,
     infos: Sequence[FileInfo],
     options: Options,
-    tasks: int,
     index: Index,
 ) -> list[BatchFile]:
     """Files that do not tell their types, opened with those of the source."""
+    tasks = _tasks(spark)
     known = index.view.snapshot.columns
     folders = set(root.partitions(infos))
     of_source = [name for name in index.view.columns if name not in folders]

@@ -1,13 +1,13 @@
 """Where an append begins without an index: what is to be indexed, and rows of a source that has none yet."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from gnomon.base.actions import Action
-from gnomon.indexer.build import FORMAT_NAMES, BuildResult, Request, Vanished, build_index, new_spec
+from gnomon.indexer.build import FORMAT_NAMES, BuildRequest, BuildResult, Vanished, build_index, new_spec
 from gnomon.indexer.dedup.layout import columns_of_batch
 from gnomon.indexer.spark import Progress
 from gnomon.indexer.tables import Described, is_table
@@ -77,8 +77,14 @@ class Origin:
         vanished: Vanished = Vanished.REFUSE,
     ) -> BuildResult:
         """Index the source. `vanished` says what becomes of files that are gone from it."""
-        asked = Request(self.keys, self.include, self.buckets, self.flat, self.options, vanished=vanished)
-        return build_index(spark, self.location, index, asked, self.format, batch, full=full, progress=progress)
+        request = replace(self._request, batch=batch, full=full, vanished=vanished)
+        return build_index(spark, self.location, index, request, progress)
+
+    @property
+    def _request(self) -> BuildRequest:
+        return BuildRequest(
+            self.keys, self.include, self.buckets, format=self.format, flat=self.flat, options=self.options
+        )
 
     def first_spec(self, batch: StructType) -> IndexSpec:
         """The spec by which the first rows of a source are looked at. UsageError where they cannot be."""
@@ -88,8 +94,7 @@ class Origin:
         format_name = FIRST_FORMAT if self.format == "auto" else self.format
         columns = columns_of_batch(batch, [name for name in batch.names if name not in self.partition_by])
         none = Described(SourceFileEntry("batch", "", 0, 0, 0, ""), columns, 1, 0, [])
-        request = Request(self.keys, self.include, self.buckets, self.flat, self.options)
-        return new_spec(request, root, format_name, tuple(self.partition_by), [none])
+        return new_spec(self._request, root, format_name, tuple(self.partition_by), [none])
 
 
 def origin_of(spec: IndexSpec) -> Origin:

@@ -5,6 +5,7 @@ was asked for. Only keys are handed to Python: the first copy of each is looked 
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,15 @@ Columns = list[pa.Array]
 Bools = npt.NDArray[np.bool_]
 
 
+@dataclass(frozen=True)
+class CheckOptions:
+    """How rows are compared: `scope` and `null_keys` as of `filter_new`, the order of copies as of `order_of`."""
+
+    scope: str
+    order: Sequence[tuple[str, bool]]
+    null_keys: str
+
+
 def filter_new(
     spark: SparkSession,
     index: Place,
@@ -67,8 +77,8 @@ def filter_new(
     "reject" none. Lazy; `counters` are complete once it was computed. UsageError for arguments that cannot be."""
     check_arguments(scope, order_by, null_keys)
     opened = open_index(index)
-    order = order_of(batch, order_by)
-    checked = with_status(batch, opened.spec, AtSnapshot.of(opened), scope, order, null_keys, counters)
+    options = CheckOptions(scope, order_of(batch, order_by), null_keys)
+    checked = with_status(batch, opened.spec, AtSnapshot.of(opened), options, counters)
     return checked.where(column(STATUS).bitwiseAND(OF_ROW) == NEW).select(*map(column, batch.columns))
 
 
@@ -85,19 +95,17 @@ def with_status(
     batch: DataFrame,
     spec: IndexSpec,
     at: AtSnapshot | None,
-    scope: str,
-    order: Sequence[tuple[str, bool]],
-    null_keys: str,
+    options: CheckOptions,
     counters: LookupCounters | None,
 ) -> DataFrame:
     """The batch, its keys as `with_keys` gives them, the partition columns `within` which they are compared, and in
     STATUS what becomes of each row (in its lowest bits; above them stand the task, and its attempt, that said so).
-    `order` is that of copies, as `order_of` gives it; `at` is the index, None where there is none yet."""
-    within = columns_within(spec, scope)
+    `at` is the index, None where there is none yet."""
+    within = columns_within(spec, options.scope)
     missing = [name for name in within if name not in batch.columns]
     if missing:
         raise UsageError(f"batch: scope partition needs the column {', '.join(missing)}")
-    ordered = [column(n).desc_nulls_last() if down else column(n).asc_nulls_last() for n, down in order]
+    ordered = [column(n).desc_nulls_last() if down else column(n).asc_nulls_last() for n, down in options.order]
     keyed = with_keys(batch, spec, "batch", every_key_counts=True).withColumn(PLACE, F.monotonically_increasing_id())
     for key, name in zip(spec.keys, key_names(spec), strict=True):
         if key.partition:
@@ -108,8 +116,9 @@ def with_status(
     # One shuffle serves both: rows with one key are in one task, and a task holds keys of one bucket.
     # By their hash first: a number, where keys that begin alike (URLs) are compared byte by byte.
     sorted_by = [F.xxhash64(*map(column, compared)), *map(column, compared), *ordered, column(PLACE)]
+    status = _status(spec, at, within, options.null_keys, counters)
     rows = to_buckets(keyed, spec).sortWithinPartitions(*sorted_by)
-    return with_column_in_arrow(rows, STATUS, LongType(), compared, _status(spec, at, within, null_keys, counters))
+    return with_column_in_arrow(rows, STATUS, LongType(), compared, status)
 
 
 def columns_within(spec: IndexSpec, scope: str) -> tuple[str, ...]:

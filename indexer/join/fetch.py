@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from gnomon.btree.key_types import key_type
 from gnomon.indexer.join.key_join import FILE, OFFSET, OURS, SIZE, SUB_OFFSET
 from gnomon.indexer.join.task_batches import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken, without_nulls
-from gnomon.indexer.keys import column, map_batches
+from gnomon.indexer.keys import column, key_names, map_batches
 from gnomon.indexer.spark import AtSnapshot, as_spark, open_in_worker
 from gnomon.indexer.tables import arrow_schema
 from gnomon.shadow import Index
@@ -78,17 +78,18 @@ def fetched(
     opened: Index,
     found: DataFrame,
     given: Sequence[str],
-    keys: Mapping[str, str],
     payload: StructType,
     report: bool,
     counters: FetchCounters,
 ) -> DataFrame:
     """The columns `given` of `found`, beside the rows that its pointers (`join.POINTER_FIELDS`) lead to; a row without
-    a pointer stays, beside nulls."""
+    a pointer stays, beside nulls. Key columns that `found` has are compared with those of the rows."""
     kinds = {field.name: field for field in found.schema}
     error = [StructField(ERROR, StringType())] if report else []
     schema = StructType([*(kinds[name] for name in given), *payload, *error])
-    asked = Asked(AtSnapshot.of(opened), tuple(given), tuple(payload.names), dict(keys), schema, report)
+    names = zip(opened.spec.keys, key_names(opened.spec), strict=True)
+    keys = {key.name: name for key, name in names if not key.partition and name in found.columns}
+    asked = Asked(AtSnapshot.of(opened), tuple(given), tuple(payload.names), keys, schema, report)
     tasks = found.sparkSession.sparkContext.defaultParallelism * TASKS_PER_CORE
     ordered = found.repartition(tasks, column(FILE), _piece(opened, found, tasks))
     return map_batches(ordered.sortWithinPartitions(FILE, OFFSET, SUB_OFFSET), _fetch(asked, counters), schema)

@@ -71,6 +71,18 @@ def lookup_counters(spark: SparkSession) -> LookupCounters:
     return LookupCounters(*[spark.sparkContext.accumulator(0) for _ in fields(LookupCounters)])
 
 
+@dataclass(frozen=True)
+class JoinOptions:
+    """How a sample is joined. `how`: a row without a match is dropped ("inner") or kept beside nulls ("left").
+    `null_safe`: nulls match nulls. `within`: the partition columns of the sample in which an entry has to agree.
+    `columns`: the included and partition columns that come with the pointers."""
+
+    how: str = "inner"
+    null_safe: bool = False
+    within: Sequence[str] = ()
+    columns: Sequence[str] = ()
+
+
 def join_with_index(
     spark: SparkSession,
     index: Place,
@@ -94,7 +106,8 @@ def join_with_index(
         raise UsageError(f"sample: it has a column {', '.join(taken)}, which the join adds; rename it")
     added = [column.name for column in opened.spec.include if column.name not in sample.columns]
     folders = [name for name in opened.spec.partitions if name not in sample.columns]
-    found = _found(spark, opened, keyed, how, null_safe, within, counters, [*added, *folders])
+    options = JoinOptions(how, null_safe, within, (*added, *folders))
+    found = located(spark, opened, keyed, options, counters)
     kinds = {field.name: field.dataType for field in source_types(spark, opened, folders)}
     entries = [column(f"{ENTRY_PREFIX}{i}").alias(name) for i, name in enumerate(added)]
     entries += [
@@ -105,44 +118,17 @@ def join_with_index(
 
 
 def located(
-    spark: SparkSession,
-    opened: Index,
-    sample: DataFrame,
-    how: str = "inner",
-    null_safe: bool = False,
-    within: Sequence[str] = (),
-    counters: LookupCounters | None = None,
+    spark: SparkSession, opened: Index, sample: DataFrame, options: JoinOptions, counters: LookupCounters | None = None
 ) -> DataFrame:
-    """A sample that `with_keys` gave its key columns, each row beside the pointers (POINTER_FIELDS) of its key."""
-    return _found(spark, opened, sample, how, null_safe, within, counters, [])
-
-
-def _found(
-    spark: SparkSession,
-    opened: Index,
-    sample: DataFrame,
-    how: str,
-    null_safe: bool,
-    within: Sequence[str],
-    counters: LookupCounters | None,
-    columns: Sequence[str],
-) -> DataFrame:
-    """`located`, with these columns of the entries as ENTRY_PREFIX0 ... before the pointers."""
+    """A sample that `with_keys` gave its key columns, each row beside the columns of its entries that the options name,
+    as ENTRY_PREFIX0 ..., and the pointers (POINTER_FIELDS)."""
     spec = opened.spec
-    check_names("within", within)
-    check_sample(sample, spec, how, within)
+    check_names("within", options.within)
+    check_sample(sample, spec, options.how, options.within)
     types = _entry_types(spec)
-    entries = [
-        StructField(f"{ENTRY_PREFIX}{i}", spark_type(key_type(types[name]).arrow)) for i, name in enumerate(columns)
-    ]
-    look_up = _look_up(
-        AtSnapshot.of(opened),
-        how,
-        null_safe,
-        tuple(within),
-        tuple(columns),
-        counters or lookup_counters(spark),
-    )
+    kinds = [spark_type(key_type(types[name]).arrow) for name in options.columns]
+    entries = [StructField(f"{ENTRY_PREFIX}{i}", kind) for i, kind in enumerate(kinds)]
+    look_up = _look_up(AtSnapshot.of(opened), options, counters or lookup_counters(spark))
     schema = StructType([*sample.schema, *entries, *POINTER_FIELDS])
     return map_batches(to_buckets(sample, spec).sortWithinPartitions(*key_names(spec)), look_up, schema)
 
@@ -177,31 +163,26 @@ def check_sample(sample: DataFrame, spec: IndexSpec, how: str, within: Sequence[
 
 
 def _look_up(
-    at: AtSnapshot,
-    how: str,
-    null_safe: bool,
-    within: Sequence[str],
-    columns: Sequence[str],
-    counters: LookupCounters,
+    at: AtSnapshot, options: JoinOptions, counters: LookupCounters
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(at)
         types = _entry_types(index.spec)
-        kinds = [key_type(kind).arrow for kind in (*map(types.__getitem__, columns), *POINTER_TYPES)]
+        kinds = [key_type(kind).arrow for kind in (*map(types.__getitem__, options.columns), *POINTER_TYPES)]
         for batch in in_chunks(batches):
             stats = MatchStats()
             asked = np.flatnonzero(_is_held(batch, index.spec))
             some = batch if len(asked) == batch.num_rows else batch.take(pa.array(asked))
-            keys, narrow = stored_keys(some, index.spec), narrowing(some, index.spec, within)
+            keys, narrow = stored_keys(some, index.spec), narrowing(some, index.spec, options.within)
             is_matched = np.zeros(batch.num_rows, bool)
-            for rows, entries in index.match_pieces(keys, narrow, stats, null_safe):
-                given, chosen = asked[rows.to_numpy()], _chosen(entries, index.spec, columns)
+            for rows, entries in index.match_pieces(keys, narrow, stats, options.null_safe):
+                given, chosen = asked[rows.to_numpy()], _chosen(entries, index.spec, options.columns)
                 is_matched[given] = True
                 yield from _beside(batch, given, chosen)
             counters.add(stats)
             counters.keys.add(batch.num_rows)
             counters.matched.add(int(is_matched.sum()))
-            alone = np.flatnonzero(~is_matched & (how == "left"))
+            alone = np.flatnonzero(~is_matched & (options.how == "left"))
             yield from _beside(batch, alone, [pa.nulls(len(alone), kind) for kind in kinds])
 
     return look_up

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
 
 from gnomon.indexer.join.fetch import ERROR, FetchCounters, fetched
-from gnomon.indexer.join.key_join import OURS, POINTER_FIELDS, LookupCounters, located, lookup_counters
-from gnomon.indexer.keys import KEY_PREFIX, column, key_names, with_keys
+from gnomon.indexer.join.key_join import OURS, POINTER_FIELDS, JoinOptions, LookupCounters, located, lookup_counters
+from gnomon.indexer.keys import KEY_PREFIX, column, with_keys
 from gnomon.indexer.tables import source_types
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.metadata import check_names
@@ -62,10 +62,10 @@ def load(
     _check_unreadable(unreadable, [*keys.columns, *payload])
     counters = counters or load_counters(spark)
     sample = with_keys(keys, opened.spec, "keys")
-    found = located(spark, opened, sample, how, null_safe, counters=counters)
+    found = located(spark, opened, sample, JoinOptions(how, null_safe), counters)
     report = unreadable == "report"
     types = source_types(spark, opened, payload)
-    return fetched(opened, found, keys.columns, _compared(opened, found), types, report, counters)
+    return fetched(opened, found, keys.columns, types, report, counters)
 
 
 def load_by_index(
@@ -104,13 +104,7 @@ def load_by_index(
     found = keyed.select(*map(column, kept), *keys, *asked)
     report = unreadable == "report"
     types = source_types(spark, opened, payload)
-    return fetched(opened, found, kept, _compared(opened, found), types, report, counters)
-
-
-def _compared(index: Index, found: DataFrame) -> dict[str, str]:
-    """Key columns to those of `found` that hold what the rows must have there."""
-    names = zip(index.spec.keys, key_names(index.spec), strict=True)
-    return {key.name: name for key, name in names if not key.partition and name in found.columns}
+    return fetched(opened, found, kept, types, report, counters)
 
 
 def _check_pointers(pointers: DataFrame) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from gnomon.btree.hash_columns import xxhash64_columns
 from gnomon.indexer.build import scan as scan_module
 from gnomon.indexer.build.scan import scan
-from gnomon.indexer.build.specs import Request, new_spec
+from gnomon.indexer.build.specs import BuildRequest, new_spec
 from gnomon.indexer.tables.source_files import describe
 from gnomon.shadow.metadata.source_files import source_root
 from tests.shadow.make_index import write_source
@@ -46,7 +46,7 @@ def test_both_scans_bring_the_same_rows(spark: SparkSession, tmp_path: Path, key
     root = source_root(str(tmp_path))
     described = describe(root, "parquet", {}, True, root.list(), list(COLUMNS))
     include = [name for name in COLUMNS if name not in keys]
-    spec = new_spec(Request(keys, include, 3), root, "parquet", ("p",), described)
+    spec = new_spec(BuildRequest(keys, include, 3), root, "parquet", ("p",), described)
 
     def rows(in_spark: bool) -> list[str]:
         found = scan(spark, root.storage.root, spec, described, in_spark)
