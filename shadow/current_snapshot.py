@@ -42,6 +42,9 @@ class ReadSettings:
     keep_pages: bool = True
 
 
+DEFAULT_SETTINGS = ReadSettings()
+
+
 @dataclass(frozen=True)
 class State:
     """A view, and the reader of its source where it has one; swapped as one."""

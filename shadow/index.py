@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from gnomon.btree.reader import LookupStats
-from gnomon.shadow.current_snapshot import CACHE_BYTES, CurrentSnapshot, ReadSettings, State
+from gnomon.shadow.current_snapshot import CACHE_BYTES, DEFAULT_SETTINGS, CurrentSnapshot, ReadSettings, State
 from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.fetch import (
     Ahead,
@@ -27,6 +27,7 @@ from gnomon.shadow.lookup import (
     EntryColumn,
     Hit,
     Lookup,
+    LookupOptions,
     Matcher,
     Matches,
     MatchStats,
@@ -37,9 +38,8 @@ from gnomon.shadow.lookup import (
 )
 from gnomon.shadow.metadata import (
     Diff,
-    IndexFileEntry,
     IndexSpec,
-    Segment,
+    SegmentFile,
     View,
     open_view,
 )
@@ -55,20 +55,10 @@ class Index:
     Errors: UsageError and KeyTypeError for what was asked; StalePointer when the source changed; the others of
     `gnomon.shadow.errors` when index or source are damaged or gone."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        view: View,
-        pinned: bool,
-        cache_bytes: int = CACHE_BYTES,
-        filters: bool = True,
-        page_maps: bool = True,
-        keep_pages: bool = True,
-    ) -> None:
+    def __init__(self, storage: Storage, view: View, pinned: bool, settings: ReadSettings = DEFAULT_SETTINGS) -> None:
         self._storage = storage
-        self._cache_bytes = cache_bytes
-        self._lookup = Lookup(storage, cache_bytes // 2, filters)
-        settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages)
+        self._cache_bytes = settings.cache_bytes
+        self._lookup = Lookup(storage, settings.cache_bytes // 2, settings.filters)
         self._current = CurrentSnapshot(storage, view, pinned, settings)
 
     def __repr__(self) -> str:
@@ -291,7 +281,8 @@ class Index:
         opens = None if ahead is None or state.fetcher is None else partial(ahead.begin, state.fetcher, view.spec)
         wanted = [parse_key(key, view.spec) for key in query.keys]
         where = view.where(query.where)
-        hits = self._lookup.find(view, wanted, where, stats.index, query.bound, query.each, stats.trace, opens)
+        options = LookupOptions(query.bound, query.each, stats.trace, opens)
+        hits = self._lookup.find(view, wanted, where, stats.index, options)
         if state.fetcher is not None:
             held = sum(counts.bytes for counts in self._lookup.cache_counts.values())
             state.fetcher.leave_to_pages(self._cache_bytes - held)
@@ -325,14 +316,13 @@ class Index:
 
     def scan(
         self,
-        segment: Segment,
-        file: IndexFileEntry,
+        file: SegmentFile,
         columns: Sequence[EntryColumn],
         partitions: Collection[str],
         stats: LookupStats,
     ) -> Iterator[pa.RecordBatch]:
         """The live entries of an index file, of these partitions, in key order."""
-        return scan_entries(self._storage, self.spec, segment, file, columns, partitions, stats)
+        return scan_entries(self._storage, self.spec, file, columns, partitions, stats)
 
     def read(
         self, path: str, pointers: Numbers, keys: Mapping[str, pa.Array], columns: Sequence[str], stats: FetchReads
@@ -389,6 +379,5 @@ def open_index(
 
     IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
     storage = storage_at(location)
-    return Index(
-        storage, open_view(storage, snapshot), snapshot is not None, cache_bytes, filters, page_maps, keep_pages
-    )
+    settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages)
+    return Index(storage, open_view(storage, snapshot), snapshot is not None, settings)

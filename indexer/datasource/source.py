@@ -33,7 +33,7 @@ from gnomon.indexer.spark import (
 )
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.lookup import KEY, POINTER, EntryColumn, Matches, MatchStats, buckets_of_keys, matched_entries
-from gnomon.shadow.metadata import check_names
+from gnomon.shadow.metadata import SegmentFile, check_names
 from gnomon.shadow.storage import Place, as_location
 from gnomon.sources import POINTER_COLUMNS
 
@@ -228,7 +228,7 @@ class IndexReader(DataSourceReader):
         folders = set(chosen(index.view.partition_values, self.selection))
         for segment_id, folder, bucket in partition.places:
             segment = segments[segment_id]
-            yield from index.scan(segment, segment.by_bucket[folder, bucket], columns, folders, self.stats)
+            yield from index.scan(SegmentFile(segment, segment.by_bucket[folder, bucket]), columns, folders, self.stats)
 
     def _plain(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         names = [self.table.known[name].name for name in self.table.columns]

@@ -19,6 +19,7 @@ from gnomon.service.indexes.threads import Threads
 from gnomon.service.redaction import Roots, redact
 from gnomon.service.settings import Settings
 from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
+from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
 from gnomon.shadow.metadata import newest_good_view
 from gnomon.shadow.storage import storage_at, within
@@ -174,7 +175,7 @@ class ServedIndex:
         storage = storage_at(self.place.path)
         view, why_older = newest_good_view(storage)
         check_columns(self.place, view)
-        self._index, self.failure = Index(storage, view, False, self._cache_bytes), None
+        self._index, self.failure = Index(storage, view, False, ReadSettings(self._cache_bytes)), None
         if why_older is not None:
             self._refuse(why_older)
         return True

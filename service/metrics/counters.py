@@ -61,31 +61,31 @@ class _Requests:
         self.timing = timing
 
 
+Labels = tuple[str, str, int, str]  # of a request: route, method, status, index
+
+
 class Tallies(Collector):
     """What is counted when a request ends."""
 
     def __init__(self) -> None:
-        self._requests: dict[tuple[str, str, int, str], _Requests] = {}
+        self._requests: dict[Labels, _Requests] = {}
         self._timings: dict[tuple[str, str], Timing] = {}
         self._rejected: dict[str, int] = {}
         self._costs: dict[str, list[int]] = {}
         self._steps = {step: Timing() for step in ("lookup", "fetch", "encode")}
         self._lookup, self._fetch, self._encode = self._steps.values()
 
-    def count(
-        self, route: str, method: str, status: int, index: str, seconds: float, cost: Cost, rejected: str | None
-    ) -> None:
+    def count(self, labels: Labels, seconds: float, cost: Cost, rejected: str | None) -> None:
         """A request has ended."""
-        key = (route, method, status, index)
-        requests = self._requests.get(key)
+        requests = self._requests.get(labels)
         if requests is None:
-            requests = self._new(route, method, status, index)
+            requests = self._new(*labels)
         requests.count += 1
         requests.timing.add(seconds)
         if rejected:
             self._rejected[rejected] = self._rejected.get(rejected, 0) + 1
         if cost.stats is not None:
-            self._count_cost(index, cost.keys, cost.stats)
+            self._count_cost(labels[-1], cost.keys, cost.stats)
         if cost.encode_seconds is not None:
             self._encode.add(cost.encode_seconds)
 

@@ -77,7 +77,7 @@ class WatchedApp:
             index = self._index(scope, route)
             status = status or LEFT
             rejected = scope["state"].get("rejected")
-            self._metrics.count(route, scope["method"], status, index, seconds, cost, rejected)
+            self._metrics.count((route, scope["method"], status, index), seconds, cost, rejected)
             if self._log is not None:
                 self._log.put(Entry(scope, cost, began, seconds, route, index, status, sent, rejected))
 

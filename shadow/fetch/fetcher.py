@@ -201,31 +201,17 @@ class Fetcher:
             if trace is None:
                 table = source.fetch(reader, pointers, needed)
             else:
-                table = self._traced(file, source, reader, pointers, needed, stats, trace)
+                if FORMATS[self._spec.format].page_maps is not None:
+                    with step_of(trace, "page_map", file.path, stats):
+                        cast(MappedFile, source).map_pages(reader, pointers, needed)
+                traced = TracedReader(trace, reader, file.path, stats, len(needed))
+                table = source.fetch(traced, pointers, needed)
+                traced.end(len(pointers))
             if stats.reads == reads:
                 self._look(file)  # nothing was read that could have shown a change
         with step_of(trace, "key_check", file.path) as step:
             self._check_keys(table, pointers, keys, reader.name)
             step.say(rows=len(pointers))
-        return table
-
-    def _traced(
-        self,
-        file: SourceFileEntry,
-        source: SourceFile,
-        reader: OpenFile,
-        pointers: Numbers,
-        columns: Sequence[str],
-        stats: FetchReads,
-        trace: Trace,
-    ) -> pa.Table:
-        """A fetch from one file, step by step."""
-        if FORMATS[self._spec.format].page_maps is not None:
-            with step_of(trace, "page_map", file.path, stats):
-                cast(MappedFile, source).map_pages(reader, pointers, columns)
-        traced = TracedReader(trace, reader, file.path, stats, len(columns))
-        table = source.fetch(traced, pointers, columns)
-        traced.end(len(pointers))
         return table
 
     def units(self, file: SourceFileEntry, offsets: Numbers, stats: FetchReads) -> Numbers:

@@ -23,15 +23,10 @@ from gnomon.shadow.lookup.entry_batches import (
     matched_entries,
     scan_entries,
 )
-from gnomon.shadow.lookup.index_files import (
-    INDEX_FILE_SUFFIX,
-    covered_in,
-    read_index_file,
-    write_index_file,
-)
+from gnomon.shadow.lookup.index_files import INDEX_FILE_SUFFIX, covered_in, read_index_file, write_index_file
 from gnomon.shadow.lookup.matches import ALL, Bound, Hit, Hits
 from gnomon.shadow.lookup.point import Lookup, Wanted, buckets_of_keys, parse_key
-from gnomon.shadow.lookup.tree_search import InFile
+from gnomon.shadow.lookup.tree_search import InFile, LookupOptions
 
 __all__ = [
     "ALL",
@@ -46,6 +41,7 @@ __all__ = [
     "Hits",
     "InFile",
     "Lookup",
+    "LookupOptions",
     "MatchStats",
     "Matcher",
     "Matches",

@@ -26,7 +26,7 @@ from gnomon.btree.key_batch import KeyBatch, SortedKeys
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.lookup.point import Lookup
-from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, View, asked_values
+from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, SegmentFile, View, asked_values
 from gnomon.sources import POINTER_COLUMNS
 
 LOG = logging.getLogger("gnomon.match")
@@ -150,7 +150,7 @@ class Matcher:
         hashes, passed = xxhash64_columns(plain), np.zeros(len(rows), bool)
         for file in files:
             left = np.flatnonzero(~passed)
-            passed[left[filters.pass_many(file, hashes[left], filter_bytes, self._stats)]] = True
+            passed[filters.likely(file, left, hashes, filter_bytes, self._stats)] = True
         self._stats.files_spared += len(files) * (not passed.any())
         return rows[passed]
 
@@ -187,10 +187,8 @@ class Matcher:
             pairs = pa.array(code * len(values) + given.indices.to_numpy()).dictionary_encode()
             asked = [(*asked[n // len(values)], values[n % len(values)]) for n in pairs.dictionary.to_pylist()]
             code = pairs.indices.to_numpy().astype(np.int64)
-        by_values: dict[tuple[Stored, ...], dict[str, None]] = {}
-        for partition, found in self._view.partition_values.items():
-            by_values.setdefault(tuple(found.get(name) for name in within), {})[partition] = None
-        return code, [by_values.get(some, {}) for some in asked]
+        partitions = self._view.partitions_by(tuple(within))
+        return code, [partitions.get(values, ()) for values in asked]
 
     def _wanted(self, keys: Sequence[pa.Array], group: _Group) -> _Wanted:
         rows = pa.array(group.rows)
@@ -213,22 +211,17 @@ class Matcher:
             for found in self._ask(segment, entry, wanted.keys.some(which), names):
                 yield segment, entry, found._replace(keys=which[found.keys])
 
-    def _files(self, group: _Group) -> list[tuple[Segment, IndexFileEntry]]:
+    def _files(self, group: _Group) -> list[SegmentFile]:
         """The index files that may hold keys of a group."""
-        folders = [""] if self._spec.flat else sorted(group.partitions)
-        return [
-            (segment, entry)
-            for folder in folders
-            for segment in self._view.segments
-            if (entry := segment.by_bucket.get((folder, group.bucket))) is not None
-        ]
+        folders = self._spec.folders_of(group.partitions)
+        return [found for folder in folders for found in self._view.index_files.get((folder, group.bucket), ())]
 
     def _likely(self, wanted: _Wanted, which: Ints, entry: IndexFileEntry, spread: bool) -> Ints:
         """Of some keys those that an index file may hold."""
         filters, filter_bytes = self._lookup.filters, self._view.filter_bytes
         if not len(which) or filters is None or not filters.pays(entry, len(which), spread, filter_bytes):
             return which
-        likely = which[filters.pass_many(entry, wanted.hashes[which], filter_bytes, self._stats)]
+        likely = np.asarray(filters.likely(entry, which, wanted.hashes, filter_bytes, self._stats))
         self._stats.files_spared += not len(likely)
         LOG.info("%s: its Bloom filter leaves %d of %d keys", entry.path, len(likely), len(which))
         return likely

@@ -24,6 +24,9 @@ RATE = 0.001  # of absent keys that pass: 2.1 bytes a key. At 1 % (1.3 bytes) wh
 MANY_KEYS = 8  # of one index file: the leaves they would visit cost more than its filter
 MOST_ASKED_IN_VAIN = 100_000  # index files
 
+Ints = npt.NDArray[np.int64]
+Places = Ints | Sequence[int]
+
 
 def filter_path(segment_id: str, partition: str, bucket: int) -> str:
     """`_shadow/filters/<segment>/dt=2026-01-01/00003.filter`"""
@@ -31,7 +34,7 @@ def filter_path(segment_id: str, partition: str, bucket: int) -> str:
     return "/".join(part for part in (FILTER_FOLDER, segment_id, partition, name) if part)
 
 
-def write_filter(storage: Storage, path: str, hashes: npt.NDArray[np.int64]) -> BloomFilterEntry:
+def write_filter(storage: Storage, path: str, hashes: Ints) -> BloomFilterEntry:
     """Write the filter of an index file from the hashes of its keys, read it back, and ask it for each of them."""
     made = BloomFilter.build(hashes, RATE)
     put_again(storage, path, [made.data])
@@ -63,28 +66,19 @@ class BloomFilters:
     def likely(
         self,
         entry: IndexFileEntry,
-        places: Sequence[int],
-        hashes: npt.NDArray[np.int64] | Sequence[int],
+        places: Places,
+        hashes: Ints | Sequence[int],
         filter_bytes: int,
         stats: LookupStats,
-    ) -> Sequence[int]:
+    ) -> Places:
         """The places (among `hashes`) of the keys that the index file may hold."""
         if entry.filter is None:
             return places
         with self._filter(entry.filter, filter_bytes, stats) as filter_:
-            if isinstance(hashes, np.ndarray):
-                passed = filter_.may_contain_many(hashes[np.array(places)], stats)
-                return [place for place, passes in zip(places, passed.tolist(), strict=True) if passes]
-            return [place for place in places if filter_.may_contain(hashes[place], stats)]
-
-    def pass_many(
-        self, entry: IndexFileEntry, hashes: npt.NDArray[np.int64], filter_bytes: int, stats: LookupStats
-    ) -> npt.NDArray[np.bool_]:
-        """Which keys, by their hashes, the index file may hold."""
-        if entry.filter is None:
-            return np.ones(len(hashes), bool)
-        with self._filter(entry.filter, filter_bytes, stats) as filter_:
-            return filter_.may_contain_many(hashes, stats)
+            if not isinstance(hashes, np.ndarray):
+                return [place for place in places if filter_.may_contain(hashes[place], stats)]
+            chosen = np.asarray(places, np.int64)
+            return chosen[filter_.may_contain_many(hashes[chosen], stats)]
 
     def asked_in_vain(self, entry: IndexFileEntry) -> None:
         """An index file was read, and held none of the keys it was asked for."""

@@ -14,10 +14,9 @@ from gnomon.shadow.lookup.index_files import open_index_file
 from gnomon.shadow.metadata import (
     NOT_LIVE,
     POINTER_SCHEMA,
-    IndexFileEntry,
     IndexSpec,
     Liveness,
-    Segment,
+    SegmentFile,
     stored_partition,
 )
 from gnomon.shadow.storage import Storage
@@ -53,18 +52,18 @@ def entry_columns(spec: IndexSpec) -> tuple[EntryColumn, ...]:
 def scan_entries(
     storage: Storage,
     spec: IndexSpec,
-    segment: Segment,
-    file: IndexFileEntry,
+    found: SegmentFile,
     columns: Sequence[EntryColumn],
     partitions: Collection[str],
     stats: LookupStats,
 ) -> Iterator[pa.RecordBatch]:
     """The live entries of an index file, of these partitions, in key order. DamagedIndexFile as `check` of it,
     maybe after batches were given."""
+    segment, file = found
     liveness = Liveness(spec, segment, file, storage.root)
     there = segment.source_files_in if spec.flat else [file.partition]
     order = {name: place for place, name in enumerate(name for name in there if name in partitions)}
-    tree = open_index_file(storage, segment, file, spec, stats)
+    tree = open_index_file(storage, found, spec, stats)
     names = [column.name for column in columns if column.part != PARTITION]
     types = {column.source: column.type for column in columns if column.part == PARTITION}
     values = [stored_partition(name, types) for name in order]

@@ -7,7 +7,7 @@ from gnomon.btree import BTreeReader
 from gnomon.btree.blocks import Block
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.lookup.index_files import open_index_file
-from gnomon.shadow.metadata import IndexFileEntry, Segment, View
+from gnomon.shadow.metadata import IndexFileEntry, Segment, SegmentFile, View
 from gnomon.shadow.storage import ByteCache, CacheCounts, CacheShare, Storage
 
 WHOLE_BYTES = 4 << 20  # up to which an index file that lies far away is read whole
@@ -31,7 +31,7 @@ class Trees:
 
         def opened() -> BTreeReader:
             leaves = CacheShare(self._leaves, entry.path)  # files never change, and no two have the same path
-            return open_index_file(self._storage, segment, entry, view.spec, stats, whole, leaves)
+            return open_index_file(self._storage, SegmentFile(segment, entry), view.spec, stats, whole, leaves)
 
         with self._open.use(entry.path, opened) as tree:
             yield tree

@@ -22,6 +22,7 @@ from gnomon.shadow.metadata import (
     IndexFileEntry,
     IndexSpec,
     Segment,
+    SegmentFile,
     SourceFileEntry,
     StoredFile,
     put_again,
@@ -123,8 +124,7 @@ class _IndexFile(StoredFile):
 
 def open_index_file(
     storage: Storage,
-    segment: Segment,
-    entry: IndexFileEntry,
+    place: SegmentFile,
     spec: IndexSpec,
     stats: LookupStats,
     whole: bool = False,
@@ -133,6 +133,7 @@ def open_index_file(
     """An index file of a segment, made sure to be the one that the segment means: its size, its columns, its number of
     entries, and the place of its first entry. `whole`: it is read in one read, and stays in memory. `leaves` keeps
     decoded leaves of it."""
+    segment, entry = place
     file = _IndexFile(storage, spec, entry)
     tree = BTreeReader(file, stats, entry.size if whole else None, leaves, spec.remedy)
     expected = [key_type(column.type).avro for column in spec.entry_schema.columns]

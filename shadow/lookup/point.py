@@ -1,6 +1,6 @@
 """Keys to pointers: bucket, index file, B-Tree; an entry counts only if its own segment still covers its file."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,10 +18,10 @@ from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup.bloom_filters import BloomFilters
 from gnomon.shadow.lookup.index_file_cache import Trees
-from gnomon.shadow.lookup.matches import ALL, Bound, Hits
-from gnomon.shadow.lookup.tree_search import InFile, Search
+from gnomon.shadow.lookup.matches import Hits
+from gnomon.shadow.lookup.tree_search import DEFAULTS, InFile, LookupOptions, Search
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, View, as_partition_value
-from gnomon.shadow.storage import CacheCounts, Storage, Trace, step_of
+from gnomon.shadow.storage import CacheCounts, Storage, step_of
 from gnomon.shadow.values import read_key
 
 FEW_KEYS = 16  # which are hashed faster one by one
@@ -72,27 +72,27 @@ class _Asked:
     """The keys of one look-up, hashed: few of them one by one, many of them column by column."""
 
     def __init__(self, keys: Sequence[Wanted], spec: IndexSpec) -> None:
-        self._keys = [key.stored for key in keys]
+        self.keys = [key.stored for key in keys]
         self._spec = spec
         self._many = len(keys) > FEW_KEYS
 
     @cached_property
     def _columns(self) -> list[pa.Array]:
-        return plain_keys(self._keys, self._spec.key_types)
+        return plain_keys(self.keys, self._spec.key_types)
 
     @cached_property
     def buckets(self) -> list[int]:
         types, buckets = self._spec.key_types, self._spec.buckets
         if self._many:
             return list(buckets_of(self._columns, buckets).tolist())
-        return [bucket_of(key, types, buckets) for key in self._keys]
+        return [bucket_of(key, types, buckets) for key in self.keys]
 
     @cached_property
     def hashes(self) -> npt.NDArray[np.int64] | list[int]:
         """What filters are asked for."""
         if self._many:
             return xxhash64_columns(self._columns)
-        return [xxhash64(key, self._spec.key_types) for key in self._keys]
+        return [xxhash64(key, self._spec.key_types) for key in self.keys]
 
 
 class Lookup:
@@ -115,24 +115,20 @@ class Lookup:
         keys: Sequence[Wanted],
         where: Mapping[str, Collection[Stored]],
         stats: LookupStats,
-        bound: Bound = ALL,
-        each: bool = False,
-        trace: Trace | None = None,
-        ahead: Callable[[Sequence[InFile]], None] | None = None,
+        options: LookupOptions = DEFAULTS,
     ) -> list[Hits]:
-        """For each key its hits: by partition, then by segment, then in the order of the index file; no more of each
-        than the bound says. `each`: where an index file fails, its keys have the failure instead of raising it.
-        `ahead` is told of the index files that have to be waited for, before they are."""
+        """For each key its hits: by partition, then by segment, then in the order of the index file."""
         found = [Hits() for _ in keys]
-        with step_of(trace, "key") as step:
+        bound, ahead = options.bound, options.ahead
+        with step_of(options.trace, "key") as step:
             asked = _Asked(keys, view.spec)
             partitions = _selected(view, keys, where)
             files = self._files(view, asked.buckets, partitions)
             step.say(keys=len(keys), bucket=asked.buckets[0] if len(keys) == 1 else None, index_files=len(files))
         if ahead is not None and (far := [file for file in files if not self.trees.is_at_hand(file.entry)]):
             ahead(far)
-        search = Search(view, self.trees, self.filters, [key.stored for key in keys], asked, partitions, bound, trace)
-        for told in search.answers(files, each):
+        search = Search(view, self.trees, self.filters, asked, partitions, options)
+        for told in search.answers(files):
             stats.add(told.stats)
             for i, hits in zip(told.places, told.hits, strict=True):
                 found[i].take(hits, bound.hits, view.spec.flat)
@@ -147,14 +143,12 @@ class Lookup:
         """The index files to look in, each with the places of its keys; `partitions` are those of each key."""
         work: dict[tuple[str, int], list[int]] = {}
         for i, (bucket, names) in enumerate(zip(buckets, partitions, strict=True)):
-            folders = ([""] if names else []) if view.spec.flat else names
-            for folder in folders:
+            for folder in view.spec.folders_of(names):
                 work.setdefault((folder, bucket), []).append(i)
         return [
-            InFile(segment, entry, places)
+            InFile(*found, places)
             for place, places in sorted(work.items())
-            for segment in view.segments
-            if (entry := segment.by_bucket.get(place)) is not None
+            for found in view.index_files.get(place, ())
         ]
 
     @property

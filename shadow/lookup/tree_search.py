@@ -1,8 +1,9 @@
 """One look-up in the index files that may hold its keys: filter first where that pays, far away side by side."""
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -14,7 +15,7 @@ from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import OF_ONE_FILE
 from gnomon.shadow.lookup.bloom_filters import BloomFilters
 from gnomon.shadow.lookup.index_file_cache import Trees
-from gnomon.shadow.lookup.matches import Bound, FileHits, Hits
+from gnomon.shadow.lookup.matches import ALL, Bound, FileHits, Hits
 from gnomon.shadow.metadata import IndexFileEntry, Segment, View
 from gnomon.shadow.storage import Step, Trace, check, in_order, step_of
 
@@ -39,8 +40,25 @@ class Told(NamedTuple):
     failure: Exception | None = None
 
 
+@dataclass(frozen=True)
+class LookupOptions:
+    """How a look-up answers. `bound`: the most that is kept of each key. `each`: where an index file fails, its keys
+    have the failure instead of raising it. `trace` gets each step. `ahead` is called with the index files that have to
+    be waited for, before they are."""
+
+    bound: Bound = ALL
+    each: bool = False
+    trace: Trace | None = None
+    ahead: Callable[[Sequence[InFile]], None] | None = None
+
+
+DEFAULTS = LookupOptions()
+
+
 class Hashed(Protocol):
-    """What filters are asked for, of each key."""
+    """Keys in stored form, and their hashes, which Bloom filters are asked for."""
+
+    keys: list[Key]
 
     @property
     def hashes(self) -> npt.NDArray[np.int64] | list[int]: ...
@@ -54,27 +72,26 @@ class Search:
         view: View,
         trees: Trees,
         filters: BloomFilters | None,
-        keys: Sequence[Key],
         hashed: Hashed,
         partitions: Sequence[Collection[str]],
-        bound: Bound,
-        trace: Trace | None,
+        options: LookupOptions,
     ) -> None:
         """`partitions` are those that each key may lie in."""
         self._view = view
         self._trees = trees
         self._filters = filters
-        self._keys = keys
+        self._keys = hashed.keys
         self._hashed = hashed
         self._partitions = partitions
-        self._bound = bound
-        self._trace = trace
+        self._bound = options.bound
+        self._each = options.each
+        self._trace = options.trace
 
-    def answers(self, files: Sequence[InFile], each: bool) -> Iterator[Told]:
-        """What each file says, in their order. `each`: a failure of one is told, not raised."""
+    def answers(self, files: Sequence[InFile]) -> Iterator[Told]:
+        """What each file says, in their order."""
         spread = sum(len(file.places) for file in files) > len(self._keys)
         few = len(files) <= FEW_FILES and sum(file.entry.size for file in files) <= FEW_BYTES
-        calls = [partial(self._answer, file, self._pays(file, spread), few, each) for file in files]
+        calls = [partial(self._answer, file, self._pays(file, spread), few) for file in files]
         rounds = sum(not self._trees.is_at_hand(file.entry) for file in files)
         return in_order(calls) if rounds > 1 else (call() for call in calls)
 
@@ -82,14 +99,14 @@ class Search:
         filters = self._filters
         return filters is not None and filters.pays(file.entry, len(file.places), spread, self._view.filter_bytes)
 
-    def _answer(self, file: InFile, filtered: bool, few: bool, each: bool) -> Told:
+    def _answer(self, file: InFile, filtered: bool, few: bool) -> Told:
         check(f"{self._trees.root}/{file.entry.path}")
         stats = self._counter()
         try:
             places = self._likely(file, filtered, few, stats)
             return Told(places, self._hits(file, places, stats) if places else [], stats)
         except OF_ONE_FILE as error:
-            if not each:
+            if not self._each:
                 raise
             return Told(file.places, [Hits() for _ in file.places], stats, error)
 
@@ -112,7 +129,8 @@ class Search:
     def _pass(self, file: InFile, filters: BloomFilters, stats: LookupStats) -> Sequence[int]:
         name = file.entry.filter.path if file.entry.filter is not None else None
         with step_of(self._trace, "filter", name, stats) as step:
-            places = filters.likely(file.entry, file.places, self._hashed.hashes, self._view.filter_bytes, stats)
+            likely = filters.likely(file.entry, file.places, self._hashed.hashes, self._view.filter_bytes, stats)
+            places = likely.tolist() if isinstance(likely, np.ndarray) else likely
             step.say(answer="perhaps" if places else "absent", keys=len(file.places), passed=len(places))
         return places
 

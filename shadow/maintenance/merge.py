@@ -22,10 +22,10 @@ from gnomon.btree.hash_columns import plain_column, spark_hash_columns
 from gnomon.shadow.lookup import read_index_file
 from gnomon.shadow.metadata import (
     NOT_LIVE,
-    IndexFileEntry,
     IndexSpec,
     Liveness,
     Segment,
+    SegmentFile,
     SourceFileEntry,
     partition_values,
 )
@@ -38,13 +38,6 @@ BATCH_ROWS, BATCH_BYTES = 65_536, 64 * 1024 * 1024  # of what a writer is handed
 GROUP, FILE = "", " "  # names that no column of an index file has
 
 
-class Part(NamedTuple):
-    """An index file, and the segment that says which of its entries count."""
-
-    segment: Segment
-    file: IndexFileEntry
-
-
 class Merged(NamedTuple):
     """The entries of a new index file, in key order: the folder and the bucket of the file, and batches of its rows."""
 
@@ -53,7 +46,7 @@ class Merged(NamedTuple):
     batches: Iterator[pa.Table]
 
 
-def merged(storage: Storage, spec: IndexSpec, parts: Sequence[Part], target: IndexSpec) -> Iterator[Merged]:
+def merged(storage: Storage, spec: IndexSpec, parts: Sequence[SegmentFile], target: IndexSpec) -> Iterator[Merged]:
     """Yield the live entries of index files of `spec` as they go into the index files of `target`, which is the
     same but for the number of buckets and the layout. A bucket's entries are in memory together, those of several only
     up to `BYTES_AT_ONCE`.
@@ -80,7 +73,7 @@ def sort_order(keys: Sequence[pa.Array], before: pa.Array | None = None) -> pa.A
 class _Merge:
     storage: Storage
     spec: IndexSpec
-    parts: Sequence[Part]
+    parts: Sequence[SegmentFile]
     target: IndexSpec
 
     def run(self) -> Iterator[Merged]:
@@ -91,7 +84,7 @@ class _Merge:
             if parts:
                 yield from self._merge(parts, range(residue, self.target.buckets, step))
 
-    def _merge(self, parts: Sequence[Part], targets: range) -> Iterator[Merged]:
+    def _merge(self, parts: Sequence[SegmentFile], targets: range) -> Iterator[Merged]:
         """Merge parts into their buckets; some at a time where they are large, each time reading all parts. An index
         that gets folders is also cut by these."""
         relaid = self.spec.flat != self.target.flat
@@ -127,7 +120,7 @@ class _Merge:
             names = [column.name for column in self.target.entry_schema.columns]
             yield pa.table({name: by_file[name] if name in by_file else table.column(name) for name in names})
 
-    def _live(self, part: Part, wanted: range, folders: range | None) -> Iterator[pa.Table]:
+    def _live(self, part: SegmentFile, wanted: range, folders: range | None) -> Iterator[pa.Table]:
         """The live entries of a part that go to the buckets and folders wanted, under the target's names. The last
         columns are the number of the source file (FILE) and that of folder and bucket (GROUP). Texts have long offsets,
         so that no column outgrows Arrow's arrays."""

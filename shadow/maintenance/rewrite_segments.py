@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 from gnomon.shadow.lookup import write_index_file
-from gnomon.shadow.maintenance.merge import Part, merged
-from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry
+from gnomon.shadow.maintenance.merge import merged
+from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.storage import Storage
 
 
@@ -43,7 +43,7 @@ def rewrite(
     kept: list[IndexFileEntry] = []
     written: list[IndexFileEntry] = []
     if spec.flat != target.flat:
-        parts = [Part(segment, file) for segment in segments for file in segment.by_bucket.values()]
+        parts = [SegmentFile(segment, file) for segment in segments for file in segment.by_bucket.values()]
         return Rewritten([], list(_merge(storage, spec, parts, target, segment_id)))
     dead = {segment.id: dead_folders(spec, segment) for segment in segments}
     for folder in sorted({folder for segment in segments for folder in folders_of(spec, segment.live.values())}):
@@ -54,13 +54,15 @@ def rewrite(
     return Rewritten(kept, written)
 
 
-def _sorted_out(segments: Sequence[Segment], folder: str, clean: Set[str]) -> tuple[list[IndexFileEntry], list[Part]]:
+def _sorted_out(
+    segments: Sequence[Segment], folder: str, clean: Set[str]
+) -> tuple[list[IndexFileEntry], list[SegmentFile]]:
     """The index files of a folder that may stay as they are, and the others. `clean`: the segments all of whose entries
     there count, in the buckets that they are to have."""
-    by_bucket: dict[int, list[Part]] = {}
+    by_bucket: dict[int, list[SegmentFile]] = {}
     for segment in segments:
         for file in segment.index_files_in.get(folder, ()):
-            by_bucket.setdefault(file.bucket, []).append(Part(segment, file))
+            by_bucket.setdefault(file.bucket, []).append(SegmentFile(segment, file))
     kept, merge = [], []
     for parts in by_bucket.values():
         segment, file = parts[0]
@@ -72,7 +74,7 @@ def _sorted_out(segments: Sequence[Segment], folder: str, clean: Set[str]) -> tu
 
 
 def _merge(
-    storage: Storage, spec: IndexSpec, parts: Sequence[Part], target: IndexSpec, segment_id: str
+    storage: Storage, spec: IndexSpec, parts: Sequence[SegmentFile], target: IndexSpec, segment_id: str
 ) -> Iterator[IndexFileEntry]:
     for folder, bucket, batches in merged(storage, spec, parts, target):
         yield write_index_file(storage, target, segment_id, folder, bucket, batches)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import fastavro
 from fastavro.schema import SchemaParseException
@@ -159,6 +159,13 @@ class Segment:
     def partition_of(self) -> dict[str, str]:
         """The partition of each source file the entries may name, dead ones included."""
         return {file.path: file.partition for file in self.source_files}
+
+
+class SegmentFile(NamedTuple):
+    """An index file, and the segment that decides which of its entries are live."""
+
+    segment: Segment
+    file: IndexFileEntry
 
 
 def rows_by_partition(segments: Iterable[Segment]) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """One snapshot of an index, opened: its spec and its live segments. Immutable."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ from gnomon.shadow.errors import (
     UnknownColumn,
     UsageError,
 )
-from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
+from gnomon.shadow.metadata.manifests import Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.metadata.partitions import check_where, matches, shortened, stored_partition
 from gnomon.shadow.metadata.snapshots import Snapshot, read_newest, read_segments, read_snapshot, snapshot_numbers
 from gnomon.shadow.metadata.spec import IndexSpec, check_names
@@ -63,15 +63,40 @@ class View:
         return where
 
     def partitions_of(
-        self, where: Mapping[str, Collection[Stored]], key: Iterable[tuple[str, Stored]]
+        self, where: Mapping[str, Collection[Stored]], key: Sequence[tuple[str, Stored]]
     ) -> Collection[str]:
         """The partitions that have the values of a `where`, and the values of partition columns that are part of a key,
         in order."""
-        values, of_key = self.partition_values, {name: (value,) for name, value in key}
-        if not where and not of_key:
-            return values.keys()
-        named = (name for name in values if matches(values[name], where) and matches(values[name], of_key))
-        return dict.fromkeys(named).keys()
+        if not key:
+            named: Collection[str] = self.partition_values.keys()
+        else:
+            columns, values = zip(*key, strict=True)
+            named = self.partitions_by(columns).get(values, ())
+        if not where:
+            return named
+        return dict.fromkeys(name for name in named if matches(self.partition_values[name], where)).keys()
+
+    def partitions_by(self, columns: tuple[str, ...]) -> Mapping[tuple[Stored, ...], Collection[str]]:
+        """The partitions, in order, by their values of some partition columns."""
+        if columns not in self._partitions_by:
+            found: dict[tuple[Stored, ...], dict[str, None]] = {}
+            for partition, values in self.partition_values.items():
+                found.setdefault(tuple(values.get(name) for name in columns), {})[partition] = None
+            self._partitions_by[columns] = found
+        return self._partitions_by[columns]
+
+    @cached_property
+    def _partitions_by(self) -> dict[tuple[str, ...], Mapping[tuple[Stored, ...], Collection[str]]]:
+        return {}
+
+    @cached_property
+    def index_files(self) -> dict[tuple[str, int], list[SegmentFile]]:
+        """The index files that look-ups may open, by folder and bucket, in the order of the segments."""
+        files: dict[tuple[str, int], list[SegmentFile]] = {}
+        for segment in self.segments:
+            for place, file in segment.by_bucket.items():
+                files.setdefault(place, []).append(SegmentFile(segment, file))
+        return files
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

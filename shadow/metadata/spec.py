@@ -1,6 +1,6 @@
 """What an index is of: source, keys, included columns, buckets, hash."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -117,6 +117,10 @@ class IndexSpec:
     def folder_of(self, partition: str) -> str:
         """The folder of the index files for a partition of the source."""
         return "" if self.flat else partition
+
+    def folders_of(self, partitions: Collection[str]) -> Collection[str]:
+        """The folders of the index files for some partitions of the source."""
+        return partitions if not self.flat else ("",) if partitions else ()
 
     @cached_property
     def stored_partitions(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from gnomon.shadow import FetchStats, Trace
+from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import DamagedIndexFile
 from gnomon.shadow.fetch.fetcher import Fetcher
 from gnomon.shadow.fetch.prefetch import FEW_SOURCES
@@ -68,7 +69,7 @@ class Far:
 
     def opened(self) -> Index:
         view = open_view(self.folder)
-        index = Index(self.folder, view, True, self.cache_bytes)
+        index = Index(self.folder, view, True, ReadSettings(self.cache_bytes))
         fetcher = Fetcher(self.lake, view.spec, self.cache_bytes, self.folder, self.page_bytes)
         source = SourceRoot(self.lake)  # not what is at the path of that name
         state = index._current.state

@@ -15,7 +15,7 @@ def test_a_time_on_a_bound_belongs_to_it() -> None:
 def test_methods_that_nobody_knows_are_one() -> None:
     tallies = Tallies()
     for number in range(100):
-        tallies.count("other", f"M{number}", 405, "", 0.1, Cost(), None)
+        tallies.count(("other", f"M{number}", 405, ""), 0.1, Cost(), None)
     requests = {key: value for key, value in of_collector(tallies).items() if key[0] == "gnomon_requests_total"}
     labels = (("index", ""), ("method", "other"), ("route", "other"), ("status", "405"))
     assert requests == {("gnomon_requests_total", labels): 100}
@@ -23,5 +23,5 @@ def test_methods_that_nobody_knows_are_one() -> None:
 
 def test_names_that_break_the_format_are_escaped() -> None:
     tallies, odd = Tallies(), 'a"b\\c\nd'
-    tallies.count(odd, "GET", 200, "x", 0.1, Cost(), odd)
+    tallies.count((odd, "GET", 200, "x"), 0.1, Cost(), odd)
     assert of_collector(tallies)["gnomon_rejected_total", (("reason", odd),)] == 1

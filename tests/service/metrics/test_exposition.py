@@ -147,8 +147,8 @@ def test_workers_are_summed_also_those_that_have_ended(crawl_settings: Settings,
         apps = [create_app(crawl_settings, slot=slot) for slot in slots]
         for app, reason in zip(apps, (None, None, "overloaded"), strict=True):
             for _ in range(2):
-                app.state.metrics.count("/rows/{key}", "GET", 200, "shadow", 0.004, Cost(), None)
-            app.state.metrics.count("/rows/{key}", "GET", 503, "shadow", 0.004, Cost(), reason)
+                app.state.metrics.count(("/rows/{key}", "GET", 200, "shadow"), 0.004, Cost(), None)
+            app.state.metrics.count(("/rows/{key}", "GET", 503, "shadow"), 0.004, Cost(), reason)
             app.state.metrics.text()
         exchange.ended(slots[0], asked=False)
         for app in apps[1:]:

@@ -13,6 +13,7 @@ from gnomon.btree.reader import LookupStats
 from gnomon.shadow import DamagedIndexFile, Index, open_index
 from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.entry_batches import PARTITION, EntryColumn, entry_columns, matched_entries
+from gnomon.shadow.metadata.manifests import SegmentFile
 from tests.shadow.make_index import index_source, write_source
 
 
@@ -46,7 +47,7 @@ def all_entries(index: Index, columns: tuple[EntryColumn, ...], partitions: set[
         batch
         for segment in index.view.segments
         for file in segment.by_bucket.values()
-        for batch in index.scan(segment, file, columns, partitions, LookupStats())
+        for batch in index.scan(SegmentFile(segment, file), columns, partitions, LookupStats())
     ]
 
 
@@ -84,7 +85,10 @@ def test_an_entry_of_a_file_that_its_segment_does_not_cover_is_damage(index: Ind
     less = replace(segment, source_files=segment.source_files[1:], dead=frozenset())
     columns, partitions = entry_columns(index.spec), set(index.view.partitions)
     with pytest.raises(DamagedIndexFile, match=r"which its segment does not cover|not the index file of"):
-        _ = [list(index.scan(less, file, columns, partitions, LookupStats())) for file in segment.index_files]
+        _ = [
+            list(index.scan(SegmentFile(less, file), columns, partitions, LookupStats()))
+            for file in segment.index_files
+        ]
 
 
 def test_partition_columns_come_in_their_type(index: Index) -> None:

@@ -16,8 +16,8 @@ from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import adjacent, order_key, stored_values
 from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.maintenance import merge
-from gnomon.shadow.maintenance.merge import Part, merged, sort_order
-from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
+from gnomon.shadow.maintenance.merge import merged, sort_order
+from gnomon.shadow.metadata.manifests import Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.storage import storage_at
 from tests.profiles import examples
 from tests.shadow.make_index import Build, write_source
@@ -69,12 +69,12 @@ def build(tmp_path: Path) -> Build:
     return Build(tmp_path / "lake", tmp_path / "index", ["k"], buckets=4, include=["bucket"])
 
 
-def parts_of(build: Build, partition: str = "p=1", dead: frozenset[int] = frozenset()) -> list[Part]:
+def parts_of(build: Build, partition: str = "p=1", dead: frozenset[int] = frozenset()) -> list[SegmentFile]:
     segment = Segment(build.segment, tuple(build.index_files), tuple(build.covered), dead)
-    return [Part(segment, file) for file in build.index_files if file.partition == partition]
+    return [SegmentFile(segment, file) for file in build.index_files if file.partition == partition]
 
 
-def entries(build: Build, parts: list[Part], buckets: int) -> dict[int, list[dict[str, Any]]]:
+def entries(build: Build, parts: list[SegmentFile], buckets: int) -> dict[int, list[dict[str, Any]]]:
     found: dict[int, list[dict[str, Any]]] = {}
     for folder, bucket, batches in merged(build.storage, build.spec, parts, replace(build.spec, buckets=buckets)):
         assert folder == parts[0].file.partition
@@ -118,7 +118,7 @@ def test_large_parts_are_merged_a_few_buckets_at_a_time_with_the_same_result(
 
 def test_an_entry_of_another_bucket_is_not_carried_on(build: Build) -> None:
     one, *others = parts_of(build)
-    wrong = Part(one.segment, replace(one.file, bucket=(one.file.bucket + 1) % 4))
+    wrong = SegmentFile(one.segment, replace(one.file, bucket=(one.file.bucket + 1) % 4))
     with pytest.raises(DamagedIndexFile, match="holds an entry of another bucket") as caught:
         entries(build, [wrong, *others], 4)
     assert caught.value.path == f"{build.storage.root}/{one.file.path}"
@@ -127,7 +127,7 @@ def test_an_entry_of_another_bucket_is_not_carried_on(build: Build) -> None:
 def test_an_entry_of_a_file_that_the_segment_does_not_cover_is_not_carried_on(build: Build) -> None:
     stranger = replace(parts_of(build)[0].segment, source_files=tuple(build.covered[1:]))
     with pytest.raises(DamagedIndexFile, match=r"an entry names p=1/a\.parquet, which its segment does not cover"):
-        entries(build, [Part(stranger, part.file) for part in parts_of(build)], 4)
+        entries(build, [SegmentFile(stranger, part.file) for part in parts_of(build)], 4)
 
 
 def test_a_part_that_is_gone_cut_or_changed_is_an_error(build: Build) -> None:
@@ -148,10 +148,10 @@ def test_a_path_that_is_dead_in_one_segment_and_counts_in_another_is_taken_from_
     root = storage_at(str(Path(build.storage.root).parent / "lake"))
     changed = {info.path: info for info in root.list()}["p=1/a.parquet"]
     entry = SourceFileEntry("p=1/a.parquet", "p=1", 200, changed.size, changed.mtime_ns, "")
-    new = [Part(Segment("new", (), (entry,)), part.file) for part in parts_of(build, dead=frozenset([1]))]
+    new = [SegmentFile(Segment("new", (), (entry,)), part.file) for part in parts_of(build, dead=frozenset([1]))]
     with pytest.raises(DamagedIndexFile, match=r"b\.parquet"):
         entries(build, [*old, *new], 4)
-    new = [Part(Segment("new", (), (entry, build.covered[1]), frozenset([1])), part.file) for part in new]
+    new = [SegmentFile(Segment("new", (), (entry, build.covered[1]), frozenset([1])), part.file) for part in new]
     found = entries(build, [*new, *old], 4)
     names = [row["data_filename"] for rows in found.values() for row in rows]
     assert (names.count("p=1/a.parquet"), names.count("p=1/b.parquet")) == (200, 100)

@@ -14,10 +14,11 @@ from gnomon.shadow.lookup.batch import Matcher, MatchStats
 from gnomon.shadow.lookup.entry_batches import entry_columns, scan_entries
 from gnomon.shadow.lookup.matches import ALL, Bound
 from gnomon.shadow.lookup.point import Lookup, Wanted
+from gnomon.shadow.lookup.tree_search import LookupOptions
 from gnomon.shadow.maintenance import tiered_merge
-from gnomon.shadow.maintenance.merge import Part, merged
+from gnomon.shadow.maintenance.merge import merged
 from gnomon.shadow.metadata.liveness import Liveness
-from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
+from gnomon.shadow.metadata.manifests import Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.metadata.snapshot_view import View, open_view
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify.index_files import FolderProof
@@ -56,7 +57,7 @@ def index(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 def one_by_one(storage: Storage, view: View, bound: Bound = ALL) -> Entries:
     lookup = Lookup(storage, 1 << 20)
-    hits = lookup.find(view, [Wanted((key,)) for key in KEYS], {}, LookupStats(), bound)
+    hits = lookup.find(view, [Wanted((key,)) for key in KEYS], {}, LookupStats(), LookupOptions(bound))
     return {(key, hit.pointer.data_filename) for key, of_key in zip(KEYS, hits, strict=True) for hit in of_key}
 
 
@@ -95,13 +96,15 @@ def scanned(storage: Storage, view: View) -> Entries:
         found
         for segment in view.segments
         for file in segment.index_files
-        for found in scan_entries(storage, view.spec, segment, file, columns, view.partitions, LookupStats())
+        for found in scan_entries(
+            storage, view.spec, SegmentFile(segment, file), columns, view.partitions, LookupStats()
+        )
     ]
     return {(row["k"], row["data_filename"]) for found in batches for row in found.to_pylist()}
 
 
 def merged_again(storage: Storage, view: View) -> Entries:
-    parts = [Part(segment, file) for segment in view.segments for file in segment.index_files]
+    parts = [SegmentFile(segment, file) for segment in view.segments for file in segment.index_files]
     tables = [table for one in merged(storage, view.spec, parts, view.spec) for table in one.batches]
     return {(row["k"], row["data_filename"]) for table in tables for row in table.to_pylist()}
 
