@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from gnomon.commands.options import Full, Json
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
 from gnomon.commands.spark import Conf, Master, spark_session
@@ -27,17 +28,36 @@ from gnomon.shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
+Places = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[SOURCE] INDEX",
+        help="The source (the root of its data files, one file, or table:db.name), and the index folder, which the "
+        "first build makes. INDEX alone brings an index up to date with the source that it knows.",
+    ),
+]
+Layout = Annotated[
+    bool | None,
+    typer.Option(
+        "--flat/--partitioned",
+        help="One set of buckets over all partitions, or one in each; by default a first build is flat where there "
+        f"are more than {MOST_FOLDERS} partitions and none is named by the key.",
+    ),
+]
+PageMaps = Annotated[
+    bool, typer.Option("--page-maps", help="Record where pages lie, now and in later builds: faster first fetches.")
+]
+AcceptVanished = Annotated[
+    bool, typer.Option("--accept-vanished", help="Files that are gone were deleted: drop them, however many they are.")
+]
+AsFiles = Annotated[
+    bool, typer.Option("--as-files", help="Index the files of a Delta, Iceberg or other table, live rows or not.")
+]
+
 
 @app.command()
 def build(
-    places: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[SOURCE] INDEX",
-            help="The source (the root of its data files, one file, or table:db.name), and the index folder, which the "
-            "first build makes. INDEX alone brings an index up to date with the source that it knows.",
-        ),
-    ],
+    places: Places,
     key: Annotated[
         list[str] | None, typer.Option(help="A key column, for the first build; repeat for a composite key, in order.")
     ] = None,
@@ -48,32 +68,16 @@ def build(
     ] = None,
     schema: Annotated[str | None, typer.Option(help="Columns of text files or values: 'a bigint, b string'.")] = None,
     buckets: Annotated[int | None, typer.Option(help="Hash buckets; by default one for 500,000 rows.")] = None,
-    flat: Annotated[
-        bool | None,
-        typer.Option(
-            "--flat/--partitioned",
-            help="One set of buckets over all partitions, or one in each; by default a first build is flat where there "
-            f"are more than {MOST_FOLDERS} partitions and none is named by the key.",
-        ),
-    ] = None,
-    page_maps: Annotated[
-        bool,
-        typer.Option("--page-maps", help="Record where pages lie, now and in later builds: faster first fetches."),
-    ] = False,
+    flat: Layout = None,
+    page_maps: PageMaps = False,
     master: Master = None,
     conf: Conf = None,
     adopt: Annotated[bool, typer.Option("--adopt", help="SOURCE is a copy: take over files of equal content.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Index every file again.")] = False,
-    accept_vanished: Annotated[
-        bool,
-        typer.Option("--accept-vanished", help="Files that are gone were deleted: drop them, however many they are."),
-    ] = False,
-    as_files: Annotated[
-        bool,
-        typer.Option("--as-files", help="Index the files of a Delta, Iceberg or other table, live rows or not."),
-    ] = False,
+    full: Full = False,
+    accept_vanished: AcceptVanished = False,
+    as_files: AsFiles = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be indexed; write nothing.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
+    json: Json = False,
 ) -> None:
     """Index what the newest snapshot does not cover: new, changed and vanished files. Safe to run again."""
     source, index, key, include = _asked(places, key, include)

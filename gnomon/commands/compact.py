@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from gnomon.commands.options import IndexFolder, Json
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.shadow.maintenance import CompactResult
 from gnomon.shadow.maintenance import compact as compact_index
@@ -14,9 +15,9 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 @app.command()
 def compact(
-    index: Annotated[str, typer.Argument(help="The index folder.")],
+    index: IndexFolder,
     partition: Annotated[str | None, typer.Option(help="Only this partition: dt=2026-01-01.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
+    json: Json = False,
 ) -> None:
     """Merge what many builds wrote into one segment, without dead entries. Answers stay the same."""
     result = compact_index(storage_at(index), partition)

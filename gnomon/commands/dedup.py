@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gnomon.commands.build import parse_options
+from gnomon.commands.options import Full, IndexFolder, Json
 from gnomon.commands.output import counted, print_json, say
 from gnomon.commands.progress import shown_progress
 from gnomon.commands.spark import Conf, Master, spark_session
@@ -19,20 +20,27 @@ from gnomon.shadow.errors import DamagedMetadata
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 SHOWN_PARTITIONS = 20
 NEW_INDEX = "Where there is no index yet"
+OrderBy = Annotated[
+    list[str] | None,
+    typer.Option(help="Of copies of a key the first by this column is kept: 'col' or 'col desc'; repeatable."),
+]
+AcceptVanished = Annotated[
+    bool,
+    typer.Option(
+        "--accept-vanished", help="Files that are gone from the source were deleted: their keys count as new."
+    ),
+]
 
 
 @app.command()
 def dedup(
-    index: Annotated[str, typer.Argument(help="The index folder.")],
+    index: IndexFolder,
     batch: Annotated[str, typer.Argument(help="The batch: a file, or a folder of files, with the source's columns.")],
     scope: Annotated[
         Literal["table", "partition"], typer.Option(help="Keys are unique in the whole table, or within a partition.")
     ] = "table",
     batch_id: Annotated[str | None, typer.Option(help="Names the batch; by default a digest of its files.")] = None,
-    order_by: Annotated[
-        list[str] | None,
-        typer.Option(help="Of copies of a key the first by this column is kept: 'col' or 'col desc'; repeatable."),
-    ] = None,
+    order_by: OrderBy = None,
     null_keys: Annotated[
         Literal["dedup", "keep", "reject"],
         typer.Option(help="Rows with a null in their key: nulls equal nulls, all are new, or none is appended."),
@@ -42,7 +50,7 @@ def dedup(
     ] = None,
     format: Annotated[str, typer.Option(help=f"Format of the batch's files: {', '.join(FORMAT_NAMES)}.")] = "auto",
     option: Annotated[list[str] | None, typer.Option(help="How they are read: name=value, as in build.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Index every file again.")] = False,
+    full: Full = False,
     source: Annotated[str | None, typer.Option(help=f"{NEW_INDEX}: the source to index first; may be empty.")] = None,
     key: Annotated[list[str] | None, typer.Option(help=f"{NEW_INDEX}: a key column; repeatable.")] = None,
     include: Annotated[list[str] | None, typer.Option(help=f"{NEW_INDEX}: a column to keep in it; repeatable.")] = None,
@@ -57,15 +65,10 @@ def dedup(
     flat: Annotated[
         bool | None, typer.Option("--flat/--partitioned", help=f"{NEW_INDEX}: its layout, as in build.")
     ] = None,
-    accept_vanished: Annotated[
-        bool,
-        typer.Option(
-            "--accept-vanished", help="Files that are gone from the source were deleted: their keys count as new."
-        ),
-    ] = False,
+    accept_vanished: AcceptVanished = False,
     master: Master = None,
     conf: Conf = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
+    json: Json = False,
 ) -> None:
     """Append the rows of BATCH whose key the source does not have, and index them. A batch is appended once."""
     options = parse_options(option or [], None)  # a wrong one is refused before Spark starts

@@ -12,6 +12,7 @@ import typer
 
 from gnomon.commands.exit_codes import FOUND, NOT_FOUND
 from gnomon.commands.failures import exit_code, one_line
+from gnomon.commands.options import IndexFolder
 from gnomon.commands.output import complain, say
 from gnomon.shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
 from gnomon.shadow.errors import BTreeError, SourceError
@@ -22,7 +23,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 @app.command()
 def get(
-    index: Annotated[str, typer.Argument(help="The index folder.")],
+    index: IndexFolder,
     key: Annotated[
         list[str] | None,
         typer.Argument(

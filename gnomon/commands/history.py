@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from gnomon.commands.exit_codes import FAILED, FOUND
+from gnomon.commands.options import IndexFolder
 from gnomon.commands.output import complain, print_json, say
 from gnomon.shadow.maintenance import Record
 from gnomon.shadow.maintenance import history as read_history
@@ -16,7 +17,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 @app.command()
 def history(
-    index: Annotated[str, typer.Argument(help="The index folder.")],
+    index: IndexFolder,
     json: Annotated[bool, typer.Option("--json", help="Print each snapshot as a JSON line.")] = False,
 ) -> int:
     """Show the snapshots that are kept, the newest last; gnomon get --snapshot asks one of them."""

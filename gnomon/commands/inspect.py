@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gnomon.commands.options import IndexFolder
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.shadow import Index, IndexNotFound, ShadowError, UsageError, open_index
 from gnomon.shadow.metadata import Diff, IndexSpec, KeyColumn, LakeTable, View, source_of, table_around
@@ -17,7 +18,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 @app.command()
 def inspect(
-    index: Annotated[str, typer.Argument(help="The index folder.")],
+    index: IndexFolder,
     json: Annotated[bool, typer.Option("--json", help="Print as one JSON line.")] = False,
 ) -> None:
     """Show keys, rows, bytes, buckets, partitions, what of the source is not covered yet, and whether a plain table on

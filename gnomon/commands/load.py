@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gnomon.commands.inputs import local_path, read_keys
+from gnomon.commands.options import IndexFolder, Json
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
 from gnomon.commands.spark import Conf, Master, spark_session
@@ -30,7 +31,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 @app.command()
 def load(
-    index: Annotated[str, typer.Argument(help="The index folder.")],
+    index: IndexFolder,
     keys: Annotated[str, typer.Argument(help="Parquet, CSV with a header, or JSON lines with the key columns.")],
     out: Annotated[str, typer.Argument(help="The folder to write Parquet files to; it must not exist.")],
     columns: Annotated[str | None, typer.Option(help="Columns to load, with commas between; default all.")] = None,
@@ -44,7 +45,7 @@ def load(
     ] = "fail",
     master: Master = None,
     conf: Conf = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
+    json: Json = False,
 ) -> None:
     """Write the source's rows for all keys of KEYS to OUT, which is there when all of them are."""
     target = storage_at(out).root

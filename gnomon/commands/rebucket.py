@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from gnomon.commands.compact import as_text
+from gnomon.commands.options import IndexFolder, Json
 from gnomon.commands.output import counted, print_json, say
 from gnomon.shadow import UsageError
 from gnomon.shadow.maintenance import rebucket as rebucket_index
@@ -15,13 +16,13 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 @app.command()
 def rebucket(
-    index: Annotated[str, typer.Argument(help="The index folder.")],
+    index: IndexFolder,
     buckets: Annotated[int | None, typer.Option(help="The number of hash buckets to have.")] = None,
     flat: Annotated[
         bool | None,
         typer.Option("--flat/--partitioned", help="One set of buckets over all partitions, or one in each."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
+    json: Json = False,
 ) -> None:
     """Distribute all entries to another number of buckets or to another layout, without reading the source. Answers
     stay the same."""

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from gnomon.commands.options import IndexFolder, Json
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.shadow import UsageError
 from gnomon.shadow.maintenance import vacuum as vacuum_index
@@ -17,11 +18,11 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @app.command()
 def vacuum(
-    index: Annotated[str, typer.Argument(help="The index folder.")],
+    index: IndexFolder,
     grace: Annotated[str, typer.Option(help="Spare what was superseded less than this ago: 30m, 24h, 7d.")] = "24h",
     keep: Annotated[int, typer.Option(help="Spare this many of the newest snapshots, however old.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")] = False,
+    json: Json = False,
 ) -> None:
     """Remove old snapshots, the files that only they need, and what crashed builds left a day ago or before."""
     result = vacuum_index(storage_at(index), parse_duration(grace), keep, dry_run)

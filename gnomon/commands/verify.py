@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from gnomon.commands.exit_codes import FAILED, FOUND
+from gnomon.commands.options import IndexFolder
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import ENTRIES_PER_FILE, PlainTable, Report
@@ -15,7 +16,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 @app.command()
 def verify(
-    index: Annotated[str, typer.Argument(help="The index folder.")],
+    index: IndexFolder,
     all: Annotated[bool, typer.Option("--all", help="Compare the key of every row, not of a few a file.")] = False,
     snapshot: Annotated[int | None, typer.Option(help="Verify this snapshot, not the newest.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON line.")] = False,
