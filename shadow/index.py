@@ -296,18 +296,12 @@ class Index:
         """The hits of each key, from the index alone."""
         return self._lookup.find(self._current.state.view, keys, {}, stats)
 
-    def match(
-        self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, null_safe: bool = False
-    ) -> Matches:
-        """The entries of many keys, in Arrow: `keys` holds the stored key columns in key order, in the types of the
-        spec; `within` the values that each key's partition must have. A null matches nulls if `null_safe`,
-        else nothing."""
-        return Matcher(self._lookup, self._current.state.view, stats).match(keys.columns, within, null_safe)
-
     def match_pieces(
         self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, null_safe: bool = False
     ) -> Iterator[Matches]:
-        """The same, some entries at a time, in the order of the index files: for keys that have any number of them."""
+        """The entries of many keys, in Arrow, some at a time, in the order of the index files: a key may have any
+        number of them. `keys` holds the stored key columns in key order, in the types of the spec; `within` the values
+        that each key's partition must have. A null matches nulls if `null_safe`, else nothing."""
         return Matcher(self._lookup, self._current.state.view, stats).pieces(keys.columns, within, null_safe)
 
     def holds(self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats) -> pa.BooleanArray:

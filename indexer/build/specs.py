@@ -88,10 +88,9 @@ def new_spec(
     format_name: str,
     partitions: Sequence[str],
     described: Sequence[Described],
-    schema: str = "",
 ) -> IndexSpec:
     """The spec of a first build: types from the source's files, or as a catalog table declares them; buckets from the
-    rows. `schema`: what was found of columns that the files do not tell."""
+    rows."""
     rows: dict[str, int] = {}
     for one in described:
         rows[one.entry.partition] = rows.get(one.entry.partition, 0) + one.likely_rows
@@ -116,7 +115,7 @@ def new_spec(
         buckets=request.buckets or buckets_for(rows, flat),
         flat=flat,
         options=ordered(request.options if table is None else table.options),
-        schema=schema if table is None else table.columns,
+        schema="" if table is None else table.columns,
         page_maps=request.page_maps,
         table="" if table is None else table.name,
         partition_types=types,

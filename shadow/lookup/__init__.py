@@ -24,12 +24,11 @@ from gnomon.shadow.lookup.entry_batches import (
     scan_entries,
 )
 from gnomon.shadow.lookup.index_files import INDEX_FILE_SUFFIX, covered_in, read_index_file, write_index_file
-from gnomon.shadow.lookup.matches import ALL, Bound, Hit, Hits
+from gnomon.shadow.lookup.matches import Bound, Hit, Hits
 from gnomon.shadow.lookup.point import Lookup, Wanted, buckets_of_keys, parse_key
 from gnomon.shadow.lookup.tree_search import InFile, LookupOptions
 
 __all__ = [
-    "ALL",
     "FILTER_FOLDER",
     "INDEX_FILE_SUFFIX",
     "KEY",

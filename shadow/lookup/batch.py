@@ -46,8 +46,8 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Matches(NamedTuple):
-    """For each hit the place of its key among those asked, ascending, and beside it the entry: included columns,
-    partition columns, pointer columns. The hits of a key are in the order of `Index.find`."""
+    """For each hit the place of its key among those asked, and beside it the entry: included columns, partition
+    columns, pointer columns."""
 
     rows: pa.Int64Array
     entries: pa.RecordBatch
@@ -94,16 +94,6 @@ class Matcher:
         self._view = view
         self._spec = view.spec
         self._stats = stats
-
-    def match(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], null_safe: bool) -> Matches:
-        """The entries of each row's key, all of them at once, in the order of `find`."""
-        found = list(self.pieces(keys, within, null_safe))
-        rows = np.concatenate([np.empty(0, np.int64), *(some.rows.to_numpy() for some in found)])
-        entries = pa.concat_batches([_empty(self._schema), *(some.entries for some in found)])
-        names = entries.column(len(self._spec.include) + len(self._spec.partitions))
-        order = self._partitions_of(names) if self._spec.flat else np.zeros(len(rows), np.int64)
-        turn = np.lexsort((order, rows))
-        return Matches(pa.array(rows[turn]), entries.take(pa.array(turn)))
 
     def pieces(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], null_safe: bool) -> Iterator[Matches]:
         """The entries of each row's key, some at a time, in the order of the index files. A null matches nulls if
@@ -284,13 +274,6 @@ class Matcher:
     def _partition_types(self) -> dict[str, str]:
         return {name: self._spec.partition_type(name) for name in self._spec.partitions}
 
-    def _partitions_of(self, names: pa.Array) -> Ints:
-        """The place among the view's partitions of each source file, of which all count."""
-        files = names.dictionary_encode()
-        order = [self._order[self._view.covered[name].partition] for name in files.dictionary.to_pylist()]
-        places: Ints = np.array(order, np.int64)[files.indices.to_numpy()]
-        return places
-
     @cached_property
     def _schema(self) -> pa.Schema:
         included = [pa.field(column.name, key_type(column.type).arrow) for column in self._spec.include]
@@ -339,7 +322,3 @@ def _taken(array: pa.Array, rows: pa.Array) -> pa.Array:
 
 def _is_range(rows: pa.Array) -> bool:
     return bool((np.diff(rows.to_numpy()) == 1).all())
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

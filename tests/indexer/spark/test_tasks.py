@@ -23,7 +23,7 @@ def test_how_an_index_file_was_asked_goes_to_stderr_if_asked_for(
     logger = logging.getLogger(LOGGER)
     try:
         index = open_in_worker(AtSnapshot(str(tmp_path / "index"), snapshot.number, snapshot.commit_id))
-        index.match(pa.record_batch({"k": [2]}), {}, MatchStats())
+        list(index.match_pieces(pa.record_batch({"k": [2]}), {}, MatchStats()))
     finally:
         for handler in list(logger.handlers):
             logger.removeHandler(handler)

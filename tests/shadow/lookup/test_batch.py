@@ -25,6 +25,7 @@ from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.point import Wanted
 from gnomon.shadow.maintenance import tiered_merge
 from gnomon.shadow.storage import storage_at
+from tests.shadow.lookup.whole_matches import all_matches
 from tests.shadow.make_index import index_source, write_source
 
 Key = tuple[Any, ...]
@@ -95,11 +96,14 @@ def found(index: Index, keys: Sequence[Key], places: Sequence[str | None] | None
 def matched(index: Index, keys: Sequence[Key], places: Sequence[str | None] | None, null_safe: bool) -> list[list[Key]]:
     stats = MatchStats()
     within: Mapping[str, pa.Array] = {} if places is None else {"dt": pa.array(places, pa.string())}
-    matches = index.match(batch(index, keys), within, stats, null_safe)
+    matches = all_matches(index, batch(index, keys), within, stats, null_safe)
     types = [*(column.type for column in index.spec.include), "string", "string", "bigint", "int", "int"]
     names = [*(column.name for column in index.spec.include), "dt", "data_filename"]
-    assert matches.entries.schema.names[: len(names)] == names
-    columns = [stored_values(column, kind) for column, kind in zip(matches.entries.columns, types, strict=True)]
+    assert not len(matches.rows) or matches.entries.schema.names[: len(names)] == names
+    columns = [
+        stored_values(column, kind)
+        for column, kind in zip(matches.entries.columns, types, strict=bool(len(matches.rows)))
+    ]
     numbers = matches.rows.to_pylist()
     assert numbers == sorted(numbers)
     out: list[list[Key]] = [[] for _ in keys]
@@ -153,7 +157,7 @@ def test_pieces_are_small_and_together_the_match(
 ) -> None:
     index = indexes[name]
     keys = batch(index, asked(index, 200, 5))
-    whole = index.match(keys, {}, MatchStats(), null_safe=True)
+    whole = all_matches(index, keys, {}, MatchStats(), null_safe=True)
     monkeypatch.setattr(match_module, "MOST_HITS", 40)
     pieces = list(index.match_pieces(keys, {}, MatchStats(), null_safe=True))
     assert max(len(piece.rows) for piece in pieces) <= 40 < len(whole.rows) / 10
@@ -172,7 +176,7 @@ def test_a_key_of_very_many_entries_is_not_held_as_a_whole(tmp_path: Path, monke
     index, keys = open_index(str(tmp_path / "index")), pa.record_batch({"k": [3, 7, 11, 30]})
     monkeypatch.setattr(match_module, "EACH_US", 0.0)
     monkeypatch.setattr(match_module, "EACH_RECORD_US", 0.0)
-    whole = index.match(keys, {}, stats := MatchStats())
+    whole = all_matches(index, keys, {}, stats := MatchStats())
     assert (stats.files_by_key, stats.files_by_leaf) == (1, 0)
     monkeypatch.setattr(match_module, "MOST_HITS", 500)
     held: list[int] = []
@@ -184,7 +188,7 @@ def test_a_key_of_very_many_entries_is_not_held_as_a_whole(tmp_path: Path, monke
         return found
 
     monkeypatch.setattr(BTreeReader, "match_each", counted)
-    assert index.match(keys, {}, MatchStats()).entries == whole.entries
+    assert all_matches(index, keys, {}, MatchStats()).entries == whole.entries
     assert whole.entries["data_offset"].to_pylist() == [3, 7, *range(20, 20_000), 11]
     assert held == []  # it was given up, for all that were asked for together
 
@@ -206,7 +210,7 @@ def test_a_partition_of_numbers_is_found_by_nan_and_by_both_zeros(tmp_path: Path
     index = Index(storage_at(str(tmp_path / "index")), view, pinned=True)
     asked = [math.nan, -math.nan, 0.0, -0.0, 1.5, None, 2.0]
     keys, within = pa.record_batch({"k": [1] * len(asked)}), {"p": pa.array(asked, pa.float64())}
-    found = index.match(keys, within, MatchStats(), null_safe=True)
+    found = all_matches(index, keys, within, MatchStats(), null_safe=True)
     assert found.rows.to_pylist() == [0, 1, 2, 3, 4, 5]
     assert list(map(str, found.entries["p"].to_pylist())) == ["nan", "nan", "0.0", "0.0", "1.5", "None"]
     assert index.holds(keys, within, MatchStats()).to_pylist() == [True] * 6 + [False]
@@ -224,7 +228,7 @@ def test_values_of_many_partition_columns_are_not_mixed_up_however_many_are_aske
     index = open_index(str(tmp_path / "index"))
     rows = 20_000  # to the power of five: more combinations than 64 bits can number
     within = {name: pa.array(map(str, range(rows))) for name in names}
-    assert index.match(pa.record_batch({"k": [1] * rows}), within, MatchStats()).rows.to_pylist() == [3, 19_990]
+    assert all_matches(index, pa.record_batch({"k": [1] * rows}), within, MatchStats()).rows.to_pylist() == [3, 19_990]
 
 
 def test_each_way_is_counted_and_logged_with_its_reason(
@@ -234,7 +238,7 @@ def test_each_way_is_counted_and_logged_with_its_reason(
     stats = MatchStats()
     keys = batch(index, [("https://é.example/3",)])
     with caplog.at_level(logging.INFO, "gnomon.match"):
-        index.match(keys, {}, stats, True)
+        all_matches(index, keys, {}, stats, True)
     asked = stats.files_by_key + stats.files_by_leaf + stats.files_read_whole
     lines = [record.message for record in caplog.records if "for 1 keys" in record.message]
     assert asked == len(lines) > 0
@@ -252,7 +256,7 @@ def test_dense_keys_read_an_index_file_once_and_sparse_keys_little_of_it(tmp_pat
     def asked(keys: range) -> MatchStats:
         index = open_index(str(tmp_path / "index"), filters=False)
         stats = MatchStats()
-        matches = index.match(pa.record_batch({"k": pa.array(keys, pa.int64())}), {}, stats)
+        matches = all_matches(index, pa.record_batch({"k": pa.array(keys, pa.int64())}), {}, stats)
         assert matches.rows.to_pylist() == list(range(len(keys)))
         assert matches.entries["data_offset"].to_pylist() == list(keys)
         return stats
@@ -267,19 +271,19 @@ def test_dense_keys_read_an_index_file_once_and_sparse_keys_little_of_it(tmp_pat
 def test_filters_spare_files_that_hold_none_of_the_keys(indexes: dict[str, Index]) -> None:
     index = open_index(indexes["text"].location)
     stats = MatchStats()
-    assert index.match(batch(index, [("nowhere",)] * 3), {}, stats).rows.to_pylist() == []
+    assert all_matches(index, batch(index, [("nowhere",)] * 3), {}, stats).rows.to_pylist() == []
     assert stats.files_spared > 0
     assert stats.files_by_key + stats.files_by_leaf + stats.files_read_whole == 0
 
 
 def test_an_entry_of_a_file_that_the_segment_does_not_cover_is_refused(tmp_path: Path, way: str) -> None:
     index = made(tmp_path, ["k"])
-    index.match(batch(index, [("https://é.example/3",)]), {}, MatchStats())  # its files are open now
+    all_matches(index, batch(index, [("https://é.example/3",)]), {}, MatchStats())  # its files are open now
     for segment in index.view.segments:
         segment.live.clear()
         segment.partition_of.clear()
     with pytest.raises(DamagedIndexFile, match=r"an entry names dt=.*, which its segment does not cover"):
-        index.match(batch(index, [("https://é.example/3",)]), {}, MatchStats())
+        all_matches(index, batch(index, [("https://é.example/3",)]), {}, MatchStats())
 
 
 def test_a_vacuumed_index_file_is_named(tmp_path: Path, way: str) -> None:
@@ -287,4 +291,4 @@ def test_a_vacuumed_index_file_is_named(tmp_path: Path, way: str) -> None:
     for path in (tmp_path / "index").rglob("*.btree.avro"):
         path.unlink()
     with pytest.raises(IndexFileGone, match="missing"):
-        index.match(batch(index, [("https://é.example/3",)]), {}, MatchStats())
+        all_matches(index, batch(index, [("https://é.example/3",)]), {}, MatchStats())

@@ -14,6 +14,7 @@ from gnomon.shadow import DamagedIndexFile, Index, open_index
 from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.entry_batches import PARTITION, EntryColumn, entry_columns, matched_entries
 from gnomon.shadow.metadata.manifests import SegmentFile
+from tests.shadow.lookup.whole_matches import all_matches
 from tests.shadow.make_index import index_source, write_source
 
 
@@ -67,7 +68,7 @@ def test_scans_and_look_ups_give_the_same_entries(index: Index) -> None:
     wanted = list(keys.values())
     arrays = [stored_array([key[i] for key in wanted], kind) for i, kind in enumerate(spec.key_types)]
     asked = pa.RecordBatch.from_arrays(arrays, names=["a", "x"])
-    looked_up = matched_entries(spec, asked, index.match(asked, {}, MatchStats(), null_safe=True), columns)
+    looked_up = matched_entries(spec, asked, all_matches(index, asked, {}, MatchStats(), null_safe=True), columns)
     assert looked_up.schema == scanned[0].schema
     assert _rows([looked_up]) == _rows(scanned)
 

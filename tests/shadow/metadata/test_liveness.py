@@ -71,8 +71,12 @@ def many_at_once(storage: Storage, view: View, costs: tuple[float, float]) -> En
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "costs_us", lambda *_: costs)
         matcher = Matcher(Lookup(storage, 1 << 20), view, MatchStats())
-        found = matcher.match([pa.array(KEYS, pa.int64())], {}, False)
-    return set(zip(found.rows.to_pylist(), found.entries.column("data_filename").to_pylist(), strict=True))
+        pieces = list(matcher.pieces([pa.array(KEYS, pa.int64())], {}, False))
+    return {
+        (row, name)
+        for piece in pieces
+        for row, name in zip(piece.rows.to_pylist(), piece.entries.column("data_filename").to_pylist(), strict=True)
+    }
 
 
 def many_at_once_key_by_key(storage: Storage, view: View) -> Entries:
