@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from gnomon.base.varints import LONGEST_VARINT, OverlongVarint, decode_signed_array, skip_array
 from gnomon.btree.errors import BTreeError
-from gnomon.btree.format import LONGEST_LONG
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import DECIMAL_BYTES
 from gnomon.btree.schema import FileField, FileSchema
@@ -77,9 +77,9 @@ class _Cells:
         if not self.wanted:
             self._pass(data, cursor, ends)
         elif self.kind == LONG:
-            self.values[at] = _longs(data, cursor)
+            self.values[at] = decode_signed_array(data, cursor)
         elif self.kind == TEXT and self.lengths is not None:
-            lengths = _longs(data, cursor)
+            lengths = decode_signed_array(data, cursor)
             if ((lengths < 0) | (lengths > ends - cursor)).any():
                 raise Unclear
             self.values[at] = cursor
@@ -100,46 +100,14 @@ class _Cells:
     def _pass(self, data: Bytes, cursor: Ints, ends: Ints) -> None:
         """Move on behind a value at each cursor."""
         if self.kind == LONG:
-            _pass_longs(data, cursor)
+            skip_array(data, cursor)
         elif self.kind == TEXT:
-            lengths = _longs(data, cursor)
+            lengths = decode_signed_array(data, cursor)
             if ((lengths < 0) | (lengths > ends - cursor)).any():
                 raise Unclear
             cursor += lengths
         else:
             cursor += WIDTHS.get(self.kind, 1)
-
-
-def _longs(data: Bytes, cursor: Ints) -> Ints:
-    """The zigzag varint at each cursor, which moves on behind it."""
-    byte = data.take(cursor)
-    cursor += 1
-    value = (byte & 0x7F).astype(np.uint64)
-    more = byte > 0x7F
-    shift = 0
-    while more.any():
-        shift += 7
-        byte = np.where(more, data.take(cursor), 0)
-        if shift == 7 * (LONGEST_LONG - 1) and (byte > 1).any():
-            raise Unclear
-        value |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
-        cursor += more
-        more = byte > 0x7F
-    return (value >> np.uint64(1)).view(np.int64) ^ -(value & np.uint64(1)).view(np.int64)
-
-
-def _pass_longs(data: Bytes, cursor: Ints) -> None:
-    """Move each cursor on behind the varint there, which is not looked at."""
-    more = data.take(cursor) > 0x7F
-    cursor += 1
-    for _ in range(1, LONGEST_LONG):
-        if not more.any():
-            return
-        again = more & (data.take(cursor) > 0x7F)
-        cursor += more
-        more = again
-    if more.any():
-        raise Unclear
 
 
 class VectorColumns:
@@ -153,7 +121,7 @@ class VectorColumns:
         self._schema = schema
         self.links = np.full(int(counts.sum()), NO_LINK)  # of each record
         self.has_link = np.zeros(len(counts), np.bool_)  # of each node
-        padding = (LONGEST_LONG + 1) * (len(schema.fields) + 1)  # a cursor may leave its node before that is seen
+        padding = (LONGEST_VARINT + 1) * (len(schema.fields) + 1)  # a cursor may leave its node before that is seen
         self._bytes = b"".join([*records, bytes(padding)])
         self._cells = {
             field.column.name: _Cells(field, len(self.links), columns is None or field.column.name in columns)
@@ -162,7 +130,7 @@ class VectorColumns:
         }
         try:
             self._decode(counts, np.fromiter(map(len, records), np.int64, len(records)))
-        except IndexError:
+        except (IndexError, OverlongVarint):
             raise Unclear from None
 
     def _decode(self, counts: Ints, sizes: Ints) -> None:
@@ -230,7 +198,7 @@ class _Link:
         if (branch[linked] != VALUE - self._null).any():
             raise Unclear
         some = cursor[linked]
-        links = _longs(data, some)
+        links = decode_signed_array(data, some)
         cursor[linked] = some
         return linked, links
 

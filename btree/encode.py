@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnomon.base.varints import encode_signed_array
 from gnomon.btree.errors import BTreeError
-from gnomon.btree.format import NULL_LINK, encode_longs
+from gnomon.btree.format import NULL_LINK
 from gnomon.btree.keys import DECIMAL_BYTES, key_array
 from gnomon.btree.schema import Column, EntrySchema
 
@@ -131,7 +132,7 @@ def _encode_values(array: pa.Array) -> list[pa.Array]:
 
 
 def _longs(values: npt.NDArray[np.int64]) -> pa.Array:
-    data, offsets = encode_longs(values)
+    data, offsets = encode_signed_array(values)
     return _binary(data, offsets)
 
 

@@ -9,11 +9,10 @@ import os
 import re
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 from isal import isal_zlib
 
 from gnomon.base.actions import Action
+from gnomon.base.varints import LONGEST_VARINT, decode_signed, encode_signed
 from gnomon.btree.errors import BTreeError, DamagedIndexFile
 
 MAGIC = b"Obj\x01"
@@ -41,82 +40,11 @@ ENTRY_LIMIT = 4 * 1024 * 1024  # bytes of one record that is written: any number
 PAYLOAD_LIMIT = NODE_LIMIT + NODE_LIMIT // 8  # bytes of a block's payload: what does not compress may grow
 HEADER_LIMIT = 1024 * 1024  # bytes of a header
 METADATA_LIMIT = 1000  # entries of a header
-LONGEST_LONG = 10  # bytes of the longest varint of 64 bits
-BLOCK_HEAD_BYTES = 2 * LONGEST_LONG  # the longest record count and payload length
+BLOCK_HEAD_BYTES = 2 * LONGEST_VARINT  # the longest record count and payload length
 CRC_BYTES = 4  # a CRC-32 of a block's records, big-endian, at the end of its payload
 
 NULL_LINK = b"\x00"  # branch 0 of ["null", "long"]
 LINK_BRANCH = b"\x02"  # branch 1
-
-
-def encode_long(value: int) -> bytes:
-    """Avro's zigzag varint of a 64-bit integer."""
-    rest = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def decode_long(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The zigzag varint at `at` and the position after it; errors as `decode_unsigned`."""
-    rest, at = decode_unsigned(data, at)
-    return (rest >> 1) ^ -(rest & 1), at
-
-
-def decode_unsigned(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The plain varint at `at` and the position after it. Raises IndexError past the end of `data` and
-    ValueError on more than 64 bits."""
-    result = shift = 0
-    for length in range(1, LONGEST_LONG + 1):
-        byte = data[at]
-        at += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if length == LONGEST_LONG and byte > 1:
-                break
-            return result, at
-        shift += 7
-    raise ValueError("a varint of more than 64 bits")
-
-
-def long_lengths(zigzag: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Length in bytes of each value's varint."""
-    lengths = np.ones(len(zigzag), np.int64)
-    limit = np.uint64(0x80)
-    for _ in range(LONGEST_LONG - 1):
-        longer = zigzag >= limit
-        if not longer.any():
-            break
-        lengths += longer
-        if limit > np.uint64(1 << 62):
-            break
-        limit = np.uint64(int(limit) << 7)
-    return lengths
-
-
-def encode_longs(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The varints of all values one after the other, and the n + 1 offsets between them."""
-    zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
-    lengths = long_lengths(zigzag)
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    out = np.empty(int(offsets[-1]), np.uint8)
-    if not len(values):
-        return out, offsets
-    at, rest, least = offsets[:-1], zigzag, int(lengths.min())
-    for place in range(int(lengths.max())):
-        low = (rest & np.uint64(0x7F)).astype(np.uint8)
-        if place + 1 < least:
-            out[at] = low | np.uint8(0x80)
-            at, rest = at + 1, rest >> np.uint64(7)
-            continue
-        more = lengths > place + 1
-        out[at] = low | np.where(more, 0x80, 0).astype(np.uint8)
-        at, rest, lengths = at[more] + 1, rest[more] >> np.uint64(7), lengths[more]
-    return out, offsets
 
 
 DECIMAL_TEXT = re.compile(rb"[0-9]{1,18}")
@@ -149,10 +77,10 @@ def sync_marker(given: bytes | None) -> bytes:
 
 def encode_header(metadata: dict[str, bytes], sync: bytes) -> bytes:
     """The bytes before the first block."""
-    parts = [MAGIC, encode_long(len(metadata))]
+    parts = [MAGIC, encode_signed(len(metadata))]
     for key, value in metadata.items():
         name = key.encode()
-        parts += [encode_long(len(name)), name, encode_long(len(value)), value]
+        parts += [encode_signed(len(name)), name, encode_signed(len(value)), value]
     return b"".join([*parts, b"\x00", sync])
 
 
@@ -179,12 +107,12 @@ def decode_header(data: bytes, path: str, action: Action = Action.BUILD_FULL) ->
     try:
         while True:
             start = at
-            count, at = decode_long(data, at)
+            count, at = decode_signed(data, at)
             if count == 0:
                 break
             if count < 0:  # Avro allows a block of a map to say its size in bytes
                 count = -count
-                _, at = decode_long(data, at)
+                _, at = decode_signed(data, at)
             if len(metadata) + count > METADATA_LIMIT:
                 raise DamagedIndexFile(f"a header of more than {METADATA_LIMIT} entries", path, start, action=action)
             for _ in range(count):
@@ -206,7 +134,7 @@ def decode_header(data: bytes, path: str, action: Action = Action.BUILD_FULL) ->
 
 
 def _sized(data: bytes, at: int, path: str, action: Action) -> tuple[bytes, int]:
-    length, after = decode_long(data, at)
+    length, after = decode_signed(data, at)
     if not 0 <= length <= HEADER_LIMIT:
         raise DamagedIndexFile("", path, at, expected="a length in the header", found=length, action=action)
     if after + length > len(data):
@@ -216,7 +144,7 @@ def _sized(data: bytes, at: int, path: str, action: Action) -> tuple[bytes, int]
 
 def encode_block(count: int, payload: bytes, sync: bytes) -> bytes:
     """One node: record count, length of the (compressed) payload, payload, sync marker."""
-    return b"".join([encode_long(count), encode_long(len(payload)), payload, sync])
+    return b"".join([encode_signed(count), encode_signed(len(payload)), payload, sync])
 
 
 @dataclass(slots=True)
@@ -234,8 +162,8 @@ def decode_block_frame(
 ) -> BlockFrame:
     """The frame of the block at `offset`, from its first bytes; the lengths are checked against the file."""
     try:
-        count, at = decode_long(head, 0)
-        length, at = decode_long(head, at)
+        count, at = decode_signed(head, 0)
+        length, at = decode_signed(head, at)
     except (IndexError, ValueError):
         raise DamagedIndexFile("", path, offset, expected="a block's record count and length", action=action) from None
     payload = offset + at

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from math import isqrt
 from typing import Self
 
+from gnomon.base.varints import encode_signed
 from gnomon.btree import format as fmt
 from gnomon.btree.errors import BTreeError
 
@@ -94,7 +95,7 @@ class InnerNode:
         """The block of this node; `links` gives the links to its children in order."""
         parts: list[bytes] = []
         for record, is_parent in zip(self.records, self.parents, strict=True):
-            parts += [record, fmt.LINK_BRANCH + fmt.encode_long(next(links)) if is_parent else fmt.NULL_LINK]
+            parts += [record, fmt.LINK_BRANCH + encode_signed(next(links)) if is_parent else fmt.NULL_LINK]
         return encode_block(len(self.records), b"".join(parts))
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import fastavro
 
-from gnomon.btree.format import encode_long
+from gnomon.base.varints import encode_signed
 from gnomon.btree.hashing import unscaled_bytes
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.keys import Key, KeyOrder, OrderKey, has_signed_bytes
@@ -65,7 +65,7 @@ class NodeDecoder:
 
     def rows(self, count: int, records: bytes) -> list[Row]:
         """The same records as they lie in the file: text as its UTF-8 bytes, decimals as bytes."""
-        stream = io.BytesIO(b"".join([encode_long(count), records, b"\x00"]))
+        stream = io.BytesIO(b"".join([encode_signed(count), records, b"\x00"]))
         rows: list[Row] = fastavro.schemaless_reader(stream, self._array, None)
         return rows
 

@@ -16,7 +16,6 @@
 - `fetch`           rows at pointers
 - `write`           Avro files written like another one of their source
 - `encode`          Arrow columns as the bytes of Avro values
-- `varint`          variable-length zigzag numbers
 - `limits`          how many elements a batch may hold
 - `errors`          errors without file and place, which the reader adds
 """

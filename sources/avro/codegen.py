@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 INDENT = "    "
-ARGUMENTS = "lists, constants, longer, length, wrong, budget"  # of `make`
+ARGUMENTS = "lists, constants, unsigned, length, wrong, budget"  # of `make`
 
 
 class Program:
@@ -39,7 +39,7 @@ class Program:
     def number(self) -> None:
         """Read a number into `v`, as it is written (zigzag)."""
         self.line("v = b[p]; p += 1")
-        self.line("if v > 127: v, p = longer(b, p, v)")
+        self.line("if v > 127: v, p = unsigned(b, p - 1)")
 
     def skip_number(self) -> None:
         self.line("while b[p] > 127: p += 1")
@@ -48,7 +48,7 @@ class Program:
     def length(self) -> None:
         """Read the length of a string into `v`, as it is written: twice as large."""
         self.line("v = b[p]; p += 1")
-        self.line("if v & 129: v, p = length(b, p, v)")
+        self.line("if v & 129: v, p = length(b, p - 1)")
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:

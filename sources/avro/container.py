@@ -6,8 +6,8 @@ block    count of records, length of the payload, payload, sync marker
 
 from dataclasses import dataclass
 
+from gnomon.base.varints import OverlongVarint, decode_signed
 from gnomon.sources.avro.errors import LimitExceeded, Malformed
-from gnomon.sources.avro.varint import signed
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 from gnomon.sources.readers import PlainReader, name_of, size_of
 
@@ -51,15 +51,15 @@ class Block:
 
 
 def parse_header(head: bytes) -> Header:
-    """IndexError where more bytes are needed; Malformed."""
+    """IndexError where more bytes are needed; Malformed, LimitExceeded and OverlongVarint."""
     metadata: dict[str, bytes] = {}
     position = len(MAGIC)
     while True:
-        count, position = signed(head, position)
+        count, position = decode_signed(head, position)
         if count == 0:
             break
         if count < 0:
-            _, position = signed(head, position)  # the bytes they take
+            _, position = decode_signed(head, position)  # the bytes they take
         for _ in range(abs(count)):
             key, position = _sized(head, position)
             value, position = _sized(head, position)
@@ -71,7 +71,7 @@ def parse_header(head: bytes) -> Header:
 
 
 def _sized(head: bytes, position: int) -> tuple[bytes, int]:
-    size, position = signed(head, position)
+    size, position = decode_signed(head, position)
     if size < 0:
         raise Malformed("a length below 0")
     if size > HEADER_LIMIT:
@@ -84,10 +84,12 @@ def _sized(head: bytes, position: int) -> tuple[bytes, int]:
 def parse_block(head: bytes, offset: int, file_bytes: int) -> Block:
     """The block at `offset`, of which the first bytes are given. Malformed where it cannot lie in the file."""
     try:
-        rows, position = signed(head, 0)
-        length, position = signed(head, position)
+        rows, position = decode_signed(head, 0)
+        length, position = decode_signed(head, position)
     except IndexError:
         raise Malformed("the file ends within the head of a block") from None
+    except OverlongVarint as error:
+        raise Malformed(str(error)) from None
     if not 0 <= rows <= MOST_ROWS:
         raise Malformed(f"a block of {rows} rows")
     block = Block(offset, rows, offset + position, length)

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from gnomon.base.varints import OverlongVarint, decode_unsigned
 from gnomon.sources.avro.codegen import Program
 from gnomon.sources.avro.columns import Column
 from gnomon.sources.avro.errors import Malformed
-from gnomon.sources.avro.limits import Budget
+from gnomon.sources.avro.limits import Budget, read_length
 from gnomon.sources.avro.nested_columns import ColumnFactory, wrong_branch
 from gnomon.sources.avro.schema import Record, parse_schema
-from gnomon.sources.avro.varint import length, longer
 from gnomon.sources.errors import check_memory
 
 VALUE = "value"  # the one column of rows that are not records
@@ -100,7 +100,7 @@ class Decoder:
 
     def functions(self, lists: dict[int, list[Any]]) -> tuple[Reading, Skipping]:
         """What reads rows into these lists, and what passes over rows."""
-        made = self._make(lists, self._constants, longer, length, wrong_branch, Budget())
+        made = self._make(lists, self._constants, decode_unsigned, read_length, wrong_branch, Budget())
         return cast(tuple[Reading, Skipping], made)
 
 
@@ -121,6 +121,8 @@ class Batch:
             end, done = self._read(records, position, rows, stop)
         except IndexError:
             end, done = len(records) + 1, 0
+        except OverlongVarint as error:
+            raise Malformed(str(error)) from None
         if end > len(records):
             raise Malformed("the records end before the last of them does")
         self.rows += done
@@ -133,6 +135,8 @@ class Batch:
             return self._skip(records, position, rows)
         except IndexError:
             raise Malformed("the records end before the last of them does") from None
+        except OverlongVarint as error:
+            raise Malformed(str(error)) from None
 
     def arrays(self) -> list[pa.Array]:
         """The columns read. Malformed, with the column's name, where a value is none of its type."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from gnomon.base.varints import encode_signed
 from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union
 from gnomon.sources.types import Unfit
 
@@ -17,20 +18,6 @@ Pieces = list[bytes]
 WIDTHS = {"int": pa.int32(), "long": pa.int64()}
 
 
-def number(value: int) -> bytes:
-    """A zigzag number of 7 bits a byte."""
-    value = (value << 1) ^ (value >> 63)
-    if value < 128:
-        return ONE[value]
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-ONE = [bytes([byte]) for byte in range(128)]
 FALSE_TRUE = (b"\0", b"\1")
 
 
@@ -62,19 +49,19 @@ def _union(node: Union, array: pa.Array) -> Pieces:
             mine = np.flatnonzero(codes == code)
             values = encode(branch, array.field(code).take(pa.array(offsets[mine])))
             for place, value in zip(mine.tolist(), values, strict=True):
-                pieces[place] = number(code) + value
+                pieces[place] = encode_signed(code) + value
         return pieces
     place = next((i for i, one in enumerate(node.branches) if not _is_null(one)), 0)
     nulls = [i for i, one in enumerate(node.branches) if _is_null(one)]
     if array.null_count and not nulls:
         raise Unfit("expected a value, found a null")
     if array.null_count == len(array):
-        return [number(nulls[0])] * len(array) if nulls else []
-    head = number(place)
+        return [encode_signed(nulls[0])] * len(array) if nulls else []
+    head = encode_signed(place)
     some = iter(encode(node.branches[place], array.drop_null() if array.null_count else array))
     if not array.null_count:
         return [head + value for value in some]
-    none = number(nulls[0])
+    none = encode_signed(nulls[0])
     return [head + next(some) if valid else none for valid in array.is_valid().to_pylist()]
 
 
@@ -91,7 +78,7 @@ def _runs(lengths: Sequence[int], items: Pieces) -> Pieces:
     """Each list as one run of its items, and the end."""
     pieces, at = [], 0
     for length in lengths:
-        pieces.append(number(length) + b"".join(items[at : at + length]) + b"\0" if length else b"\0")
+        pieces.append(encode_signed(length) + b"".join(items[at : at + length]) + b"\0" if length else b"\0")
         at += length
     return pieces
 
@@ -106,14 +93,14 @@ def _map(node: Map, array: pa.MapArray) -> Pieces:
 
 def _leaf(leaf: Leaf, array: pa.Array) -> Pieces:
     if leaf.kind in WIDTHS:
-        return list(map(number, array.view(WIDTHS[leaf.kind]).to_pylist()))
+        return list(map(encode_signed, array.view(WIDTHS[leaf.kind]).to_pylist()))
     if leaf.kind == "boolean":
         return [FALSE_TRUE[value] for value in array.to_pylist()]
     if leaf.kind in ("float", "double"):
         data = array.to_numpy().astype("<f4" if leaf.kind == "float" else "<f8").tobytes()
         return _cut(data, 4 if leaf.kind == "float" else 8)
     if leaf.kind == "enum":
-        return [number(place) for place in _symbols(leaf, array)]
+        return [encode_signed(place) for place in _symbols(leaf, array)]
     if leaf.logical == "decimal":
         return _decimals(leaf, array)
     if leaf.logical == "uuid":
@@ -123,7 +110,7 @@ def _leaf(leaf: Leaf, array: pa.Array) -> Pieces:
             else pa.array([str(value) for value in array.to_pylist()], pa.string())
         )
     values = array.cast(pa.binary()).to_pylist()
-    return values if leaf.kind == "fixed" else [number(len(value)) + value for value in values]
+    return values if leaf.kind == "fixed" else [encode_signed(len(value)) + value for value in values]
 
 
 def _cut(data: bytes, width: int) -> Pieces:
@@ -154,4 +141,4 @@ def _decimals(leaf: Leaf, array: pa.Array) -> Pieces:
         value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
         for value in unscaled
     ]
-    return [number(len(value)) + value for value in made]
+    return [encode_signed(len(value)) + value for value in made]

@@ -2,8 +2,8 @@
 none.
 """
 
+from gnomon.base.varints import decode_unsigned
 from gnomon.sources.avro.errors import LimitExceeded, Malformed
-from gnomon.sources.avro.varint import unsigned
 
 MOST_CELLS = 1 << 25  # elements of arrays and maps, times the columns in each; a list keeps some 40 bytes of one
 
@@ -23,7 +23,7 @@ class Budget:
         An element has at least `least` bytes, and makes so many `cells`."""
         count = (value >> 1) + (value & 1)
         if value & 1:
-            size, position = unsigned(data, position)
+            size, position = decode_unsigned(data, position)
             if size & 1 or size >> 1 > len(data) - position:
                 raise Malformed("a run of elements longer than the records")
             if jump:
@@ -32,3 +32,15 @@ class Budget:
             raise Malformed(f"{count} elements where {len(data) - position} bytes are left")
         self.spend(count * cells)
         return count, position
+
+
+def read_length(data: bytes, position: int) -> tuple[int, int]:
+    """The length of a string or of bytes in zigzag order, and the position after it.
+
+    Raises Malformed for a length below 0 or beyond the data."""
+    value, position = decode_unsigned(data, position)
+    if value & 1:
+        raise Malformed("a length below 0")
+    if value >> 1 > len(data) - position:
+        raise Malformed(f"a length of {value >> 1} bytes where {len(data) - position} are left")
+    return value, position

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from gnomon.base.varints import OverlongVarint
 from gnomon.sources.avro.codecs import UNPACKERS
 from gnomon.sources.avro.container import (
     HEAD_BYTES,
@@ -48,7 +49,7 @@ def open_avro(reader: PlainReader, _options: Options | None = None) -> "AvroFile
         if SCHEMA_KEY not in header.metadata:
             raise Malformed(f"the header has no {SCHEMA_KEY}")
         schema = row_schema(header.metadata[SCHEMA_KEY])
-    except Malformed as error:
+    except (Malformed, OverlongVarint) as error:
         raise DamagedSource(f"the header cannot be read: {error}", path, 0) from error
     except LimitExceeded as error:
         raise UnsupportedFormat(str(error), path, 0) from error

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base.varints import decode_signed, decode_unsigned
 from gnomon.sources.avro.errors import LimitExceeded, Malformed
 from gnomon.sources.avro.leaf_arrays import array_of
-from gnomon.sources.avro.limits import Budget
+from gnomon.sources.avro.limits import Budget, read_length
 from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union
-from gnomon.sources.avro.varint import length, signed, unsigned
 from gnomon.sources.errors import check_memory
 
 MOST_NESTED = 400  # values one within the other, unions counted: Python follows 1000 calls, its callers' among them
@@ -51,7 +51,7 @@ def _value(node: Node, data: bytes, p: int, budget: Budget, depth: int) -> tuple
     if depth > MOST_NESTED:
         raise LimitExceeded(f"a value of a recursive type nested more than {MOST_NESTED} deep")
     if isinstance(node, Union):
-        branch, p = signed(data, p)
+        branch, p = decode_signed(data, p)
         if not 0 <= branch < len(node.branches):
             raise Malformed(f"branch {branch} of a union of {len(node.branches)}")
         return _value(node.branches[branch], data, p, budget, depth + 1)
@@ -64,7 +64,7 @@ def _value(node: Node, data: bytes, p: int, budget: Budget, depth: int) -> tuple
     elements: list[Any] = []
     keys: list[str] = []
     while True:
-        count, p = unsigned(data, p)
+        count, p = decode_unsigned(data, p)
         if count == 0:
             return (elements if isinstance(node, Array) else dict(zip(keys, elements, strict=True))), p
         count, p = budget.run(data, p, count, 0, 1, False)
@@ -77,7 +77,7 @@ def _value(node: Node, data: bytes, p: int, budget: Budget, depth: int) -> tuple
 
 
 def _bytes(data: bytes, p: int) -> tuple[bytes, int]:
-    size, p = length(data, p + 1, data[p])
+    size, p = read_length(data, p)
     return data[p : p + (size >> 1)], p + (size >> 1)
 
 
@@ -86,13 +86,13 @@ def _leaf(leaf: Leaf, data: bytes, p: int) -> tuple[Any, int]:
     if kind == "null":
         return None, p
     if kind == "long" and not leaf.logical:
-        return signed(data, p)
+        return decode_signed(data, p)
     if kind == "string" and not leaf.logical:
         text, p = _bytes(data, p)
         return text.decode(), p
     raw: int | bytes
     if kind in ("int", "long", "enum"):
-        raw, p = unsigned(data, p)
+        raw, p = decode_unsigned(data, p)
     elif kind in ("string", "bytes"):
         raw, p = _bytes(data, p)
     elif kind == "boolean":

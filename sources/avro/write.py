@@ -14,10 +14,11 @@ import pyarrow as pa
 from pyarrow import types
 
 from gnomon.base.compression import RAW_DEFLATE, zstd
+from gnomon.base.varints import encode_signed
 from gnomon.sources.avro.codecs import CRC_BYTES, LZ4_SIZE_BYTES
 from gnomon.sources.avro.container import MAGIC, SYNC_BYTES
 from gnomon.sources.avro.decoder import VALUE, row_schema
-from gnomon.sources.avro.encode import Pieces, encode, may_be_null, number
+from gnomon.sources.avro.encode import Pieces, encode, may_be_null
 from gnomon.sources.avro.errors import LimitExceeded, Malformed
 from gnomon.sources.avro.reader import CODEC_KEY, FIRST_READ, SCHEMA_KEY, header_of, open_avro
 from gnomon.sources.avro.schema import Node, Record, parse_schema
@@ -90,7 +91,7 @@ class AvroWriter:
         self._pack, self._sync = PACKERS[style.codec], secrets.token_bytes(SYNC_BYTES)
         metadata = {CODEC_KEY: style.codec.encode(), SCHEMA_KEY: text}
         entries = b"".join(_text(key.encode()) + _text(value) for key, value in metadata.items())
-        self._out = bytearray(MAGIC + number(len(metadata)) + entries + b"\0" + self._sync)
+        self._out = bytearray(MAGIC + encode_signed(len(metadata)) + entries + b"\0" + self._sync)
         self._rows: Pieces = []
         self._held = 0
 
@@ -116,7 +117,7 @@ class AvroWriter:
     def _end_block(self) -> None:
         if self._rows:
             packed = self._pack(b"".join(self._rows))
-            self._out += number(len(self._rows)) + number(len(packed)) + packed + self._sync
+            self._out += encode_signed(len(self._rows)) + encode_signed(len(packed)) + packed + self._sync
         self._rows, self._held = [], 0
 
     def finish(self) -> bytes:
@@ -125,7 +126,7 @@ class AvroWriter:
 
 
 def _text(data: bytes) -> bytes:
-    return number(len(data)) + data
+    return encode_signed(len(data)) + data
 
 
 def _nodes(root: Node) -> list[Node]:

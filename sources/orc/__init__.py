@@ -13,7 +13,7 @@ process on some damaged files, so this package decodes the bytes itself.
 - `chunk_skipping`   which chunks a fetch need not decompress
 - `rle_v1`           run-length encodings of bytes, booleans, and integers of version 1
 - `rle_v2`           run-length encoding of integers, version 2
-- `bit_packing`      bit-packed numbers and varints, many at a time
+- `bit_packing`      bit-packed numbers, many at a time
 - `column_base`      streams, nulls and positions that all columns share
 - `column_types`     one class for each kind of column
 - `temporal`         epochs, time zones and calendars of dates and timestamps

@@ -1,18 +1,10 @@
-"""Bit-packed numbers and varints, decoded many at a time."""
+"""Bit-packed numbers decoded many at a time."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.sources.orc.errors import Damage
-
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
-
-LOW_SEVEN = np.uint64(0x7F)
-ONE = np.uint64(1)
-WORD_GROUPS = 9  # groups of seven bits that a 64-bit word holds whole
-LONGEST_WORD = 10  # bytes of a varint of 64 bits
-LONGEST_WIDE = 19  # of 128 bits
 
 
 def unpack(data: bytes, width: int) -> Words:
@@ -31,52 +23,6 @@ def unpack(data: bytes, width: int) -> Words:
         value >>= np.uint64(8 * (last + 1) - end)
         out[:, slot] = value
     return out.ravel()
-
-
-def zigzag(values: Words) -> Ints:
-    """Signed numbers from unsigned ones: 0, -1, 1, -2 ..."""
-    signed: Ints = ((values >> ONE) ^ (np.uint64(0) - (values & ONE))).view(np.int64)
-    return signed
-
-
-def varints(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> Words:
-    """Varints of 64 bits in `data[start:end]` each."""
-    lengths = ends - starts
-    longest = int(lengths.max(initial=0))
-    if longest > LONGEST_WORD:
-        raise Damage("a number longer than 64 bits")
-    return _groups(data, starts, lengths, 0, longest)
-
-
-def wide_varints(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """`(low, high)` words of signed 128-bit numbers that stand as zigzag varints."""
-    lengths = ends - starts
-    longest = int(lengths.max(initial=0))
-    if longest > LONGEST_WIDE:
-        raise Damage("a decimal longer than 128 bits")
-    low = _groups(data, starts, lengths, 0, min(longest, WORD_GROUPS))
-    high = np.zeros(len(starts), np.uint64)
-    if longest > WORD_GROUPS:
-        middle = _groups(data, starts, lengths, WORD_GROUPS, min(longest, 2 * WORD_GROUPS))
-        low |= middle << np.uint64(63)
-        high = middle >> ONE
-        if longest > 2 * WORD_GROUPS:
-            high |= _groups(data, starts, lengths, 2 * WORD_GROUPS, longest) << np.uint64(62)
-    sign = np.uint64(0) - (low & ONE)
-    low = (low >> ONE | high << np.uint64(63)) ^ sign
-    return low.view(np.int64), ((high >> ONE) ^ sign).view(np.int64)
-
-
-def _groups(data: NDArray[np.uint8], starts: Ints, lengths: Ints, first: int, last: int) -> Words:
-    """The groups of seven bits from `first` to `last` of each varint, as one word."""
-    out = np.zeros(len(starts), np.uint64)
-    for group in range(first, last):
-        if group == 0:
-            out |= data[starts] & LOW_SEVEN
-            continue
-        longer = np.flatnonzero(lengths > group)
-        out[longer] |= (data[starts[longer] + group] & LOW_SEVEN) << np.uint64(7 * (group - first))
-    return out
 
 
 def spread(starts: Ints, lengths: Ints) -> Ints:

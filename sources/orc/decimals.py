@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from gnomon.sources.orc.bit_packing import LONGEST_WIDE, Ints, wide_varints
+from gnomon.base.varints import LONGEST_WIDE, OverlongVarint, decode_wide_array
+from gnomon.sources.orc.bit_packing import Ints
 from gnomon.sources.orc.errors import Damage
 from gnomon.sources.orc.streams import ByteStream
 
@@ -19,7 +20,10 @@ def read_varints(source: ByteStream, count: int) -> tuple[Ints, Ints]:
     octets, ends = _next(source, count)
     starts = np.concatenate((ends[:1] * 0, ends[:-1]))
     source.position += int(ends[-1])
-    return wide_varints(octets, starts, ends)
+    try:
+        return decode_wide_array(octets, starts, ends)
+    except OverlongVarint as error:
+        raise Damage(str(error)) from None
 
 
 def skip_varints(source: ByteStream, count: int) -> None:

@@ -6,11 +6,10 @@ left, so hostile bytes raise `Damage`, never hang or exhaust memory.
 
 from collections.abc import Iterator
 
+from gnomon.base.varints import OverlongVarint, decode_unsigned, from_zigzag
 from gnomon.sources.orc.errors import Damage
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-LONGEST = 70  # bits of a varint: ten bytes of seven
-MASK = (1 << 64) - 1
 
 Value = int | bytes
 
@@ -40,17 +39,10 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
     """`(unsigned number, position after it)`."""
-    value = shift = 0
     try:
-        while True:
-            byte = data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value & MASK, position
-            shift += 7
-            if shift >= LONGEST:
-                raise Damage("a number longer than 64 bits")
+        return decode_unsigned(data, position)
+    except OverlongVarint as error:
+        raise Damage(str(error)) from None
     except IndexError:
         raise Damage("the bytes end in a number") from None
 
@@ -64,8 +56,7 @@ def number(value: Value) -> int:
 
 def signed(value: Value) -> int:
     """A field that has to be an sint64 (zigzag)."""
-    raw = number(value)
-    return (raw >> 1) ^ -(raw & 1)
+    return from_zigzag(number(value))
 
 
 def message(value: Value) -> bytes:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.sources.orc.bit_packing import LONGEST_WORD, Ints, linear, spread, varints, zigzag
+from gnomon.base.varints import LONGEST_VARINT, OverlongVarint, decode_unsigned_array, from_zigzag_array
+from gnomon.sources.orc.bit_packing import Ints, linear, spread
 from gnomon.sources.orc.errors import Damage
 from gnomon.sources.orc.streams import ByteStream
 
@@ -191,7 +192,7 @@ class IntegersV1:
         self._signed = signed
 
     def walk(self, data: bytes, position: int, wanted: int) -> RunTable:
-        end = min(len(data), position + (wanted + MOST_LITERALS) * (LONGEST_WORD + 1))
+        end = min(len(data), position + (wanted + MOST_LITERALS) * (LONGEST_VARINT + 1))
         last_bytes = np.flatnonzero(np.frombuffer(data, np.uint8, end - position, position) < 0x80) + position
         find = last_bytes.searchsorted
         runs: list[tuple[Ints, int, int, int]] = []  # last bytes of all varints; of its own: how many, last one; start
@@ -221,8 +222,11 @@ class IntegersV1:
         places = spread(slots - own + 1, own)
         starts = last_bytes[places - 1] + 1
         starts[np.cumsum(own) - own] = begins
-        found = varints(octets, starts, last_bytes[places] + 1)
-        bases = zigzag(found) if self._signed else found.view(np.int64)
+        try:
+            found = decode_unsigned_array(octets, starts)
+        except OverlongVarint as error:
+            raise Damage(str(error)) from None
+        bases = from_zigzag_array(found) if self._signed else found.view(np.int64)
         # A run of literals is as many runs of one value.
         repeats = np.array(lengths, dtype=np.int64) != own
         steps, counts = np.zeros(len(bases), np.int64), np.ones(len(bases), np.int64)

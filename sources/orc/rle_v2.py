@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnomon.sources.orc.bit_packing import LONGEST_WORD, Ints, Words, linear, spread, unpack, zigzag
+from gnomon.base.varints import OverlongVarint, decode_unsigned, from_zigzag, from_zigzag_array
+from gnomon.sources.orc.bit_packing import Ints, Words, linear, spread, unpack
 from gnomon.sources.orc.errors import Damage
 from gnomon.sources.orc.rle_v1 import RunTable, Values
 
@@ -68,17 +69,19 @@ class IntegersV2:
                 position = after
         except IndexError:  # the data ends in a header
             pass
+        except OverlongVarint as error:
+            raise Damage(str(error)) from None
         return RunTable(runs, starts, lengths, position)
 
     def _number(self, data: bytes) -> int:
         raw = int.from_bytes(data, "big")
-        return _int64((raw >> 1) ^ -(raw & 1)) if self._signed else _int64(raw)
+        return _int64(from_zigzag(raw)) if self._signed else _int64(raw)
 
     def _delta(self, data: bytes, position: int, width: int, length: int) -> tuple[Run, int]:
-        raw, at = _varint(data, position + 2)
-        step, at = _varint(data, at)
-        base = (raw >> 1) ^ -(raw & 1) if self._signed else raw
-        run = Run(DELTA, width, at, _int64(base), _int64((step >> 1) ^ -(step & 1)))
+        raw, at = decode_unsigned(data, position + 2)
+        step, at = decode_unsigned(data, at)
+        base = from_zigzag(raw) if self._signed else raw
+        run = Run(DELTA, width, at, _int64(base), from_zigzag(step))
         return run, at + (max(length - 2, 0) * width + 7 >> 3)
 
     def decode(self, data: bytes, runs: Sequence[Run], lengths: Sequence[int]) -> Values:
@@ -96,7 +99,7 @@ class IntegersV2:
                 values = np.concatenate([_patch(data, run, length) for run, length in pairs])
             elif kind == DIRECT:
                 bits = _unpacked(data, share, own)
-                values = zigzag(bits) if self._signed else bits.view(np.int64)
+                values = from_zigzag_array(bits) if self._signed else bits.view(np.int64)
             else:
                 values = _deltas(data, share, own)
             if len(shares) == 1:
@@ -180,18 +183,6 @@ def _patch(data: bytes, run: Run, length: int) -> Ints:
             raise Damage(f"a patch of value {at} of a run of {length}")
         values[at] |= np.uint64((both & (1 << run.patch_width) - 1) << run.width & MASK)
     return values.view(np.int64) + np.int64(run.base)
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """`(unsigned number, position after it)`; IndexError where the data ends in it."""
-    value = 0
-    for shift in range(0, 7 * LONGEST_WORD, 7):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & MASK, position
-    raise Damage("a number longer than 64 bits")
 
 
 def _int64(value: int) -> int:

@@ -9,12 +9,13 @@ import struct as packing
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gnomon.base.varints import OverlongVarint, decode_unsigned, encode_signed, encode_unsigned
+
 Struct = dict[int, Any]
 
 STOP, TRUE, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(14)
 NESTING_LIMIT = 64
 SIZES = {TRUE: 0, FALSE: 0, I8: 1, DOUBLE: 8, UUID: 16}  # bytes of a field's value, where that is fixed
-VARINT_LIMIT = 10  # bytes: 64 bits at 7 a byte
 
 
 class ThriftError(ValueError):
@@ -42,21 +43,16 @@ class Decoder:
             if byte < 0x80:
                 self.position = position + 1
                 return byte
-            value = byte & 0x7F
-            for shift in range(7, 7 * VARINT_LIMIT, 7):
-                position += 1
-                byte = data[position]
-                value |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    self.position = position + 1
-                    return value
+            value, self.position = decode_unsigned(data, position)
+            return value
         except IndexError:
-            raise CutShort(f"the bytes end in a number at {position}") from None
-        raise ThriftError(f"a number longer than 64 bits at {self.position}")
+            raise CutShort(f"the bytes end in a number at {len(data)}") from None
+        except OverlongVarint:
+            raise ThriftError(f"a number longer than 64 bits at {position}") from None
 
     def integer(self) -> int:
         value = self.varint()
-        return (value >> 1) ^ -(value & 1)
+        return (value >> 1) ^ -(value & 1)  # in line: a footer has many integers
 
     def take(self, length: int) -> bytes:
         start, end = self.position, self.position + length
@@ -230,33 +226,19 @@ def _length(data: bytes, position: int) -> tuple[int, int]:
     return decoder.varint(), decoder.position
 
 
-ONE_BYTE = [bytes([value]) for value in range(0x80)]
-
-
-def varint(value: int) -> bytes:
-    if value < 0x80:
-        return ONE_BYTE[value]
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def integer(value: int) -> bytes:
     """Any of i16, i32, i64."""
-    return varint(value << 1 if value >= 0 else (-value << 1) - 1)
+    return encode_signed(value)
 
 
 def binary(value: bytes) -> bytes:
-    return varint(len(value)) + value
+    return encode_unsigned(len(value)) + value
 
 
 def array(wire: int, elements: Sequence[bytes]) -> bytes:
     """A list of elements that are encoded already, all of one wire type."""
     count = len(elements)
-    header = bytes([count << 4 | wire]) if count < 15 else bytes([0xF0 | wire]) + varint(count)
+    header = bytes([count << 4 | wire]) if count < 15 else bytes([0xF0 | wire]) + encode_unsigned(count)
     return header + b"".join(elements)
 
 

@@ -36,6 +36,7 @@ PRIVATE = {
     "NeedsPyarrow",
     "NoSparkType",
     "OrcError",
+    "OverlongVarint",
     "RangeRefused",
     "StageRunAgain",
     "ThriftError",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from gnomon.base.varints import encode_signed
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import compressor, decompress
 from gnomon.btree.keys import Key
@@ -89,7 +90,7 @@ def _flip(rnd: Random, data: bytes) -> bytes:
 def _set(rnd: Random, data: bytes) -> bytes:
     at = rnd.randrange(len(data))
     new = rnd.choice(
-        [b"\x00", b"\xff", b"\x01", b"\x7f", b"\x80", rnd.randbytes(1), fmt.encode_long(rnd.choice(NUMBERS))]
+        [b"\x00", b"\xff", b"\x01", b"\x7f", b"\x80", rnd.randbytes(1), encode_signed(rnd.choice(NUMBERS))]
     )
     return data[:at] + new + data[at + len(new) :]
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gnomon.base.varints import encode_signed
 from gnomon.btree import Column
 from gnomon.btree import format as fmt
 from gnomon.btree.columns import JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
@@ -139,12 +140,12 @@ def test_a_length_beyond_all_memory_is_unclear() -> None:
     schema = file_schema({"fields": [OWN[1], {"name": "k", "type": "string"}, LINK], "type": "record"}, ["k"], ["n"])
     for length in (2**62, -1, 2**63 - 1):
         with pytest.raises(Unclear):
-            VectorColumns(schema, np.array([1]), [b"\x02" + fmt.encode_long(length) + b"a\x00"])
+            VectorColumns(schema, np.array([1]), [b"\x02" + encode_signed(length) + b"a\x00"])
 
 
 def test_a_varint_of_more_than_64_bits_is_unclear() -> None:
     schema = file_schema({"fields": [OWN[1], {"name": "k", "type": "long"}, LINK], "type": "record"}, ["k"], ["n"])
-    good = VectorColumns(schema, np.array([1]), [fmt.encode_long(-(2**63)) + fmt.encode_long(2**63 - 1) + b"\x00"])
+    good = VectorColumns(schema, np.array([1]), [encode_signed(-(2**63)) + encode_signed(2**63 - 1) + b"\x00"])
     assert good.take("n", np.array([0])).to_pylist() == [-(2**63)]
     assert good.take("k", np.array([0])).to_pylist() == [2**63 - 1]
     for last in (b"\x02", b"\x80\x00"):

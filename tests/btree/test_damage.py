@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from gnomon.base.varints import encode_signed
 from gnomon.btree import BTreeReader, DamagedIndexFile, EntrySchema
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import CHECKSUMS
@@ -162,9 +163,9 @@ def _rebuilt(blocks: list[bytes], extra: dict[str, bytes] | None = None) -> byte
 
 
 def _record(key: str, row: int, link: int | None) -> bytes:
-    text = fmt.encode_long(len(key)) + key.encode()
-    value = b"\x02\x02f\x02" + fmt.encode_long(row)
-    return b"\x02" + text + value + (fmt.NULL_LINK if link is None else fmt.LINK_BRANCH + fmt.encode_long(link))
+    text = encode_signed(len(key)) + key.encode()
+    value = b"\x02\x02f\x02" + encode_signed(row)
+    return b"\x02" + text + value + (fmt.NULL_LINK if link is None else fmt.LINK_BRANCH + encode_signed(link))
 
 
 def _block(*records: tuple[str, int, int | None]) -> bytes:
@@ -235,11 +236,11 @@ BROKEN = {
     "a huge count of records": (_rebuilt([fmt.encode_block(2**60, _record("a", 0, None), SYNC)]), "expected a block"),
     "text that is none": (_rebuilt([_block(("a", 0, None)).replace(b"\x02f", b"\x02\xff")]), "UTF-8"),
     "a text as long as memory": (
-        _rebuilt([fmt.encode_block(1, b"\x02" + fmt.encode_long(2**62) + b"a" * 9, SYNC)]),
+        _rebuilt([fmt.encode_block(1, b"\x02" + encode_signed(2**62) + b"a" * 9, SYNC)]),
         "decoded",
     ),
     "a text of negative length": (
-        _rebuilt([fmt.encode_block(1, b"\x02" + fmt.encode_long(-9) + b"a" * 9, SYNC)]),
+        _rebuilt([fmt.encode_block(1, b"\x02" + encode_signed(-9) + b"a" * 9, SYNC)]),
         "decoded",
     ),
 }
@@ -331,7 +332,7 @@ def test_a_block_that_unpacks_to_more_than_a_node_is_refused(codec: str, monkeyp
 
 def test_a_header_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fmt, "HEADER_LIMIT", 1 << 16)
-    file = Bytes(fmt.MAGIC + fmt.encode_long(1) + fmt.encode_long(60_000) + b"x" * (1 << 20))
+    file = Bytes(fmt.MAGIC + encode_signed(1) + encode_signed(60_000) + b"x" * (1 << 20))
     with pytest.raises(DamagedIndexFile, match="expected a header"):
         BTreeReader(file)
     assert sum(length for _, length in file.reads) <= 1 << 17

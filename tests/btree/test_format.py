@@ -1,40 +1,14 @@
-"""Byte rules: varints, header, block frame."""
+"""Byte rules: header, block frame."""
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from gnomon.base.varints import encode_signed
 from gnomon.btree import DamagedIndexFile
 from gnomon.btree import format as fmt
 from tests.btree.files import NAME, SYNC
 from tests.profiles import positions
 
-EDGES = [0, 1, -1, 63, 64, -64, -65, 127, 128, 2**31 - 1, -(2**31), 2**62, 2**63 - 1, -(2**63)]
 METADATA = {"avro.schema": b"{}", "data_bytes": b"0"}
-
-
-@given(st.one_of(st.sampled_from(EDGES), st.integers(-(2**63), 2**63 - 1)), st.binary(max_size=3))
-def test_a_varint_reads_back(value: int, rest: bytes) -> None:
-    data = fmt.encode_long(value)
-    assert fmt.decode_long(data + rest, 0) == (value, len(data))
-
-
-def test_varints_are_avros() -> None:
-    assert [fmt.encode_long(v).hex() for v in (0, -1, 1, -64, 64)] == ["00", "01", "02", "7f", "8001"]
-
-
-@given(st.lists(st.one_of(st.sampled_from(EDGES), st.integers(-(2**63), 2**63 - 1)), max_size=50))
-def test_a_column_of_varints_equals_one_by_one(values: list[int]) -> None:
-    data, offsets = fmt.encode_longs(np.array(values, np.int64))
-    assert data.tobytes() == b"".join(map(fmt.encode_long, values))
-    assert np.diff(offsets).tolist() == [len(fmt.encode_long(v)) for v in values]
-
-
-@pytest.mark.parametrize("data", [b"\xff" * 10 + b"\x01", b"\x80" * 9 + b"\x02"])
-def test_a_varint_of_more_than_64_bits_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="64 bits"):
-        fmt.decode_long(data, 0)
 
 
 def test_a_header_reads_back_and_a_cut_one_asks_for_more() -> None:
@@ -46,7 +20,7 @@ def test_a_header_reads_back_and_a_cut_one_asks_for_more() -> None:
 
 def test_a_header_map_may_come_in_blocks_that_say_their_size() -> None:
     pair = b"\x02a\x04xy"
-    data = fmt.MAGIC + b"\x01" + fmt.encode_long(len(pair)) + pair + b"\x02\x02b\x00" + b"\x00" + SYNC
+    data = fmt.MAGIC + b"\x01" + encode_signed(len(pair)) + pair + b"\x02\x02b\x00" + b"\x00" + SYNC
     assert fmt.decode_header(data, NAME) == fmt.Header({"a": b"xy", "b": b""}, SYNC, len(data))
 
 
@@ -54,10 +28,10 @@ def test_a_header_map_may_come_in_blocks_that_say_their_size() -> None:
     ("damaged", "offset"),
     [
         (b"PAR1", 0),
-        (fmt.MAGIC + fmt.encode_long(2**62), 4),
-        (fmt.MAGIC + fmt.encode_long(1) + fmt.encode_long(-5), 5),
-        (fmt.MAGIC + fmt.encode_long(1) + fmt.encode_long(2**40), 5),
-        (fmt.MAGIC + fmt.encode_long(1) + b"\x02\xff\x00", 5),
+        (fmt.MAGIC + encode_signed(2**62), 4),
+        (fmt.MAGIC + encode_signed(1) + encode_signed(-5), 5),
+        (fmt.MAGIC + encode_signed(1) + encode_signed(2**40), 5),
+        (fmt.MAGIC + encode_signed(1) + b"\x02\xff\x00", 5),
         (fmt.MAGIC + b"\xff" * 11, 4),
     ],
     ids=["magic", "count", "negative length", "length", "utf8", "varint"],
@@ -84,7 +58,7 @@ def test_a_block_frame_reads_back() -> None:
     [(0, 5), (-1, 5), (fmt.NODE_RECORDS + 1, 5), (1, 0), (1, -1), (1, 2**50), (1, fmt.PAYLOAD_LIMIT + 1)],
 )
 def test_a_block_frame_that_cannot_be_is_refused(count: int, length: int) -> None:
-    head = fmt.encode_long(count) + fmt.encode_long(length)
+    head = encode_signed(count) + encode_signed(length)
     with pytest.raises(DamagedIndexFile) as error:
         fmt.decode_block_frame(head, 7, 2**60, NAME)
     assert error.value.offset == 7

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gnomon.base.varints import LONGEST_VARINT
 from gnomon.btree import Column, EntrySchema
 from gnomon.btree import format as fmt
 from gnomon.btree.blocks import FIRST_READ_BYTES, UPPER_READ_BYTES
@@ -32,7 +33,7 @@ def test_each_header_key_stands_beside_its_constant() -> None:
 
 def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
     assert fmt.SYNC_BYTES == 16
-    assert (fmt.LONGEST_LONG, fmt.BLOCK_HEAD_BYTES) == (10, 20)
+    assert (LONGEST_VARINT, fmt.BLOCK_HEAD_BYTES) == (10, 20)
     assert (fmt.NODE_LIMIT, fmt.HEADER_LIMIT, fmt.METADATA_LIMIT) == (64 << 20, 1 << 20, 1000)
     assert (fmt.NODE_RECORDS, fmt.CRC_BYTES) == (1 << 20, 4)
     assert (NODE_BYTES, MOST_LEAST_RECORDS, LONG_INNER_BYTES, GROWING_BYTES) == (8 << 10, 64, 16 << 20, 1 << 20)

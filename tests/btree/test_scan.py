@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnomon.base.varints import encode_signed
 from gnomon.btree import BTreeError, BTreeReader, Column, DamagedIndexFile, EntrySchema, block_batch
 from gnomon.btree import format as fmt
 from gnomon.btree import scan as scan_module
@@ -154,10 +155,8 @@ def _file(*blocks: bytes, entries: int) -> bytes:
 def _block(*records: tuple[str, int | None], text: bytes = b"f") -> bytes:
     out = b""
     for key, link in records:
-        out += (
-            b"\x02" + fmt.encode_long(len(key)) + key.encode() + b"\x02" + fmt.encode_long(len(text)) + text + b"\x02"
-        )
-        out += fmt.encode_long(7) + (fmt.NULL_LINK if link is None else fmt.LINK_BRANCH + fmt.encode_long(link))
+        out += b"\x02" + encode_signed(len(key)) + key.encode() + b"\x02" + encode_signed(len(text)) + text + b"\x02"
+        out += encode_signed(7) + (fmt.NULL_LINK if link is None else fmt.LINK_BRANCH + encode_signed(link))
     return fmt.encode_block(len(records), out, SYNC)
 
 

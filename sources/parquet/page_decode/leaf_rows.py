@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from gnomon.sources.parquet import thrift
+from gnomon.base.varints import encode_unsigned
 from gnomon.sources.parquet.footer import MAGIC
 from gnomon.sources.parquet.guards import check_leaf_lengths
 from gnomon.sources.parquet.page_decode.plain_values import LENGTH_BYTES
@@ -72,13 +72,13 @@ def _encode_levels(levels: bytes, highest: int) -> bytes:
         return b""
     width = highest.bit_length()
     if len(levels) == 0 or levels.count(levels[0]) == len(levels):
-        run = thrift.varint(len(levels) << 1) + (levels[:1] or b"\0")
+        run = encode_unsigned(len(levels) << 1) + (levels[:1] or b"\0")
     else:
         groups = (len(levels) + 7) >> 3
         numbers = np.zeros(8 * groups, np.uint8)
         numbers[: len(levels)] = np.frombuffer(levels, np.uint8)
         bits = numbers[:, None] >> np.arange(width, dtype=np.uint8) & 1
-        run = thrift.varint(groups << 1 | 1) + np.packbits(bits, bitorder="little").tobytes()
+        run = encode_unsigned(groups << 1 | 1) + np.packbits(bits, bitorder="little").tobytes()
     return len(run).to_bytes(LENGTH_BYTES, "little") + run
 
 

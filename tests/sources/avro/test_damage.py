@@ -123,7 +123,7 @@ LIES: dict[str, tuple[bytes, type[SourceError], str]] = {
     "a string longer than the block": (one_block(1, number(99) + b"x", "string"), DamagedSource, "99 bytes where 1"),
     "a string of a length below 0": (one_block(1, number(-1) + b"x", "string"), DamagedSource, "a length below 0"),
     "a fixed longer than the block": (one_block(1, b"abc", FIXED), DamagedSource, "1 rows in 3 bytes"),
-    "a number of 11 bytes": (one_block(1, b"\xff" * 10 + b"\1"), DamagedSource, "more than 10 bytes"),
+    "a number of 11 bytes": (one_block(1, b"\xff" * 10 + b"\1"), DamagedSource, "more than 64 bits"),
     "a number of 65 bits": (one_block(1, b"\xff" * 9 + b"\2"), DamagedSource, "more than 64 bits"),
     "an int of 33 bits": (one_block(1, number(1 << 31), "int"), DamagedSource, "column 'c': an int of more than 32"),
     "a boolean of 2": (one_block(1, b"\2", "boolean"), DamagedSource, "column 'c': a boolean that is neither"),

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnomon.base.varints import encode_unsigned
 from gnomon.sources import DamagedSource, open_source
 from gnomon.sources.parquet import reader as parquet_reader
 from gnomon.sources.parquet.page_decode.rle import RUNS, flags_at, values_at
 from gnomon.sources.parquet.page_decode.select import RowRead
 from gnomon.sources.parquet.page_header import read_header
-from gnomon.sources.parquet.thrift import ThriftError, varint
+from gnomon.sources.parquet.thrift import ThriftError
 from tests.profiles import examples
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader
@@ -219,7 +220,7 @@ def test_a_page_that_unpacks_to_fewer_bytes_than_it_says_is_damage() -> None:
         table = pa.table({"text": ["abcdefgh" * 20] * 64})
         data = written(table, compression=codec, use_dictionary=False, row_group_size=64, data_page_size=1 << 20)
         size = read_header(data, 4).uncompressed
-        true, claim = varint(size << 1), varint((size + 40) << 1)
+        true, claim = encode_unsigned(size << 1), encode_unsigned((size + 40) << 1)
         at = data.index(true, 4)
         assert at < 10
         reader = BytesReader(data[:at] + claim + data[at + len(true) :], "lake/a")
@@ -235,14 +236,14 @@ def hybrid(dice: Random, numbers: list[int], width: int) -> bytes:
         while at + same < len(numbers) and numbers[at + same] == numbers[at] and dice.random() < 0.9:
             same += 1
         if dice.random() < 0.5:
-            out += varint(same << 1) + numbers[at].to_bytes((width + 7) // 8, "little")
+            out += encode_unsigned(same << 1) + numbers[at].to_bytes((width + 7) // 8, "little")
             at += same
             continue
         groups = dice.randrange(1, 4)
         if at + 8 * groups > len(numbers):  # the last run is filled up
             groups = (len(numbers) - at + 7) // 8
         packed = sum(number << (i * width) for i, number in enumerate(numbers[at : at + 8 * groups]))
-        out += varint(groups << 1 | 1) + packed.to_bytes(groups * width, "little")
+        out += encode_unsigned(groups << 1 | 1) + packed.to_bytes(groups * width, "little")
         at += 8 * groups
     return out
 
