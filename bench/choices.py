@@ -18,9 +18,9 @@ from zlib_ng import zlib_ng
 from bench.page import digits, head, row
 from bench.stores import BATCH_ROWS, entry_schema
 from gnomon.base.compression import RAW_DEFLATE
+from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, BTreeWriter
 from gnomon.btree import format as fmt
-from gnomon.btree.blocks import MemoryFile
 from gnomon.btree.node import NodeDecoder
 from gnomon.btree.schema import file_schema
 

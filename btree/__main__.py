@@ -10,7 +10,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from gnomon.btree.display import to_json_object
@@ -27,6 +27,8 @@ SHOWN_TEXT = 80  # characters of what was asked, in a message
 class LocalFile:
     """A local file as an open reader."""
 
+    is_remote = False
+
     def __init__(self, path: str) -> None:
         self.name = path
         self._file = open(path, "rb")  # noqa: SIM115 (open until `close`)
@@ -38,6 +40,9 @@ class LocalFile:
             return self._file.read(length)
         except OSError as error:
             raise BTreeError(str(error.strerror), self.name) from None
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self.read_range(*span) for span in ranges]
 
     def close(self) -> None:
         self._file.close()

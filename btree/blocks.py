@@ -8,6 +8,7 @@ from typing import NamedTuple, NoReturn, Protocol
 
 from gnomon.base.actions import Action
 from gnomon.base.compression import DecompressionError
+from gnomon.base.readers import RangeReader
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import CHECKSUMS, DECOMPRESSORS, decompress
 from gnomon.btree.errors import BTreeError, DamagedIndexFile, TooMany
@@ -22,27 +23,6 @@ LONGEST_GUESS_BYTES = 256 * 1024
 LONG_READ_BYTES = 4 * 1024 * 1024  # of a scan
 DECODED_BYTES = 64 * 1024 * 1024  # of decoded nodes that one file keeps
 BARE_BYTES = 4096  # memory of an open file without its nodes, roughly
-
-
-class RangeReader(Protocol):
-    """An open file. Whoever opened it closes it. A `name`, where it has one, is what errors call it."""
-
-    @property
-    def size(self) -> int: ...
-
-    def read_range(self, offset: int, length: int) -> bytes: ...
-
-
-class MemoryFile:
-    """Bytes as an open file."""
-
-    def __init__(self, data: bytes, name: str = "<memory>") -> None:
-        self.name = name
-        self.size = len(data)
-        self._data = data
-
-    def read_range(self, offset: int, length: int) -> bytes:
-        return self._data[offset : offset + length]
 
 
 class Visit(NamedTuple):
@@ -115,7 +95,7 @@ class BlockFile:
         self._reader = reader
         self._action = action
         self._leaves = leaves
-        self.path = str(getattr(reader, "name", "<memory>"))
+        self.path = reader.name
         self.size = reader.size
         first = head_bytes if head_bytes is not None else max(FIRST_READ_BYTES, head_guess(self.size))
         head, header = self._read_header(min(max(first, 1), UPPER_READ_BYTES), stats)

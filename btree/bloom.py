@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gnomon.base.actions import Action
-from gnomon.btree.blocks import LookupStats, MemoryFile, RangeReader
+from gnomon.base.readers import MemoryFile, RangeReader
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.errors import DamagedIndexFile
 from gnomon.btree.hashing import FILTER_HASH_NAME, SEED
 
@@ -200,7 +201,7 @@ class BloomFilterReader:
         self._reader = reader
         self._keep = keep
         self._asked = 0  # pages
-        self.path = str(getattr(reader, "name", "<memory>"))
+        self.path = reader.name
         self.size = reader.size
         whole = self.size <= (WHOLE_BYTES if keep else SMALL_BYTES)
         head = min(self.size, HEAD.size + CRC.size * (_pages_in(self.size) + 1))

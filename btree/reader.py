@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow as pa
 
 from gnomon.base.actions import Action
+from gnomon.base.readers import RangeReader
 from gnomon.btree.batch import Batch, Found
 from gnomon.btree.block_batch import Irregular
-from gnomon.btree.blocks import Block, BlockFile, Leaves, LookupStats, RangeReader
+from gnomon.btree.blocks import Block, BlockFile, Leaves, LookupStats
 from gnomon.btree.errors import BTreeError, DamagedIndexFile, TooMany
 from gnomon.btree.inner_levels import InnerLevels, inner_levels_of
 from gnomon.btree.key_arrays import stored_array
@@ -20,7 +21,7 @@ from gnomon.btree.scan import Census, Scan
 from gnomon.btree.schema import EntrySchema
 from gnomon.btree.traversal import Place, Traversal
 
-__all__ = ["BTreeReader", "Census", "LookupStats", "RangeReader"]
+__all__ = ["BTreeReader", "Census", "LookupStats"]
 
 
 _Wanted = list[tuple[Probe, int]]  # in key order, each with the place of its answer

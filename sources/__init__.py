@@ -1,6 +1,6 @@
 """Data files of all formats: `scan` makes a pointer for each row, `fetch` reads the rows at pointers.
 
-- `contract`         what a format implements (`SourceFile`, `Style`, `Writer`) and what it gets (`RangeReader`)
+- `contract`         what a format implements (`SourceFile`, `Style`, `Writer`)
 - `registry`         the formats, by name: `open_source`, `detect`, `open_mapped`
 - `errors`           what can be wrong with a data file
 - `pointers`         pointers and their columns; docs/internals/pointers.md says what a pointer means in each format
@@ -11,7 +11,8 @@
 - `parquet`, `avro`, `orc`, `sequence`, `text`: the formats
 """
 
-from gnomon.sources.contract import MappedFile, Maps, Numbers, Options, RangeReader, SourceFile, Split, Style, Writer
+from gnomon.base.readers import RangeReader
+from gnomon.sources.contract import MappedFile, Maps, Numbers, Options, SourceFile, Split, Style, Writer
 from gnomon.sources.declared_schema import DECLARED
 from gnomon.sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, StalePointer, UnsupportedFormat
 from gnomon.sources.parquet import DamagedMaps

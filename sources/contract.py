@@ -1,4 +1,4 @@
-"""What a source format implements (`SourceFile`, `Style`, `Writer`), and what it gets (`RangeReader`).
+"""What a source format implements: `SourceFile`, `Style`, `Writer`.
 
 `shadow` opens files and passes them as a `RangeReader`; a format makes a `SourceFile` of it. `scan` makes pointers and
 `fetch` reads the rows at them. Both belong to the package of a format, for the meaning of a pointer is the format's own
@@ -12,28 +12,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gnomon.base.readers import RangeReader
+
 Options = Mapping[str, str]  # how a file is to be read where its bytes do not say: a CSV file's delimiter
 Numbers = NDArray[np.int64]
 Pointers = Sequence[tuple[int, int]] | Numbers  # data_offset and data_sub_offset of each; an array has two columns
 Split = tuple[int, int]  # a range of bytes, from and to: the rows that begin in it
 Maps = Callable[[], bytes]  # gives the page maps of a file as they were recorded
-
-
-class RangeReader(Protocol):
-    """An open file. Whoever opened it closes it; `name` is what error messages call it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def size(self) -> int:
-        """Length of the file in bytes."""
-
-    def read_range(self, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes from `offset`, or an error: never fewer."""
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Several `(offset, length)` at once, in the order asked: one round trip on a store that can."""
 
 
 class SourceFile(Protocol):

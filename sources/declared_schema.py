@@ -13,7 +13,8 @@ from re import compile as pattern
 import pyarrow as pa
 
 from gnomon.base.actions import Action
-from gnomon.sources.contract import KeptPages, MappedFile, Numbers, Pointers, RangeReader, SourceFile, Split
+from gnomon.base.readers import RangeReader
+from gnomon.sources.contract import KeptPages, MappedFile, Numbers, Pointers, SourceFile, Split
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.pointers import POINTER_FIELDS
 from gnomon.sources.types import Unfit, conform, fits, parse_ddl

@@ -1,12 +1,13 @@
 """Pointers to rows: their columns, and the distinct rows of the pointers that a fetch gets."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from gnomon.base.actions import Action
-from gnomon.sources.contract import Numbers, Pointers
+from gnomon.sources.contract import Numbers, Pointers, Split
 from gnomon.sources.errors import StalePointer
 from gnomon.sources.types import int64s
 
@@ -91,3 +92,10 @@ def distinct_rows(pointers: Pointers, rows: int, path: str) -> tuple[Numbers, Nu
 def group_of_rows(offsets: Numbers, first_rows: Numbers) -> Numbers:
     """The row group, or stripe, of each row. `first_rows`: the first row of each group, ascending."""
     return np.searchsorted(first_rows, offsets, side="right") - 1
+
+
+def even_splits(size: int, target: int) -> list[Split]:
+    """Ranges of equal length, about `target` bytes each, that cover a file of `size` bytes; at least one."""
+    count = max(1, round(size / max(target, 1)))
+    cuts = [size * i // count for i in range(count + 1)]
+    return list(pairwise(cuts))

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from gnomon.base.actions import Action
+from gnomon.base.readers import RangeReader
 from gnomon.sources.avro import MAGIC as AVRO_MAGIC
 from gnomon.sources.avro import avro_style, open_avro
-from gnomon.sources.contract import MappedFile, Maps, Options, RangeReader, SourceFile, Style
+from gnomon.sources.contract import MappedFile, Maps, Options, SourceFile, Style
 from gnomon.sources.declared_schema import DECLARED, DeclaredFile, DeclaredMappedFile, declared_columns
 from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat
 from gnomon.sources.orc import MAGIC as ORC_MAGIC
@@ -16,7 +17,6 @@ from gnomon.sources.orc import OPTIONS as ORC_OPTIONS
 from gnomon.sources.orc import open_orc, orc_style
 from gnomon.sources.parquet import ENCRYPTED_MAGIC, MAGIC, open_parquet, parquet_style
 from gnomon.sources.parquet import check_maps as check_parquet_maps
-from gnomon.sources.readers import name_of, size_of
 from gnomon.sources.sequence import MAGIC as SEQUENCE_MAGIC
 from gnomon.sources.sequence import OPTIONS as SEQUENCE_OPTIONS
 from gnomon.sources.sequence import open_sequence, unnamed_values
@@ -110,7 +110,7 @@ def open_source(reader: RangeReader, format: str, options: Options | None = None
     """Open a file and read its metadata. `format` is a name in `FORMATS`; `detect` gives it."""
     found = FORMATS.get(format)
     if found is None:
-        raise UnsupportedFormat(f"no format {format!r}; supported: {', '.join(FORMATS)}", name_of(reader))
+        raise UnsupportedFormat(f"no format {format!r}; supported: {', '.join(FORMATS)}", reader.name)
     if found.page_maps is not None:
         return open_mapped(reader, format, options)
     of_format, ddl = _split(options)
@@ -119,7 +119,7 @@ def open_source(reader: RangeReader, format: str, options: Options | None = None
     columns = declared_columns(ddl)
     if found.of_table is not None:
         of_format = {**of_format, **found.of_table(columns)}
-    return DeclaredFile(found.open(reader, of_format), columns, name_of(reader), found.added)
+    return DeclaredFile(found.open(reader, of_format), columns, reader.name, found.added)
 
 
 def _split(options: Options | None) -> tuple[Options, str | None]:
@@ -136,7 +136,7 @@ def open_mapped(
     DamagedMaps unless they are what `export_maps` gave for this file."""
     of_format, ddl = _split(options)
     file = _page_maps(format).open(reader, of_format, maps)
-    return file if ddl is None else DeclaredMappedFile(file, declared_columns(ddl), name_of(reader))
+    return file if ddl is None else DeclaredMappedFile(file, declared_columns(ddl), reader.name)
 
 
 def check_maps(format: str, maps: bytes, digest: str) -> None:
@@ -165,7 +165,7 @@ def detect(reader: RangeReader) -> str:
 
     DamagedSource for a Parquet file that was cut short. UnsupportedFormat for an encrypted Parquet file, and where
     neither bytes nor name belong to a format."""
-    path, size = name_of(reader), size_of(reader)
+    path, size = reader.name, reader.size
     head = reader.read_range(0, min(size, max(len(format.magic) for format in FORMATS.values())))
     end_length = min(size, len(MAGIC))
     end = reader.read_range(size - end_length, end_length)

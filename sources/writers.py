@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from gnomon.sources.contract import Options, RangeReader, Style, Writer
+from gnomon.base.readers import MemoryFile, RangeReader
+from gnomon.sources.contract import Options, Style, Writer
 from gnomon.sources.declared_schema import DECLARED, UNNAMED
 from gnomon.sources.errors import NotReadBack, SourceError, UnsupportedFormat
 from gnomon.sources.registry import FORMATS, open_source
@@ -112,25 +113,12 @@ class RenamingWriter:
         return self._writer.finish()
 
 
-class BytesFile:
-    """Bytes in memory as a `RangeReader`."""
-
-    def __init__(self, data: bytes, name: str) -> None:
-        self._data, self.name, self.size = memoryview(data), name, len(data)
-
-    def read_range(self, offset: int, length: int) -> bytes:
-        return bytes(self._data[offset : offset + length])
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        return [self.read_range(*span) for span in ranges]
-
-
 def check_written(
     data: bytes, format: str, options: Options | None, path: str, batches: Iterable[pa.RecordBatch]
 ) -> None:
     """Read a written file back with the source's options, and compare all rows with the written ones. NotReadBack names
     the column and the row (from 0) that differs."""
-    reader, handed = BytesFile(data, path), _table(batches)
+    reader, handed = MemoryFile(data, path), _table(batches)
     try:
         source = open_source(reader, format, options)
         known = set(source.schema.names)

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from gnomon.base.actions import Action
+from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
-from gnomon.btree.blocks import Leaves, MemoryFile
+from gnomon.btree.blocks import Leaves
 from gnomon.btree.format import SYNC_BYTES
 from gnomon.btree.hash_columns import plain_column, xxhash64_columns
 from gnomon.btree.key_types import key_type

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, DamagedIndexFile
-from gnomon.btree.blocks import MemoryFile
 from gnomon.btree.hash_columns import plain_column, spark_hash_columns
 from gnomon.shadow.lookup import read_index_file
 from gnomon.shadow.metadata import (

@@ -42,7 +42,7 @@ class StoredFile:
         self.action = action
         self._stats = stats
         self.name = f"{storage.root}/{path}"
-        self.size = size
+        self.size, self.is_remote = size, storage.is_remote
 
     def read_range(self, offset: int, length: int) -> bytes:
         try:
@@ -56,3 +56,6 @@ class StoredFile:
             ) from None
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise IndexFileGone(MISSING, self.name, action=self.action) from None
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self.read_range(*span) for span in ranges]

@@ -4,10 +4,12 @@ Paths are relative to the root, with forward slashes. A name that the store cann
 that refuses, does not answer, or goes on failing: one line that says where, what and what to do.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
+
+from gnomon.base.readers import RangeReader
 
 COPYING = "._COPYING_"  # what `hdfs dfs -put` calls a file it has not written whole
 STAGED = "_staged-"  # begins the name of a file that is being written, or was left behind; engines skip it
@@ -34,14 +36,11 @@ class ReadStats:
     bytes: int = 0
 
 
-class OpenFile(Protocol):
-    """An open file, closed by whoever opened it (it is a context manager). Threads may share it."""
+class OpenFile(RangeReader, Protocol):
+    """An open file, closed by whoever opened it (it is a context manager). Threads may share it.
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def size(self) -> int: ...
+    Its reads give bytes of the file that was opened. They raise StorageError where it ends before, and FileChanged or
+    FileNotFoundError where another file has its name by now and the store does not keep the old one."""
 
     @property
     def mtime_ns(self) -> int: ...
@@ -51,13 +50,6 @@ class OpenFile(Protocol):
 
     @property
     def ctime_ns(self) -> int: ...
-
-    def read_range(self, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes from `offset`, of the file that was opened; StorageError when it ends before,
-        FileChanged or FileNotFoundError when another file has its name by now and the store does not keep the old."""
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Several (offset, length) at once, in the order asked: one round trip on a store that can. Errors as above."""
 
     def close(self) -> None: ...
 

@@ -36,7 +36,7 @@ class LocalFile:
     """An open local file; reads do not move a position, so threads may share it. A file that takes its name later is
     not seen. One that is written to in place, or cut, is: after each read its size and times are looked at again."""
 
-    etag = ""
+    etag, is_remote = "", False
 
     def __init__(self, path: Path, stats: ReadStats | None) -> None:
         self._fd = -1

@@ -12,7 +12,7 @@ from gnomon.shadow.storage.ranges import Range, check, read_merged
 class RemoteFile:
     """One state of a file. Nothing is held open on the store, so there is nothing to close."""
 
-    is_far = True  # for the formats, which ask in fewer and longer reads then
+    is_remote = True
 
     def __init__(self, name: str, info: FileInfo, stats: ReadStats | None) -> None:
         self.name = name

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from gnomon.base.readers import RangeReader
+
 MOST_ALIKE = 8  # steps of one likeness that are told one by one
 NOT_SUMMED = ("answer", "level", "columns", "bucket")  # of what steps say of their own
 
@@ -129,23 +131,11 @@ def step_of(
     return _UNTRACED if trace is None else trace.step(name, file, counted)
 
 
-class Reader(Protocol):
-    """An open file, as formats want it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def size(self) -> int: ...
-
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]: ...
-
-
 class TracedReader:
     """An open file of which each round of reads is a step, and what is done with the bytes another, until the end."""
 
-    def __init__(self, trace: Trace, reader: Reader, file: str, counted: Counted, columns: int) -> None:
-        self.name, self.size = reader.name, reader.size
+    def __init__(self, trace: Trace, reader: RangeReader, file: str, counted: Counted, columns: int) -> None:
+        self.name, self.size, self.is_remote = reader.name, reader.size, reader.is_remote
         self._trace, self._reader, self._file, self._counted, self._columns = trace, reader, file, counted, columns
         self._begin = self._decoding = 0
         self._since = time.perf_counter_ns()
@@ -154,6 +144,8 @@ class TracedReader:
         return self.read_ranges([(offset, length)])[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        if not ranges:
+            return []
         reads, size, begin = self._counted.reads, self._counted.bytes, time.perf_counter_ns()
         self._decoding += begin - self._since
         try:

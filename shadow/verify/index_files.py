@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.base.actions import Action
+from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader
-from gnomon.btree.blocks import MemoryFile
 from gnomon.btree.bloom import BloomFilterReader
 from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from gnomon.btree.key_types import key_type

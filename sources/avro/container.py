@@ -6,10 +6,10 @@ block    count of records, length of the payload, payload, sync marker
 
 from dataclasses import dataclass
 
+from gnomon.base.readers import RangeReader
 from gnomon.base.varints import OverlongVarint, decode_signed
 from gnomon.sources.avro.errors import LimitExceeded, Malformed
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
-from gnomon.sources.readers import PlainReader, name_of, size_of
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
@@ -103,9 +103,9 @@ def parse_block(head: bytes, offset: int, file_bytes: int) -> Block:
 class ReadAheadBuffer:
     """The bytes of a file, in long forward reads up to `end`; beyond it only what is needed."""
 
-    def __init__(self, reader: PlainReader, end: int) -> None:
-        self.path = name_of(reader)
-        self.size = size_of(reader)
+    def __init__(self, reader: RangeReader, end: int) -> None:
+        self.path = reader.name
+        self.size = reader.size
         self.end = end
         self._reader = reader
         self._start = 0

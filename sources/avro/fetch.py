@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from gnomon.base.actions import Action
+from gnomon.base.readers import RangeReader
 from gnomon.sources.avro.block_records import block_errors, check_end, unpack_records
 from gnomon.sources.avro.container import HEAD_BYTES, SYNC_BYTES, Block, Header, check_sync, parse_block
 from gnomon.sources.avro.decoder import Batch, Decoder
 from gnomon.sources.contract import Numbers, Pointers
 from gnomon.sources.errors import StalePointer
 from gnomon.sources.pointers import distinct_pairs, in_pointer_order, table_without_columns
-from gnomon.sources.readers import PlainReader, name_of, read_ranges, size_of
 
 SHORTEST_GUESS = 64 << 10  # bytes read of a block whose length is not known: Java's writer begins a new one there
 LONGEST_GUESS = 1 << 20
@@ -53,7 +53,7 @@ class BlockLengths:
 
 
 def fetch_rows(
-    reader: PlainReader,
+    reader: RangeReader,
     header: Header,
     codec: str,
     least: int,
@@ -62,9 +62,9 @@ def fetch_rows(
     pointers: Pointers,
 ) -> pa.Table:
     """The rows at the pointers, in the order of the pointers. `least`: bytes of the shortest possible row."""
-    path = name_of(reader)
+    path = reader.name
     offsets, rows, places = distinct_pairs(pointers, path)
-    wrong = np.flatnonzero((offsets < header.end) | (offsets >= size_of(reader)) | (rows < 0))
+    wrong = np.flatnonzero((offsets < header.end) | (offsets >= reader.size) | (rows < 0))
     if len(wrong):
         pointer = (int(offsets[wrong[0]]), int(rows[wrong[0]]))
         raise StalePointer(f"no row at pointer {pointer}", path, action=Action.BUILD_AGAIN)
@@ -115,24 +115,24 @@ def _runs(rows: Numbers) -> Iterator[tuple[int, int]]:
 
 
 def _blocks(
-    reader: PlainReader, header: Header, lengths: BlockLengths, offsets: Sequence[int]
+    reader: RangeReader, header: Header, lengths: BlockLengths, offsets: Sequence[int]
 ) -> Iterator[tuple[Block, bytes]]:
     """The blocks at these ascending offsets, with their payloads."""
-    path, size = name_of(reader), size_of(reader)
+    path, size = reader.name, reader.size
     ends = [*offsets, size][1:]
     # Read of a block: not beyond the next one, and the sync marker before it, which tells a pointer that is none.
     spans = [
         (at - SYNC_BYTES, SYNC_BYTES + min(lengths.of(at), end - at)) for at, end in zip(offsets, ends, strict=True)
     ]
     for requested in _together(spans, lambda span: span[1]):
-        heads = read_ranges(reader, requested)
+        heads = reader.read_ranges(requested)
         pieces = [
             _piece(head, begin + SYNC_BYTES, header, size, path)
             for (begin, _), head in zip(requested, heads, strict=True)
         ]
         for share in _together(pieces, lambda piece: piece.missing):
             short = [(piece.block.end - piece.missing, piece.missing) for piece in share if piece.missing]
-            rests = iter(read_ranges(reader, short))
+            rests = iter(reader.read_ranges(short) if short else [])
             for piece in share:
                 block, body = piece.block, piece.body + (next(rests) if piece.missing else b"")
                 check_sync(body[block.end - SYNC_BYTES - block.offset :][:SYNC_BYTES], header.sync, block, path)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from gnomon.base.readers import RangeReader
 from gnomon.base.varints import OverlongVarint
 from gnomon.sources.avro.codecs import UNPACKERS
 from gnomon.sources.avro.container import (
@@ -24,7 +25,7 @@ from gnomon.sources.avro.fetch import BlockLengths, fetch_rows
 from gnomon.sources.avro.scan import scan_rows
 from gnomon.sources.contract import Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
-from gnomon.sources.readers import PlainReader, even_splits, name_of, read_ranges, size_of
+from gnomon.sources.pointers import even_splits
 
 FIRST_READ = 64 << 10  # bytes
 DIGEST_TAIL = 1 << 10  # bytes at the end that count for the digest: a writer may be told its sync marker
@@ -32,13 +33,13 @@ SCHEMA_GROWTH = 30  # times a schema's text is what it takes in memory, about
 CODEC_KEY, SCHEMA_KEY = "avro.codec", "avro.schema"
 
 
-def open_avro(reader: PlainReader, _options: Options | None = None) -> "AvroFile":
+def open_avro(reader: RangeReader, _options: Options | None = None) -> "AvroFile":
     """Reads the header, and the last bytes for the digest: one round of reads where it lies in the first 64 KB."""
-    path, size = name_of(reader), size_of(reader)
+    path, size = reader.name, reader.size
     if size < len(MAGIC) + SYNC_BYTES:
         raise DamagedSource(f"{size} bytes are too few for an Avro file", path, 0)
     tail_bytes = min(size, DIGEST_TAIL)
-    head, tail = read_ranges(reader, [(0, min(size, FIRST_READ)), (size - tail_bytes, tail_bytes)])
+    head, tail = reader.read_ranges([(0, min(size, FIRST_READ)), (size - tail_bytes, tail_bytes)])
     if not head.startswith(MAGIC):
         _refuse_magic(head[: len(MAGIC)], path)
     try:
@@ -65,7 +66,7 @@ def _refuse_magic(found: bytes, path: str) -> None:
     raise DamagedSource(f"begins with {found!r}, an Avro file with {MAGIC!r}", path, 0)
 
 
-def header_of(reader: PlainReader, head: bytes, size: int) -> Header:
+def header_of(reader: RangeReader, head: bytes, size: int) -> Header:
     """The header of a file that begins with `head`. Reads on, in steps that grow, while it is longer than that."""
     most = min(size, HEADER_LIMIT)
     while True:
@@ -134,7 +135,7 @@ class AvroFile:
         sync = self._header.sync
         return [(0, self._size)] if sync in (sync + sync)[1:-1] else even_splits(self._size, target)
 
-    def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+    def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
         """Of a split, the rows of the blocks that begin in it."""
         decoder = self._schema.decoder(columns)
         within = split or (0, self._size)
@@ -144,6 +145,6 @@ class AvroFile:
         """Blocks."""
         return offsets
 
-    def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
+    def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         decoder = self._schema.decoder(columns)
         return fetch_rows(reader, self._header, self._codec, self._schema.least, decoder, self._lengths, pointers)

@@ -6,13 +6,13 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.avro.block_records import block_errors, check_end, unpack_records
 from gnomon.sources.avro.container import Block, Header, ReadAheadBuffer, block_at, check_block, first_block, payload_of
 from gnomon.sources.avro.decoder import Batch, Decoder
 from gnomon.sources.contract import Split
 from gnomon.sources.errors import SourceError
 from gnomon.sources.pointers import with_pointers
-from gnomon.sources.readers import PlainReader
 from gnomon.sources.types import int32s, int64s
 
 BATCH_ROWS = 64 << 10
@@ -20,7 +20,7 @@ BATCH_BYTES = 4 << 20  # of records: on their way to Arrow, as Python objects, t
 
 
 def scan_rows(
-    reader: PlainReader, header: Header, codec: str, least: int, decoder: Decoder, split: Split
+    reader: RangeReader, header: Header, codec: str, least: int, decoder: Decoder, split: Split
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a split, in batches. `least`: bytes of the shortest possible row. Rows before damage come before the
     error."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from gnomon.base.compression import RAW_DEFLATE, zstd
+from gnomon.base.readers import RangeReader
 from gnomon.base.varints import encode_signed
 from gnomon.sources.avro.codecs import CRC_BYTES, LZ4_SIZE_BYTES
 from gnomon.sources.avro.container import MAGIC, SYNC_BYTES
@@ -22,7 +23,7 @@ from gnomon.sources.avro.encode import Pieces, encode, may_be_null
 from gnomon.sources.avro.errors import LimitExceeded, Malformed
 from gnomon.sources.avro.reader import CODEC_KEY, FIRST_READ, SCHEMA_KEY, header_of, open_avro
 from gnomon.sources.avro.schema import Node, Record, parse_schema
-from gnomon.sources.contract import Options, RangeReader
+from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.types import Column, Unfit, arrays_of, plan_columns
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.orc.bit_packing import Ints
 from gnomon.sources.orc.errors import Damage, Unsupported
 from gnomon.sources.orc.file_tail import Footer
@@ -40,7 +41,6 @@ from gnomon.sources.orc.stripe import (
     layout,
     width,
 )
-from gnomon.sources.readers import PlainReader
 
 INT32_MAX = (1 << 31) - 1
 MOST_ELEMENTS = 1 << 25  # in one list, map or dictionary: beyond, it is refused
@@ -56,7 +56,7 @@ class BatchTooLarge(Exception):
 class StripeStreams:
     """The streams of a stripe, opened at first use; readers at several positions share them."""
 
-    def __init__(self, reader: PlainReader, meta: StripeMeta, footer: Footer, piece: int, forward: bool) -> None:
+    def __init__(self, reader: RangeReader, meta: StripeMeta, footer: Footer, piece: int, forward: bool) -> None:
         self.meta = meta
         self.footer = footer
         self._reader = reader

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.orc.bit_packing import Ints
 from gnomon.sources.orc.chunk_skipping import ChunkSkipper
 from gnomon.sources.orc.column_base import BatchTooLarge, StripeStreams
@@ -18,7 +19,6 @@ from gnomon.sources.orc.file_tail import Footer
 from gnomon.sources.orc.schema import Type
 from gnomon.sources.orc.stripe import StripeMeta, ranges_of, seekable
 from gnomon.sources.orc.stripe_metadata import row_group_count
-from gnomon.sources.readers import PlainReader, read_ranges
 from gnomon.sources.types import int64s
 
 TOGETHER = 64 << 20  # bytes asked for, and held, at once
@@ -67,7 +67,7 @@ def plan(
 
 
 def read_shares(
-    reader: PlainReader, footer: Footer, shares: Sequence[Share], row_bytes: int
+    reader: RangeReader, footer: Footer, shares: Sequence[Share], row_bytes: int
 ) -> Iterator[tuple[int, pa.Array]]:
     """`(slot, rows)` of each share; reads of about `TOGETHER` bytes a round."""
     gap = min(GAP_ROWS, GAP_BYTES // row_bytes)
@@ -83,7 +83,7 @@ def read_shares(
         for (ordinal, column, kind), spans in wanted.items():
             stream = opened[ordinal].stream(column, kind)
             held += [(stream, begin, end) for begin, end in _merged(spans)]
-        parts = read_ranges(reader, [(stream.offset + begin, end - begin) for stream, begin, end in held])
+        parts = reader.read_ranges([(stream.offset + begin, end - begin) for stream, begin, end in held])
         for (stream, begin, _), part in zip(held, parts, strict=True):
             stream.hold(begin, part)
         for share in batch:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat, check_column
 from gnomon.sources.orc.bit_packing import Ints
@@ -18,8 +19,14 @@ from gnomon.sources.orc.scan import scan_stripe
 from gnomon.sources.orc.schema import Type, arrow_field
 from gnomon.sources.orc.stripe import StripeMeta
 from gnomon.sources.orc.stripe_metadata import load_stripes
-from gnomon.sources.pointers import distinct_rows, group_of_rows, in_pointer_order, table_without_columns, with_pointers
-from gnomon.sources.readers import PlainReader, even_splits, name_of, size_of
+from gnomon.sources.pointers import (
+    distinct_rows,
+    even_splits,
+    group_of_rows,
+    in_pointer_order,
+    table_without_columns,
+    with_pointers,
+)
 from gnomon.sources.types import int32s, int64s
 
 FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
@@ -32,12 +39,12 @@ OPTIONS: Mapping[str, str] = {
 }
 
 
-def open_orc(reader: PlainReader, options: Options | None = None) -> "OrcFile":
+def open_orc(reader: RangeReader, options: Options | None = None) -> "OrcFile":
     """Reads postscript and footer: one read where they lie in the last 64 KB, else two."""
     unit = (options or {}).get(TIMESTAMP_UNIT)
     if unit not in (None, "us"):
         raise OptionError(f"option {TIMESTAMP_UNIT}", expected="us", found=repr(unit))
-    path, size = name_of(reader), size_of(reader)
+    path, size = reader.name, reader.size
     if size <= len(MAGIC) + 1:
         raise DamagedSource(f"{size} bytes are too few for an ORC file", path, 0)
     tail = reader.read_range(max(size - FIRST_READ, 0), min(size, FIRST_READ))
@@ -108,9 +115,9 @@ class OrcFile:
     def splits(self, target: int) -> list[Split]:
         return even_splits(self._size, target)
 
-    def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+    def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
         """Of a split, the stripes whose first byte lies in it."""
-        path = name_of(reader)
+        path = reader.name
         requested = self._columns(columns, path)
         schema = pa.schema([arrow_field(name, tree) for name, tree in requested])
         begin, end = split or (0, self._size)
@@ -140,8 +147,8 @@ class OrcFile:
         """Stripes."""
         return group_of_rows(offsets, self._first_rows)
 
-    def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
-        path = name_of(reader)
+    def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
+        path = reader.name
         requested = self._columns(columns, path)
         rows, places = distinct_rows(pointers, self.rows, path)
         if not requested:
@@ -155,7 +162,7 @@ class OrcFile:
         return in_pointer_order(table, places)
 
     def _fetched(
-        self, reader: PlainReader, path: str, requested: Sequence[tuple[str, Type]], rows: Ints
+        self, reader: RangeReader, path: str, requested: Sequence[tuple[str, Type]], rows: Ints
     ) -> Iterator[tuple[int, pa.Array]]:
         """`(place in the columns asked for, some rows of it)`, the rows of each column rising."""
         ordinals, starts = np.unique(group_of_rows(rows, self._first_rows), return_index=True)

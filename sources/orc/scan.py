@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.orc.column_base import BatchTooLarge, Column, StripeStreams
 from gnomon.sources.orc.column_types import make_column
 from gnomon.sources.orc.errors import Damage, error_context
@@ -11,7 +12,6 @@ from gnomon.sources.orc.file_tail import Footer, StripePlace
 from gnomon.sources.orc.schema import Type
 from gnomon.sources.orc.stripe import StripeMeta, ranges_of, seekable
 from gnomon.sources.orc.stripe_metadata import row_group_count
-from gnomon.sources.readers import PlainReader, read_ranges
 
 BATCH = 64 << 10  # rows
 BATCH_BYTES = 16 << 20  # what a batch is aimed at
@@ -21,7 +21,7 @@ PIECES = (256 << 10, 4 << 20)  # bytes of one stream: least, most
 
 
 def scan_stripe(
-    reader: PlainReader, footer: Footer, stripe: StripePlace, meta: StripeMeta, requested: Sequence[tuple[str, Type]]
+    reader: RangeReader, footer: Footer, stripe: StripePlace, meta: StripeMeta, requested: Sequence[tuple[str, Type]]
 ) -> Iterator[tuple[list[pa.Array], int]]:
     """`(columns, rows)` of each batch. Where the row index begins a group, what it says is compared with what was read:
     a fetch goes by it."""
@@ -57,7 +57,7 @@ def scan_stripe(
 
 
 def _open(
-    reader: PlainReader, footer: Footer, meta: StripeMeta, requested: Sequence[tuple[str, Type]], stripe: StripePlace
+    reader: RangeReader, footer: Footer, meta: StripeMeta, requested: Sequence[tuple[str, Type]], stripe: StripePlace
 ) -> tuple[StripeStreams, list[Column]]:
     """The columns, at the first row. The beginnings of all streams are read in one round."""
     found: set[tuple[int, int]] = set()
@@ -68,7 +68,7 @@ def _open(
     piece = min(max(BUFFERS // max(len(found), 1), least), most)
     streams = StripeStreams(reader, meta, footer, piece, forward=True)
     opened = [streams.stream(column, kind) for column, kind in sorted(found)]
-    parts = read_ranges(reader, [(each.offset, min(each.length, piece)) for each in opened if each.length])
+    parts = reader.read_ranges([(each.offset, min(each.length, piece)) for each in opened if each.length])
     for each, part in zip((each for each in opened if each.length), parts, strict=True):
         each.hold(0, part)
     columns = []

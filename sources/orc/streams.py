@@ -4,9 +4,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.orc.codecs import HEADER, Codec
 from gnomon.sources.orc.errors import Damage
-from gnomon.sources.readers import PlainReader
 
 PLAIN_PIECE = 64 << 10  # bytes of a stream without chunks that are read at a time
 PLAIN_GIVEN = 256 << 10  # and given, of those that were read already
@@ -25,7 +25,7 @@ class PackedStream:
     """A stream in the file. Bytes that were read beforehand (`hold`) cost no read; others are read as they are wanted,
     `piece` bytes at a time. Where `forward`, bytes before those read last are dropped."""
 
-    def __init__(self, reader: PlainReader, offset: int, length: int, codec: Codec, piece: int, forward: bool) -> None:
+    def __init__(self, reader: RangeReader, offset: int, length: int, codec: Codec, piece: int, forward: bool) -> None:
         self.offset = offset
         self.length = length
         self._reader = reader

@@ -4,11 +4,11 @@ where the indexes are small, else two.
 
 from collections.abc import Mapping, Sequence
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.orc.errors import error_context
 from gnomon.sources.orc.file_tail import Footer, StripePlace
 from gnomon.sources.orc.schema import Type
 from gnomon.sources.orc.stripe import ROW_INDEX, StripeMeta, layout, parse_row_index, parse_stripe_footer
-from gnomon.sources.readers import PlainReader, read_ranges
 
 INDEX_AT_ONCE = 1 << 20  # bytes of a stripe's indexes that are read along with its footer
 ROUND = 16 << 20  # bytes read so of all stripes
@@ -20,7 +20,7 @@ def row_group_count(stripe: StripePlace, footer: Footer) -> int:
 
 
 def load_stripes(
-    reader: PlainReader,
+    reader: RangeReader,
     footer: Footer,
     known: Mapping[int, StripeMeta],
     ordinals: Sequence[int],
@@ -38,7 +38,7 @@ def load_stripes(
         indexes = {}
     ranges = [(places[ordinal].footer_offset, places[ordinal].footer_length) for ordinal in unknown]
     ranges += [(places[ordinal].offset, length) for ordinal, length in indexes.items()]
-    parts = read_ranges(reader, ranges)
+    parts = reader.read_ranges(ranges) if ranges else []
     for ordinal, part in zip(unknown, parts, strict=False):
         offset = places[ordinal].footer_offset
         with error_context(f"the footer of stripe {ordinal}", offset):
@@ -49,7 +49,7 @@ def load_stripes(
 
 
 def _load_indexes(
-    reader: PlainReader,
+    reader: RangeReader,
     footer: Footer,
     metas: Mapping[int, StripeMeta],
     held: Mapping[int, bytes],
@@ -72,7 +72,7 @@ def _load_indexes(
                 meta.positions[tree.column] = parse_row_index(packed, tree, meta, footer, groups)
             else:
                 missing.append((ordinal, tree, offset, length))
-    parts = read_ranges(reader, [(offset, length) for _, _, offset, length in missing])
+    parts = reader.read_ranges([(offset, length) for _, _, offset, length in missing]) if missing else []
     for (ordinal, tree, _, _), packed in zip(missing, parts, strict=True):
         groups = row_group_count(footer.stripes[ordinal], footer)
         metas[ordinal].positions[tree.column] = parse_row_index(packed, tree, metas[ordinal], footer, groups)

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc, types
 
-from gnomon.sources.contract import Options, RangeReader
+from gnomon.base.readers import RangeReader
+from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat, check_memory
 from gnomon.sources.orc.protobuf import fields, number
 from gnomon.sources.orc.reader import open_orc

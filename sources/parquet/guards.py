@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from gnomon.base.readers import RangeFile, RangeReader
 from gnomon.sources.errors import DamagedSource
 from gnomon.sources.parquet.footer import LEGACY_SLACK, ChunkPlace
 from gnomon.sources.parquet.page_header import check_sizes, read_header
 from gnomon.sources.parquet.thrift import CutShort, ThriftError
-from gnomon.sources.readers import PlainReader, RangeFile
 
 
 class _Array(ctypes.Structure):
@@ -63,7 +63,7 @@ class PageCheckingFile(RangeFile):
     """A file that pyarrow scans. A read raises DamagedSource for an impossible page header in its bytes, and keeps the
     error as `failure`."""
 
-    def __init__(self, reader: PlainReader, tail: bytes, places: Sequence[ChunkPlace]) -> None:
+    def __init__(self, reader: RangeReader, tail: bytes, places: Sequence[ChunkPlace]) -> None:
         super().__init__(reader, tail)
         self._checks = [_ChunkCheck(place) for place in places]
 

@@ -12,11 +12,11 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import DamagedSource
 from gnomon.sources.parquet.footer import ChunkPlace
 from gnomon.sources.parquet.page_header import DICTIONARY, check_sizes, read_header
 from gnomon.sources.parquet.thrift import CutShort, Decoder, ThriftError
-from gnomon.sources.readers import PlainReader, is_far, read_ranges
 
 Range = tuple[int, int]  # (offset in the file, length)
 
@@ -58,14 +58,14 @@ class PageMap:
         return chosen.tolist(), [share.tolist() for share in shares]
 
 
-def map_pages(reader: PlainReader, places: Sequence[ChunkPlace], size: int, slack: int) -> list[PageMap | None]:
+def map_pages(reader: RangeReader, places: Sequence[ChunkPlace], size: int, slack: int) -> list[PageMap | None]:
     """The page map of each chunk: one call for all OffsetIndexes, then the page headers of the chunks that have no
     OffsetIndex or an invalid one. None for chunks whose rows only the levels in their pages tell apart. The caller has
     checked the places against the file's `size`; `slack` is `legacy_slack`."""
     maps: list[PageMap | None] = [None] * len(places)
     indexed = [i for i, place in enumerate(places) if _has_index(place, size)]
     ranges = [(places[i].chunk.index_offset, places[i].chunk.index_length) for i in indexed]
-    for i, data in zip(indexed, read_ranges(reader, ranges), strict=True):
+    for i, data in zip(indexed, reader.read_ranges(ranges) if ranges else [], strict=True):
         maps[i] = from_offset_index(data, places[i])
     walks = {
         i: _HeaderWalk(places[i], min(size, places[i].chunk.start + places[i].chunk.compressed + slack))
@@ -73,7 +73,7 @@ def map_pages(reader: PlainReader, places: Sequence[ChunkPlace], size: int, slac
         if found is None
     }
     counted = [walk for walk in walks.values() if not walk.is_repeated]  # others may end at their first page
-    if is_far(reader) and sum(walk.left for walk in counted) <= FAR_BYTES:
+    if reader.is_remote and sum(walk.left for walk in counted) <= FAR_BYTES:
         for walk in counted:
             walk.take_whole()
     while active := [walk for walk in walks.values() if not walk.done]:
@@ -82,13 +82,13 @@ def map_pages(reader: PlainReader, places: Sequence[ChunkPlace], size: int, slac
     return [found if found is not None else walks[i].result() for i, found in enumerate(maps)]
 
 
-def _read(reader: PlainReader, windows: Sequence[Range]) -> list[bytes]:
+def _read(reader: RangeReader, windows: Sequence[Range]) -> list[bytes]:
     """The bytes of each window; long windows in pieces, all in one round of reads."""
     pieces = [
         [(at, min(PIECE, begin + length - at)) for at in range(begin, begin + length, PIECE)] or [(begin, 0)]
         for begin, length in windows
     ]
-    parts = iter(read_ranges(reader, [piece for each in pieces for piece in each]))
+    parts = iter(reader.read_ranges([piece for each in pieces for piece in each]))
     return [next(parts) if len(each) == 1 else b"".join(islice(parts, len(each))) for each in pieces]
 
 

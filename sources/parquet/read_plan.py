@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from gnomon.base.readers import PrefetchedReader, RangeReader
 from gnomon.sources.contract import KeptPages
 from gnomon.sources.parquet.arrow_types import ArrowTypes
 from gnomon.sources.parquet.footer import ChunkPlace, Footer, denies_compression, legacy_slack
@@ -16,7 +17,6 @@ from gnomon.sources.parquet.page_map_codec import RecordedMaps, encode_maps
 from gnomon.sources.parquet.page_reads import GroupRead, PageRead, Read, Rows, split_pages
 from gnomon.sources.parquet.schema import Column
 from gnomon.sources.pointers import group_of_rows
-from gnomon.sources.readers import PlainReader, PrefetchedReader
 
 TOGETHER = 64 << 20  # bytes asked for, and held, at once in a fetch of many rows
 FEW = 8  # rows wanted of a page, up to which they are taken out of it one by one
@@ -70,7 +70,7 @@ class ReadPlanner:
         """The row group of each row of the file."""
         return group_of_rows(rows, self._first_rows)
 
-    def plan(self, reader: PlainReader, path: str, requested: Sequence[Column], rows: Rows) -> list[Read | RowRead]:
+    def plan(self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Rows) -> list[Read | RowRead]:
         """The reads that give `rows` (ordinals in the file, rising), by row group and then by column."""
         if not len(rows):
             return []
@@ -122,7 +122,7 @@ class ReadPlanner:
             for chosen, share in split_pages(pages, rows, TOGETHER)
         ]
 
-    def _map(self, reader: PlainReader, chunks: Sequence[tuple[Column, Sequence[ChunkPlace]]]) -> None:
+    def _map(self, reader: RangeReader, chunks: Sequence[tuple[Column, Sequence[ChunkPlace]]]) -> None:
         """Page maps of the chunks that have none yet, with one round of reads. Not of nested ones that hold pages
         which pyarrow has to decode."""
         missing: dict[tuple[int, int], ChunkPlace] = {}
@@ -152,7 +152,7 @@ class ReadPlanner:
                 self._maps[key] = pages
                 self._map_bytes += pages.cache_bytes if pages else MAP_BYTES
 
-    def export(self, reader: PlainReader, path: str, digest: str) -> bytes:
+    def export(self, reader: RangeReader, path: str, digest: str) -> bytes:
         """The page maps of all chunks that can be read, for `RecordedMaps`."""
         columns = [column for column in self._footer.columns if column.ordinal not in self._types.refusals]
         chunks = []

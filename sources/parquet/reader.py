@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_column
 from gnomon.sources.parquet.arrow_types import ArrowTypes
@@ -17,18 +18,17 @@ from gnomon.sources.parquet.read_plan import ReadPlanner, read_batches
 from gnomon.sources.parquet.scan import scan_group
 from gnomon.sources.parquet.schema import Column
 from gnomon.sources.parquet.thrift import ThriftError
-from gnomon.sources.pointers import distinct_rows, in_pointer_order, table_without_columns
-from gnomon.sources.readers import PlainReader, even_splits, name_of, read_ranges, size_of
+from gnomon.sources.pointers import distinct_rows, even_splits, in_pointer_order, table_without_columns
 
 FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
 ENDING = 8  # bytes: footer length, magic
 INT32_MAX = (1 << 31) - 1
 
 
-def open_parquet(reader: PlainReader, _options: Options | None = None, maps: Maps | None = None) -> "ParquetFile":
+def open_parquet(reader: RangeReader, _options: Options | None = None, maps: Maps | None = None) -> "ParquetFile":
     """Reads the footer: one read where it lies in the last 64 KB, else two. `maps` is asked for what
     `ParquetFile.export_maps` gave for this file; `DamagedMaps` where that is not what it was."""
-    path, size = name_of(reader), size_of(reader)
+    path, size = reader.name, reader.size
     if size < len(MAGIC) + ENDING:
         raise DamagedSource(f"{size} bytes are too few for a Parquet file", path, 0)
     tail = reader.read_range(max(size - FIRST_READ, 0), min(size, FIRST_READ))
@@ -104,9 +104,9 @@ class ParquetFile:
     def splits(self, target: int) -> list[Split]:
         return even_splits(self._size, target)
 
-    def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+    def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
         """Of a split, the row groups whose first byte lies in it."""
-        path = name_of(reader)
+        path = reader.name
         requested = self._columns(columns, path)
         size = self.row_bytes
         begin, end = split or (0, self._size)
@@ -136,8 +136,8 @@ class ParquetFile:
         """Row groups."""
         return self._planner.group_of_rows(offsets)
 
-    def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
-        path = name_of(reader)
+    def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
+        path = reader.name
         requested = self._columns(columns, path)
         rows, places = distinct_rows(pointers, self.rows, path)
         if not requested:
@@ -151,16 +151,17 @@ class ParquetFile:
     def keep_in(self, pages: KeptPages) -> None:
         self._planner.keep_in(pages)
 
-    def map_pages(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> None:
-        path = name_of(reader)
+    def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
+        path = reader.name
         rows, _ = distinct_rows(pointers, self.rows, path)
         self._planner.plan(reader, path, list(dict.fromkeys(self._columns(columns, path))), rows)
 
-    def _arrays(self, reader: PlainReader, path: str, requested: Sequence[Column], rows: Rows) -> list[pa.ChunkedArray]:
+    def _arrays(self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Rows) -> list[pa.ChunkedArray]:
         """The values of `rows`, which rise, in each column."""
         pieces = RowAssembler(self._types, requested)
         for reads in read_batches(self._planner.plan(reader, path, requested, rows)):
-            parts = read_ranges(reader, [span for read in reads for span in read.ranges])
+            ranges = [span for read in reads for span in read.ranges]
+            parts = reader.read_ranges(ranges) if ranges else []
             for read in reads:
                 count = len(read.ranges)
                 if isinstance(read, RowRead):
@@ -170,19 +171,19 @@ class ParquetFile:
                 del parts[:count]
         return pieces.arrays(path)
 
-    def _read_rows(self, reader: PlainReader, read: RowRead, parts: Sequence[bytes], pieces: RowAssembler) -> None:
+    def _read_rows(self, reader: RangeReader, read: RowRead, parts: Sequence[bytes], pieces: RowAssembler) -> None:
         """Where the pages are not what their chunk says of them, they are read once more and decoded whole."""
         try:
             pieces.add_untyped(read, read.leaf_rows(parts))
         except NeedsPyarrow:
             for whole in self._planner.whole_page_reads(read.column, read.of, read.places, read.wanted):
-                pieces.add_decoded(read.column, whole.rows(read_ranges(reader, whole.ranges)))
+                pieces.add_decoded(read.column, whole.rows(reader.read_ranges(whole.ranges)))
 
-    def export_maps(self, reader: PlainReader) -> bytes:
+    def export_maps(self, reader: RangeReader) -> bytes:
         """The page maps of the whole file, for `open_parquet`: what `--page-maps` records."""
-        return self._planner.export(reader, name_of(reader), self._digest)
+        return self._planner.export(reader, reader.name, self._digest)
 
-    def has_maps(self, reader: PlainReader, maps: bytes) -> bool:
+    def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
         """Whether recorded page maps are those of the file. `DamagedMaps` where they are of another."""
         recorded, found = decode_maps(maps, self._digest), decode_maps(self.export_maps(reader), self._digest)
         return np.array_equal(recorded, found)

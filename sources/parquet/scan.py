@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_memory
 from gnomon.sources.parquet.footer import ChunkPlace, RowGroup
 from gnomon.sources.parquet.guards import PageCheckingFile, check_leaf_lengths
 from gnomon.sources.parquet.synthetic_file import ChunkEntry, FooterTemplate, open_with_pyarrow
 from gnomon.sources.pointers import with_pointers
-from gnomon.sources.readers import PlainReader
 from gnomon.sources.types import int32s, int64s
 
 BATCH, BATCH_BYTES = 64 << 10, 64 << 20  # rows, and bytes of rows, decoded at a time
@@ -20,7 +20,7 @@ BUFFER = 4 << 20  # bytes of each column held at a time
 
 
 def scan_group(
-    reader: PlainReader, group: RowGroup, template: FooterTemplate, places: Sequence[ChunkPlace], row_bytes: int
+    reader: RangeReader, group: RowGroup, template: FooterTemplate, places: Sequence[ChunkPlace], row_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """`places`: the chunks of the template's columns, checked against the file."""
     seen = 0
@@ -40,7 +40,7 @@ def scan_group(
 
 
 def _exact(
-    reader: PlainReader, group: RowGroup, template: FooterTemplate, places: Sequence[ChunkPlace]
+    reader: RangeReader, group: RowGroup, template: FooterTemplate, places: Sequence[ChunkPlace]
 ) -> Iterator[pa.RecordBatch]:
     """One row too many is asked for of repeated columns, else pyarrow would not tell of it: rows of other leaves, or
     after damaged levels, would stand beside the wrong ones. Some files cannot be decoded beyond their last row."""
@@ -63,7 +63,7 @@ def _exact(
 
 
 def _batches(
-    reader: PlainReader, rows: int, template: FooterTemplate, places: Sequence[ChunkPlace]
+    reader: RangeReader, rows: int, template: FooterTemplate, places: Sequence[ChunkPlace]
 ) -> Iterator[pa.RecordBatch]:
     if not places:
         yield from _rows_without_columns(rows)

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from gnomon.base.actions import Action
+from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import StalePointer
-from gnomon.sources.readers import PlainReader, name_of, read_ranges, size_of
 from gnomon.sources.sequence.blocks import KEY_LENGTHS, VALUE_LENGTHS, Block, Need, lengths_of, measure, read_cells
 from gnomon.sources.sequence.record_fetch import TOGETHER, stale
 from gnomon.sources.sequence.row_layout import RowLayout
@@ -19,10 +19,10 @@ from gnomon.sources.sequence.varints import Longs
 
 
 def fetch_blocks(
-    reader: PlainReader, layout: RowLayout, columns: Sequence[str], offsets: Longs, ordinals: Longs, guess: int
+    reader: RangeReader, layout: RowLayout, columns: Sequence[str], offsets: Longs, ordinals: Longs, guess: int
 ) -> Iterator[tuple[Longs, list[pa.Array], int]]:
     """`(ordinals of pointers, their columns, bytes of the block)`, each pointer once. Pointers rise and differ."""
-    path, size = name_of(reader), size_of(reader)
+    path, size = reader.name, reader.size
     first = np.flatnonzero(np.append(True, offsets[1:] > offsets[:-1]))
     ends = np.append(first[1:], len(offsets))
     positions = offsets[first]
@@ -47,10 +47,10 @@ def fetch_blocks(
 
 
 def _blocks(
-    reader: PlainReader, layout: RowLayout, positions: list[int], lengths: list[int], guess: int
+    reader: RangeReader, layout: RowLayout, positions: list[int], lengths: list[int], guess: int
 ) -> Iterator[tuple[int, Block, bytes]]:
     """`(ordinal, block, its bytes)`, in the order in which they are complete; `lengths` are read of each at first."""
-    path, size = name_of(reader), size_of(reader)
+    path, size = reader.name, reader.size
     wanted = list(enumerate(lengths))  # ordinal of a block, and the bytes of it to have
     held: dict[int, bytes] = {}
     while wanted:
@@ -62,7 +62,7 @@ def _blocks(
         kept = [held.pop(ordinal, b"") for ordinal, _ in now]
         ranges = [(positions[i] + len(have), length - len(have)) for (i, length), have in zip(now, kept, strict=True)]
         longer = []
-        for (ordinal, _), have, more in zip(now, kept, read_ranges(reader, ranges), strict=True):
+        for (ordinal, _), have, more in zip(now, kept, reader.read_ranges(ranges), strict=True):
             data, position = have + more, positions[ordinal]
             if not have and not data.startswith(layout.header.marker):
                 raise stale("no block begins there", path, position)

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from gnomon.base.compression import DecompressionError
+from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Split
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 from gnomon.sources.pointers import with_pointers
-from gnomon.sources.readers import PlainReader, name_of, size_of
 from gnomon.sources.sequence.codecs import LARGEST
 from gnomon.sources.sequence.row_layout import BATCH_BYTES, BATCH_ROWS, RowLayout
 from gnomon.sources.sequence.scan_buffer import ScanBuffer, first_run
@@ -131,12 +131,12 @@ def _unpacked(block: Block, data: bytes, which: int, most: int, position: int, l
 
 
 def scan_blocks(
-    reader: PlainReader, layout: RowLayout, columns: Sequence[str], split: Split
+    reader: RangeReader, layout: RowLayout, columns: Sequence[str], split: Split
 ) -> Iterator[pa.RecordBatch]:
     position = first_run(reader, layout.header, split)
     if position is None:
         return
-    window = ScanBuffer(name_of(reader), size_of(reader), position, split[1])
+    window = ScanBuffer(reader.name, reader.size, position, split[1])
     while position < min(split[1], window.size):
         block = measure(window.data, position - window.base, position, layout, window.path, window.size)
         if isinstance(block, Need):

@@ -12,8 +12,8 @@ The marker comes again between records, behind an escape of four bytes FF.
 
 from dataclasses import dataclass
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
-from gnomon.sources.readers import PlainReader, name_of, size_of
 from gnomon.sources.sequence.varints import one_vint
 
 MAGIC = b"SEQ"
@@ -48,9 +48,9 @@ class _CutShort(Exception):
     """More bytes are needed to read the header."""
 
 
-def read_header(reader: PlainReader) -> tuple[Header, bytes]:
+def read_header(reader: RangeReader) -> tuple[Header, bytes]:
     """The header, and the first bytes of the file: it, and what came with it."""
-    path, size = name_of(reader), size_of(reader)
+    path, size = reader.name, reader.size
     head = reader.read_range(0, min(size, FIRST_READ))
     while True:
         try:

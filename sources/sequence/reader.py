@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Numbers, Options, Pointers, Split
 from gnomon.sources.errors import SourceError, check_column
-from gnomon.sources.pointers import distinct_pairs, in_pointer_order, table_without_columns
-from gnomon.sources.readers import PlainReader, even_splits, name_of, size_of
+from gnomon.sources.pointers import distinct_pairs, even_splits, in_pointer_order, table_without_columns
 from gnomon.sources.sequence.block_fetch import fetch_blocks
 from gnomon.sources.sequence.blocks import Block, measure, scan_blocks
 from gnomon.sources.sequence.codecs import codec_named
@@ -30,14 +30,14 @@ UNSEEN_BLOCK = 256 << 10  # bytes read at a block of a file of which none has be
 FIXED_BYTES = 4 << 10  # of memory that an open file takes, beside its header
 
 
-def open_sequence(reader: PlainReader, options: Options | None = None) -> "SequenceFile":
+def open_sequence(reader: RangeReader, options: Options | None = None) -> "SequenceFile":
     """Reads the first 64 KB: header, and the first records for their mean length. `options`: `value_format`, `schema`,
     `delimiter` (value_columns.py)."""
     header, head = read_header(reader)
-    path = name_of(reader)
+    path = reader.name
     inflate = None if header.codec is None else codec_named(header.codec, path)
     layout = RowLayout(header, inflate, value_columns(options or {}, header.value_class, path))
-    return SequenceFile(layout, size_of(reader), head, path)
+    return SequenceFile(layout, reader.size, head, path)
 
 
 class SequenceFile:
@@ -80,7 +80,7 @@ class SequenceFile:
     def splits(self, target: int) -> list[Split]:
         return even_splits(self._size, target)
 
-    def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+    def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
         """Of a split, the blocks, or the runs of records behind a sync marker, that begin in it (Hadoop's rule)."""
         self._check(columns, reader)
         scan = scan_blocks if self._layout.header.in_blocks else scan_records
@@ -90,14 +90,14 @@ class SequenceFile:
         """Blocks; or records, which stand alone."""
         return offsets
 
-    def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
+    def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         """Near records are read together, each block once; one round of reads, and a second for what is longer than
         was to be thought. `StalePointer` where no record or block begins."""
         self._check(columns, reader)
         fields = pa.schema([self.schema.field(name) for name in columns])
         if not len(pointers):
             return fields.empty_table()
-        offsets, ordinals, back = distinct_pairs(pointers, name_of(reader))
+        offsets, ordinals, back = distinct_pairs(pointers, reader.name)
         taken: list[Longs] = []
         batches: list[pa.RecordBatch] = []
         for rows, arrays in self._fetched(reader, columns, offsets, ordinals):
@@ -110,22 +110,22 @@ class SequenceFile:
         return in_pointer_order(pa.Table.from_batches(batches, fields), place[back])
 
     def _fetched(
-        self, reader: PlainReader, columns: Sequence[str], offsets: Longs, ordinals: Longs
+        self, reader: RangeReader, columns: Sequence[str], offsets: Longs, ordinals: Longs
     ) -> Iterator[tuple[Longs, list[pa.Array]]]:
         if not self._layout.header.in_blocks:
             if ordinals.any():
                 bad = np.flatnonzero(ordinals)[0]
                 message = f"{ordinals[bad]} as second number of a pointer; here each record stands alone"
-                raise stale(message, name_of(reader), offsets[bad])
+                raise stale(message, reader.name, offsets[bad])
             yield from fetch_records(reader, self._layout, columns, offsets, self._guess)
             return
         for rows, arrays, length in fetch_blocks(reader, self._layout, columns, offsets, ordinals, self._guess):
             self._guess = max(self._guess, min(length, BLOCK_GUESS[1]))
             yield rows, arrays
 
-    def _check(self, columns: Sequence[str], reader: PlainReader) -> None:
+    def _check(self, columns: Sequence[str], reader: RangeReader) -> None:
         for name in columns:
-            check_column(name, self.schema.names, name_of(reader))
+            check_column(name, self.schema.names, reader.name)
 
 
 def _sampled(layout: RowLayout, size: int, head: bytes, path: str) -> tuple[int, int]:

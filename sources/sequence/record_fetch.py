@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gnomon.base.actions import Action
+from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import StalePointer, UnsupportedFormat
-from gnomon.sources.readers import PlainReader, name_of, read_ranges, size_of
 from gnomon.sources.sequence.codecs import LARGEST
 from gnomon.sources.sequence.records import HEAD, MARKER, UNPACK_HEAD, decoded
 from gnomon.sources.sequence.row_layout import RowLayout
@@ -25,13 +25,13 @@ BEFORE = 128 << 10  # bytes read before a record whose own bytes prove nothing: 
 
 
 def fetch_records(
-    reader: PlainReader, layout: RowLayout, columns: Sequence[str], offsets: Longs, guess: int
+    reader: RangeReader, layout: RowLayout, columns: Sequence[str], offsets: Longs, guess: int
 ) -> Iterator[tuple[Longs, list[pa.Array]]]:
     """`(ordinals of offsets, their columns)`, each once. `offsets` rise and differ; `guess`: bytes."""
-    size = size_of(reader)
+    size = reader.size
     outside = np.flatnonzero((offsets < layout.header.end) | (offsets > size - HEAD))
     if len(outside):
-        raise stale("the file's records do not reach there", name_of(reader), offsets[outside[0]])
+        raise stale("the file's records do not reach there", reader.name, offsets[outside[0]])
     begins = offsets if layout.tells_its_records else np.maximum(offsets - BEFORE, layout.header.end)
     ends = np.minimum(offsets + guess, size)
     rows = np.arange(len(offsets), dtype=np.int64)
@@ -66,14 +66,14 @@ class _HeldRanges:
     """Ranges of the file in memory, one behind the other, those joined that touch. For each range asked for: `begins`
     and `stops`, what of the file is held around it; `shifts`, from a position in the file to that in `data`."""
 
-    def __init__(self, reader: PlainReader, begins: Longs, ends: Longs) -> None:
-        self.path = name_of(reader)
-        self.size = size_of(reader)
+    def __init__(self, reader: RangeReader, begins: Longs, ends: Longs) -> None:
+        self.path = reader.name
+        self.size = reader.size
         ends = np.maximum.accumulate(ends)  # what is no record may claim to reach beyond the next
         first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
         last = np.append(first[1:], len(begins)) - 1
         lengths = ends[last] - begins[first]
-        parts = read_ranges(reader, list(zip(begins[first].tolist(), lengths.tolist(), strict=True)))
+        parts = reader.read_ranges(list(zip(begins[first].tolist(), lengths.tolist(), strict=True)))
         self.data = parts[0] if len(parts) == 1 else b"".join(parts)
         counts = last - first + 1
         self.begins = np.repeat(begins[first], counts)

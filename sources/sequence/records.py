@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Split
 from gnomon.sources.errors import DamagedSource, SourceError
 from gnomon.sources.pointers import with_pointers
-from gnomon.sources.readers import PlainReader, name_of, size_of
 from gnomon.sources.sequence.header import ESCAPE, SYNC
 from gnomon.sources.sequence.row_layout import BATCH_ROWS, RowLayout
 from gnomon.sources.sequence.scan_buffer import ScanBuffer, first_run
@@ -87,12 +87,12 @@ def walk(window: ScanBuffer, position: int, sync: bytes) -> RecordTable:
 
 
 def scan_records(
-    reader: PlainReader, layout: RowLayout, columns: Sequence[str], split: Split
+    reader: RangeReader, layout: RowLayout, columns: Sequence[str], split: Split
 ) -> Iterator[pa.RecordBatch]:
     position = first_run(reader, layout.header, split)
     if position is None:
         return
-    window = ScanBuffer(name_of(reader), size_of(reader), position, split[1])
+    window = ScanBuffer(reader.name, reader.size, position, split[1])
     fields = pa.schema([layout.schema.field(name) for name in columns])
     while True:
         walked = walk(window, position, layout.header.sync)

@@ -4,9 +4,9 @@ Splits follow Hadoop's rule: a file consists of runs of records (or single block
 the header or at a sync marker. A split has the runs that begin in it.
 """
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Split
 from gnomon.sources.errors import DamagedSource, SourceError, UnsupportedFormat
-from gnomon.sources.readers import PlainReader, size_of
 from gnomon.sources.sequence.codecs import LARGEST
 from gnomon.sources.sequence.header import Header
 
@@ -24,7 +24,7 @@ class ScanBuffer:
         self.end = end
         self.data = data
 
-    def move(self, reader: PlainReader, position: int, length: int) -> None:
+    def move(self, reader: RangeReader, position: int, length: int) -> None:
         """Hold at least `length` bytes from `position` on, which lies in the buffer. The caller has checked that the
         file has them."""
         kept = self.data[position - self.base :]
@@ -44,12 +44,12 @@ class ScanBuffer:
         return None
 
 
-def first_run(reader: PlainReader, header: Header, split: Split) -> int | None:
+def first_run(reader: RangeReader, header: Header, split: Split) -> int | None:
     """The position of the first run of records that begins in the split."""
     begin, end = split
     if begin <= header.end:
         return header.end if header.end < end else None
-    marker, size = header.marker, size_of(reader)
+    marker, size = header.marker, reader.size
     at, held = begin, b""
     last = min(end + len(marker) - 1, size)  # a marker that begins before the end lies before this
     while at < last:

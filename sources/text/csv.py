@@ -13,9 +13,9 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat
-from gnomon.sources.readers import PlainReader, name_of
 from gnomon.sources.text.csv_block import CR, LF, UNCLOSED, CsvBlock, Dialect, is_text
 from gnomon.sources.text.csv_infer import Values, values_of
 from gnomon.sources.text.grammar import check_utf8, mean_bytes
@@ -42,13 +42,13 @@ TABBED = re.compile(r"\.tsv(\.\w+)?$", re.IGNORECASE)
 ESCAPED = re.compile(r"\\(t|\\|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 
 
-def open_csv(reader: PlainReader, options: Options) -> TextFile:
+def open_csv(reader: RangeReader, options: Options) -> TextFile:
     """Open a CSV file and read its header. Type inference reads the whole file; the columns of a damaged file are
     strings, and a scan reports the damage."""
     if flag(options, INFER, False) and SCHEMA not in options:
         with suppress(DamagedSource):
             options = {**options, SCHEMA: to_ddl(infer_csv(reader, options))}
-    dialect = dialect_of(options, name_of(reader))
+    dialect = dialect_of(options, reader.name)
     headed = flag(options, "header", True)
     opened = read_ends(reader, options, END_BYTES if SCHEMA in options else HEAD_BYTES)
     if headed and _ends_early(opened, dialect):
@@ -62,7 +62,7 @@ def open_csv(reader: PlainReader, options: Options) -> TextFile:
     return TextFile(opened, CsvGrammar(dialect, schema), opened.first + first, mean_bytes(head))
 
 
-def infer_csv(reader: PlainReader, options: Options) -> pa.Schema:
+def infer_csv(reader: RangeReader, options: Options) -> pa.Schema:
     """As many columns as the widest record has fields, by the names of the header (`_c0`, `_c1` ... without one, and
     for fields beyond it). They are strings, unless `infer_schema` asks for the types that `Values` finds."""
     plain = {name: value for name, value in options.items() if name not in (SCHEMA, INFER)}
@@ -71,7 +71,7 @@ def infer_csv(reader: PlainReader, options: Options) -> pa.Schema:
     for _, block in file.blocks(reader, 0, 1 << 62):
         assert isinstance(block, CsvBlock)
         width = max(width, int(block.widths.max(initial=0)))
-    schema = _limited(_schema(file.schema.names, width, None), name_of(reader))
+    schema = _limited(_schema(file.schema.names, width, None), reader.name)
     if not flag(options, INFER, False):
         return schema
     seen = [Values() for _ in schema]

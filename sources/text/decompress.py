@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from gnomon.base.actions import Action
 from gnomon.base.compression import CorruptData, PieceDecompressor
+from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import DamagedSource
-from gnomon.sources.readers import PlainReader, name_of, size_of
 
 PACKED_BYTES = 256 << 10  # read at a time
 PIECE_BYTES = 4 << 20  # unpacked at a time
@@ -22,9 +22,9 @@ def compression_of(head: bytes) -> str | None:
     return None
 
 
-def decompress_pieces(reader: PlainReader, packed: str) -> Iterator[bytes]:
+def decompress_pieces(reader: RangeReader, packed: str) -> Iterator[bytes]:
     """The text in pieces of at most 4 MB. Concatenated streams are one text."""
-    path, size = name_of(reader), size_of(reader)
+    path, size = reader.name, reader.size
     decompressor = PieceDecompressor(STREAMS.get(packed, packed), PIECE_BYTES)
     given = 0  # bytes of the file
     while given < size:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
-from gnomon.sources.readers import PlainReader
 from gnomon.sources.text.grammar import Positions, check_utf8, mean_bytes
 from gnomon.sources.text.open_text import OPTIONS, Opened, read_ends
 from gnomon.sources.text.text_file import TextFile
@@ -38,7 +38,7 @@ LF, CR = 10, 13
 LEADING_SPACE = np.array([*SPACES], dtype=np.uint8)
 
 
-def open_jsonl(reader: PlainReader, options: Options) -> TextFile:
+def open_jsonl(reader: RangeReader, options: Options) -> TextFile:
     """The file, by the option `schema`. Without one all of it is read to infer one: of a damaged file, from the rows
     before the damage, which a scan then comes upon."""
     opened = read_ends(reader, options, HEAD_BYTES)
@@ -50,14 +50,14 @@ def open_jsonl(reader: PlainReader, options: Options) -> TextFile:
     return _file(opened, parse_ddl(to_ddl(schema_of(shape))))
 
 
-def infer_jsonl(reader: PlainReader, options: Options) -> pa.Schema:
+def infer_jsonl(reader: RangeReader, options: Options) -> pa.Schema:
     """The schema of all rows: `gnomon.sources.types.json_schema` has its rules."""
     shape = Shape()
     _infer(reader, read_ends(reader, options, HEAD_BYTES), shape)
     return schema_of(shape)
 
 
-def _infer(reader: PlainReader, opened: Opened, shape: Shape) -> None:
+def _infer(reader: RangeReader, opened: Opened, shape: Shape) -> None:
     for base, block in _file(opened, pa.schema([])).blocks(reader, 0, opened.size):
         rows, refused = len(block.starts), None
         while rows:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gnomon.base.actions import Action
+from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import OptionError, UnsupportedFormat
-from gnomon.sources.readers import PlainReader, name_of, read_ranges, size_of
 from gnomon.sources.text.decompress import compression_of, decompress_pieces
 
 END_BYTES = 64 << 10  # of the file, at each end, that the digest is made of
@@ -36,15 +36,15 @@ class Opened(NamedTuple):
     first: int
 
 
-def read_ends(reader: PlainReader, options: Options, head_bytes: int) -> Opened:
+def read_ends(reader: RangeReader, options: Options, head_bytes: int) -> Opened:
     """Read both ends of the file in one round of reads, and check encoding and compression."""
     if options.get(ENCODING, UTF8[0]).lower() not in UTF8:
         raise OptionError(f"option {ENCODING}", expected="UTF-8", found=options[ENCODING])
     whole = flag(options, WHOLE_FILE, False)
-    path, size = name_of(reader), size_of(reader)
+    path, size = reader.name, reader.size
     held = min(size, max(head_bytes, END_BYTES))
     end = min(size, END_BYTES)
-    head, tail = read_ranges(reader, [(0, held), (size - end, end)])
+    head, tail = reader.read_ranges([(0, held), (size - end, end)])
     digest = hashlib.blake2b(size.to_bytes(8, "little") + head[:END_BYTES] + tail, digest_size=16).hexdigest()
     packed, complete = compression_of(head), held == size
     if packed is not None:
@@ -63,7 +63,7 @@ def read_ends(reader: PlainReader, options: Options, head_bytes: int) -> Opened:
     return Opened(path, size, digest, packed, head, complete, first)
 
 
-def _decompressed_head(reader: PlainReader, packed: str, length: int) -> tuple[bytes, bool]:
+def _decompressed_head(reader: RangeReader, packed: str, length: int) -> tuple[bytes, bool]:
     head = bytearray()
     for piece in decompress_pieces(reader, packed):
         head += piece

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from gnomon.base.actions import Action
+from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Numbers, Pointers, Split
 from gnomon.sources.errors import DamagedSource, StalePointer, check_column
-from gnomon.sources.pointers import in_pointer_order, pointer_pairs, table_without_columns, with_pointers
-from gnomon.sources.readers import PlainReader, even_splits, name_of, read_ranges
+from gnomon.sources.pointers import even_splits, in_pointer_order, pointer_pairs, table_without_columns, with_pointers
 from gnomon.sources.text.decompress import decompress_pieces
 from gnomon.sources.text.grammar import Block, Grammar, Positions
 from gnomon.sources.text.open_text import Opened
@@ -67,8 +67,8 @@ class TextFile:
         whole = self._packed is not None or not self._grammar.splittable
         return [(0, self._size)] if whole else even_splits(self._size, target)
 
-    def scan(self, reader: PlainReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
-        path = name_of(reader)
+    def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+        path = reader.name
         self._check(columns, path)
         begin, end = split or (0, self._size)
         values = sum(_values(self.schema.field(name).type) for name in columns)
@@ -78,9 +78,9 @@ class TextFile:
             for low in range(0, rows, together):
                 yield from _rows(block, base, low, min(low + together, rows), columns, path)
 
-    def blocks(self, reader: PlainReader, begin: int, end: int) -> Iterator[tuple[int, Block]]:
+    def blocks(self, reader: RangeReader, begin: int, end: int) -> Iterator[tuple[int, Block]]:
         """`(position, block)` of the records that begin in a range of the file, and of some after it."""
-        path = name_of(reader)
+        path = reader.name
         if self._packed is not None:
             base, pieces = self._first, _ended(_without(self._first, decompress_pieces(reader, self._packed)))
         else:
@@ -104,7 +104,7 @@ class TextFile:
             if len(data) > RECORD_LIMIT:
                 raise DamagedSource(f"a record that does not end within {RECORD_LIMIT} bytes", path, base)
 
-    def _first_in(self, reader: PlainReader, begin: int, end: int) -> int:
+    def _first_in(self, reader: RangeReader, begin: int, end: int) -> int:
         """Where the first record begins in a range of the file; `end`, or a byte behind it, if none does."""
         if begin <= self._first:
             return self._first
@@ -119,7 +119,7 @@ class TextFile:
             position += length - 1  # the last byte may be half of a line end
         return end
 
-    def _pieces(self, reader: PlainReader, begin: int, end: int) -> Iterator[tuple[bytes, bool]]:
+    def _pieces(self, reader: RangeReader, begin: int, end: int) -> Iterator[tuple[bytes, bool]]:
         """The file in pieces, each with whether it is the last: up to `end`, then in growing pieces as long as the
         caller continues."""
         position, length = begin, LINE_BYTES
@@ -133,8 +133,8 @@ class TextFile:
         """Rows stand alone; of a compressed file all that is before the last of them is read."""
         return offsets if self._packed is None else np.zeros_like(offsets)
 
-    def fetch(self, reader: PlainReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
-        path = name_of(reader)
+    def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
+        path = reader.name
         self._check(columns, path)
         requested = pointer_pairs(pointers, path)
         beyond = (requested[:, 0] >= self._size) & (self._packed is None)
@@ -152,7 +152,7 @@ class TextFile:
         schema = pa.schema([self.schema.field(name) for name in columns])
         return in_pointer_order(pa.Table.from_batches(batches, schema), back)
 
-    def _records(self, reader: PlainReader, offsets: Positions, path: str) -> Iterator[Records]:
+    def _records(self, reader: RangeReader, offsets: Positions, path: str) -> Iterator[Records]:
         """The records at some offsets, as many at a time as one round of reads may hold."""
         guess = max(GUESS_BYTES, GUESS_ROWS * self._row_bytes)
         together = max(ROUND_BYTES // guess, 1)
@@ -170,7 +170,7 @@ class TextFile:
                 length = min(length * GUESS_GROWTH, RECORD_LIMIT + 2 * PIECE_BYTES) if missing else length
             yield offsets[low : low + together], [records[offset] for offset in offsets[low : low + together].tolist()]
 
-    def _ended_within(self, reader: PlainReader, offsets: list[int], length: int, path: str) -> dict[int, bytes]:
+    def _ended_within(self, reader: RangeReader, offsets: list[int], length: int, path: str) -> dict[int, bytes]:
         """Those of the records that end within `length` bytes of their beginning, from one round of reads."""
         spans: list[tuple[int, int]] = []
         for offset in offsets:  # with the byte before each; those that overlap are read once
@@ -179,7 +179,7 @@ class TextFile:
                 spans[-1] = (spans[-1][0], end)
             else:
                 spans.append((begin, end))
-        parts = read_ranges(reader, [(begin, end - begin) for begin, end in spans])
+        parts = reader.read_ranges([(begin, end - begin) for begin, end in spans])
         ended, at = {}, 0
         for offset in offsets:
             while offset >= spans[at][1]:
@@ -196,7 +196,7 @@ class TextFile:
                 raise DamagedSource("a quote that is not closed before the file ends", path, offset)
         return ended
 
-    def _unpacked_records(self, reader: PlainReader, offsets: Positions, path: str) -> Iterator[Records]:
+    def _unpacked_records(self, reader: RangeReader, offsets: Positions, path: str) -> Iterator[Records]:
         """The records of a compressed file, read from its begin to the last wanted record."""
         if not len(offsets):
             return

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from gnomon.sources.contract import Options, RangeReader
+from gnomon.base.readers import RangeReader
+from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
-from gnomon.sources.readers import name_of
 from gnomon.sources.text.csv import HEAD_BYTES, SCHEMA, TABBED, dialect_of, open_csv
 from gnomon.sources.text.csv_block import Dialect, is_text
 from gnomon.sources.text.open_text import flag, read_ends
@@ -48,7 +48,7 @@ def csv_style(reader: RangeReader | None, options: Options) -> CsvStyle:
     headed = flag(options, "header", True)
     if reader is None:
         return CsvStyle(dialect_of(options, ""), headed=headed)
-    path = name_of(reader)
+    path = reader.name
     dialect = dialect_of(options, path)
     source = open_csv(reader, {**options, "infer_schema": "false"} if SCHEMA not in options else options)
     opened = read_ends(reader, options, HEAD_BYTES)

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from gnomon.sources.contract import Options, RangeReader
+from gnomon.base.readers import RangeReader
+from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
-from gnomon.sources.readers import name_of
 from gnomon.sources.text.jsonl import HEAD_BYTES, open_jsonl
 from gnomon.sources.text.open_text import read_ends
 from gnomon.sources.types import COMMENT, WHOLE, WHOLE_LINE, arrays_of, decode_object, one_value, plan_columns, texts_of
@@ -53,7 +53,7 @@ def jsonl_style(reader: RangeReader | None, options: Options) -> JsonlStyle:
     rows = [_values(line) for line in opened.head[opened.first :].splitlines()[:1000] if line.strip()]
     mapped = {one.name for one in schema if _has_map(one.type)}  # where a null may be that of an entry
     nulls = any(_has_null(value, name in mapped) for row in rows for name, value in (row or {}).items())
-    path = name_of(reader).lower()
+    path = reader.name.lower()
     of_name = next((one for one in ENDINGS if one in path.rpartition("/")[2]), ENDINGS[0])
     line = schema.names == [WHOLE] and (schema.field(0).metadata or {}).get(COMMENT) == WHOLE_LINE[COMMENT]
     whole = line or (schema.names == [WHOLE] and bool(rows) and rows[0] is None)

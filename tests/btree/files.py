@@ -24,6 +24,8 @@ URL_SCHEMA = EntrySchema((Column("url", "string"),), (Column("file", "string"), 
 class Bytes:
     """Bytes as an open file that counts what is read."""
 
+    is_remote = False
+
     def __init__(self, data: bytes) -> None:
         self.name = NAME
         self.data = data
@@ -36,6 +38,9 @@ class Bytes:
     def read_range(self, offset: int, length: int) -> bytes:
         self.reads.append((offset, length))
         return self.data[offset : offset + length]
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self.read_range(*span) for span in ranges]
 
 
 def opened(data: bytes) -> BTreeReader:

@@ -51,7 +51,7 @@ class FarStorage(MemoryStorage):
 
 
 class FarFile(MemoryOpenFile):
-    is_far = True
+    is_remote = True
 
     def __init__(self, storage: FarStorage, path: str, near: MemoryOpenFile, stats: ReadStats | None) -> None:
         super().__init__(near.name, near.data, near.mtime_ns, stats if stats is not None else ReadStats())

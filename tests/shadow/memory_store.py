@@ -85,7 +85,7 @@ class MemoryStorage:
 class MemoryOpenFile:
     """An open file; it outlives its name."""
 
-    etag, ctime_ns = "", 0
+    etag, ctime_ns, is_remote = "", 0, False
 
     def __init__(self, name: str, data: bytes, mtime_ns: int, stats: ReadStats) -> None:
         self.name, self.data, self.mtime_ns, self.size = name, data, mtime_ns, len(data)

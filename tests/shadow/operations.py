@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader
-from gnomon.btree.blocks import MemoryFile
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.commit.backfill_page_maps import record
 from gnomon.shadow.commit.publishing import new_segment_id

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader
-from gnomon.btree.blocks import MemoryFile
 from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import new_segment_id
 from gnomon.shadow.commit.relocate import adopt

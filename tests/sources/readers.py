@@ -8,6 +8,8 @@ from pathlib import Path
 class BytesReader:
     """`reads` are the `(offset, length)` asked for one by one, `rounds` how often the store was asked at all."""
 
+    is_remote = False
+
     def __init__(self, data: bytes, name: str = "memory/file") -> None:
         self.data = data
         self.name = name
@@ -52,16 +54,3 @@ class FileReader(BytesReader):
     def _bytes(self, offset: int, length: int) -> bytes:
         with self.path.open("rb") as file:
             return os.pread(file.fileno(), length, offset)
-
-
-class PlainReader:
-    """The least a foreign reader may be: no name, no `read_ranges`, and `size` a method."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def size(self) -> int:
-        return len(self._data)
-
-    def read_range(self, offset: int, length: int) -> bytes:
-        return self._data[offset : offset + length]

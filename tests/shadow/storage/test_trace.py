@@ -9,8 +9,10 @@ import pyarrow.csv
 import pytest
 
 from gnomon.shadow import FetchStats, StalePointer, Trace, open_index
-from gnomon.shadow.storage import storage_at
+from gnomon.shadow.storage import ReadStats, TracedReader, storage_at
+from tests.shadow.far_store import FarFile, FarStorage
 from tests.shadow.make_index import index_source, write_source
+from tests.shadow.memory_store import MemoryOpenFile
 from tests.shadow.values_folder import write_folder
 
 ROWS = 3000
@@ -134,3 +136,14 @@ def test_a_traced_answer_names_the_file_of_each_row(tmp_path: Path) -> None:
     assert list(answer.files) == [f"dt={row['dt']}/a.parquet" for row in answer.rows]
     assert len(answer.files) == 5
     assert list(index.answer_many([1])[0].files) == []
+
+
+def test_a_traced_reader_is_otherwise_the_same_and_reads_nothing_for_no_ranges() -> None:
+    stats, trace = ReadStats(), Trace()
+    reader = FarFile(FarStorage(), "a", MemoryOpenFile("/far/a", b"0123456789", 0, stats), stats)
+    traced = TracedReader(trace, reader, "a", stats, 1)
+    assert (traced.name, traced.size, traced.is_remote) == ("/far/a", 10, True)
+    assert traced.read_ranges([]) == []
+    assert trace.steps == []
+    assert traced.read_ranges([(8, 2), (0, 1)]) == [b"89", b"0"]
+    assert [(step.step, step.reads, step.bytes) for step in trace.steps] == [("pages", 2, 3)]

@@ -34,7 +34,7 @@ from tests.sources.avro_files import (
     sized,
     written,
 )
-from tests.sources.readers import BytesReader, PlainReader
+from tests.sources.readers import BytesReader
 from tests.sources.source_contract import Sample, SourceContract, pointers_of
 
 IDS = {"type": "record", "name": "Ids", "fields": [{"name": "id", "type": "long"}, {"name": "b", "type": "bytes"}]}
@@ -417,13 +417,6 @@ def test_columns_not_asked_for_are_not_decoded() -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "t", "type": "boolean"}, {"name": "i", "type": "int"}]}
     reader, source = opened(container(schema, [(1, b"\2\4")]))
     assert next(source.scan(reader, ["i"]))["i"].to_pylist() == [2]
-
-
-def test_the_least_of_readers_will_do() -> None:
-    reader = PlainReader(written(FLAT, flat_rows()))
-    source = open_avro(reader)
-    pointers = pointers_of(source.scan(reader, ["id"]))
-    assert source.fetch(reader, pointers, ["id"])["id"].to_pylist() == [row["id"] for row in flat_rows()]
 
 
 def test_avro_is_reported_by_its_first_bytes() -> None:

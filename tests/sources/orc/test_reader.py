@@ -28,7 +28,7 @@ from tests.sources.orc_files import (
     with_codec,
     written,
 )
-from tests.sources.readers import BytesReader, PlainReader
+from tests.sources.readers import BytesReader
 from tests.sources.source_contract import Sample, SourceContract
 
 WRITERS: dict[str, dict[str, Any]] = {
@@ -333,12 +333,6 @@ def test_of_columns_that_share_a_name_the_first_is_read() -> None:
 
 def test_the_bytes_are_known_as_orc() -> None:
     assert detect(BytesReader(written(flat_table()), "lake/anything")) == "orc"
-
-
-def test_a_plain_reader_will_do() -> None:
-    reader = PlainReader(written(flat_table()))
-    source = open_source(reader, "orc")  # type: ignore[arg-type]
-    assert source.fetch(reader, [(7, 0)], ["id"]).to_pylist() == [{"id": 7}]  # type: ignore[arg-type]
 
 
 def test_threads_share_a_file() -> None:

@@ -67,7 +67,7 @@ def test_all_offset_indexes_take_one_round_and_headers_of_all_columns_are_walked
 
 
 class FarReader(BytesReader):
-    is_far = True
+    is_remote = True
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])

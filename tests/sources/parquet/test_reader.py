@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.sources import DamagedSource, StalePointer, UnsupportedFormat, open_source
-from gnomon.sources.parquet import open_parquet, scan
+from gnomon.sources.parquet import scan
 from tests.sources.parquet_files import ROWS, flat_table, nested_table, typed_table, written
-from tests.sources.readers import BytesReader, PlainReader
+from tests.sources.readers import BytesReader
 from tests.sources.source_contract import Sample, SourceContract
 
 DELTA = {"id": "DELTA_BINARY_PACKED", "name": "DELTA_BYTE_ARRAY", "text": "DELTA_LENGTH_BYTE_ARRAY"}
@@ -160,12 +160,6 @@ def test_a_column_the_file_does_not_have_is_the_callers_mistake() -> None:
     reader = BytesReader(written(flat_table()), "lake/a.parquet")
     with pytest.raises(KeyError, match=r"lake/a.parquet: no column 'nope'; it has id, name"):
         open_source(reader, "parquet").fetch(reader, [(0, 0)], ["nope"])
-
-
-def test_the_poorest_of_readers_will_do() -> None:
-    reader = PlainReader(written(flat_table()))
-    source = open_parquet(reader)
-    assert source.fetch(reader, [(5, 0)], ["id"]).to_pylist() == [{"id": 5}]
 
 
 def test_a_store_that_fails_is_not_called_damage() -> None:

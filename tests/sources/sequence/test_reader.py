@@ -12,7 +12,7 @@ from gnomon.shadow.values.row_values import python_values
 from gnomon.sources import DamagedSource, StalePointer, UnsupportedFormat, detect, open_source
 from gnomon.sources.pointers import OFFSET, SIZE
 from gnomon.sources.sequence import block_fetch, record_fetch, row_layout, scan_buffer
-from tests.sources.readers import BytesReader, PlainReader
+from tests.sources.readers import BytesReader
 from tests.sources.sequence_files import HADOOP, MARKER, RAW_CLASS, SYNC, header, record, text, vint, written
 from tests.sources.source_contract import Sample, SourceContract, pointers_of, read_all
 
@@ -124,12 +124,6 @@ def test_text_that_is_not_utf8_comes_as_it_is() -> None:
 
 def test_the_magic_bytes_speak_for_the_format() -> None:
     assert detect(BytesReader(written(ROWS))) == "sequence"
-
-
-def test_a_reader_may_be_poor() -> None:
-    reader = PlainReader(written(ROWS))
-    source = open_source(reader, "sequence")  # type: ignore[arg-type]
-    assert source.fetch(reader, [(source.scan(reader, []).__next__()[OFFSET][0].as_py(), 0)], ["key"]).num_rows == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [{}, {"codec": "DefaultCodec", "blocks": True}], ids=["plain", "block"])

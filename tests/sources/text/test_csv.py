@@ -19,7 +19,7 @@ from gnomon.sources.text.csv_block import CsvBlock, Dialect
 from gnomon.sources.text.text_file import PIECE_BYTES
 from gnomon.sources.types.ddl import to_ddl
 from tests.profiles import examples
-from tests.sources.readers import BytesReader, PlainReader
+from tests.sources.readers import BytesReader
 from tests.sources.source_contract import Sample, SourceContract, pointers_of
 
 ROWS = 400
@@ -348,12 +348,6 @@ def test_the_columns_inferred_are_as_many_as_the_widest_record_has() -> None:
 def test_it_is_detected_by_the_name() -> None:
     for name in ("x.csv", "lake/x.TSV", "x.csv.gz", "x.csv.zst"):
         assert detect(BytesReader(b"a,b\n", name)) == "csv"
-
-
-def test_readers_of_other_people_will_do() -> None:
-    reader = PlainReader(b"a,b\n1,x\n")
-    source = open_source(reader, "csv")
-    assert source.fetch(reader, [(4, 0)], ["b"]).to_pylist() == [{"b": "x"}]
 
 
 PIECES = st.sampled_from(

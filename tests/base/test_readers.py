@@ -1,44 +1,37 @@
-"""Range reads through any reader, and a reader as a binary file."""
+"""Bytes as a reader, a reader with bytes in memory, and a reader as a binary file."""
 
 import io
 
 import pytest
 
-from gnomon.sources.readers import NO_NAME, PrefetchedReader, RangeFile, name_of, read_ranges, size_of
-from tests.sources.readers import BytesReader, PlainReader
+from gnomon.base.readers import MemoryFile, PrefetchedReader, RangeFile
+from tests.sources.readers import BytesReader
 
 DATA = bytes(range(100))
 
 
-def test_many_ranges_are_one_call_where_the_reader_knows_how() -> None:
-    reader = BytesReader(DATA)
-    assert read_ranges(reader, [(90, 3), (0, 2)]) == [DATA[90:93], DATA[:2]]
-    assert reader.rounds == 1
+def test_bytes_are_a_reader() -> None:
+    file = MemoryFile(DATA, "lake/x")
+    assert (file.name, file.size, file.is_remote) == ("lake/x", 100, False)
+    assert file.read_ranges([(90, 3), (0, 2)]) == [DATA[90:93], DATA[:2]]
 
 
-def test_a_reader_of_single_ranges_is_asked_for_each() -> None:
-    assert read_ranges(PlainReader(DATA), [(90, 3), (0, 2)]) == [DATA[90:93], DATA[:2]]
-
-
-def test_nothing_to_read_is_no_call() -> None:
-    reader = BytesReader(DATA)
-    assert read_ranges(reader, []) == []
-    assert reader.rounds == 0
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_reader_with_bytes_in_memory_is_otherwise_the_same(is_remote: bool) -> None:
+    reader = BytesReader(DATA, "lake/x")
+    reader.is_remote = is_remote
+    held = PrefetchedReader(reader, 40, DATA[40:60])
+    assert (held.name, held.size, held.is_remote) == ("lake/x", 100, is_remote)
 
 
 def test_ranges_held_in_memory_cost_no_read() -> None:
     reader = BytesReader(DATA)
     held = PrefetchedReader(reader, 40, DATA[40:60])
-    assert read_ranges(held, [(40, 20), (45, 2)]) == [DATA[40:60], DATA[45:47]]
+    assert held.read_ranges([(40, 20), (45, 2)]) == [DATA[40:60], DATA[45:47]]
     assert reader.rounds == 0
-    assert read_ranges(held, [(0, 3), (59, 1), (59, 2), (39, 1)]) == [DATA[:3], DATA[59:60], DATA[59:61], DATA[39:40]]
+    assert held.read_ranges([(0, 3), (59, 1), (59, 2), (39, 1)]) == [DATA[:3], DATA[59:60], DATA[59:61], DATA[39:40]]
     assert (reader.rounds, reader.reads) == (1, [(0, 3), (59, 2), (39, 1)])
     assert held.read_range(50, 1) == DATA[50:51]
-
-
-def test_size_and_name_of_rich_and_poor_readers() -> None:
-    assert (size_of(BytesReader(DATA)), name_of(BytesReader(DATA, "lake/x"))) == (100, "lake/x")
-    assert (size_of(PlainReader(DATA)), name_of(PlainReader(DATA))) == (100, NO_NAME)
 
 
 @pytest.mark.parametrize("tail", [b"", b"tail!"])
@@ -65,7 +58,7 @@ def test_a_range_file_asks_the_reader_for_nothing_it_holds_itself() -> None:
 
 
 def test_a_range_file_keeps_what_the_reader_raised() -> None:
-    class Failing(PlainReader):
+    class Failing(BytesReader):
         def read_range(self, offset: int, length: int) -> bytes:
             raise TimeoutError("slow store")
 
