@@ -1,12 +1,11 @@
 """What can go wrong with a data file. Each message says what, where (path, offset, column), and what to do.
 
-A process that runs out of memory says nothing about the file: that stays a MemoryError (`check_memory`)."""
+A process that runs out of memory says nothing about the file: that stays a MemoryError (`base.errors.check_memory`)."""
 
 from collections.abc import Collection
 
 from gnomon.base.actions import Action
 from gnomon.base.errors import GnomonError
-from gnomon.base.errors import check_memory as check_memory
 
 
 class SourceError(GnomonError):

@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyarrow import types
 from pyspark.sql.types import BinaryType, DataType, StringType
 
+from gnomon.base.errors import check_memory
 from gnomon.indexer.dedup.batch_files import BatchFile
 from gnomon.indexer.spark import NoSparkType, arrow_of, holds, spark_type
 from gnomon.shadow import to_json
 from gnomon.shadow.errors import OptionError, UnsupportedFormat, UsageError
 from gnomon.shadow.values import python_values
-from gnomon.sources.errors import check_memory
 from gnomon.sources.types import Unfit, conform, converter, fits, to_ddl
 
 EXTENSION = "extension<"  # begins Arrow's name of a type whose bytes stand for something: a UUID

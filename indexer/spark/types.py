@@ -11,13 +11,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
+from gnomon.base.errors import check_memory
 from gnomon.btree.key_types import LONGEST_DECIMAL, key_type
 from gnomon.btree.source_types import MAPPED, is_count, source_type, value_type
 from gnomon.indexer.spark.versions import IN_UTC, TIME_TYPE, is_time, type_of
 from gnomon.shadow import to_json
 from gnomon.shadow.errors import UnsupportedFormat
 from gnomon.shadow.values import python_values
-from gnomon.sources.errors import check_memory
 
 MICROSECONDS, NANOSECONDS = 6, 9  # digits of a time of day
 

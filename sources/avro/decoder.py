@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from gnomon.base.errors import check_memory
 from gnomon.base.varints import OverlongVarint, decode_unsigned
 from gnomon.sources.avro.codegen import Program
 from gnomon.sources.avro.columns import Column
@@ -19,7 +20,6 @@ from gnomon.sources.avro.errors import Malformed
 from gnomon.sources.avro.limits import Budget, read_length
 from gnomon.sources.avro.nested_columns import ColumnFactory, wrong_branch
 from gnomon.sources.avro.schema import Record, parse_schema
-from gnomon.sources.errors import check_memory
 
 VALUE = "value"  # the one column of rows that are not records
 KEPT_DECODERS = 16  # of a schema

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base.errors import check_memory
 from gnomon.base.varints import decode_signed, decode_unsigned
 from gnomon.sources.avro.errors import LimitExceeded, Malformed
 from gnomon.sources.avro.leaf_arrays import array_of
 from gnomon.sources.avro.limits import Budget, read_length
 from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union
-from gnomon.sources.errors import check_memory
 
 MOST_NESTED = 400  # values one within the other, unions counted: Python follows 1000 calls, its callers' among them
 TICKS = {"ms": 10**3, "us": 10**6, "ns": 10**9}  # of a second

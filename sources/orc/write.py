@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc, types
 
+from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
-from gnomon.sources.errors import UnsupportedFormat, check_memory
+from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.orc.protobuf import fields, number
 from gnomon.sources.orc.reader import open_orc
 from gnomon.sources.orc.temporal import FIRST_GREGORIAN

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from gnomon.sources.errors import check_memory
+from gnomon.base.errors import check_memory
 from gnomon.sources.parquet.footer import OLD_CALENDAR, Footer
 from gnomon.sources.parquet.schema import Column, stored_fields
 from gnomon.sources.parquet.synthetic_file import FooterTemplate

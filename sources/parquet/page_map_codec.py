@@ -14,6 +14,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
+from gnomon.base.compression import DecompressionError, decompress_streams
 from gnomon.base.errors import GnomonError
 from gnomon.sources.parquet.page_map import PageMap
 
@@ -21,6 +22,7 @@ MAGIC = b"GPM1"  # the last byte is the version
 CHECKSUM_BYTES, DIGEST_BYTES = 4, 16
 NUMBERS_AT = len(MAGIC) + CHECKSUM_BYTES + DIGEST_BYTES
 OF_A_CHUNK, OF_A_PAGE = 6, 4  # numbers
+MAPS_LIMIT = 1 << 30  # bytes of the numbers: 32 million pages
 
 Key = tuple[int, int]  # row group, leaf
 
@@ -67,7 +69,11 @@ def check_maps(data: bytes, digest: str) -> None:
 def decode_maps(data: bytes, digest: str) -> NDArray[np.int64]:
     """The numbers in `data`, as int64. DamagedMaps as `check_maps`."""
     check_maps(data, digest)
-    return np.frombuffer(isal_zlib.decompress(data[NUMBERS_AT:]), "<i8").astype(np.int64)
+    try:
+        numbers = decompress_streams("zlib", data[NUMBERS_AT:], MAPS_LIMIT)
+    except DecompressionError as error:
+        raise DamagedMaps(f"the numbers of page maps cannot be read: {error}") from None
+    return np.frombuffer(numbers, "<i8").astype(np.int64)
 
 
 class RecordedMaps:

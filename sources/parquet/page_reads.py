@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gnomon.sources.errors import UnsupportedFormat, check_memory
+from gnomon.base.errors import check_memory
+from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.parquet.footer import MAGIC, ChunkPlace
 from gnomon.sources.parquet.guards import check_leaf_lengths
 from gnomon.sources.parquet.page_header import check_page

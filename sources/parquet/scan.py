@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeReader
-from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_memory
+from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 from gnomon.sources.parquet.footer import ChunkPlace, RowGroup
 from gnomon.sources.parquet.guards import PageCheckingFile, check_leaf_lengths
 from gnomon.sources.parquet.synthetic_file import ChunkEntry, FooterTemplate, open_with_pyarrow

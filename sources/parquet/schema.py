@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from gnomon.sources.errors import check_memory
+from gnomon.base.errors import check_memory
 from gnomon.sources.parquet import thrift
 from gnomon.sources.parquet.thrift import Decoder, ThriftError
 

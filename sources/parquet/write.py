@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
-from gnomon.sources.errors import UnsupportedFormat, check_memory
+from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.parquet.arrow_types import INT96
 from gnomon.sources.parquet.footer import CODECS, Footer, parse_footer
 from gnomon.sources.parquet.reader import ENDING, open_parquet

@@ -20,7 +20,8 @@ import pyarrow as pa
 from msgspec import Raw
 from pyarrow import types
 
-from gnomon.sources.errors import OptionError, check_memory
+from gnomon.base.errors import check_memory
+from gnomon.sources.errors import OptionError
 from gnomon.sources.types.ddl import COMMENT
 from gnomon.sources.types.text_values import SPECIAL, RefusedValue, converter, from_text, shown
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from gnomon.sources.errors import check_memory
+from gnomon.base.errors import check_memory
 
 Places = npt.NDArray[np.int64]
 MOST_ITEMS = 2**31 - 1  # of all lists of an array

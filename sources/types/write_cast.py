@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from gnomon.sources.errors import check_memory
+from gnomon.base.errors import check_memory
 from gnomon.sources.types.read_cast import Unfit
 
 UNITS = ("s", "ms", "us", "ns")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gnomon.sources.errors import check_memory
+from gnomon.base.errors import check_memory
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gnomon.sources.errors import check_memory
+from gnomon.base.errors import check_memory
 from gnomon.sources.parquet.footer import ChunkPlace
 from gnomon.sources.parquet.page_decode.decompress import decompress_page
 from gnomon.sources.parquet.page_decode.rle import WIDTH_LIMIT, values_at
