@@ -17,7 +17,7 @@ from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import KeptPages, MappedFile, Numbers, Pointers, SourceFile, Split
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.pointers import POINTER_FIELDS
-from gnomon.sources.types import Unfit, conform, fits, parse_ddl
+from gnomon.sources.types import WIDENED, Unfit, can_hold, conform, parse_ddl
 
 DECLARED = "declared"  # the option that holds the table's columns, as DDL
 FILE_COLUMN = b"gnomon.column"  # key in a field's metadata: what the file calls it, where that differs
@@ -97,7 +97,7 @@ class DeclaredFile:
         """UnsupportedFormat for a column whose type in the file cannot be cast to the declared one."""
         for name in columns:
             found, wanted = self._file_fields[name].type, self._columns.field(name).type
-            if not fits(found, wanted):
+            if not can_hold(found, wanted, WIDENED):
                 raise UnsupportedFormat(
                     f"the file has {found}, the table declares {wanted}, which does not hold it exactly",
                     self._path,

@@ -16,7 +16,7 @@ from gnomon.indexer.spark import NoSparkType, arrow_of, holds, spark_type
 from gnomon.shadow import to_json
 from gnomon.shadow.errors import OptionError, UnsupportedFormat, UsageError
 from gnomon.shadow.values import python_values
-from gnomon.sources.types import Unfit, conform, converter, fits, to_ddl
+from gnomon.sources.types import WIDENED, Unfit, can_hold, conform, converter, to_ddl
 
 EXTENSION = "extension<"  # begins Arrow's name of a type whose bytes stand for something: a UUID
 
@@ -65,7 +65,7 @@ def _fits(found: pa.DataType, kind: DataType, in_utc: bool) -> bool:
         return False
     if types.is_timestamp(found) and types.is_timestamp(exact) and not found.tz and in_utc:
         return True
-    return holds(kind, found) and (own == kind or fits(found, exact))
+    return holds(kind, found) and (own == kind or can_hold(found, exact, WIDENED))
 
 
 def in_kind(

@@ -18,6 +18,7 @@ from gnomon.indexer.spark.versions import IN_UTC, TIME_TYPE, is_time, type_of
 from gnomon.shadow import to_json
 from gnomon.shadow.errors import UnsupportedFormat
 from gnomon.shadow.values import python_values
+from gnomon.sources.types import SAFE_CAST, can_hold, is_list
 
 MICROSECONDS, NANOSECONDS = 6, 9  # digits of a time of day
 
@@ -28,7 +29,7 @@ class NoSparkType(Exception):
 
 def spark_type(arrow: pa.DataType) -> DataType:
     """The Spark type of a column of a source file. NoSparkType where there is none."""
-    if _is_list(arrow):
+    if is_list(arrow):
         return ArrayType(spark_type(arrow.value_type))
     if types.is_map(arrow):
         return MapType(spark_type(arrow.key_type), spark_type(arrow.item_type))
@@ -79,7 +80,7 @@ def arrow_of(kind: DataType) -> pa.DataType:
 def holds(kind: DataType, arrow: pa.DataType) -> bool:
     """Whether a Spark type may hold the values of a column of a source file, so that those it does not are found."""
     try:
-        return _keeps(arrow, arrow_of(kind))
+        return can_hold(arrow, arrow_of(kind), SAFE_CAST)
     except NoSparkType:
         return False
 
@@ -88,7 +89,7 @@ def as_spark(array: pa.Array, kind: DataType, target: pa.DataType, name: str, ro
     """A column of a source file in `target`, the Arrow type that Spark takes for `kind`. UnsupportedFormat, with the
     value and where its row lies (`rows`: their offsets), where Spark's type does not hold it."""
     exact, called = arrow_of(kind), kind.simpleString()
-    if not _keeps(array.type, exact):
+    if not can_hold(array.type, exact, SAFE_CAST):
         raise UnsupportedFormat(
             f"column {name} is {array.type} here and {called} in newer files, which cannot be one column of Spark's; "
             "load other columns",
@@ -114,53 +115,3 @@ def _first_refused(array: pa.Array, exact: pa.DataType) -> int:
             check_memory(error)
             return place
     return len(array) - 1
-
-
-def _keeps(found: pa.DataType, exact: pa.DataType, nested: bool = False) -> bool:
-    """Whether a safe cast keeps each value or refuses it. Between other kinds Arrow's would cut, round, read text or
-    leave fields out."""
-    if _is_list(found):
-        return _is_list(exact) and _keeps(found.value_type, exact.value_type, True)
-    if types.is_map(found):
-        keys = types.is_map(exact) and _keeps(found.key_type, exact.key_type, True)
-        return keys and _keeps(found.item_type, exact.item_type, True)
-    if types.is_struct(found):
-        names = [field.name for field in found]
-        known = {field.name: field.type for field in exact} if types.is_struct(exact) else {}
-        unique = len(set(names)) == len(names) and set(names) <= set(known)
-        return unique and all(_keeps(field.type, known[field.name], True) for field in found)
-    if isinstance(found, pa.Bool8Type):
-        return bool(types.is_boolean(exact))
-    kind = value_type(found)
-    if types.is_timestamp(kind) and types.is_timestamp(exact):
-        return bool(kind.tz) == bool(exact.tz) or (nested and not kind.tz)  # INT96 comes without a zone there
-    if types.is_floating(kind) and types.is_floating(exact):
-        return bool(kind.bit_width <= exact.bit_width)
-    return types.is_null(kind) or any(is_one(kind) and is_other(exact) for is_one, is_other in _ALIKE)
-
-
-def _is_list(arrow: pa.DataType) -> bool:
-    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
-    return any(is_kind(arrow) for is_kind in lists)
-
-
-def _is_text(arrow: pa.DataType) -> bool:
-    return bool(types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow))
-
-
-def _is_binary(arrow: pa.DataType) -> bool:
-    plain = types.is_binary(arrow) or types.is_large_binary(arrow) or types.is_binary_view(arrow)
-    return bool(plain or types.is_fixed_size_binary(arrow))
-
-
-_ALIKE = (
-    (types.is_integer, lambda exact: types.is_integer(exact) or types.is_decimal(exact) or types.is_floating(exact)),
-    (types.is_int64, types.is_duration),  # Spark's own files of intervals
-    (types.is_decimal, lambda exact: types.is_decimal(exact) or types.is_string(exact)),
-    (types.is_boolean, types.is_boolean),
-    (types.is_date, types.is_date),
-    (types.is_time, types.is_time),
-    (types.is_duration, types.is_duration),
-    (_is_text, _is_text),
-    (_is_binary, lambda exact: _is_binary(exact) or _is_text(exact)),  # text has to be UTF-8
-)

@@ -18,8 +18,6 @@ MOST_LEAVES = 20_000  # columns without columns within; types that are named aga
 MOST_NESTED = 40  # columns one within the other: what lies deeper comes as JSON
 MOST_BRANCHES = 128  # of an Arrow union: one of more comes as JSON
 
-Emit = Callable[[Program], None]
-
 
 class ColumnFactory:
     """Makes the columns of a schema, and numbers their lists."""

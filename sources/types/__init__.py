@@ -1,19 +1,19 @@
 """Types and values that all formats share: DDL, exact casts, text and JSON values.
 
 - `ddl`            Spark's DDL to an Arrow schema, and back
-- `read_cast`      columns of a file, cast to the types that a table declares
-- `write_cast`     columns cast to the types of a file that is written, and compared with what is read back
+- `arrays`         kinds of types, arrays compared exactly, numpy integers as arrays
+- `exact_cast`     which type holds the values of another, and casts that keep each value exactly
 - `column_plan`    the columns of a file that is written like another one of its source
 - `text_values`    text to values of a type
 - `text_format`    values of a type to text
 - `json_values`    JSON texts to columns of a schema
 - `json_schema`    the schema of JSON rows
-- `arrow_numbers`  numpy integers as Arrow arrays, without a copy
 """
 
-from gnomon.sources.types.arrow_numbers import int32s, int64s
+from gnomon.sources.types.arrays import first_difference, int32s, int64s, is_list, leaves
 from gnomon.sources.types.column_plan import Column, arrays_of, plan_columns
 from gnomon.sources.types.ddl import COMMENT, parse_ddl, to_ddl
+from gnomon.sources.types.exact_cast import SAFE_CAST, SAME_KIND, WIDENED, Unfit, can_hold, conform, fit
 from gnomon.sources.types.json_schema import (
     DIGITS_LIMIT,
     LONGS,
@@ -28,10 +28,8 @@ from gnomon.sources.types.json_schema import (
     seen_in,
 )
 from gnomon.sources.types.json_values import NOT_JSON, SPACES, WHOLE, WHOLE_LINE, JsonColumns, decode_object, one_value
-from gnomon.sources.types.read_cast import Unfit, conform, fits
 from gnomon.sources.types.text_format import texts_of
 from gnomon.sources.types.text_values import NUMBER, SPECIAL, RefusedValue, converter, from_text
-from gnomon.sources.types.write_cast import first_difference, fit, leaves
 
 __all__ = [
     "COMMENT",
@@ -40,11 +38,14 @@ __all__ = [
     "NOTHING",
     "NOT_JSON",
     "NUMBER",
+    "SAFE_CAST",
+    "SAME_KIND",
     "SEEN",
     "SPACES",
     "SPECIAL",
     "WHOLE",
     "WHOLE_LINE",
+    "WIDENED",
     "Column",
     "JsonColumns",
     "RefusedValue",
@@ -52,17 +53,18 @@ __all__ = [
     "TooManyNames",
     "Unfit",
     "arrays_of",
+    "can_hold",
     "comes_back",
     "conform",
     "converter",
     "decode_object",
     "first_difference",
     "fit",
-    "fits",
     "from_text",
     "infer_rows",
     "int32s",
     "int64s",
+    "is_list",
     "leaves",
     "merge_schemas",
     "one_value",

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from gnomon.sources.errors import UnsupportedFormat
-from gnomon.sources.types.read_cast import Unfit
-from gnomon.sources.types.write_cast import fit, kept_type, nulls
+from gnomon.sources.types.arrays import nulls
+from gnomon.sources.types.exact_cast import Unfit, fit, kept_type
 
 
 class Column(NamedTuple):

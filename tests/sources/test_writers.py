@@ -21,7 +21,7 @@ from gnomon.sources import (
     style_of,
 )
 from gnomon.sources.declared_schema import DECLARED
-from gnomon.sources.types.write_cast import first_difference
+from gnomon.sources.types.arrays import first_difference
 from tests.sources.readers import BytesReader
 from tests.sources.written import CASES, TEXTS, Case, rows_of, write, written
 

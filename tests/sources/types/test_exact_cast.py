@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from gnomon.sources.types.read_cast import Unfit, conform, fits
+from gnomon.sources.types.exact_cast import SAFE_CAST, SAME_KIND, WIDENED, Rules, Unfit, can_hold, conform
 
 UTC = pa.timestamp("us", "UTC")
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -52,14 +52,14 @@ REFUSED = [
 def test_a_type_that_holds_every_value_takes_them_all(
     found: pa.DataType, value: object, wanted: pa.DataType, expected: object
 ) -> None:
-    assert fits(found, wanted)
+    assert can_hold(found, wanted, WIDENED)
     made = conform(pa.array([None, value, None, value], found).slice(1), wanted)
     assert (made.type, made.to_pylist()) == (wanted, [expected, None, expected])
 
 
 @pytest.mark.parametrize(("found", "wanted"), REFUSED)
 def test_a_type_that_would_cut_or_round_is_none(found: pa.DataType, wanted: pa.DataType) -> None:
-    assert not fits(found, wanted)
+    assert not can_hold(found, wanted, WIDENED)
 
 
 def test_parts_of_records_are_found_by_name_whatever_their_case_within_slices_too() -> None:
@@ -69,7 +69,7 @@ def test_parts_of_records_are_found_by_name_whatever_their_case_within_slices_to
     array = pa.array(rows)
     held = {"b": "q", "n": None}
     expected = [{"a": 0, "X": [held, None]}, None, {"a": 2, "X": None}, {"a": 3, "X": [None, held]}]
-    assert fits(array.type, wanted)
+    assert can_hold(array.type, wanted, WIDENED)
     for begin in range(4):
         assert conform(array.slice(begin), wanted).to_pylist() == expected[begin:]
     maps = pa.array([[("k", {"A": 1})], None, [("z", None), ("y", {"A": 2})]], pa.map_(pa.string(), array.type))
@@ -106,3 +106,27 @@ def test_a_value_that_is_none_of_the_declared_type_is_an_error() -> None:
     with pytest.raises(Unfit, match="lose data"):
         conform(pa.array([1], pa.timestamp("ns", "UTC")), UTC)
     assert conform(pa.array([decimal.Decimal("1.50")]), pa.decimal128(9, 3)).to_pylist() == [decimal.Decimal("1.500")]
+
+
+@pytest.mark.parametrize("rules", [WIDENED, SAME_KIND, SAFE_CAST])
+def test_a_struct_without_fields_is_held_by_structs_only(rules: Rules) -> None:
+    assert can_hold(pa.struct([]), pa.struct([]), rules)
+    assert not any(can_hold(pa.struct([]), wanted, rules) for wanted in (pa.int64(), pa.string(), pa.list_(pa.int8())))
+
+
+def test_a_safe_cast_needs_unique_names_and_leaves_no_field_out() -> None:
+    one, two = pa.struct([("a", pa.int8())]), pa.struct([("b", pa.int64()), ("a", pa.int64())])
+    assert can_hold(one, two, SAFE_CAST)
+    assert not can_hold(two, one, SAFE_CAST)
+    assert not can_hold(one, two, SAME_KIND)
+    twice = pa.struct([("a", pa.int8()), ("a", pa.int8())])
+    assert not can_hold(twice, twice, SAFE_CAST)
+    assert can_hold(twice, twice, WIDENED)
+
+
+def test_a_timestamp_changes_its_zone_only_by_the_rules_that_say_so() -> None:
+    bare, berlin = pa.timestamp("us"), pa.timestamp("us", "Europe/Berlin")
+    assert [can_hold(bare, UTC, rules) for rules in (WIDENED, SAME_KIND, SAFE_CAST)] == [True, True, False]
+    assert [can_hold(bare, berlin, rules) for rules in (WIDENED, SAME_KIND, SAFE_CAST)] == [True, False, False]
+    assert [can_hold(UTC, bare, rules) for rules in (WIDENED, SAME_KIND, SAFE_CAST)] == [False, True, False]
+    assert can_hold(pa.list_(bare), pa.list_(UTC), SAFE_CAST)  # INT96
