@@ -31,17 +31,20 @@ class OverlongVarint(ValueError):
 def decode_unsigned(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """The unsigned integer at `at`, and the position after it."""
     value = data[at]
+    at += 1
     if value < 0x80:
-        return value, at + 1
+        return value, at
     value &= 0x7F
-    for shift in range(7, 7 * LONGEST_VARINT, 7):
-        at += 1
+    shift = 7
+    while shift < 7 * LONGEST_VARINT:
         byte = data[at]
-        value |= (byte & 0x7F) << shift
+        at += 1
         if byte < 0x80:
-            if value >> 64:
+            if shift == 63 and byte > 1:
                 break
-            return value, at + 1
+            return value | byte << shift, at
+        value |= (byte & 0x7F) << shift
+        shift += 7
     raise OverlongVarint(OVERLONG)
 
 
@@ -82,7 +85,7 @@ def decode_unsigned_array(data: Bytes, cursors: Ints) -> Words:
     shift = 0
     while more.any():
         shift += 7
-        byte = _next_bytes(data, cursors, more)
+        byte = np.where(more, _next_bytes(data, cursors, more), np.uint8(0))
         if shift == 7 * (LONGEST_VARINT - 1) and (byte > 1).any():
             raise OverlongVarint(OVERLONG)
         values |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
@@ -108,18 +111,20 @@ def skip_array(data: Bytes, cursors: Ints) -> None:
     for _ in range(1, LONGEST_VARINT):
         if not more.any():
             return
-        byte = _next_bytes(data, cursors, more)
+        again = more & (_next_bytes(data, cursors, more) > 0x7F)
         cursors += more
-        more = byte > 0x7F
+        more = again
     if more.any():
         raise OverlongVarint(OVERLONG)
 
 
 def _next_bytes(data: Bytes, cursors: Ints, more: NDArray[np.bool_]) -> Bytes:
-    """The byte at each cursor, 0 where `more` is false."""
-    if (cursors[more] >= len(data)).any():
+    """The byte at each cursor; any byte where `more` is false."""
+    if int(cursors.max()) < len(data):
+        return data.take(cursors)
+    if (more & (cursors >= len(data))).any():
         raise IndexError("the bytes end in an integer")
-    return np.where(more, data.take(cursors, mode="clip"), np.uint8(0))
+    return data.take(cursors, mode="clip")
 
 
 def decode_wide_array(data: Bytes, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:

@@ -39,7 +39,9 @@ class Program:
     def number(self) -> None:
         """Read a number into `v`, as it is written (zigzag)."""
         self.line("v = b[p]; p += 1")
-        self.line("if v > 127: v, p = unsigned(b, p - 1)")
+        with self.block("if v > 127:"):
+            self.line("if b[p] < 128: v = v & 127 | b[p] << 7; p += 1")  # two bytes: no call
+            self.line("else: v, p = unsigned(b, p - 1)")
 
     def skip_number(self) -> None:
         self.line("while b[p] > 127: p += 1")
