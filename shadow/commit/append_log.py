@@ -301,11 +301,14 @@ def settle(storage: Storage, source: Storage, append: Append, snapshot: int) -> 
 def sweep(storage: Storage, source: Storage, number: int) -> None:
     """Remove what programs staged that aimed at a number which is taken by now, `number` or less: they can never
     commit. Several programs may do so at once; what cannot be removed now, the next one removes."""
-    found = open_log(storage)
-    taken, mine = min(number, found.last), _staging_of(storage.root)
-    still = {append.folder for append in found.open}
+    mine = _staging_of(storage.root)
     folder = re.compile(re.escape(mine) + r"/(\d+)-[^/]+", re.ASCII)
     staged = {match[0]: int(match[1]) for info in source.list(mine, hidden=True) if (match := folder.match(info.path))}
+    # The log is read after the folders are listed. An index that is deleted and made anew between the two begins its
+    # numbers again, so a folder of the new index would pass for one of the old.
+    found = open_log(storage)
+    taken = min(number, found.last)
+    still = {append.folder for append in found.open}
     for path, aim in staged.items():
         if aim <= taken and path not in still:
             _clear(source, path)

@@ -16,6 +16,7 @@ from tests.shadow.commit.test_append_log import begun_after
 from tests.shadow.memory_store import MemoryStorage
 
 BATCHES = {f"batch {n}": {f"key {key}" for key in range(3 * n, 3 * n + 6)} for n in range(4)}  # each overlaps the next
+FOUND = (28356,)  # histories that went wrong: a sweep removed what an append of an index made anew had staged
 DEPTH = 3  # programs that are under way at once
 
 
@@ -181,7 +182,7 @@ def try_histories(seeds: Iterable[int]) -> Counter[str]:
 
 
 def test_in_any_history_each_key_is_appended_once_and_none_is_lost() -> None:
-    happened = try_histories(range(320))
+    happened = try_histories([*range(320), *FOUND])
     for what in ("ended", "died", "number taken", "vanished", "made anew", ConcurrentCommit.__name__):
         assert happened[what] > 20, happened
 
