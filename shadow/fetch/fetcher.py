@@ -46,12 +46,12 @@ from gnomon.sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, S
 
 @dataclass
 class FetchReads(ReadStats):
-    """Reads of source files; `page_maps` are those of their recorded page maps, which lie in the index."""
+    """Reads of source files, and reads of their recorded page maps (`page_maps`), which lie in the index."""
 
     page_maps: ReadStats = field(default_factory=ReadStats)
 
     def add(self, other: "FetchReads") -> None:
-        """Count those of another fetch, too."""
+        """Add the counts of another fetch."""
         for mine, others in ((self, other), (self.page_maps, other.page_maps)):
             mine.reads += others.reads
             mine.bytes += others.bytes
@@ -98,7 +98,7 @@ class Fetcher:
         return {"source_files": self._sources.counts, **pages}
 
     def leave_to_pages(self, limit: int) -> None:
-        """Let pages and metadata together take so many bytes: pages get what metadata does not hold."""
+        """Set the most bytes of pages and metadata together. Pages get the bytes that metadata leaves free."""
         if self._pages is not None:
             self._pages.resize(max(0, limit - self._sources.cache_bytes))
 
@@ -123,9 +123,9 @@ class Fetcher:
         each: bool = False,
         trace: Trace | None = None,
     ) -> Iterator[Part]:
-        """The rows, file by file; files that lie far away are read side by side. `share_bytes`: of one that has more
-        rows than take so many, roughly, some at a time. `each`: a file that fails has its failure, and is not raised.
-        """
+        """The rows, file by file. Remote files are read concurrently. A file whose rows take more than about
+        `share_bytes` is read in several parts. With `each`, the error of a file takes the place of its rows and is not
+        raised."""
         shares = shares_of(wanted, share_bytes)
         calls = [
             partial(self._part, file, places, [wanted[place] for place in places], columns, each, trace)
@@ -242,7 +242,7 @@ class Fetcher:
             return found.has_maps(reader, maps)
 
     def scan(self, file: SourceFileEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All rows of a source file: those of the columns that it has, then offset, sub-offset and size."""
+        """All rows of a source file: the requested columns that it has, then offset, sub-offset and size."""
         stats = FetchReads()
         with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
             there = set(source.schema.names) - set(self._spec.partitions)
@@ -250,8 +250,7 @@ class Fetcher:
 
     @contextmanager
     def _open(self, file: SourceFileEntry, stats: ReadStats) -> Iterator[OpenFile]:
-        """A source file, open as long as it is the one that was indexed: at the first sign that it is not, in here or
-        where it is read, StalePointer."""
+        """Open a source file that is still the indexed one. StalePointer, here or at a later read, where it is not."""
         where = join(self._storage.root, file.path)
         try:
             with self._storage.open(file.path, stats, file.info) as reader:
@@ -281,8 +280,8 @@ class Fetcher:
             yield source
 
     def begin(self, file: SourceFileEntry, stats: FetchReads, trace: Trace | None) -> Begun[SourceFile] | None:
-        """Begin to read what a file far away says of itself, until `end`; None where that is known, or begun. Whatever
-        is wrong shows where rows of it are read."""
+        """Begin to read the metadata of a remote file, until `end`. Returns None where it is cached or already begun.
+        Errors appear when rows of the file are read."""
 
         def opened() -> SourceFile:
             with (
@@ -369,13 +368,14 @@ class Fetcher:
         return pa.Table.from_arrays(arrays, names=list(columns))
 
     def _of_folder(self, partition: str, rows: int) -> dict[str, pa.Array]:
-        """The partition columns of so many rows."""
+        """The partition columns, repeated for a number of rows."""
         spec, values = self._spec, stored_partition(partition, self._spec.partition_types)
         return {name: partition_array(values.get(name), spec.partition_type(name), rows) for name in spec.partitions}
 
 
 def _key(file: SourceFileEntry, ctime_ns: int = 0) -> tuple[object, ...]:
-    """Of what is kept of a file: a local file of another ctime is read anew, for its size and time may be forged."""
+    """The cache key of a file. A local file with another ctime is read again, since a program can set size and
+    modification time."""
     return (*file.info, file.digest, ctime_ns)
 
 

@@ -25,8 +25,8 @@ class Bounds:
     bytes: int | None = None
 
     def too_many_rows(self, matches: int, wanted: int, before: int) -> BeyondBound | None:
-        """What is wrong with another key of so many matches, of which so many rows are `wanted`, in an answer that has
-        so many rows already."""
+        """The error, if any, of adding a key to an answer: from its matches, its rows `wanted`, and the rows that the
+        answer has."""
         most = self.rows
         if most is None or before + wanted <= most:
             return None

@@ -1,5 +1,5 @@
-"""Source files that are opened while the index is still asked which of them holds a key: far away, what they say of
-themselves then comes in the round of the index file. Only where few can hold it, for most are not needed."""
+"""Source files opened during the index look-up. The metadata of a remote source file then arrives in the same round
+trip as the index file. Only done where few files can hold the key, since most of them are not needed."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -39,7 +39,8 @@ class Ahead:
                 self._openings.append(_Opening(fetcher, file, begun, reads))
 
     def end(self) -> None:
-        """Count what was read. Where each step is told, what was not needed is waited for, so that all costs are."""
+        """Count the reads. If steps are recorded, wait for reads that were not needed, too, so that the cost is
+        complete."""
         for fetcher, file, begun, reads in self._openings:
             fetcher.end(file)
             if self._stats.trace is not None:

@@ -29,8 +29,8 @@ SNAPSHOT, COUNTS = b"gnomon.snapshot", b"gnomon.counts"  # metadata: a number; a
 def answer_table(
     found: Found, fetcher: Fetcher | None, columns: Sequence[str], rows: Rows, schemas: Schemas
 ) -> pa.Table:
-    """The rows of all keys. `schemas` gives, for some columns, the schemas of source files that together have those of
-    them that any file has, the newest file first. UsageError where no type holds all values of a column."""
+    """The rows of all keys. `schemas(columns)` gives schemas of source files, the newest file first, that together have
+    each of the columns that any file has. UsageError where no type holds all values of a column."""
     if fetcher is None:
         keys, table = _of_values(found, columns, rows)
     else:

@@ -20,8 +20,8 @@ from gnomon.shadow.storage import Trace, deadlines
 
 @dataclass
 class FetchStats:
-    """What an answer cost: the index look-up, the reads of the source (and of its page maps), microseconds of each,
-    source files touched. `trace`, where there is one, is told of each step."""
+    """The cost of an answer: the index look-up, the reads of the source and of its page maps, microseconds of each,
+    source files touched. `trace`, if given, records each step."""
 
     snapshot: int = 0
     index: LookupStats = field(default_factory=LookupStats)
@@ -78,8 +78,8 @@ class Found(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Rows of some of the keys: of each key so many, one key after the other; in parts by file, whose places are among
-    all of these rows."""
+    """Rows of some of the keys, one key after the other, with their number for each key. Parts hold the rows of one
+    file each, and their places among all of these rows."""
 
     keys: Sequence[int]
     counts: Sequence[int]
@@ -95,10 +95,10 @@ class _Over(Exception):
 
 
 class Rows:
-    """The rows of keys, read within bounds. `failures` are those of the keys that have no answer."""
+    """The rows of keys, read within bounds. `failures` has the error of each key without an answer."""
 
     def __init__(self, found: Found, columns: Sequence[str], query: Query) -> None:
-        """`columns` are those of the query, checked."""
+        """`columns` are the checked columns of the query."""
         self._found = found
         self._columns = columns
         self._limit = query.limit
@@ -221,7 +221,7 @@ class Rows:
         return Share(keys, counts, parts)
 
     def _asked(self, part: Part) -> pa.Table:
-        """The columns of a part that are asked for."""
+        """The requested columns of a part."""
         return part.table.select([name for name in self._columns if name in part.table.column_names])
 
     def _seen(self, parts: Sequence[Part], owner: np.ndarray) -> dict[int, tuple[int, int]]:

@@ -6,8 +6,8 @@
 - `batch`             the entries of many keys, in Arrow
 - `index_files`       index files, written and opened
 - `index_file_cache`  index files that stay open
-- `bloom_filters`     Bloom filters beside index files, and when a look-up reads one
-- `entries`           what the index itself holds of a key, as rows
+- `bloom_filters`     Bloom filters of index files, and when a look-up reads one
+- `entries`           the entries of a key as rows
 - `entry_batches`     live entries as Arrow batches
 """
 

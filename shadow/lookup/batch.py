@@ -1,9 +1,8 @@
-"""Many keys to entries at once, without a Python object for a key: what joins and appends ask.
+"""Entries of many keys at once, without a Python object for a key, for joins and appends.
 
-The keys are grouped by bucket and partitions. Each index file is asked in the way that costs less: key by key, or leaf
-by leaf, which where the keys are dense is one read of the whole file. An entry counts only if its own segment still
-covers its source file.
-"""
+The keys are grouped by bucket and partitions. Each index file is searched in the cheaper way: key by key, or leaf by
+leaf. Where the keys are dense, leaf by leaf is one read of the whole file. An entry is live only if its own segment
+still covers its source file."""
 
 import logging
 import math
@@ -46,8 +45,8 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Matches(NamedTuple):
-    """For each hit the place of its key among those asked, and beside it the entry: included columns, partition
-    columns, pointer columns."""
+    """For each hit the place of its key among the given keys, then its entry: included columns, partition columns,
+    pointer columns."""
 
     rows: pa.Int64Array
     entries: pa.RecordBatch
@@ -82,7 +81,7 @@ class _Wanted:
 
     @cached_property
     def hashes(self) -> Ints:
-        """What filters are asked for."""
+        """The hashes that Bloom filters take."""
         return xxhash64_columns(list(map(plain_column, self.keys.given(), self._types)))
 
 
@@ -126,8 +125,8 @@ class Matcher:
         return held
 
     def _passing(self, keys: Sequence[pa.Array], group: _Group) -> Ints:
-        """The rows of a group that some file may hold, by the Bloom filters: where all files have one, they are asked
-        before the keys are put in order, which takes longer."""
+        """The rows of a group that a file may hold, by the Bloom filters. Where all files have one, the filters come
+        before the sort of the keys, which takes longer."""
         filters, filter_bytes, rows = self._lookup.filters, self._view.filter_bytes, group.rows
         files = [entry for _, entry in self._files(group)]
         pays = filters is not None and all(
@@ -291,7 +290,7 @@ class Matcher:
 
 
 def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float, float]:
-    """What so many keys of an index file take, roughly, key by key and leaf by leaf."""
+    """The estimated costs of a number of keys in an index file: key by key, and leaf by leaf."""
     fences = tree.upper_bytes * entry.entries / max(entry.size, 1) / FENCE_LENGTH
     leaves = max(fences, 1.0)
     touched = leaves * -math.expm1(-keys / leaves)

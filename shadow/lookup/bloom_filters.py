@@ -56,8 +56,8 @@ class BloomFilters:
         self._in_vain: set[str] = set()
 
     def pays(self, entry: IndexFileEntry, keys: int, spread: bool, filter_bytes: int) -> bool:
-        """Whether to consult the filter of an index file before it is asked for some keys. `spread`: keys may lie in
-        several files each; `filter_bytes`: of all filters of the snapshot."""
+        """Whether to read the Bloom filter of an index file before a search for keys. `spread`: a key may lie in
+        several files. `filter_bytes`: the size of all filters of the snapshot."""
         if entry.filter is None:
             return False
         fits = filter_bytes <= self._cache_bytes

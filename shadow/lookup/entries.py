@@ -1,4 +1,4 @@
-"""What an index itself holds of a key, as rows: of a key-value folder that is all there is."""
+"""The entries of a key as rows. In a key-value folder the entries are the rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,8 +23,8 @@ def entry_columns(view: View) -> tuple[str, ...]:
 def entry_rows(
     view: View, wanted: Sequence[Wanted], found: Sequence[Sequence[Hit]], columns: Sequence[str] | None
 ) -> list[list[dict[str, Any]]]:
-    """For each key a row for each of its hits, values as a fetch gives them. Of a column of the source that is called
-    as one of the pointer's, the source's is shown. UnknownColumn for a column that the entries do not have."""
+    """For each key, a row for each of its hits, with values as a fetch gives them. If the source has a column with the
+    name of a pointer column, the row has the source's. UnknownColumn for a column that the entries do not have."""
     known = entry_columns(view)
     unknown = [name for name in columns or () if name not in known]
     if unknown:

@@ -1,4 +1,4 @@
-"""Entries of an index as Arrow batches, the live ones: all of an index file, or those of keys.
+"""Live entries of an index as Arrow batches: all of an index file, or the entries of keys.
 
 They have the columns that a plain table on the folder has, under its names, and of the source's types."""
 

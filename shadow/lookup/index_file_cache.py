@@ -10,8 +10,8 @@ from gnomon.shadow.lookup.index_files import open_index_file
 from gnomon.shadow.metadata import IndexFileEntry, Segment, SegmentFile, View
 from gnomon.shadow.storage import ByteCache, CacheCounts, CacheShare, Storage
 
-WHOLE_BYTES = 4 << 20  # up to which an index file that lies far away is read whole
-LEAVES_SHARE = 2  # of the memory for index files, one part in so many is for decoded leaves
+WHOLE_BYTES = 4 << 20  # an index file of a remote store up to this size is read whole
+LEAVES_SHARE = 2  # one part in this many of the memory for index files is for decoded leaves
 
 
 class Trees:
@@ -39,15 +39,15 @@ class Trees:
                 tree.forget_leaves()
 
     def reads_whole(self, entry: IndexFileEntry) -> bool:
-        """Whether an index file is read whole when it is opened: far away a few MB take as long as a few bytes, and
-        to ask for a leaf later would be another round."""
+        """Whether to read an index file whole when it is opened. From a remote store a few MB take as long as a few
+        bytes, and a later read of a leaf would be another round trip."""
         return self._storage.is_remote and entry.size <= WHOLE_BYTES
 
     def is_open(self, entry: IndexFileEntry) -> bool:
         return self._open.peek(entry.path) is not None
 
     def is_at_hand(self, entry: IndexFileEntry) -> bool:
-        """Whether an index file is asked without a round: it lies near, or in memory."""
+        """Whether a search of an index file needs no round trip: the file is local, or in memory."""
         if not self._storage.is_remote:
             return True
         tree = self._open.peek(entry.path)

@@ -89,7 +89,7 @@ class _Asked:
 
     @cached_property
     def hashes(self) -> npt.NDArray[np.int64] | list[int]:
-        """What filters are asked for."""
+        """The hashes that Bloom filters take."""
         if self._many:
             return xxhash64_columns(self._columns)
         return [xxhash64(key, self._spec.key_types) for key in self.keys]
@@ -140,7 +140,7 @@ class Lookup:
         return found
 
     def _files(self, view: View, buckets: Sequence[int], partitions: Sequence[Collection[str]]) -> list[InFile]:
-        """The index files to look in, each with the places of its keys; `partitions` are those of each key."""
+        """The index files to search, each with the places of its keys. `partitions` has the partitions of each key."""
         work: dict[tuple[str, int], list[int]] = {}
         for i, (bucket, names) in enumerate(zip(buckets, partitions, strict=True)):
             for folder in view.spec.folders_of(names):

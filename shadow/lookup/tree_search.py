@@ -1,4 +1,5 @@
-"""One look-up in the index files that may hold its keys: filter first where that pays, far away side by side."""
+"""One look-up in the index files that may hold its keys: Bloom filters first where that pays, remote files
+concurrently."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -56,7 +57,7 @@ DEFAULTS = LookupOptions()
 
 
 class Hashed(Protocol):
-    """Keys in stored form, and their hashes, which Bloom filters are asked for."""
+    """Keys in stored form, and their hashes for Bloom filters."""
 
     keys: list[Key]
 

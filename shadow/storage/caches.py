@@ -12,7 +12,7 @@ from gnomon.shadow.storage.deadlines import check
 
 
 class Sized(Protocol):
-    """Something that knows what it costs in memory; the figure may grow as it is used."""
+    """A value that knows its bytes in memory. The number may grow while it is used."""
 
     @property
     def cache_bytes(self) -> int: ...
@@ -81,7 +81,7 @@ class ByteCache(Generic[V]):
                     self._account(key, size)
 
     def resize(self, limit: int) -> None:
-        """Let it hold so many bytes from now on; what is more goes."""
+        """Set the most bytes that the cache holds. The excess is dropped."""
         with self._lock:
             self._limit = limit
             self._shrink(0)
@@ -138,8 +138,8 @@ class EarlyCache(ByteCache[V]):
         self._begun: dict[Hashable, Begun[V]] = {}
 
     def begin(self, key: Hashable, make: Callable[[], V]) -> Begun[V] | None:
-        """Begin to make a value, which whoever uses it until `end` waits for, or gets the error of; None where it is
-        there, or begun. It is kept if it is not larger than the cache."""
+        """Begin to make a value. Until `end`, callers of `use` wait for it, or get its error. Returns None where the
+        value is cached or already begun. The cache keeps the value unless it is larger than the cache."""
 
         def made() -> V:
             value = make()

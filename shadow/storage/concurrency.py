@@ -1,4 +1,4 @@
-"""Calls made side by side, for what they wait for lies far away. Their results are taken in order."""
+"""Concurrent calls, for waits on remote storage. Results come in the order of the calls."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +18,8 @@ HELD_BYTES = 64 << 20  # of the results of such calls
 
 
 class Begun(Generic[Result]):
-    """A call that is begun when this is made. To call this is to wait for the result; where no thread was free for it
-    until then, the call is made by whoever waits."""
+    """A call that a thread of the pool begins at once. Calling this object waits for the result. If no thread was free
+    until then, the waiting thread makes the call."""
 
     def __init__(self, call: Callable[[], Result]) -> None:
         self._call = call
@@ -49,12 +49,12 @@ def in_order(
     ahead: int = AHEAD,
     held: int = HELD_BYTES,
 ) -> Iterator[Result]:
-    """The results of calls that do not depend on each other, in the order of the calls; `ahead` at a time. `sizes` are
-    the bytes that each result takes, roughly: as many calls are begun before the first is taken as come to `held`, one
-    at least. When a call fails, or no more results are taken, those that were not begun never are, and nobody waits for
-    the others.
+    """The results of independent calls, in the order of the calls, `ahead` at a time. `sizes` estimates the bytes of
+    each result: calls begin early as long as their results together take at most `held` bytes, and one always does.
+    When a call fails, or the caller takes no more results, no further call begins, and the running ones are not waited
+    for.
 
-    A call may itself make calls at once: one for which no thread is free is made by the thread that waits for it."""
+    A call may make concurrent calls itself: the waiting thread makes a call for which no thread is free."""
     if len(calls) == 1:
         yield calls[0]()
         return

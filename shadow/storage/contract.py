@@ -37,10 +37,10 @@ class ReadStats:
 
 
 class OpenFile(RangeReader, Protocol):
-    """An open file, closed by whoever opened it (it is a context manager). Threads may share it.
+    """An open file; a context manager, closed by the caller that opened it. Threads may share it.
 
-    Its reads give bytes of the file that was opened. They raise StorageError where it ends before, and FileChanged or
-    FileNotFoundError where another file has its name by now and the store does not keep the old one."""
+    Reads give bytes of the file that was opened. They raise StorageError where the file ends early. They raise
+    FileChanged or FileNotFoundError where another file has its name now and the store does not keep the old one."""
 
     @property
     def mtime_ns(self) -> int: ...
@@ -83,8 +83,8 @@ class Readable(Protocol):
         call here, so that this, or that the file is gone, may show at a read only."""
 
     def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
-        """Yield the files below a folder, ordered by path. Files and folders that `is_hidden` names are left out; with
-        `hidden` True none is, with a set of names those of these names are not."""
+        """Yield the files below a folder, ordered by path. Files and folders that `is_hidden` names are left out. With
+        `hidden` True none is left out; with a set of names, the hidden ones of these names are listed, too."""
 
 
 class Storage(Readable, Protocol):
@@ -94,14 +94,15 @@ class Storage(Readable, Protocol):
         """A whole small file. FileNotFoundError, NotADirectoryError, IsADirectoryError when there is none."""
 
     def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a file that appears whole, durable, and only if the name is free (AlreadyExists). A reply that is lost
-        is settled: the put is repeated, and a file that it finds is asked whether it is ours. StorageError where even
-        that fails: it may have been written or not."""
+        """Write a file that appears whole and durable, and only if the name is free (AlreadyExists). After a lost reply
+        the put is repeated, and a file that exists by then is compared with ours. StorageError where that fails, too:
+        the file may or may not have been written."""
 
     def move_new(self, path: str, target: str) -> None:
-        """Give a file another name, durable, and only if that is free (AlreadyExists). It may have both names for a
-        while, or, after a crash, for good; it never has none. Programs may do so at once: the others get AlreadyExists
-        or FileNotFoundError, or believe it was them. What has the new name is durable then, too, whoever gave it."""
+        """Give a file another name, durable, and only if that is free (AlreadyExists). The file may have both names for
+        a while, or, after a crash, for good; it never has none. Several programs may move the same file: one succeeds,
+        and the others get AlreadyExists or FileNotFoundError, or succeed as well. On return the file is durable under
+        its new name."""
 
     def delete(self, path: str) -> None:
         """Remove a file; nothing happens where it is gone already."""

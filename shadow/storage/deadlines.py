@@ -23,8 +23,8 @@ _DEADLINE: ContextVar[_Deadline | None] = ContextVar("deadline", default=None)
 
 @contextmanager
 def within(seconds: float | None) -> Iterator[None]:
-    """What is done in here ends within so many seconds, or with OutOfTime. Of two deadlines the nearer one counts; None
-    sets none."""
+    """Bound the storage calls of the block to a number of seconds; then OutOfTime. Of nested deadlines the earliest
+    counts. None sets no bound."""
     known = _DEADLINE.get()
     if seconds is not None:
         mine = _Deadline(time.monotonic() + seconds, seconds)

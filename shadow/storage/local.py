@@ -101,7 +101,7 @@ class LocalFile:
 
 class LocalStorage:
     """A folder of the local file system. A put is a temporary name, synced, then link(2): create-only and durable. An
-    absolute path is taken as it is."""
+    absolute path is used unchanged."""
 
     is_remote = False
 
@@ -251,7 +251,8 @@ def _info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
 
 
 def _attributes(status: os.stat_result) -> tuple[int, ...]:
-    """What may change a file's ctime beside its content: rights, owner, group, number of names."""
+    """The properties whose change moves a file's ctime without a change of its content: rights, owner, group, number of
+    links."""
     return status.st_mode, status.st_uid, status.st_gid, status.st_nlink
 
 

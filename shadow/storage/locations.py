@@ -28,7 +28,7 @@ def as_location(place: Place) -> str:
 
 
 def storage_at(place: Place) -> Storage:
-    """The storage of a path or URL. What follows the scheme is taken as it is: a % in it is a % (as in Spark)."""
+    """The storage of a path or URL. The part after the scheme is not percent-decoded, as in Spark."""
     location = as_location(place)
     if not location:
         raise UsageError("an empty path; expected a folder (. is the current one)")

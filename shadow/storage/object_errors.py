@@ -39,8 +39,8 @@ class RangeRefused(Exception):
 
 
 def translated(where: str, call: Callable[[], Result], meaning: Meaning = ()) -> Result:
-    """Make a call once, with obstore's errors as ours. FileNotFoundError, and those of `meaning` (AlreadyExistsError,
-    PreconditionError, RangeRefused), mean something to the caller; Passing may be tried again."""
+    """Make a call once, and turn obstore's errors into ours. FileNotFoundError and the errors in `meaning`
+    (AlreadyExistsError, PreconditionError, RangeRefused) reach the caller. Passing errors may be retried."""
     try:
         return call()
     except meaning:

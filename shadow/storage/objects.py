@@ -122,7 +122,7 @@ class ObjectStorage:
                 yield info
 
     def _pages(self, prefix: str, least: int = PAGE) -> Iterator[Sequence[Any]]:
-        """Not all at once: a page is asked for when it is needed."""
+        """List page by page: a page is requested when it is needed."""
         return iter(obstore.list(self._clients.reads, self._key(prefix) or None, chunk_size=least))
 
     def _all(self, prefix: str) -> Sequence[Any]:
@@ -221,8 +221,8 @@ class ObjectStorage:
             return one.size == two.size and all(one.read_range(*span) == two.read_range(*span) for span in spans)
 
     def _proves_copies(self, path: str) -> bool:
-        """Whether the store refuses to copy to a name that is taken, and copies to one that is free; asked once of each
-        storage in a process, beside a file, under names that engines skip."""
+        """Whether the store refuses a copy to a name that exists, and makes one to a free name. Tried once for each
+        storage in a process, in the file's folder, under names that engines skip."""
         if self._scheme not in COPIES:
             return False
         if self._proven is None or self._proven[0] != os.getpid():
@@ -297,6 +297,6 @@ class ObjectStorage:
         return self._made
 
     def _call(self, path: str, call: Callable[[], Result], meaning: Meaning = ()) -> Result:
-        """Make a call that may be repeated, until it is answered. Errors with a `meaning` come as they are."""
+        """Repeat a call until the store answers. Errors with a `meaning` are raised unchanged."""
         where = f"{self.root}/{path}" if path else self.root
         return retried(lambda: translated(where, call, meaning), self._patience, where)

@@ -1,4 +1,4 @@
-"""An open file of a store that is asked over a network: what all of them have in common."""
+"""The base of open files of remote stores."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -22,7 +22,7 @@ class RemoteFile:
         self._stats = stats if stats is not None else ReadStats()
 
     def _fetch(self, spans: Sequence[Range]) -> Sequence[bytes]:
-        """The bytes of each span; FileChanged where they are not those of this state of the file."""
+        """The bytes of each span. FileChanged where the file has another state by now."""
         raise NotImplementedError
 
     def read_range(self, offset: int, length: int) -> bytes:

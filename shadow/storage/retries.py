@@ -35,10 +35,9 @@ class Patience:
 
 
 def retried(call: Callable[[], Result], patience: Patience, where: str) -> Result:
-    """Make a call that is safe to repeat until it does not fail in passing. Waits double, and are random from half
-    their length on, so that many clients do not come back at once. Unreachable after the last try. Under a deadline
-    no try begins that could not end before it, and none is waited for longer: OutOfTime. `where` is the location that
-    is asked."""
+    """Repeat an idempotent call while it fails with a transient error. Waits double, with a random half, so that many
+    clients do not retry at the same moment. Unreachable after the last try. Under a deadline no try begins that could
+    not end in time, and no wait exceeds it: OutOfTime. `where` is the location for the error."""
     begin = time.monotonic()
     for tries in range(1, patience.tries + 1):
         check(where)

@@ -11,7 +11,8 @@ Result = TypeVar("Result")
 
 
 class Threads:
-    """A pool. Unlike those of `concurrent.futures` its threads are daemons: a read that is stuck keeps no process."""
+    """A pool of daemon threads, unlike those of `concurrent.futures`: a read that hangs does not keep the process from
+    ending."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name = name

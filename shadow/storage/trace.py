@@ -1,4 +1,4 @@
-"""What one request did, step by step: for whoever wants to know why it took so long."""
+"""The steps of one request, with their times and bytes."""
 
 import itertools
 import threading
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from gnomon.base.readers import RangeReader
 
-MOST_ALIKE = 8  # steps of one likeness that are told one by one
+MOST_ALIKE = 8  # similar steps that are listed one by one
 NOT_SUMMED = ("answer", "level", "columns", "bucket")  # of what steps say of their own
 
 
@@ -48,12 +48,12 @@ class Step:
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """What steps have in common that are told as one: all but where and how much they read, and how long."""
+        """The members by which steps are grouped: all but path, bytes and time."""
         return (self.step, self.cached, *(self.own.get(name) for name in NOT_SUMMED))
 
 
 class _Untraced(Step):
-    """A step of which nobody is told."""
+    """A step that is not recorded."""
 
     def say(self, **own: Any) -> None:
         pass
@@ -76,8 +76,8 @@ class Trace:
 
     @contextmanager
     def step(self, name: str, file: str | None, counted: Counted | None) -> Iterator[Step]:
-        """A step that is made in here. What `counted`, which nobody else uses meanwhile, grows by is its cost; where
-        it does not grow, what was read lay in memory. A step that fails is told of, too."""
+        """Record the block as a step. Its cost is the growth of `counted`, which no other step may use at the same
+        time. If `counted` does not grow, the step read from memory. A step that fails is recorded, too."""
         step, begin = Step(name, file), time.perf_counter_ns()
         before = (counted.reads, counted.bytes) if counted is not None else (0, 0)
         try:
@@ -95,8 +95,8 @@ class Trace:
             return sorted(self._steps, key=lambda step: step.begin_us)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The steps as objects of JSON. More than `MOST_ALIKE` steps of one likeness are told as one, in the place of
-        the first: `count` says how many they are, numbers are their sums, and `end_us` is the end of the last."""
+        """The steps as objects of JSON. More than `MOST_ALIKE` similar steps become one in the place of the first:
+        `count` is their number, numbers are sums, and `end_us` is the end of the last."""
         alike: dict[tuple[object, ...], list[Step]] = {}
         for step in self.steps:
             alike.setdefault(step.likeness, []).append(step)
@@ -159,7 +159,7 @@ class TracedReader:
             self._trace.add(step, begin, self._since)
 
     def end(self, rows: int) -> None:
-        """What was read is decoded: so many rows."""
+        """Record that the bytes read were decoded to a number of rows."""
         end = time.perf_counter_ns()
         self._decoding += end - self._since
         begin = self._begin or self._since

@@ -27,7 +27,7 @@ DEAD_ENDS = (FileNotFoundError, NotADirectoryError)
 
 
 class HdfsFile(RemoteFile):
-    """One state of a file: after each read the namenode is asked whether that is still what the name stands for."""
+    """One state of a file. After each read the namenode is asked whether the path still names this file."""
 
     def __init__(self, storage: "WebHdfsStorage", info: FileInfo, stats: ReadStats | None) -> None:
         super().__init__(f"{storage.root}/{info.path}", info, stats)
@@ -63,7 +63,7 @@ class WebHdfsStorage:
         return HdfsFile(self, known._replace(path=path), stats)
 
     def status(self, path: str) -> FileInfo:
-        """A file as it is now. FileNotFoundError, NotADirectoryError, IsADirectoryError."""
+        """The current state of a file. FileNotFoundError, NotADirectoryError, IsADirectoryError."""
         found = self._ask("GET", "GETFILESTATUS", path)["FileStatus"]
         if found["type"] != "FILE":
             raise IsADirectoryError(f"{self.root}/{path}: not a file")
@@ -115,7 +115,7 @@ class WebHdfsStorage:
             raise
 
     def _clear(self, staged: str) -> None:
-        """Remove what a failed put has written. What cannot be removed now is an orphan, which engines skip."""
+        """Remove the file of a failed put. If that fails, too, the file stays under a name that engines skip."""
         with suppress(Passing, StorageError, OSError):
             self._hdfs.json("DELETE", "DELETE", self._place(staged))
 
