@@ -97,7 +97,7 @@ class State:
         return True
 
     def coverage(self) -> Diff:
-        """The difference between the source as it is now and the snapshot. Empty without a source."""
+        """The difference between the current source and the snapshot. Empty without a source."""
         if self.source is None:
             return Diff((), (), (), {})
         files, lake_table = self.source.listing()
@@ -175,8 +175,8 @@ class CurrentSnapshot:
             return moved
 
     def answer(self, read: Callable[[State], Result], lacks_a_file: Callable[[Result], bool]) -> Result:
-        """Read an answer from the current state. Where a vacuum removed a file of the index meanwhile (IndexFileGone,
-        or an answer that `lacks_a_file`), read it again from a newer snapshot, which does not need that file.
+        """Read an answer from the current state. Where a vacuum has removed a file of the index (IndexFileGone, or an
+        answer that `lacks_a_file`), read it again from a newer snapshot, which does not need that file.
 
         IndexFileGone where no snapshot is newer, SnapshotNotFound where the pinned one was vacuumed."""
         while True:

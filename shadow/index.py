@@ -115,9 +115,9 @@ class Index:
         return self._current.state.is_as_indexed(where)
 
     def coverage(self) -> Diff:
-        """List the source and compare: what the snapshot does not cover yet. Of a catalog table the folders are listed
-        that the last build found in the catalog: partitions that are new there are seen by the next build only. The
-        table that the files belong to (Delta, Iceberg ...) is looked for, too. Without a source that is nothing."""
+        """List the source and compare it with the snapshot. For a catalog table, the folders are listed that the last
+        build found in the catalog; only the next build sees new partitions. The table that the files belong to (Delta,
+        Iceberg ...) is looked up, too. Empty for an index without a source."""
         return self._current.state.coverage()
 
     def cache_counts(self) -> dict[str, CacheCounts]:
@@ -353,7 +353,8 @@ def _lacks_a_file(found: Found) -> bool:
 
 
 def _raised(answer: Answer | Exception) -> Answer:
-    """An answer of many that are had all or not at all. What fails was raised before; if not, it is not left out."""
+    """The answer of one of many keys where any failure fails all. Failures were raised before; a remaining one is
+    raised here."""
     if isinstance(answer, Exception):
         raise answer
     return answer

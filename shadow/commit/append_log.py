@@ -72,9 +72,8 @@ PIECE = 8 << 20  # bytes: of two files that are compared
 @dataclass(frozen=True)
 class AppendLog:
     """The log of an index. `last` is the number of its last append, 0 if there is none; `parent` is what the next one
-    names as its parent; `open` are those that nobody finished yet, in their order, without the `void` ones. Where
-    `marks` differ from what is there, they say what `open_log` writes down; `has_origin` says whether the log can be
-    told from others."""
+    names as its parent; `open` are the unfinished appends, in order, without the `void` ones. `marks` are the missing
+    marks, which `open_log` writes. `has_origin`: the log has an id that tells it from the log of an earlier index."""
 
     last: int
     parent: str
@@ -160,8 +159,8 @@ def read_log(storage: Storage) -> AppendLog:
 
 
 def _begin(storage: Storage, names: _Names) -> tuple[str, int]:
-    """The number from which on appends have to be looked at, and the parent of that one. What is before it is closed. A
-    mark may be of another history: the last one is compared with its record."""
+    """The number of the first append that may be open, and its parent. All appends before it are closed. A mark may
+    belong to an earlier index, so the last one is compared with its record."""
     begin = next((number for number in range(1, names.last + 1) if not names.is_closed(number)), names.last + 1)
     while begin > 1:
         before = read_append(storage, begin - 1)
@@ -183,7 +182,7 @@ def _names(storage: Storage) -> _Names:
 
 
 def _closing(names: _Names, append: Append) -> str | None:
-    """How an append ended, as far as it is marked."""
+    """The mark with which an append ended, if any."""
     marks = names.marks.get(append.number, ())
     return next((mark for mark in (VOID, DONE) if (append.append_id, mark) in marks), None)
 
@@ -230,10 +229,10 @@ def _check_on_record(storage: Storage, append: Append) -> None:
 
 
 def move_files(storage: Storage, source: Storage, append: Append) -> bool:
-    """Give the append's files their names, those that have theirs already excepted: several programs may do so at once.
-    Whether there was anything to do: an append that is marked as appended is not touched, for what became of its files
-    since is the business of those who own them. StorageError where a file has neither name; ConcurrentCommit where the
-    index was made anew."""
+    """Move the append's files to their names, except files that have theirs already. Several programs may do so at
+    once. Returns whether there was anything to do: the files of an append that is marked as appended are not touched,
+    since their owner may have removed them. StorageError where a file has neither name; ConcurrentCommit where the
+    index was deleted and built again."""
     if _is_appended(storage, append):
         return False
     _check_on_record(storage, append)
@@ -281,15 +280,15 @@ def _is_there(storage: Storage, path: str) -> bool:
 
 
 def mark_appended(storage: Storage, append: Append) -> None:
-    """Write down that all files of an append have their names: they are never moved again. ConcurrentCommit where the
-    index was made anew."""
+    """Mark an append as appended: all its files have their names and are never moved again. ConcurrentCommit where the
+    index was deleted and built again."""
     _check_on_record(storage, append)
     _mark(storage, append, APPENDED)
 
 
 def settle(storage: Storage, source: Storage, append: Append, snapshot: int) -> None:
-    """Write down that an append is finished: its batch is known from now on. Then remove where it was staged, and where
-    others were that lost. ConcurrentCommit where the index was made anew."""
+    """Mark an append as finished: its batch is known from now on. Then remove its staging folder and the staging
+    folders of appends that lost. ConcurrentCommit where the index was deleted and built again."""
     _check_on_record(storage, append)
     with suppress(AlreadyExists):  # another program finished the append
         storage.put_new(batch_path(append.batch), [encode_batch(append, snapshot)])

@@ -18,10 +18,9 @@ OPERATION = "page-maps"
 
 
 def record(storage: Storage, made: Made) -> Snapshot:
-    """Commit the page maps that were made of source files, by what the index says of these; a file of which it says
-    something else by now is left as it is. The newest snapshot then: nothing is committed where nothing differs.
-    ConcurrentCommit where others go on committing meanwhile; UnsafeStore where two writers could overwrite each
-    other."""
+    """Commit page maps of source files. A file whose entry in the index has changed since is left out. Returns the
+    newest snapshot; nothing is committed where nothing differs. ConcurrentCommit where other commits keep winning;
+    UnsafeStore where two writers could overwrite each other."""
     for attempt in range(ATTEMPTS):
         wait(attempt)
         view = open_view(storage)

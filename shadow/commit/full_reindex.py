@@ -44,7 +44,7 @@ def spec_on_record(storage: Storage) -> IndexSpec | None:
 
 def publish_full(storage: Storage, spec: IndexSpec, newest: int, changes: Changes, segment_id: str) -> Snapshot:
     """Commit index files of the whole source as the only segment of snapshot `newest` + 1. ConcurrentCommit where
-    others have committed that meanwhile; BuildFailed, UnsafeStore as of `publish`."""
+    another program has committed that number; BuildFailed and UnsafeStore as in `publish`."""
     check_counts(spec, changes)
     probe(storage)
     ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))

@@ -1,9 +1,8 @@
 """The commit: the manifest of a segment, and the next snapshot, put create-only.
 
-Before it no look-up sees anything of a build; after it, everything. What a crash leaves is never named by a snapshot,
-and no later build stumbles over it: names are fresh each time. Who comes second sees what of its work is left, and
-tries again.
-"""
+Before it, no look-up sees anything of a build; after it, everything. No snapshot names the files that a crash leaves,
+and no later build meets them, since names are fresh. The second of two racing commits keeps the part of its work that
+is still needed, and tries again."""
 
 import datetime as dt
 import random
@@ -97,7 +96,7 @@ def publish(
     current: Current | None = None,
 ) -> Snapshot:
     """Commit what a build wrote for `parent` as the next snapshot, and return it: its `commit_id` is `segment_id`.
-    Where others have done all of it meanwhile, nothing is committed, and the snapshot returned is theirs.
+    Where another program has committed all of it, nothing is committed, and its snapshot is returned.
 
     `current` lists the source: that decides who indexed a file last. BuildFailed when the entries are not exactly the
     rows of the source files, partition by partition; ConcurrentCommit when others changed what the build stands on;
@@ -204,8 +203,8 @@ def _next(
 
 def paths_of(ours: Segment, base: Sequence[Segment] = ()) -> list[str]:
     """The files that a commit of a segment is the first to name: index files, Bloom filters, page maps and the
-    segment's manifest. What the segments that it is made for name, of which some may be taken over, is not among
-    them."""
+    segment's manifest. Files that the replaced segments name are not among them, though the new segment may take some
+    over."""
     named = {path for segment in base for path in _files_of(segment)}
     manifests = [manifest_path(ours.id)] if ours.source_files else []
     return [*(path for path in _files_of(ours) if path not in named), *manifests]

@@ -1,9 +1,8 @@
-"""What a build changes, and what of it is left when others have committed meanwhile. Segments in, segments out: nothing
-here reads or writes.
+"""The changes of a build, rebased on commits of other programs. Segments in, segments out: nothing here reads or writes
+files.
 
-A build was made for one snapshot, its base; it is committed on the newest one. Where these are the same, everything of
-it is left. A source file counts in one segment only, whoever indexed it.
-"""
+A build starts from one snapshot, its base, and is committed on the newest one. Where these are the same, all changes
+apply. A source file is live in one segment only, whichever program indexed it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,10 +30,10 @@ Current = Callable[[], Iterable[FileInfo]]
 
 @dataclass(frozen=True)
 class Changes:
-    """What a commit adds and takes away: one new segment of these files, if any. `dead` holds all dead ordinals of the
-    segments it names; `replaced` the segments whose live source files the new one covers, with the same entries;
-    `buckets` is another number of buckets and `flat` another layout: then all live segments are replaced; `columns` are
-    added to those known; `folders` are those of a catalog table's partitions now (None: as they were)."""
+    """The changes of a commit: one new segment of these files, if any. `dead` has all dead ordinals of the segments it
+    names. `replaced` names the segments whose live source files the new one covers, with the same entries. `buckets` is
+    another number of buckets and `flat` another layout: both replace all live segments. `columns` are added to the
+    known ones. `folders` are the current folders of a catalog table's partitions (None: unchanged)."""
 
     operation: str
     index_files: Sequence[IndexFileEntry]
@@ -93,8 +92,8 @@ def rebase(
 ) -> tuple[Segment, ...]:
     """The live segments when the changes that were made for `base` are committed on `now`.
 
-    `current` lists the source: it is asked where others saw a file in another state than we did.
-    ConcurrentCommit when the changes have to be made anew."""
+    `current` lists the source; it is called where another program saw a file in another state. ConcurrentCommit when
+    the changes have to be made again."""
     _check_replaced(now, changes)
     killed = _killed(base, changes)
     moved = _moved(base, changes, killed)
@@ -153,7 +152,7 @@ def is_committed(now: State, commit_id: str) -> bool:
 
 
 def folders_after(base: State, now: State, changes: Changes) -> dict[str, str] | None:
-    """The folders of a catalog table's partitions: those of the newest snapshot, with what the build found changed."""
+    """The folders of a catalog table's partitions: the newest snapshot's, with the build's changes."""
     known = now.snapshot.folders if now.snapshot else None
     if changes.folders is None:
         return known
@@ -169,10 +168,9 @@ def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool
 
 
 def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpec:
-    """The spec to commit: ours, with the columns that others found meanwhile where files do not tell them.
-    ConcurrentCommit when the newest snapshot is of another spec, or another number of buckets, than the index files
-    were written for: that of the base, or of a first build `spec`. Whether page maps are recorded, or a table's files
-    were asked for as they are, may differ."""
+    """The spec to commit: the build's, with the columns that other programs inferred since, for formats whose files do
+    not declare them. ConcurrentCommit when the newest snapshot has another spec or number of buckets than the index
+    files were written for, which is the base's, or `spec` of a first build. `page_maps` and `as_files` may differ."""
     if now.snapshot is None:
         if base.snapshot is not None:
             raise ConcurrentCommit(
@@ -194,7 +192,7 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
 
 
 def _both_schemas(ours: IndexSpec, theirs: IndexSpec) -> str:
-    """Columns that hold the values of both. Those of the key stay what they are: they are of one type in both."""
+    """Columns that hold the values of both. Key columns keep their type, which is the same in both."""
     if ours.schema == theirs.schema:
         return ours.schema
     merge = FORMATS[ours.format].merge

@@ -1,11 +1,10 @@
-"""A lake that was copied or moved: its files have other times, or another root, and are what was indexed all the same.
+"""A lake that was copied or moved: its files have other times or another root, and the content that was indexed.
 
-A file is taken over when it lies at the same path below the root and its size and the digest of its own metadata are
-those on record. At another root times and etags prove nothing (a copy may keep its times, HDFS numbers the files of
-each cluster from the same number): there each file's digest is compared. A sample of pointers is followed, too, since
-files of other rows may have the same metadata. The commit writes the manifests of the segments anew, with the
-fingerprints of now; no index file changes.
-"""
+A file is taken over when its path below the root, its size and the digest of its own metadata are as recorded. At
+another root times and etags prove nothing (a copy may keep its times, HDFS numbers the files of each cluster from the
+same number): there each file's digest is compared. A sample of pointers is followed, too, since files of other rows may
+have the same metadata. The commit writes the manifests of the segments anew, with the fingerprints of now; no index
+file changes."""
 
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -41,8 +40,8 @@ CACHE_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Adoption:
-    """Of the files that a snapshot covers: those taken over, as they are now, where that is not as they are on record;
-    and the `strangers`, of another content, though size, time or etag are those on record."""
+    """Covered files with a new fingerprint but the recorded content, which are taken over; and the `strangers`, of
+    other content, though size, time or etag are as recorded."""
 
     adopted: dict[str, SourceFileEntry]
     strangers: frozenset[str]
@@ -125,9 +124,9 @@ def _of_other_rows(
 
 
 def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
-    """Take over the source at `root`: the newest snapshot then, and how many files have a new fingerprint in it.
-    Nothing is committed where nothing differs. UsageError where an append is not finished; ConcurrentCommit where
-    others go on committing meanwhile; UnsafeStore where two writers could overwrite each other."""
+    """Take over the source at `root`. Returns the newest snapshot, and the number of files with a new fingerprint in
+    it. Nothing is committed where nothing differs. UsageError where an append is not finished; ConcurrentCommit where
+    other commits keep winning; UnsafeStore where two writers could overwrite each other."""
     for attempt in range(ATTEMPTS):
         wait(attempt)
         _check_appends(storage)

@@ -1,4 +1,5 @@
-"""Segments whose source files are said anew: their lists are written again under fresh names, no index file changes."""
+"""Segments with new data about their source files: their manifests are written under fresh names, and no index file
+changes."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -16,8 +16,9 @@ def wider(before: str, now: str) -> str:
 
 
 def columns_after(base: State, now: State, changes: Changes, spec: IndexSpec) -> dict[str, str]:
-    """The source's columns: those that are known, and what the build saw of others. Where files do not tell them,
-    `spec` has their types, which hold what others found meanwhile, too. A catalog table has those that it declares."""
+    """The source's columns: the known ones, and the new ones of the build. For formats whose files do not declare
+    columns, `spec` has the types, which hold values that other programs found, too. A catalog table has the columns
+    that it declares."""
     given = {field.name: str(field.type) for field in parse_ddl(spec.schema)}
     if spec.table:
         return given

@@ -63,10 +63,10 @@ def compact(storage: Storage, partition: str | None = None) -> CompactResult:
 
 
 def rebucket(storage: Storage, buckets: int | None = None, flat: bool | None = None) -> CompactResult:
-    """Distribute all live entries to another number of buckets, and lay them out `flat` or in the partitions'
-    folders, as the next snapshot; None leaves the layout as it is, and the buckets too, unless the layout changes: then
-    as many as a first build would choose. Answers are the same before and after, but the rows of one key may come in
-    another order where the layout changes. UsageError for an index whose source has no partitions; others as of
+    """Distribute all live entries to another number of buckets, and lay them out `flat` or in the partitions' folders,
+    as the next snapshot; None keeps the layout and the buckets; a change of the layout without `buckets` takes as many
+    as a first build would choose. Answers are the same before and after, but the rows of one key may come in another
+    order where the layout changes. UsageError for an index whose source has no partitions; other errors as in
     `compact`."""
     begin = time.perf_counter()
     view = open_view(storage)

@@ -47,8 +47,8 @@ class Merged(NamedTuple):
 
 
 def merged(storage: Storage, spec: IndexSpec, parts: Sequence[SegmentFile], target: IndexSpec) -> Iterator[Merged]:
-    """Yield the live entries of index files of `spec` as they go into the index files of `target`, which is the
-    same but for the number of buckets and the layout. A bucket's entries are in memory together, those of several only
+    """Yield the live entries of index files of `spec`, ready for the index files of `target`, which differs in the
+    number of buckets and the layout alone. The entries of one bucket are in memory together, entries of several buckets
     up to `BYTES_AT_ONCE`.
 
     DamagedIndexFile or IndexFileGone where a part is not what its segment says."""
@@ -56,7 +56,7 @@ def merged(storage: Storage, spec: IndexSpec, parts: Sequence[SegmentFile], targ
 
 
 def sort_order(keys: Sequence[pa.Array], before: pa.Array | None = None) -> pa.Array:
-    """The rows in the order of index files by their key columns, `before` first; equal ones stay as they are."""
+    """The rows sorted by `before`, then by their key columns in the order of index files. The sort is stable."""
     columns = [] if before is None else [before]
     for key in keys:
         if key.null_count:
@@ -210,7 +210,7 @@ class _Merge:
 
 
 def _cut(numbers: range, pieces: int) -> Iterator[range]:
-    """A range in so many pieces of about one length, or fewer."""
+    """Split a range into at most this many pieces of about the same length."""
     length = -(-len(numbers) // pieces) or 1
     for begin in range(0, len(numbers), length):
         yield numbers[begin : begin + length]

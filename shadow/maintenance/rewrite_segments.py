@@ -1,8 +1,7 @@
 """The live entries of several segments, as the index files of one segment.
 
-An index file that is alone in its bucket, and in whose folder its segment has no dead entry, is named by the new
-segment as it is; all others are merged and written. Where buckets or layout change, all are written.
-"""
+The new segment names an index file unchanged if it is alone in its bucket and its segment has no dead entry in its
+folder. All other index files are merged and written. Where buckets or layout change, all are written."""
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from gnomon.shadow.storage import Storage
 
 
 class Rewritten(NamedTuple):
-    """Index files that stay as they are, and those that were written."""
+    """Index files that stay, and index files that were written."""
 
     kept: Sequence[IndexFileEntry]
     written: Sequence[IndexFileEntry]
@@ -57,8 +56,8 @@ def rewrite(
 def _sorted_out(
     segments: Sequence[Segment], folder: str, clean: Set[str]
 ) -> tuple[list[IndexFileEntry], list[SegmentFile]]:
-    """The index files of a folder that may stay as they are, and the others. `clean`: the segments all of whose entries
-    there count, in the buckets that they are to have."""
+    """The index files of a folder that may stay, and the others. `clean`: the segments whose entries there are all live
+    and in their target buckets."""
     by_bucket: dict[int, list[SegmentFile]] = {}
     for segment in segments:
         for file in segment.index_files_in.get(folder, ()):

@@ -40,7 +40,7 @@ def history(storage: Storage) -> list[Record]:
 
 
 def newest_records(storage: Storage, most: int, known: Mapping[FileInfo, Record]) -> dict[FileInfo, Record]:
-    """The newest `most` snapshots, oldest first, by their files: those of which the file is `known` are not read."""
+    """The newest `most` snapshots, oldest first. Snapshots in `known` are not read."""
     found = {}
     for number, info in list(snapshot_files(storage).items())[-most:]:
         record = known.get(info) or _recorded(storage, number)

@@ -131,7 +131,7 @@ def vacuum(
 
 
 def _plan(storage: Storage, superseded: float, keep: int, young: float) -> tuple[list[int], list[Removed]]:
-    """The numbers of the snapshots that stay, and what goes, in order."""
+    """The numbers of the snapshots that stay, and the snapshots to remove, in order."""
     files = list(storage.list(hidden=True))  # before the snapshots are read: what they name is known by then
     snapshots = snapshot_files(storage)
     going = _expired(storage, snapshots, superseded, keep)
@@ -202,7 +202,7 @@ class _Needs:
 
 
 def _refs(snapshots: Iterable[Snapshot]) -> list[SegmentRef]:
-    """The segments of snapshots, each once for what of it is dead, those of one segment together."""
+    """The segments of snapshots, grouped by segment, once for each set of dead ordinals."""
     return sorted({ref for snapshot in snapshots for ref in snapshot.segments}, key=lambda ref: ref.id)
 
 
@@ -236,7 +236,8 @@ def _unneeded(files: Iterable[FileInfo], needs: _Needs, young: float) -> Iterato
 
 
 def _recognised(path: str) -> tuple[str, str] | None:
-    """What a file is by its name, and the segment that it belongs to (or itself); None where it is none of ours."""
+    """The kind of a file by its name, and the segment that it belongs to (or itself). None for a file that Gnomon did
+    not write."""
     for kind, name in _NAMES.items():
         match = name.fullmatch(path)
         if match:
@@ -256,8 +257,8 @@ def check_no_other_files(storage: Storage) -> None:
 
 
 def _remove_empty_folders(storage: Storage, removed: Sequence[Removed]) -> None:
-    """Remove the segments' folders of filters and page maps that are empty now, and those of rows that appends
-    rejected. Those of index files stay: builds write into them."""
+    """Remove empty folders of Bloom filters, page maps and rejected rows. Folders of index files stay, since builds
+    write into them."""
     rejected = f"{REJECTED_FOLDER}/"
     beside = [file.path for file in removed if file.kind in (BLOOM_FILTER, PAGE_MAPS) or file.path.startswith(rejected)]
     for folder in dict.fromkeys("/".join(path.split("/")[:3]) for path in beside):

@@ -3,8 +3,7 @@ output of a Spark streaming query.
 
 A folder of such a table holds data files that are no longer live, and rows that are deleted. An index of the plain
 files would answer them, and the table would not see a file that an append adds. So a source that is part of one is
-refused unless the caller asks for its files as they are.
-"""
+refused, unless the caller asks to index every file (`as_files`)."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -49,8 +48,8 @@ _FOLDERS = {name: (format_name, file) for format_name, folders in _FORMATS.items
 
 
 def table_among(root: str, paths: Iterable[str]) -> LakeTable | None:
-    """The table that the files below a folder show to be at the folder or below it; where there are several, the first
-    by root. `paths` are relative to the folder, and include those of files that engines skip."""
+    """The table whose metadata lies among the files below a folder; of several, the first by root. `paths` are relative
+    to the folder, and include files that engines skip."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for path in paths:
         parts = path.split("/")

@@ -28,7 +28,8 @@ _UNREADABLE = (  # what reading raises of bytes that are no list
 
 @dataclass(frozen=True)
 class BloomFilterEntry:
-    """A Bloom filter: path below the index folder, bytes, and the CRC of its head, which holds those of its pages."""
+    """A Bloom filter: path below the index folder, bytes, and the CRC of its head, which holds the CRCs of its
+    pages."""
 
     path: str
     size: int

@@ -1,5 +1,6 @@
-"""Hive-style partition folders: `dt=2026-01-01/country=de/part-0.parquet`. Values are text, as they stand; those of a
-catalog table are of its types: they are compared in the stored form of keys (int 7 is found in a folder `n=007`)."""
+"""Hive-style partition folders: `dt=2026-01-01/country=de/part-0.parquet`. Values are text, unchanged. Values of a
+catalog table have the types that it declares, and are compared in the stored form of keys: int 7 matches a folder
+`n=007`."""
 
 import datetime as dt
 import math
@@ -55,7 +56,7 @@ def partition_values(partition: str) -> dict[str, str | None]:
 
 
 def shown_part(partition: str, hidden: Collection[str]) -> str:
-    """A partition's folders without those of the hidden columns."""
+    """A partition's folders without the folders of hidden columns."""
     folders = partition.split("/") if hidden else [partition]
     return "/".join(folder for folder in folders if _unescaped(folder.partition("=")[0]) not in hidden)
 
@@ -126,8 +127,8 @@ def matches(values: Mapping[str, Stored], where: Mapping[str, Collection[Stored]
 
 
 def as_partition_value(value: object, kind: str = TEXT, column: str = "") -> Stored:
-    """A partition value asked for, or that of a folder, in stored form; Hive's name of null is null. Of a text column
-    that is its text in a folder's name. KeyTypeError where it is not of the column's type."""
+    """A partition value, given or from a folder's name, in stored form. Hive's name for null is null. The stored form
+    of a text column is the text in the folder's name. KeyTypeError where the value is not of the column's type."""
     if value is None or (isinstance(value, str) and value == NULL_VALUE):
         return None
     if kind != TEXT:

@@ -145,7 +145,7 @@ def open_view(storage: Storage, number: int | None = None) -> View:
         try:
             view = View(snapshot, read_segments(storage, snapshot))
         except DamagedMetadata:
-            read_snapshot(storage, number)  # SnapshotNotFound where it was vacuumed meanwhile
+            read_snapshot(storage, number)  # SnapshotNotFound where it was vacuumed
             raise
     if view is None:
         raise IndexNotFound("no snapshot yet, its first build has not ended", storage.root, action=Action.BUILD_AGAIN)

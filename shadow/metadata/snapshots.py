@@ -20,11 +20,11 @@ SNAPSHOT_NAME = re.compile(SNAPSHOT_FOLDER + r"/(\d{20})\.json", re.ASCII)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One state of the index. `spec` is what it is of; its number of buckets and the place of its source may be others
-    than those of the snapshot before. `partitions` maps a partition folder ("" where there are none) to its live rows;
-    `columns` maps the source's columns to their Arrow types, in order. `batch` is the id of an append. By its
-    `commit_id`, which no other has, a program knows its own commit again; `parent_id` is that of the one before.
-    `folders` are those of a catalog table's partitions, as the build found them in the catalog."""
+    """One state of the index. `spec` describes the index; its number of buckets and the place of its source may differ
+    from the snapshot before. `partitions` maps a partition folder ("" where there are none) to its live rows; `columns`
+    maps the source's columns to their Arrow types, in order. `batch` is the id of an append. A program recognises its
+    own commit by `commit_id`, which is unique; `parent_id` is the `commit_id` of the snapshot before. `folders` are the
+    folders of a catalog table's partitions, as the build found them in the catalog."""
 
     number: int
     operation: str

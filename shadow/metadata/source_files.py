@@ -1,4 +1,4 @@
-"""Which of the source's files, as they are now, a snapshot covers."""
+"""The comparison of a source's current files with the files that a snapshot covers."""
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -110,7 +110,7 @@ class SourceRoot:
 
     @property
     def name(self) -> str:
-        """What the source is called where a build is told of it."""
+        """The source's name as `build` takes it."""
         return f"{TABLE_PREFIX}{self.table.name}" if self.table is not None else self.location
 
 
@@ -150,10 +150,9 @@ def source_root(location: Place) -> SourceRoot:
 
 
 def source_of(spec: IndexSpec, folders: Mapping[str, str] | None = None) -> SourceRoot:
-    """The source of an index; it need not be reachable yet: a look-up may never touch it. `folders` are those of a
-    catalog table's partitions that are known: without them it cannot be listed.
-
-    UsageError of a key-value folder, which has none."""
+    """The source of an index. It need not be reachable yet: a look-up may never read it. `folders` are the known
+    folders of a catalog table's partitions; without them the source cannot be listed. UsageError for a key-value
+    folder, which has no source."""
     spec.entries.check_source("a key-value folder has no source (write_btree made it); expected the index of a source")
     if spec.table:
         known = Table(spec.table, folders or {}, spec.partition_types, spec.schema)
@@ -209,7 +208,8 @@ class Diff:
 
 
 def within(root: SourceRoot, difference: Diff, segments: Iterable[Segment], partitions: Collection[str]) -> Diff:
-    """The part of a difference that is of some partitions: files of others stay as they are covered, or are not."""
+    """The part of a difference that lies in some partitions. Files of other partitions stay covered or uncovered, as
+    before."""
     before = {segment.id: segment for segment in segments}
     named = {file.path: file.partition for segment in before.values() for file in segment.live.values()}
 

@@ -26,7 +26,7 @@ FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
 HASH = {"name": HASH_NAME, "seed": SEED}
 MOST_BUCKETS = 65_536
 ENTRIES_PER_BUCKET = 500_000  # of the largest partition (flat: of all), when the bucket count is not given
-MOST_FOLDERS = 32  # a first build of more partitions lays the index out flat, unless it is told
+MOST_FOLDERS = 32  # a first build of more partitions lays the index out flat by default
 TABLE_PREFIX = "table:"  # of a source that is a table of Spark's catalog
 
 
@@ -53,18 +53,18 @@ class IndexSpec:
     """`source` is the root (or the one file, then `single_file`); `partitions` its partition columns in order.
 
     An index is laid out in the partition folders of its source, or `flat`: one set of buckets over all partitions,
-    whose columns then stand in the entries, as text. So a look-up that names no partition costs the same however many
-    there are.
+    whose columns then lie in the entries, as text. So a look-up without a partition costs the same for any number of
+    partitions.
 
-    `options` are those of the format that the user gave, ordered; `schema` is what was found of columns that the files
-    themselves do not tell, as DDL: it grows with the files. `page_maps`: builds record those of the files that they
-    index. `as_files`: the source belongs to a lake table (`lake_tables`), and the user asked to index its files
-    as they are. Of format VALUES there is no source: `include` are columns that lie in the entries alone, which have
-    no pointers.
+    `options` are the user's options of the format, ordered. `schema` has the columns that builds inferred, as DDL, for
+    formats whose files do not declare them; it grows with the files. `page_maps`: builds record the page maps of the
+    files that they index. `as_files`: the source belongs to a lake table (`lake_tables`), and the user asked to index
+    every file of it. The format VALUES has no source: `include` has the columns, which lie in the entries alone, and
+    entries have no pointers.
 
-    Of a table of Spark's catalog `table` is its name ("db.name"; else empty), `source` its root when the index was
-    made, `partition_types` the types of the partition columns, in order (else empty: their values are text), and
-    `schema` its other columns as it declares them now."""
+    For a table of Spark's catalog, `table` is its name ("db.name"), `source` its root when the index was made,
+    `partition_types` the types of the partition columns, in order, and `schema` its other columns as it declares them
+    now. For other sources `table` and `partition_types` are empty: partition values are text."""
 
     source: str
     single_file: bool
@@ -102,7 +102,7 @@ class IndexSpec:
 
     @property
     def source_name(self) -> str:
-        """The source as a build is told of it."""
+        """The source as `build` takes it."""
         return f"{TABLE_PREFIX}{self.table}" if self.table else self.source
 
     @property
@@ -250,15 +250,15 @@ def _spec(content: dict[str, Any]) -> IndexSpec:
 
 
 def buckets_for(rows_by_partition: Mapping[str, int], flat: bool) -> int:
-    """The number of hash buckets of an index of so many rows, when none is given."""
+    """The default number of hash buckets for a number of rows."""
     rows = sum(rows_by_partition.values()) if flat else max(rows_by_partition.values(), default=0)
     return min(max(-(-rows // ENTRIES_PER_BUCKET), 1), MOST_BUCKETS)
 
 
 def is_better_flat(partitions: int, keys: Iterable[KeyColumn]) -> bool:
-    """Whether an index of so many partitions is laid out flat, when no layout is given. In folders, a look-up that
-    names no partition opens an index file in each of them: a thousand cost 36 ms of CPU, a flat index 0.2 ms. A key
-    that holds a partition column names its partition."""
+    """Whether an index of this many partitions is flat by default. In a partitioned index, a look-up without a
+    partition opens an index file in each: 36 ms of CPU for a thousand, 0.2 ms in a flat index. A key with a partition
+    column names its partition."""
     return partitions > MOST_FOLDERS and not any(key.partition for key in keys)
 
 
@@ -292,7 +292,7 @@ def shown(value: Any) -> str:
 
 
 def _shown_column(column: dict[str, Any]) -> str:
-    """Its name, and its type where that is known: of a column that is asked for, but not in the index, it is not."""
+    """The column's name, and its type where it is known: a column that is not in the index yet has none."""
     return f"{column['name']} {column['type']}" if is_key_type(column["type"]) else str(column["name"])
 
 

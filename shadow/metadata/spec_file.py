@@ -1,5 +1,5 @@
-"""`_shadow/spec.json`: the spec, for whoever looks into the folder. Each snapshot holds it, too, as it was then, so
-that it can be put back where it was lost."""
+"""`_shadow/spec.json`: the spec of the first build, for people who look into the folder. Each snapshot holds the spec
+of its time, so that a lost file can be written again."""
 
 from contextlib import suppress
 from dataclasses import replace

@@ -154,7 +154,7 @@ def _nested(array: pa.Array) -> list[Any]:
 
 
 def _union(array: pa.UnionArray) -> list[Any]:
-    """The values alone. Its buffers are read because pyarrow's `type_codes` of a slice are those of the whole."""
+    """The values alone. The buffers are read because pyarrow's `type_codes` of a slice belong to the whole array."""
     if not len(array):
         return []
     kind, rows = array.type, slice(array.offset, array.offset + len(array))

@@ -24,7 +24,7 @@ from gnomon.shadow.verify.report import Fault, Report, fault_of
 
 @dataclass(frozen=True)
 class OpenAppend:
-    """An append that was committed and is not finished. How old it is nobody knows: records have no clock."""
+    """An append that is committed and not finished. Its age is unknown, since records have no time."""
 
     number: int
     batch: str

@@ -1,5 +1,5 @@
-"""Proof of the index files of one segment in one folder: they are what their segment says, and each entry lies where
-look-ups look for it. What they hold of each source file is counted, and a sample kept, for `pointers` to compare."""
+"""Checks of the index files of one segment in one folder: they match their segment, and each entry lies where a look-up
+searches it. The entries of each source file are counted, and a sample is kept, for `pointers` to compare."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from gnomon.sources.pointers import FILENAME, OFFSET, SIZE, SUB_OFFSET
 # What a file is found to be at fault by. ArrowMemoryError, an ArrowException too, says nothing about the file.
 FAILURES = (OSError, ShadowError, BTreeError, SourceError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowCapacityError)
 
-HASHES = 1 << 64  # so many row hashes there are
+HASHES = 1 << 64  # the number of row hashes
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -77,7 +77,7 @@ class FolderProof:
                 self._report.add(fault_of(error, self._where(entry)))
 
     def rows_of(self, number: int) -> Iterator[tuple[pa.RecordBatch, Hashes]]:
-        """The entries of one source file, in batches, with their row hashes; read anew."""
+        """The entries of one source file, in batches, with their row hashes; read again."""
         for entry in self._index_files:
             for batch in self._batches(read_index_file(self._storage, self._spec, entry), entry):
                 own = batch.filter(pc.equal(batch.column(FILENAME), self.tallies[number].file.path))
@@ -100,8 +100,8 @@ class FolderProof:
             raise unlike
 
     def _prove_entries(self, data: bytes, entry: IndexFileEntry, picks: npt.NDArray[np.int64]) -> int:
-        """Each entry is in its bucket, passes the filter, points to a file of its segment, and lies behind those of its
-        key that lie before it in the source; how many there are."""
+        """Check that each entry is in its bucket, passes the Bloom filter, points to a file of its segment, and follows
+        the entries of its key that precede it in the source. Returns the number of entries."""
         filter_ = self._open_filter(entry)
         equal_keys = EqualKeys()
         seen = misplaced = denied = elsewhere = disordered = weightless = 0
@@ -216,6 +216,6 @@ class FolderProof:
 
 
 def _spread(count: int, sample: int) -> npt.NDArray[np.int64]:
-    """Up to `sample` of so many rows, evenly spread, first and last included."""
+    """Up to `sample` row numbers, evenly spread, first and last included."""
     rows: npt.NDArray[np.int64] = np.unique(np.linspace(0, max(count - 1, 0), max(sample, 0)).astype(np.int64))
     return rows

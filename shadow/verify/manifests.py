@@ -77,8 +77,8 @@ def _check_rows(view: View, where: str, report: Report) -> None:
 
 
 def check_manifests(storage: Storage, view: View, report: Report) -> None:
-    """Each source file lies in the partition of its path and counts once; each index file has a place of its own,
-    which its name says, among those of source files that are covered."""
+    """Check that each source file lies in the partition of its path and is live once, and that each index file has its
+    own place, as its name says, in the folder of a covered source file."""
     covering: dict[str, Segment] = {}
     for segment in view.segments:
         faults = [*_source_files(view, segment), *_index_files(view.spec, segment)]

@@ -36,9 +36,9 @@ def fault_of(error: Exception, path: str) -> Fault:
 
 @dataclass
 class Report:
-    """Of one snapshot: what was looked at, and every fault. `page_maps` were read, each those of one source file;
-    `rows_compared` were read back from the source, by pointer or (of all) in a scan; `appends` are those whose
-    records were read. `not_covered` are files of the source that are not indexed yet: no fault of the index."""
+    """The report on one snapshot: the numbers of things checked, and every fault. `page_maps` counts the source files
+    whose page maps were read; `rows_compared` the rows read back from the source, by pointer or in a scan; `appends`
+    the records read. `not_covered` are files of the source that are not indexed yet, which is no fault."""
 
     index: str
     snapshot: int | None = None

@@ -1,6 +1,6 @@
 """Proof that an index is what it says, and that its pointers lead where they say.
 
-Of a build before its commit, a sample; of a snapshot, all of its files, and each fault that is there."""
+A build checks a sample before its commit. `verify` checks all files of a snapshot, and reports every fault."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -89,12 +89,12 @@ def sampled(
 
 
 def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: int | None = None) -> Report:
-    """Prove the newest snapshot, or the one asked for: its metadata, each index file and its filter, and pointers: so
-    many of each index file are followed; with None all are compared with a scan of the source, too.
+    """Check the newest snapshot, or the given one: its metadata, each index file and its Bloom filter, and `sample`
+    pointers of each index file. With None, all entries are compared with a scan of the source, too.
 
-    Faults are reported, each with its place, and raised is only what leaves nothing to verify: IndexNotFound,
-    SnapshotNotFound, NewerFormat. What a vacuum removes meanwhile, with the snapshot, is no fault: then the newest of
-    now is proved."""
+    Faults are reported, each with its place. Only errors that leave nothing to verify are raised: IndexNotFound,
+    SnapshotNotFound, NewerFormat. Where a vacuum removes the snapshot during the check, the newest snapshot is checked
+    instead."""
     while True:
         report = _verify(storage, sample, snapshot)
         if report.is_sound or report.snapshot is None or report.snapshot in snapshot_numbers(storage):
@@ -157,15 +157,15 @@ def _check_page_maps(
 
 
 def _is_all(view: View, opened: int) -> bool:
-    """Whether so many opened files are all that were ever indexed: each snapshot added a segment, and lost no file.
-    Never of a catalog table: its columns are what it declares, whatever the files have."""
+    """Whether this number of opened files is all that were ever indexed: each snapshot added a segment, and lost no
+    file. Never for a catalog table, whose columns are as declared, whatever the files have."""
     refs = view.snapshot.segments
     never_lost = not view.spec.table and len(view.segments) == view.snapshot.number
     return never_lost and not any(r.dead for r in refs) and opened == len(view.covered)
 
 
 def _open(storage: Storage, number: int | None, report: Report) -> View | None:
-    """The snapshot, with those of its segments that can be read; None, and a fault, where it cannot be read itself."""
+    """The snapshot, with its readable segments. None, and a fault, where the snapshot itself cannot be read."""
     spec = found = None
     try:
         spec = read_spec(storage)
@@ -215,7 +215,7 @@ def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
     except FAILURES as error:
         report.add(fault_of(error, root.location))
         return set(view.covered)
-    if len(view.segments) == len(view.snapshot.segments):  # else nobody knows
+    if len(view.segments) == len(view.snapshot.segments):  # else it is unknown
         report.not_covered = [info.path for info in difference.new]
     if lake_table is not None and not view.spec.as_files:
         what = f"the source belongs to {lake_table}: the index answers rows that the table deleted or replaced"
