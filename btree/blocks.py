@@ -40,8 +40,8 @@ class Visit(NamedTuple):
 
 @dataclass
 class LookupStats:
-    """What look-ups cost: nodes visited, ranged reads made, bytes read; of these the bytes of Bloom filters, and how
-    many keys were checked against one. `visits`, where there is a list, is told of each node that is walked to."""
+    """The cost of look-ups: nodes visited, ranged reads, bytes read, of these the bytes of Bloom filters, and the keys
+    checked against one. `visits`, if it is a list, receives each visited node."""
 
     nodes: int = 0
     reads: int = 0

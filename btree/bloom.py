@@ -112,8 +112,8 @@ def _pass(hashes: Hashes, places: npt.NDArray[np.int64], words: npt.NDArray[np.u
 
 
 class BloomFilter(NamedTuple):
-    """A finished filter file: its bytes, the number of different keys, and the CRC-32 of its head, which holds those of
-    its pages: who knows it knows the file."""
+    """A finished filter file: its bytes, the number of different keys, and the CRC-32 of its head, which holds the CRCs
+    of its pages and so identifies the file."""
 
     data: bytes
     keys: int

@@ -1,9 +1,8 @@
-"""The records of many nodes to Arrow columns at once: what a scan decodes with.
+"""Decode the records of many nodes to Arrow columns at once, for scans.
 
-One cursor a node: record i of every node is decoded in the same few numpy calls, so that the work in Python is that
-of one node, however many there are. What is not plain at first sight is `Unclear`; the caller then decodes those nodes
-one by one (`RowColumns`), which settles whether they are damaged and says where.
-"""
+Each node has a cursor: record i of every node is decoded in the same few numpy calls, so the work in Python is the work
+of one node. Records that this way cannot decode raise `Unclear`. The caller then decodes the nodes one by one
+(`RowColumns`), which finds the damage and its place, if any."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol

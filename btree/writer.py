@@ -1,8 +1,8 @@
 """Sorted Arrow batches to one index file.
 
-One pass: leaves are compressed as they fill, the records between them are kept, and at the end the levels above
-are laid out from the bottom up (`layout`), for a record's link is the distance from its child to the end of the file.
-Memory holds the encoded leaves, and the records above them as they are (of entries of 100 bytes one in 70).
+One pass: leaves are compressed as they fill, the records between them are kept, and at the end the levels above are
+laid out from the bottom up (`layout`), for a record's link is the distance from its child to the end of the file.
+Memory holds the encoded leaves, and the records above them unencoded (one in 70 for entries of 100 bytes).
 
 A tree grows at its root, as entries come. A node's first record is less than all below it, so each level that is
 added takes one record from the head of the first leaf; that leaf is kept open until the end.

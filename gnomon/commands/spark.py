@@ -36,9 +36,9 @@ class NoSpark(ShadowError):
 def spark_session(
     master: str | None = None, conf: Sequence[str] | None = None, hive: bool = False
 ) -> Iterator[SparkSession]:
-    """The active session, or a new one that is stopped at the end, whose executors have our packages; with `hive` its
-    catalog is that of a Hive metastore, as of Spark's own SQL shell. What Java prints while it starts is shown only
-    when it fails: the JVM inherits the stderr there is when it is started."""
+    """The active session, or a new one that is stopped at the end, whose executors have Gnomon. With `hive` it uses the
+    catalog of a Hive metastore, like Spark's SQL shell. The output of Java's start is shown only when the start fails:
+    the JVM inherits stderr when it begins."""
     settings = {**(HIVE if hive else {}), **parse_conf(conf or ())}
     active = SparkSession.getActiveSession()
     if active is not None:

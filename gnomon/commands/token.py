@@ -45,10 +45,10 @@ def token(
 
 
 def append(file: Path, made: Token) -> None:
-    """Put the line of a token behind those of a file, which only its owner may read when it is new. The file changes
-    as a whole: a service that reads it sees the lines before, or all of them.
+    """Add the line of a token to a file, which only its owner may read when it is new. The file is replaced as a whole:
+    a service that reads it sees the old lines, or all lines.
 
-    UsageError where the file holds something else than tokens; that is left as it is."""
+    UsageError where the file holds something else than tokens; such a file is not changed."""
     target = file.resolve()  # a link stays one
     with _alone_in(target.parent):
         try:

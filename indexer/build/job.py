@@ -45,10 +45,10 @@ ATTEMPTS = 3  # of a build that others' commits undo
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What a build did. Bytes are of index files written, of the source files indexed, and of
-    their indexed columns, which are what the scan reads. `skipped_files` are covered as they are and were not read,
-    `empty_files` were indexed and have no row. `stage_seconds` is how long each stage took, of `seconds` in all.
-    `mapped_files` are those of which page maps were recorded, `page_map_bytes` so many. `flat` is the layout."""
+    """The result of a build. Bytes are counted of the index files written, of the source files indexed, and of their
+    indexed columns, which the scan reads. `skipped_files` were covered already and were not read; `empty_files` were
+    indexed and have no row. `stage_seconds` has the seconds of each stage, out of `seconds`. `mapped_files` is the
+    number of files whose page maps were recorded, `page_map_bytes` their bytes. `flat` is the layout."""
 
     snapshot: int
     committed: bool
@@ -101,18 +101,18 @@ def build(
 
     The snapshot is committed only when each partition has exactly as many entries as its files have rows, the files
     written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the batch whose
-    append added the files; `flat` lays a new index out flat; `adopt` takes over a copy of the source, in a commit of
-    its own (`gnomon.shadow.commit.relocate`); `full` indexes every file again, whatever the index holds, which mends a
-    damaged one (`gnomon.shadow.commit.full_reindex`; `anew` is its old name); `page_maps` records those of all files,
-    and makes later builds do so (Parquet only): of files that are indexed already in a commit of its own
+    append added the files. `flat` lays a new index out flat. `adopt` takes over a copy of the source, in a commit of
+    its own (`gnomon.shadow.commit.relocate`). `full` indexes every file again, which mends a damaged index
+    (`gnomon.shadow.commit.full_reindex`; `anew` is its old name). `page_maps` records the page maps of all Parquet
+    files, now and in later builds; files that are indexed already get theirs in a commit of its own
     (`gnomon.shadow.commit.backfill_page_maps`). With `partitions` (`[{"dt": "2026-01-01"}]`, each named by some or all
-    of its columns) the files of those alone are compared and indexed, of others nothing changes; with none at all a
-    first build makes an index without rows. `progress` is told what is being done.
+    of its columns) only the files of these partitions are compared and indexed; an empty list makes a first build of an
+    index without rows. `progress` is called with each stage.
 
-    FilesVanished where files of more than half of the indexed bytes are gone from the source, and new ones do not make
-    up for them, as where a disk is not mounted; `accept_vanished` says that they were deleted on purpose. UsageError
-    where the source belongs to a Delta, Iceberg, Hudi, Lance or Paimon table, or is the output of a streaming query:
-    its files hold rows that are not live; `as_files` indexes them nevertheless. Other errors: those of
+    FilesVanished where files with more than half of the indexed bytes are gone from the source and new files do not
+    make up for them: perhaps a disk is not mounted. `accept_vanished` says that they were deleted on purpose.
+    UsageError where the source belongs to a Delta, Iceberg, Hudi, Lance or Paimon table, or is the output of a
+    streaming query: its files hold rows that are not live; `as_files` indexes them nevertheless. Other errors: those of
     `gnomon.shadow.errors`."""
     full = under_old_name("anew", anew, "full", full)
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
@@ -137,8 +137,8 @@ def build(
 def build_index(
     spark: SparkSession, source: str, index: str, request: BuildRequest, progress: Progress | None = None
 ) -> BuildResult:
-    """Bring an index up to date, as `build` does. Where what others commit meanwhile cannot be brought together with
-    the build, or a vacuum has removed what it wrote, it begins again, ATTEMPTS times in all."""
+    """Bring an index up to date, as `build` does. The build begins again, at most ATTEMPTS times in all, where it
+    cannot be combined with a commit of another program, or a vacuum has removed its files."""
     begin, stages = time.perf_counter(), Stages(progress)
     for attempt in range(1, ATTEMPTS + 1):
         try:

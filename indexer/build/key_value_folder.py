@@ -65,9 +65,9 @@ def write_btree(
     """Write the rows of `df` to the folder `path`, where `shadow.open_index(path).get(key)` and `gnomon get` find them
     by the columns `keys`: all rows of a key, each with all columns.
 
-    `mode`: where rows were written before, "error" refuses, "overwrite" replaces all of them in one commit, whatever
-    columns they had, and "append" adds to them. `df` is evaluated once. UsageError for columns that an index file
-    cannot hold, SpecMismatch for rows that cannot be added, ConcurrentCommit where others committed meanwhile."""
+    `mode` says what happens to a folder with rows: "error" refuses, "overwrite" replaces all rows in one commit and may
+    change the columns, "append" adds rows. `df` is evaluated once. UsageError for columns that an index file cannot
+    hold, SpecMismatch for rows that cannot be added, ConcurrentCommit where another program committed first."""
     begin = time.perf_counter()
     if mode not in MODES:
         raise UsageError(f"mode: expected one of {', '.join(MODES)}, found {mode!r}")

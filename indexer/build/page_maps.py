@@ -32,7 +32,7 @@ RESULT_DDL = "file int, path string, size bigint, offset bigint, length bigint, 
 
 @dataclass(frozen=True)
 class MapTask:
-    """What each task is told."""
+    """The input of a task."""
 
     root: str
     index: str

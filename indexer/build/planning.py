@@ -1,5 +1,5 @@
-"""What a build has to do: the source as it is now against the newest snapshot. Nothing is read but listings, the
-index's own metadata and, before a first build, that of a source file; nothing is written."""
+"""The plan of a build: the current source compared with the newest snapshot. It reads listings, the index's own
+metadata and, before a first build, the metadata of one source file. It writes nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -57,14 +57,14 @@ AS_FILES = (
 
 @dataclass(frozen=True)
 class Plan:
-    """The index as it is (no `view` before its first commit), the source's files as they are now, and how they differ
-    from what the index covers; those that are `adopted` do not. `options` say how the files are read; `spec` is what
-    the index is of, where that is known.
+    """The current index (no `view` before its first commit), the current files of the source, and how they differ from
+    the covered files; `adopted` files do not differ. `options` say how the files are read; `spec` describes the index,
+    where it is known.
 
-    `unmapped` are the files covered as they are of which page maps were asked for, and are missing or damaged. Of a
-    `full` build there is no view and all files are new; `newest` is the number of the snapshot that it follows.
-    `files` are all of the source, also where some partitions only are to be indexed. `as_files`: they belong to a lake
-    table, and the build indexes every one of them, live or not."""
+    `unmapped` are covered files whose page maps were requested and are missing or damaged. A `full` build has no view,
+    and all files are new; `newest` is the number of the snapshot that it follows. `files` are all files of the source,
+    also where only some partitions are indexed. `as_files`: the files belong to a lake table, and the build indexes
+    every one, live or not."""
 
     storage: Storage
     root: SourceRoot
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def is_done(self) -> bool:
-        """Whether the newest snapshot covers the source as it is, and says what the catalog says of it."""
+        """Whether the newest snapshot covers the current source and agrees with the catalog."""
         if self.view is None or not self.difference.is_empty:
             return False
         if self.as_files and not self.view.spec.as_files:

@@ -1,5 +1,5 @@
-"""Texts that begin alike, sorted fast. Spark keeps eight bytes of the first column it sorts by beside each row, and
-looks at the rows themselves where these are equal: of URLs they are in all rows."""
+"""A fast sort of texts with a common prefix. Spark's sort keeps eight bytes of the first sort column for each row, and
+compares whole rows where these are equal: they are in all rows of URLs."""
 
 from collections.abc import Sequence
 from itertools import takewhile

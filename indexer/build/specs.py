@@ -46,12 +46,12 @@ class Vanished(Enum):
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """The arguments of a build. `buckets` None: as many as there are, or as the rows ask for. `flat` None: as the
-    index is, or as the number of partitions asks for. No `options` of the format: those of the index, or none. No
-    `page_maps`: as the index has it, or none. `partitions` None: all, else those that have one of these values of
-    partition columns. `vanished` says what becomes of files that are gone from the source; `as_files` takes the files
-    of a lake table as they are; `adopt` covers files of a copy that hold what was indexed; `full` covers no file, and
-    reads nothing of the index that may be damaged; `batch` is the id of the batch whose append added the files."""
+    """The arguments of a build. `buckets` None: the index's number, or the default for the rows. `flat` None: the
+    index's layout, or the default for the partitions. `options` None: the index's options of the format, or none.
+    `page_maps` False: as the index has it. `partitions` None: all; else the partitions with these values. `vanished`
+    says what to do about files that are gone from the source. `as_files` indexes every file of a lake table. `adopt`
+    covers files of a copy with the indexed content. `full` covers no file, and reads nothing of the index that may be
+    damaged. `batch` is the id of the batch whose append added the files."""
 
     keys: Sequence[str]
     include: Sequence[str] = ()

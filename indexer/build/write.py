@@ -43,7 +43,7 @@ MOST_TASKS = 4096
 
 @dataclass(frozen=True)
 class WriteTask:
-    """What each task is told."""
+    """The input of a task."""
 
     index: str
     spec: IndexSpec

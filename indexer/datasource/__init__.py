@@ -4,8 +4,7 @@
 - `pushdown`     filters of a query as look-ups
 - `index_table`  the index folder as a table of the catalog
 - `entry_table`  the columns of that table
-- `source_rows`  rows of the source beside entries of its index
-"""
+- `source_rows`  rows of the source for entries of its index"""
 
 from gnomon.indexer.datasource.index_table import INDEX, PROPERTIES, check_form, declare_table, table_properties
 from gnomon.indexer.datasource.source import read_index, register

@@ -1,4 +1,4 @@
-"""An index as a table of Spark's: its columns, and those of the source that are read along."""
+"""An index as a table of Spark: its columns, and the columns of the source that are read with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -44,8 +44,8 @@ class Selection:
 
 
 def select(filters: Sequence[Any], columns: Mapping[str, EntryColumn]) -> tuple[Selection, list[Any]]:
-    """What filters ask for, which hold all at once, and those that are left to Spark; `columns` are those of the index
-    by their names in Spark."""
+    """The selection of a conjunction of filters, and the filters that remain for Spark. `columns` are the columns of
+    the index by their names in Spark."""
     allowed: dict[str, Values] = {}  # by the column's name in Spark
     taken: dict[str, list[Any]] = {}
     left: list[Any] = []

@@ -65,8 +65,8 @@ def read_index(
     columns: Sequence[str] | None = None,
     payload: Sequence[str] | bool = False,
 ) -> DataFrame:
-    """An index as a DataFrame: `spark.read.format("gnomon").load(index)` with these options. Errors are those of
-    `open_index`, and UsageError for a column that is not there."""
+    """An index as a DataFrame: `spark.read.format("gnomon").load(index)` with these options. Errors: as in
+    `open_index`, and UsageError for an unknown column."""
     check_names("columns", columns)
     check_names("payload", payload)
     if spark.conf.get(REGISTERED, None) is None:
@@ -265,7 +265,7 @@ def _of_folders(index: Index, matches: Matches, folders: Collection[str]) -> Mat
 
 
 def _lookups(index: Index, keys: Sequence[Key]) -> list[InputPartition]:
-    """Tasks that look keys up, those of one bucket together."""
+    """Tasks that look keys up, with the keys of one bucket in one task."""
     buckets = dict(zip(keys, buckets_of_keys(keys, index.spec), strict=True))
     ordered = sorted(keys, key=lambda key: (buckets[key], order_key(key)))
     return [Lookups(tuple(ordered[i : i + TASK_KEYS])) for i in range(0, len(ordered), TASK_KEYS)]

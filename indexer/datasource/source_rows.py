@@ -1,4 +1,4 @@
-"""Rows of the source beside entries of its index, read by their pointers."""
+"""Rows of the source for entries of its index, read by their pointers."""
 
 from collections.abc import Iterator
 
@@ -18,8 +18,8 @@ FETCH_BYTES = 64 * 1024 * 1024  # rows read at a time by a task, by the mean siz
 
 
 def with_payload(index: Index, entries: pa.RecordBatch, table: EntryTable) -> Iterator[pa.RecordBatch]:
-    """The columns of a table for these entries, those of one source file after the other. StalePointer where a file is
-    not the one that was indexed, or a row does not hold its key."""
+    """The columns of a table for these entries, one source file after the other. StalePointer where a file is not the
+    one that was indexed, or a row does not hold its key."""
     order = pc.sort_indices(
         entries.select([FILENAME, OFFSET, SUB_OFFSET]),
         sort_keys=[(FILENAME, "ascending"), (OFFSET, "ascending"), (SUB_OFFSET, "ascending")],

@@ -3,7 +3,7 @@ races.
 
 An append first finishes the appends of programs that committed (`gnomon.shadow.commit.append_log`) and died, and brings
 the index up to date, so that it has the key of every row of the source. It then looks its rows up, stages the new ones,
-and commits. If another append committed meanwhile, it removes what it staged, and begins again."""
+and commits. If another append commits first, it removes its staged files, and begins again."""
 
 import hashlib
 import re
@@ -57,11 +57,11 @@ ATTEMPTS = 10  # of an append that others come before
 
 @dataclass(frozen=True)
 class DedupResult:
-    """What an append did; rows, unless a name says otherwise. `rows_read` are `duplicates_in_batch`,
-    `already_loaded`, `rejected` (for a null in their key) and `appended`; `null_keys` had a null in their key, whatever
-    became of them. `partitions` has the same numbers for each partition of the source that the batch has rows of;
-    `reported` rows went into the report: None if there is none, because the batch was known, or because another run
-    began its append without one; `index_bytes_read` are those of index files and Bloom filters."""
+    """The result of an append, in rows unless a name says otherwise. `rows_read` is the sum of `duplicates_in_batch`,
+    `already_loaded`, `rejected` (a null in the key) and `appended`. `null_keys` counts all rows with a null in the key.
+    `partitions` has the same numbers for each partition that the batch has rows of. `reported` is the number of rows in
+    the report; None without a report, which happens for a known batch, or where another run began the append without
+    one. `index_bytes_read` counts index files and Bloom filters."""
 
     batch_id: str
     known_batch: bool
@@ -101,19 +101,19 @@ def append_new(
 ) -> DedupResult:
     """Append the rows of `batch` whose key the source does not have, and index them.
 
-    `batch_id` names the batch: once it is appended, running it again does nothing; where that run died, it finishes
-    what is left. UsageError where a known batch has other rows than before. `scope`, `order_by`, `null_keys`: as in
-    `filter_new`. `report` names a Parquet file, on a local disk and not there yet, to write the rows to that were not
-    appended, each with the reason and the pointer to the row that was there first.
+    `batch_id` names the batch. Once the batch is appended, a second call does nothing; if the first call died, the
+    second finishes it. UsageError where a known batch has other rows than before. `scope`, `order_by`, `null_keys`: as
+    in `filter_new`. `report` is the path of a new Parquet file on a local disk for the rows that were not appended,
+    each with the reason and the pointer to the row that was there first.
 
-    If there is no index, that of `origin` is built first, or, if its source has no files, by this append; SpecMismatch
-    if the index is of another source or key. With `full` every file is indexed again first, which mends a damaged
-    index (`rebuild` is its old name). `progress` is told what is being done.
+    If there is no index, `origin` says how to build it first; if the source has no files, this append makes it.
+    SpecMismatch if the index has another source or key. With `full` every file is indexed again first, which mends a
+    damaged index (`rebuild` is its old name). `progress` is called with each stage.
 
     FilesVanished, before anything is written, where files that the index covers are gone from the source: their rows
     would be appended a second time. With `accept_vanished` the index drops them first. UsageError when the batch's
-    columns are not the source's, before anything is written, or when the source belongs to a lake table (Delta,
-    Iceberg ...), which would not see the new files; ConcurrentCommit where other appends come first again and again."""
+    columns are not the source's, before anything is written, or when the source belongs to a lake table (Delta, Iceberg
+    ...), which would not see the new files; ConcurrentCommit where other appends keep committing first."""
     full = under_old_name("rebuild", rebuild, "full", full)
     begin, stages = time.perf_counter(), Stages(progress)
     index = as_location(index)
@@ -176,7 +176,7 @@ class _Run:
         return storage_at(self.index)
 
     def append(self) -> tuple[Batch, bool]:
-        """The batch as it is known, and whether it was before."""
+        """The record of the batch, and whether the batch was known before."""
         batch_id = self.asked.batch_id
         known, is_ours, is_known = find_batch(self.storage, batch_id), False, True
         for attempt in range(ATTEMPTS if known is None else 0):
@@ -271,7 +271,7 @@ class _Run:
         return is_committed
 
     def _throw_away(self, source: Storage, folder: str) -> None:
-        """Remove what was staged. What is left of it, the next append sweeps."""
+        """Remove the staged files. The next append removes the rest, if any."""
         with suppress(StorageError):
             source.delete_folder(folder)
             self.storage.delete_folder(self._rejected_folder)

@@ -77,7 +77,7 @@ def batch_root(path: str, format: str) -> tuple[SourceRoot, str, list[FileInfo]]
 def describe_batch(
     root: SourceRoot, format: str, infos: Sequence[FileInfo], options: Options, tasks: int
 ) -> list[BatchFile]:
-    """Open each file and read its metadata; all are cut into splits for so many tasks. A file that is damaged or of
+    """Open each file, read its metadata, and cut it into splits for a number of tasks. A file that is damaged or of
     another format, that names a column twice, or whose partition folders are not those of the others, is an error."""
     is_partitioned = bool(root.partitions(infos))
     target = min(max(sum(info.size for info in infos) // tasks, LEAST_SPLIT), LARGEST_SPLIT)
@@ -108,5 +108,5 @@ def task_shares(files: Sequence[BatchFile], tasks: int) -> list[list[tuple[int, 
 
 
 def open_file(storage: Readable, info: FileInfo) -> AbstractContextManager[OpenFile]:
-    """A file of the batch, open as long as it is the one that was listed: else StalePointer."""
+    """An open file of the batch. StalePointer where it is not the listed one."""
     return listed(storage, info, "while the batch was read", Action.RUN_WHOLE)

@@ -69,7 +69,7 @@ def _tasks(spark: SparkSession) -> int:
 
 
 def _options(index: Index | None, format_name: str, options: Options | None) -> dict[str, str]:
-    """How the files are read: as asked for, beside what the source's own options say where it is of the format."""
+    """The options to read the files with: the given ones, then the source's where it has the same format."""
     check_options(format_name, options or {})
     spec = index.spec if index is not None else None
     as_source = spec.options if spec is not None and spec.format == format_name else ()
@@ -93,7 +93,7 @@ def _text_files(
     options: Options,
     index: Index,
 ) -> list[BatchFile]:
-    """Files that do not tell their types, opened with those of the source."""
+    """Files of formats without types, opened with the types of the source."""
     tasks = _tasks(spark)
     known = index.view.snapshot.columns
     folders = set(root.partitions(infos))

@@ -122,7 +122,7 @@ def with_status(
 
 
 def columns_within(spec: IndexSpec, scope: str) -> tuple[str, ...]:
-    """The partition columns that hold equal keys apart, beside those of the key."""
+    """The partition columns that keep equal keys apart, other than the columns of the key."""
     return tuple(name for name in spec.partitions if scope == "partition")
 
 

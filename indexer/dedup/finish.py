@@ -56,8 +56,8 @@ def _check_plain(index: str, spec: IndexSpec | None, origin: Origin | None) -> N
 def finish_appends(
     spark: SparkSession, index: str, progress: Progress | None = None, origin: Origin | None = None
 ) -> AppendLog:
-    """Finish the appends that were committed and are not done, one after the other: append, index, write down. The
-    entries of files that vanished meanwhile stay live. Returns the log as it was found."""
+    """Finish the committed appends that are not done, one after the other: move the files, index them, mark the append.
+    The entries of files that vanish during this stay live. Returns the log as it was read."""
     storage, opened = storage_at(index), existing(index, origin)
     log = open_log(storage)
     began = [append.counts[ORIGIN] for append in log.open if append.counts.get(ORIGIN)]

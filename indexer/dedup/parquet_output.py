@@ -1,4 +1,4 @@
-"""Rows as Parquet files on a local disk, for whoever asked for them."""
+"""Rows as Parquet files on a local disk."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

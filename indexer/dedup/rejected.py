@@ -1,4 +1,4 @@
-"""The report of an append: the rows that it did not append, each beside the pointer to the row that was there first.
+"""The report of an append: the rows that it did not append, each with the pointer to the row that was there first.
 
 Tasks of the append put the rows that they reject into the index's `_shadow/rejected/`. Once the appended rows are
 indexed, the program looks the keys of the rejected ones up, writes the report, and removes them.

@@ -46,15 +46,15 @@ def load(
     null_safe: bool = False,
     unreadable: str = "fail",
 ) -> DataFrame:
-    """The rows of the source whose key is in `keys` (of Spark, pandas or Arrow): all columns of `keys`, then those of
-    the source asked for (default: all that `keys` does not have).
+    """The rows of the source whose key is in `keys` (a DataFrame of Spark or pandas, or an Arrow table): all columns of
+    `keys`, then the requested columns of the source (by default all that `keys` does not have).
 
-    A row of `keys` gives one row for each source row with its key; with how="left" one of nulls where there is
+    Each row of `keys` gives one row for each source row with its key; with how="left", a row of nulls where there is
     none. As in SQL, a key with a null matches nothing; with `null_safe` nulls match nulls. Lazy.
 
-    A row that cannot be read (its file changed or is gone, its page is damaged) fails the job, with the error that says
-    so; with unreadable="report" it comes with nulls in the source's columns, and a last column `data_error` says why,
-    with path and pointer: null in all other rows, also in those without a match."""
+    A row that cannot be read (its file changed or is gone, its page is damaged) fails the job with that error. With
+    unreadable="report" it has nulls in the source's columns, and the error, with path and pointer, in a last column
+    `data_error`, which is null in all other rows."""
     opened = open_index(index)
     if not isinstance(keys, DataFrame):
         keys = spark.createDataFrame(keys)
@@ -76,14 +76,14 @@ def load_by_index(
     unreadable: str = "fail",
     counters: LoadCounters | None = None,
 ) -> DataFrame:
-    """The rows of the source that `pointers` lead to: a table with data_filename, data_offset, data_sub_offset and
-    data_size, as the index has it and `join_with_index` gives it, however filtered or joined since.
+    """The rows of the source that `pointers` lead to. `pointers` has data_filename, data_offset, data_sub_offset and
+    data_size, as `join_with_index` gives them; it may have been filtered and joined since.
 
     All columns of `pointers` are kept, but the four only where `columns` names them; then come the source's columns
     asked for that `pointers` lacks (default: all). Key columns that `pointers` has are compared with the keys of the
-    rows: StalePointer where one differs. Keep them: a pointer alone does not tell that its file was replaced and
-    indexed anew since, and leads to what lies there now. A row whose data_filename is null stays, beside nulls.
-    `unreadable`: as in `load`; so is a pointer into a file that the newest snapshot does not cover. Lazy."""
+    rows: StalePointer where one differs. Keep them: a pointer alone cannot show that its file was replaced and indexed
+    again since, and would lead to another row. A row whose data_filename is null stays, beside nulls. `unreadable`: as
+    in `load`; so is a pointer into a file that the newest snapshot does not cover. Lazy."""
     check_names("columns", columns)
     opened = open_index(index)
     _check_pointers(pointers)

@@ -47,8 +47,8 @@ class ExecutorsUnfit(ShadowError):
 
 
 def ship(spark: SparkSession) -> None:
-    """Give our packages to the session's executors, as they are here, and see that tasks can use them. Calling it again
-    sends nothing again. ExecutorsUnfit, with the cure, where a task cannot import them or what they need."""
+    """Send this program's own copy of Gnomon to the session's executors, and check that tasks can use it. A second call
+    sends nothing. ExecutorsUnfit, with the cure, where a task cannot import Gnomon or its dependencies."""
     path = list(sys.path)
     spark.sparkContext.addPyFile(archive())
     sys.path[:] = path  # the driver goes on with what it has, which outlives the session

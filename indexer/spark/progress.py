@@ -18,8 +18,8 @@ JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL = "spark.jobGroup.id", "spark.job.descrip
 
 
 class Step(NamedTuple):
-    """A stage, and how much of it is done: so many of `total` `unit`s, 0 of 0 where that is not known; and the rows
-    that the job has to do with, where these are known; `is_about`, where their number is an estimate."""
+    """A stage and its progress: `done` of `total` `unit`s, 0 of 0 where unknown; the rows of the job, where known;
+    `is_about` where their number is an estimate."""
 
     stage: str
     done: int = 0

@@ -15,8 +15,8 @@ LOGGER, LOG_LEVEL = "gnomon", "GNOMON_LOG"
 
 
 class AtSnapshot(NamedTuple):
-    """An index at the snapshot the driver chose. Its number may come again where the folder was deleted and an index
-    built there anew; `commit_id` does not."""
+    """An index at the snapshot that the driver chose. An index that is deleted and built again in the same folder
+    repeats the number, but not the `commit_id`."""
 
     location: str
     number: int

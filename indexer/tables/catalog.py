@@ -30,8 +30,8 @@ SESSION_CATALOG = "spark_catalog"
 
 @dataclass(frozen=True)
 class CatalogTable:
-    """A table as the catalog has it now: `location` is its root, `places` are those of its partitions, by their
-    folders in an index ("" where it has none)."""
+    """A table as the catalog has it now: `location` is its root, `places` has the place of each partition, by its
+    folder in an index ("" for a table without partitions)."""
 
     name: str
     location: str

@@ -1,4 +1,4 @@
-"""The columns of a batch as those of the source it is to be appended to."""
+"""Casts of the columns of a batch to the columns of its source."""
 
 import re
 from collections.abc import Sequence
