@@ -1,7 +1,7 @@
-"""How every failure is answered: RFC 9457 problems, from one table of error classes.
+"""The answers to failures: RFC 9457 problems, from one table of error classes.
 
-`type` is `urn:gnomon:problem:` and the title in lower case with hyphens. Failures that are the server's, or the data's,
-are logged in full under the `request_id` that their problem carries; those of the caller are not logged."""
+`type` is `urn:gnomon:problem:` and the title in lower case with hyphens. Failures of the server and of the data are
+logged in full, with the `request_id` of their problem. Failures of the caller are not logged."""
 
 import logging
 import uuid
@@ -53,7 +53,7 @@ class TooLarge(GnomonError):
 
 
 class KeyNotFound(GnomonError):
-    """No covered row has the key. `members` are those of its problem: the key, the snapshot, what it covers."""
+    """No covered row has the key. `members` are the members of its problem: the key, the snapshot, its coverage."""
 
     def __init__(self, what: str, **members: Any) -> None:
         super().__init__(what)
@@ -65,7 +65,7 @@ class NoSuchIndex(GnomonError):
 
 
 class Unauthorized(GnomonError):
-    """A token is missing, or (`given`) not known or expired. `headers` are those of its answer."""
+    """A token is missing, or (`given`) not known or expired. `headers` are the headers of its answer."""
 
     reason = "token"
 
@@ -132,7 +132,7 @@ class NotOpen(GnomonError):
 
 
 class NotReady(GnomonError):
-    """The service cannot answer anything yet. `members` are those of its problem."""
+    """The service cannot answer anything yet. `members` are the members of its problem."""
 
     def __init__(self, what: str, **members: Any) -> None:
         super().__init__(what)
@@ -249,8 +249,8 @@ def problem(error: BaseException, instance: str, roots: Roots) -> dict[str, Any]
 
 
 def _logged(error: BaseException, status: int) -> str:
-    """Log the whole text of an error under the id of its request, which is handed back. The target is left out: it
-    holds a key. Of a batch the first few errors are logged."""
+    """Log the whole text of an error with the id of its request, and return the id. The target is left out, since it
+    holds a key. Only the first few errors of a batch are logged."""
     cost = costs.running() or costs.Cost(uuid.uuid4().hex)
     cost.errors_logged += 1
     if cost.errors_logged <= MOST_LOGGED:

@@ -1,4 +1,4 @@
-"""Error texts without the server's folders, buckets and addresses: a caller is told which file, never where the server
+"""Error texts without the server's folders, buckets and addresses: a caller learns which file, never where the server
 keeps it.
 
 Every pattern here takes time linear in the text, which may hold whatever a damaged file holds. Texts that a caller sent

@@ -1,7 +1,7 @@
-"""Who asks, and whether they may: the layer of tokens and rates around all routes.
+"""Authentication, authorization and rates: a layer around all routes.
 
-What needs no token is listed here by its whole path, everything else does, so that a path nobody thought of is
-refused. Which index a token may ask is checked where a request finds its index (`check_index`)."""
+The paths that need no token are listed here; all other paths need one, so that a forgotten path is refused.
+`check_index` checks which index a token may ask, when a request finds its index."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -117,7 +117,8 @@ def may_ask(scope: Scope, index: str) -> bool:
 
 
 def of_readiness(scope: Scope, told: dict[str, Any], tokens: Tokens) -> dict[str, Any]:
-    """What of the readiness is told to who asks: without a token, where one is needed, nothing of any index."""
+    """The part of the readiness that the caller may see: nothing of any index for a caller without a token, where
+    tokens are needed."""
     if not asker_of(scope).known:
         return {"ready": told["ready"]}
     shown = {name: one for name, one in told["indexes"].items() if may_ask(scope, name)}
@@ -134,5 +135,5 @@ def check_index(scope: Scope, index: str | None, default: str) -> None:
 
 
 def charge_keys(request: Request, keys: int) -> None:
-    """Count the keys of a batch beside its request."""
+    """Count the keys of a batch in addition to its request."""
     request.app.state.guard.rates.charge_keys(asker_of(request.scope).client, keys)

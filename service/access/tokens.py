@@ -1,7 +1,5 @@
-"""Bearer tokens: who may ask. Only their hashes are kept.
-
-A token is 256 random bits, so nobody finds one by trying, and its plain SHA-256 is as good as a slow hash with salt:
-those are for what people make up, which can be guessed."""
+"""Bearer tokens. Only their hashes are kept. A token has 256 random bits and cannot be found by trying, so a plain
+SHA-256 is enough: slow hashes with salt are for passwords, which can be guessed."""
 
 import datetime as dt
 import hashlib
@@ -88,8 +86,8 @@ def parse_tokens(
 ) -> list[Token]:
     """The tokens of lines; empty ones and comments (`#`) are left out.
 
-    UsageError names the file at `path` and the number of the line, which is called `each`. It never shows the line:
-    somebody may have put the token itself there."""
+    UsageError names the file at `path` and the number of the line, which is called `each`. It never shows the line,
+    which may hold the token itself by mistake."""
     found = {token.digest: "among the other tokens" for token in others}
     tokens: list[Token] = []
     for number, line in enumerate(lines, 1):
@@ -213,8 +211,8 @@ class Tokens:
             logger.warning("%s: every user of this machine may read it; chmod 600 leaves it to its owner", path)
 
     def watch(self) -> None:
-        """Look at the file each second in a thread of its own, until `close`. A file system that hangs holds up nobody
-        but this thread."""
+        """Read the file each second in its own thread, until `close`. A file system that hangs blocks only this
+        thread."""
         if self._path is not None and self._watching is None:
             self._watching = threading.Thread(target=self._watch, name="gnomon-tokens", daemon=True)
             self._watching.start()

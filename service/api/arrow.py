@@ -1,6 +1,6 @@
 """Keys and options to answers as Arrow IPC streams: rows in the types of the source. Runs in the service's threads.
 
-What JSON says beside the rows stands in the schema's metadata, as JSON text."""
+The members that JSON answers have in addition to rows are in the schema's metadata, as JSON text."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -86,7 +86,7 @@ def _counts(table: pa.Table) -> list[int]:
 
 
 def _stream(question: Question, table: pa.Table, told: Mapping[bytes, Any], key: Wanted | None = None) -> bytes:
-    """The table as one stream, with what is told beside its rows."""
+    """The table as one stream, with the other members of the answer."""
     told = {SNAPSHOT: question.view.snapshot.number, **told}
     if question.options.explain:
         told = {**told, EXPLAIN: explanation(question, key)}

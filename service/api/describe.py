@@ -1,7 +1,6 @@
-"""What is told of an index: its keys, columns, snapshot, coverage, and how its rows lie in partitions and buckets.
+"""The description of an index: its keys, columns, snapshot, coverage, and the rows of its partitions and buckets.
 
-All of it comes from what is open in memory, but for the list of kept snapshots: that is looked at once in a while, and
-each snapshot is read once."""
+It comes from memory, except the list of kept snapshots, which is read at intervals; each snapshot is read once."""
 
 import datetime as dt
 import threading
@@ -52,7 +51,7 @@ class Descriptions:
         self._known: dict[str, _Known] = {}
 
     def of(self, served: ServedIndex, settings: Settings, default: bool) -> dict[str, Any]:
-        """All that is told of one index. Looks for its snapshots where that was not done lately."""
+        """The description of one index. Lists its snapshots if the last listing is old."""
         known = self._known.setdefault(served.place.name, _Known())
         view = served.index.view
         known_view, of_view = known.of_view

@@ -66,7 +66,7 @@ def origins(settings: Settings) -> frozenset[str]:
 
 
 class ProtectedApp:
-    """The layer around all that answers. A header that the app set itself is left as it is."""
+    """A layer around the app that sets headers. A header that the app set is not changed."""
 
     def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
         self._app = app
@@ -92,7 +92,8 @@ class ProtectedApp:
             await self._app(scope, receive, protected)
 
     def _cors(self, scope: Scope) -> Headers:
-        """What lets the page of an origin read the answer; caches are told that the answer depends on the origin."""
+        """The headers that let pages of an allowed origin read the answer, and tell caches that the answer depends on
+        the origin."""
         if not self._origins:
             return []
         vary, origin = (b"vary", b"Origin"), _header(scope, b"origin")

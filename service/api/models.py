@@ -243,7 +243,7 @@ class Limits(BaseModel):
 
 
 class IndexDescription(BaseModel):
-    """What is told of one index."""
+    """The description of one index."""
 
     name: str
     default: bool

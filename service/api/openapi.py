@@ -118,8 +118,8 @@ def operation(
     parameters: Sequence[Mapping[str, Any]] = (),
     body: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """How a route is told of: arguments of `add_api_route`. `statuses` are those of its failures, beside what may
-    befall any request."""
+    """The documentation of a route, as arguments of `add_api_route`. `statuses` are the statuses of its failures, in
+    addition to the failures of any request."""
     is_head = "content" not in found
     failures = {status: _problem(status, is_head) for status in sorted({*statuses, *ANYWHERE})}
     extra: dict[str, Any] = {"parameters": list(parameters)} if parameters else {}

@@ -22,7 +22,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Asset:
-    """A file as it is sent."""
+    """A file, ready to send."""
 
     content: bytes
     media_type: str

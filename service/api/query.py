@@ -32,8 +32,8 @@ class Bounds(TypedDict):
 
 
 class Question:
-    """What is asked of an index that stays at one snapshot. BadRequest, UnknownColumn and SnapshotNotFound where it
-    cannot be asked."""
+    """A query of an index at one snapshot. BadRequest, UnknownColumn and SnapshotNotFound for a query that cannot be
+    asked."""
 
     def __init__(self, served: ServedIndex, options: Options, may_move: bool) -> None:
         self.served = served
@@ -122,8 +122,8 @@ class Question:
 
 
 def answered(served: ServedIndex, options: Options, work: Callable[[Question], T]) -> T:
-    """What comes of a question. Where the newest snapshot is asked, and a file of it changed or is gone, a still newer
-    one is asked, or the same where the file is back, once."""
+    """The answer to a query. If a file of the newest snapshot changed or is gone, the query is repeated once, on a
+    newer snapshot or on the same one if the file is back."""
     try:
         return work(Question(served, options, may_move=True))
     except Moved:

@@ -268,7 +268,7 @@ def _without_body(handler: Handler) -> Handler:
 
 
 def add_routes(app: FastAPI) -> None:
-    """Put every route on the app; what is asked most comes first, for they are tried in this order."""
+    """Put every route on the app. The most frequent comes first, since routes are tried in this order."""
     app.router.route_class = PlainRoute
 
     def add(path: str, method: str, handler: Handler, told: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ _BY_OLD_NAME = {option.old_name: option.name for option in OPTIONS}
 
 @dataclass(frozen=True)
 class Options:
-    """How rows are fetched, beside their key."""
+    """The options of a query, apart from its key."""
 
     columns: list[str] | None = None
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""An index that is served: at its newest snapshot, followed without a restart, and at older ones when asked.
+"""An index that is served, at its newest snapshot without a restart, and at older snapshots on request.
 
-Storage may fail at any time. What is open stays open, and what is not is tried again: by the thread that looks for
-newer snapshots, one look at a time, ever more seldom while they fail. No request waits for a look."""
+Storage may fail at any time. An open index stays open. The thread that looks for newer snapshots tries again to open
+the others, at longer and longer intervals while it fails. No request waits for this thread."""
 
 import logging
 import os
@@ -53,9 +53,9 @@ class Coverage(NamedTuple):
 class ServedIndex:
     """Safe to share between threads. It is opened by `refresh`, and follows the newest snapshot from `follow` on.
 
-    What a look found is at hand in memory: `failure`, why the index is not open; `refused`, why the newest snapshot is
-    not the one served; `unreachable`, why the last look found nothing out; `coverage`, and `coverage_error`, why it
-    is no younger."""
+    The results of the last check are in memory: `failure`, why the index is not open; `refused`, why the newest
+    snapshot is not served; `unreachable`, why the check failed; `coverage`, and `coverage_error`, why the coverage is
+    not newer."""
 
     def __init__(self, settings: Settings, place: Place, cache_bytes: int) -> None:
         self._settings = settings
@@ -148,9 +148,9 @@ class ServedIndex:
     # -- looks, which no request makes ---------------------------------------------------------------------------------
 
     def refresh(self, at_start: bool = False) -> bool:
-        """Open the index, or move it to the newest snapshot; whether there was a newer one. Raises nothing: one that
-        cannot be opened is refused, and the one before it served on. `at_start` the log is left to whoever raises
-        `failure`, where it will not pass."""
+        """Open the index, or move it to the newest snapshot. Returns whether there was a newer one. Raises nothing: a
+        snapshot that cannot be opened is refused, and the one before stays served. With `at_start`, a permanent failure
+        is not logged here, since the caller raises `failure`."""
         with self._looking:
             try:
                 with within(LOOK_SECONDS):

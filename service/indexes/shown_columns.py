@@ -1,5 +1,5 @@
-"""Which columns of an index its answers show. What is not shown is not told of either: asked for, it is as a column
-that is not there. Keys may be asked by all their columns, shown or not."""
+"""The columns that answers of an index show. A request for a hidden column fails like one for an unknown column.
+Queries may name all key columns, shown or hidden."""
 
 from collections.abc import Iterable
 

@@ -1,10 +1,10 @@
-"""The threads in which requests wait for files: as many as the settings say, for each index its own, so that reads of
-one index that hang leave those of another alone.
+"""The threads in which requests read files. Each index has its own, as many as the settings say, so that hanging reads
+of one index do not block another.
 
-What waits for a store ends with the time of its request (`gnomon.shadow.storage.deadlines`), but nothing can end a
-thread that waits for a disk. One whose request was answered in the meantime (`stuck`) is replaced by another, as long
-as there are not more stuck threads than the settings have threads; beyond that there are fewer and fewer to work, and
-with none left requests are refused at once, until storage answers again."""
+A wait for a store ends with the time of its request (`gnomon.shadow.storage.deadlines`), but nothing can end a thread
+that waits for a disk. A thread whose request was answered before it ended is `stuck`, and another thread replaces it,
+as long as there are no more stuck threads than the settings have threads. Beyond that, fewer threads remain to work.
+With none left, requests are refused at once until storage answers again."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ class _Work:
         self.given_up = False
 
     def make(self) -> Any:
-        """Make the call. What it waits for ends with its time."""
+        """Make the call, with a deadline for its waits."""
         return self.context.run(self._in_time)
 
     def _in_time(self) -> Any:
@@ -107,7 +107,7 @@ class Threads:
 
     @property
     def _places(self) -> int:
-        """How many threads may work, beside those that are stuck."""
+        """The number of threads that may work, without the stuck ones."""
         return max(0, min(self._threads, 2 * self._threads - self._stuck))
 
     def _wake(self) -> None:

@@ -1,4 +1,5 @@
-"""The log: one JSON object a line on stderr, written by a thread of its own, so that nobody waits for whoever reads it.
+"""The log: one JSON object a line on stderr. A thread of its own writes it, so that no request waits for the reader of
+the log.
 
 A line has at most 4,096 bytes: that much a pipe takes whole, so that the lines of several workers never mix."""
 
@@ -57,7 +58,7 @@ class Lines:
         self._writer.start()
 
     def close(self) -> None:
-        """Write what waits, as far as somebody takes it soon, and end."""
+        """Write the remaining lines, as long as the reader takes them, and end."""
         self._closing.set()
         self._some.set()
         if self._writer is not None:
@@ -139,7 +140,7 @@ class _Handler(logging.Handler):
 
 
 def start() -> Lines:
-    """Let all loggers of this process write lines: ours from INFO on, those of libraries from WARNING on."""
+    """Let all loggers of this process write lines: Gnomon's from INFO on, libraries' from WARNING on."""
     lines = Lines(STDERR)
     root = logging.getLogger()
     for handler in [one for one in root.handlers if isinstance(one, _Handler)]:

@@ -2,7 +2,7 @@
 
 - `exposition`    `/metrics`
 - `counters`      counts of requests
-- `gauges`        values that are read when metrics are asked for
+- `gauges`        values that are read for each scrape
 - `multiprocess`  the samples of several worker processes, summed
 - `observe`       the outermost layer: ids, counts and log lines of requests
 """

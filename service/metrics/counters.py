@@ -1,5 +1,5 @@
-"""Counts of requests, as plain numbers that one event loop adds to: a request costs some microseconds. Whoever reads
-them in another thread sees each number whole."""
+"""Counts of requests, as plain numbers that one event loop adds to, in some microseconds for each request. A reader in
+another thread sees each number whole."""
 
 from bisect import bisect_left
 from collections.abc import Iterable

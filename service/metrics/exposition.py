@@ -1,6 +1,6 @@
-"""What the service counts, in the text format of Prometheus. With several workers the sum of all, whichever is asked.
+"""The metrics of the service in the text format of Prometheus. Any worker answers with the sum over all workers.
 
-Labels have few values: routes are templates, methods and statuses are those of HTTP, indexes those of the settings."""
+Labels have few values: route templates, HTTP methods and statuses, the indexes of the settings."""
 
 import asyncio
 import threading
@@ -129,7 +129,7 @@ def _rows(family: Metric) -> Iterable[Row]:
 
 
 def _summed(rows: Iterable[Row]) -> dict[str, dict[Sample, float]]:
-    """Samples by family, those of the same labels in one; in the order they came first."""
+    """Samples by family, with equal labels summed, in the order of their first sample."""
     summed: dict[str, dict[Sample, float]] = {}
     for family, name, labels, value in rows:
         of, sample = summed.setdefault(family, {}), (name, labels)

@@ -1,4 +1,4 @@
-"""What is read off the service when its metrics are asked for: all from memory, nothing is looked up then."""
+"""Metrics that are read for each scrape, all from memory."""
 
 import datetime as dt
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ Values = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True)
 class Gauge:
-    """A metric that is read: its values are given with those of its labels."""
+    """A metric that is read, as values with their labels."""
 
     name: str
     text: str

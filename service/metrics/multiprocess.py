@@ -1,5 +1,5 @@
-"""Samples of several worker processes, summed: each worker writes its own to a file once in a while, and whichever is
-asked for `/metrics` adds up the files.
+"""Samples of several worker processes, summed. Each worker writes its samples to a file at intervals, and the worker
+that answers `/metrics` adds up the files.
 
 When a worker has ended, also when it was killed, its parent adds its counts to those of all that ended before it: no
 counter ever falls. The files lie in a folder that is locked as long as the parent lives; one that is not locked was
@@ -108,7 +108,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What a file holds; nothing where nobody wrote yet, or it was taken over."""
+    """The samples of a file; empty before the first write, and after the file was taken over."""
     nothing: dict[str, Any] = {"pid": 0, "counts": [], "gauges": [], "names": [], "unasked": 0}
     with suppress(FileNotFoundError):
         nothing |= json.loads(path.read_text())

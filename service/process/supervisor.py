@@ -172,7 +172,7 @@ class _Supervisor:
         return None if nearest == float("inf") else max(0.0, nearest - time.monotonic())
 
     def _heard(self, seconds: float | None) -> list[_Worker]:
-        """The workers that say something, or are gone. Signals that came meanwhile are heeded."""
+        """Wait for workers that sent a message or ended. Signals are handled during the wait."""
         watched: list[Any] = [self._woken, *self._all()]
         found: list[Any] = wait(watched, seconds)
         if self._woken in found:

@@ -156,7 +156,7 @@ def _tell(link: Connection, message: tuple[str, object]) -> None:
 
 
 def _end_with_parent(link: Connection, shutdown_seconds: float) -> None:
-    """Wait until the parent's end of the link is closed, as it is whatever it dies of."""
+    """Wait until the parent's end of the link is closed, which the system does however the parent dies."""
     with suppress(EOFError, OSError):
         while True:
             link.recv()

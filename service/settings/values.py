@@ -78,5 +78,5 @@ def shown(value: object, secret: bool) -> str:
 
 
 def extra(field: FieldInfo) -> Mapping[str, Any]:
-    """What the table says of a setting beside its type: its unit, and whether it is secret."""
+    """The properties of a setting other than its type: its unit, and whether it is secret."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
