@@ -1,4 +1,4 @@
-"""Dione's `IndexManager`, on an index of ours: its users change an import.
+"""Dione's `IndexManager` on a Gnomon index: its users change an import.
 
 The data is a table of the Spark catalog, and so is the index: an external Avro table, partitioned like the data, whose
 location is the folder of the index. A name that holds a slash is a path, of a source or of an index; then there is no
@@ -33,9 +33,8 @@ DIONE = "index.meta.dataTableName"  # a property of Dione's index tables
 class IndexManager:
     """An index of a table, kept and used by partition. Made by `create_new` and `load`.
 
-    A call that appends commits by itself; afterwards it merges what its commit made superfluous and removes it, and
-    brings the index's table up to date, also where a run before died in between. Errors: those of
-    `gnomon.shadow.errors`."""
+    Each call that appends commits. Then it merges segments, removes files that no snapshot needs, and updates the
+    index's table, also after an earlier call that died before this. Errors: see `gnomon.shadow.errors`."""
 
     def __init__(self, spark: SparkSession, index: str, table: str | None) -> None:
         self.spark = spark
@@ -60,11 +59,9 @@ class IndexManager:
         form: str = "bucketed",
         buckets: int | None = None,
     ) -> "IndexManager":
-        """A new index, of which no partition is indexed yet. `location` is the folder of an index that is a table
-        (default: where the catalog would put the table), `form` is that of `declare_table`, `buckets` that of `build`
-        (default: as the rows ask for that the data has now).
-
-        UsageError where the index is there already; of a table that was dropped it is declared again as it is."""
+        """A new index without an indexed partition. `location` is the folder of an index that is a table (by default
+        where the catalog puts the table). `form` is as in `declare_table`, `buckets` as in `build` (the default depends
+        on the current rows). UsageError where the index exists; an index whose table was dropped is declared again."""
         source = data_table_name if _is_path(data_table_name) else f"{TABLE_PREFIX}{data_table_name}"
         table = None if _is_path(index_table_name) else index_table_name
         if table is None and location is not None:
@@ -94,9 +91,9 @@ class IndexManager:
         return IndexManager(spark, storage.root, table)
 
     def get_missing_partitions(self) -> list[list[tuple[str, str | None]]]:
-        """The partitions of the data that have a file which the index does not cover as it is: none of it is indexed,
-        or files came, changed or went since. Values are text. The partition of a table that has no partition columns is
-        an empty list."""
+        """The partitions of the data that the index does not cover fully: they are not indexed, or files were added,
+        changed or removed since. Values are text. The partition of a table without partition columns is an empty
+        list."""
         request = BuildRequest(self.keys, self.more_fields)
         place = read_table(self.spark, self.source) if is_table(self.source) else self.source
         planned = plan(place, self.index, request)
@@ -113,8 +110,8 @@ class IndexManager:
         self._append(None)
 
     def append_new_partitions(self, partitions_spec: Iterable[Partition]) -> None:
-        """Index these partitions, each a list of column and value; no other is touched. Fewer columns than there are
-        name all partitions with these values. One that is indexed as it is costs nothing."""
+        """Index these partitions, each a list of (column, value), and no other. Some of the columns select all
+        partitions with these values. A partition that is covered fully costs nothing."""
         partitions = [dict(_pairs(one)) for one in partitions_spec]
         if not partitions:
             raise UsageError("partitions_spec: it is empty; expected partitions, like [[('dt', '2026-01-01')]]")
@@ -127,7 +124,7 @@ class IndexManager:
         return read_index(self.spark, self.index)
 
     def join_with_index(self, df: DataFrame, how: str = "inner", null_safe: bool = False) -> DataFrame:
-        """Each row of `df` beside each entry with its key, and in its partition where it has partition columns."""
+        """Each row of `df` with each entry of its key, in the row's partition if `df` has partition columns."""
         partitions = self._refreshed().spec.partitions
         within = [name for name in partitions if name in df.columns and name not in self.keys]
         return join_with_index(self.spark, self.index, df, how, null_safe, within)
@@ -150,8 +147,8 @@ class IndexManager:
         partition_spec: Partition | Mapping[str, object] | None = None,
         fields: Sequence[str] | None = None,
     ) -> dict[str, Any] | None:
-        """A row with this key (its values in the order of the keys), in these partitions or in any; None where there is
-        none. It holds the keys and `fields`, or all columns but those of the partition."""
+        """One row with this key (values in the order of the key columns), in these partitions or in any; None if there
+        is none. It has the keys and `fields`, by default all columns except the partition columns."""
         rows = self._fetch(key, partition_spec, fields, 1)
         return rows[0] if rows else None
 

@@ -1,8 +1,8 @@
 """The columns of a batch: their Spark types, and their values in these.
 
-A column that the source has comes in the source's type where that holds every value of the type in the files: numbers
-are widened. Any other column, and one that is not of the source, keeps the type that it has in the files. Values in
-text have no type of their own: they are read as those of the source's columns, and refused where they are not."""
+A column that the source has, too, gets the source's type if that type holds every value of the file's type: numbers are
+widened. Other columns keep the type of the files. Values in text have no type of their own: they are read in the types
+of the source's columns, and refused where they do not fit."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,10 +22,9 @@ EXTENSION = "extension<"  # begins Arrow's name of a type whose bytes stand for 
 
 
 def column_kinds(files: Sequence[BatchFile], wanted: Mapping[str, DataType], in_utc: bool) -> dict[str, DataType]:
-    """The Spark type of each column of some files, without those of their folders: `wanted`, the source's, where it
-    holds the types in all files, else one of theirs. With `in_utc` a timestamp without a zone is an instant.
-
-    UsageError where no type of Spark's holds a column, or none of those in the files holds the others."""
+    """The Spark type of each column of some files, without the columns of their folders: `wanted`, the source's type,
+    if it holds the types of all files, else one of the files' types. With `in_utc` a timestamp without a zone is an
+    instant. UsageError where no Spark type holds a column, or none of the files' types holds the others."""
     found: dict[str, dict[pa.DataType, str]] = {}
     for file in files:
         for field in file.schema:

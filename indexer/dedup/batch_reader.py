@@ -30,17 +30,17 @@ def read_batch(
 ) -> DataFrame:
     """The rows of a file, or of the files of a folder, on any store, with all of their columns.
 
-    Columns of partition folders are text, and come last. A column that the source of `index` has too is of the source's
-    type where that holds it (`batch_columns`), other columns are kept as they are; so are the source's partition
-    columns inside the files, and all columns where there is no index (of CSV as text). Files may differ in columns:
-    what one lacks is null. CSV is read by the names in its header; without header by place, as the source's columns.
-    JSON lines are read once more before, for their names: the source's columns that no row has are null, but those of
-    the key and of its partitions. `options` are those of the format, by default as the source's files are read where
-    they are of the same; with the option `schema` text is of the types that it says.
+    Columns of partition folders are text, and come last. A column that the source of `index` has, too, gets the
+    source's type where that holds it (`batch_columns`). Other columns keep their type, and so do the source's partition
+    columns inside the files, and all columns where there is no index (text for CSV). Files may differ in columns: a
+    missing column is null. CSV columns are matched by the names in the header, or by place without a header. JSON lines
+    are read twice, first for their names: columns of the source that no row has are null, except the columns of the key
+    and of the partitions. `options` are the options of the format, by default the source's if it has the same format;
+    the option `schema` gives the types of text.
 
-    Files are listed and described now, and read when the DataFrame is used, in the same order each time: task after
-    task in the order of (path, row), so that `monotonically_increasing_id()` right above it rises in that order. A
-    damaged file, a value that the source's type does not hold, and a file that changed are errors that name it."""
+    Files are listed and described now, and read when the DataFrame is used. Each use reads them in the same order, by
+    path and row, so that `monotonically_increasing_id()` directly on the DataFrame increases in that order. A damaged
+    file, a value that the source's type does not hold, and a file that changed are errors that name it."""
     root, format_name, infos = batch_root(as_location(path), format)
     options = _options(index, format_name, options)
     tasks = _tasks(spark)

@@ -29,10 +29,10 @@ FILE_BYTES = 128 << 20  # of a data file, and of its rows in a task's memory, ro
 
 @dataclass(frozen=True)
 class Layout:
-    """`root` is that of the source, `style` how its newest file is written, `columns` are those of its files in the
-    types that they are read in; `options` say how they are read. `folders` are those of the partitions there are, by
-    their values in stored form: below the root, or absolute; new ones come below `base`. A file
-    has about `file_bytes`."""
+    """`root` is the root of the source, `style` the style of its newest file, `columns` the columns of its files with
+    the types that reads give, `options` the options of reads. `folders` has the folder of each partition by its values
+    in stored form, relative to the root or absolute; new folders are made below `base`. A file has about
+    `file_bytes`."""
 
     root: str
     format: str
@@ -61,9 +61,9 @@ class Layout:
 
 
 def layout_of(opened: Index, table: Table | None, batch: StructType) -> Layout:
-    """That of an index's source; `table` is a catalog table as it is now; `batch` the columns of the rows, which are
-    the source's where it has no files. UsageError for a source that rows cannot be appended to, UnsupportedFormat where
-    files like its others cannot be written."""
+    """The layout of an index's source. `table` is its catalog table, if any; `batch` has the columns of the rows, which
+    become the source's where it has no files. UsageError for a source that rows cannot be appended to,
+    UnsupportedFormat where files like its others cannot be written."""
     spec, covered = opened.spec, opened.view.covered
     names = [name for name in opened.view.columns if name not in spec.partitions]
     newest = max(covered.values(), key=lambda file: (file.mtime_ns, file.path), default=None)

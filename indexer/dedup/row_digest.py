@@ -29,7 +29,7 @@ def row_hash(batch: DataFrame, partitions: Collection[str]) -> Column:
 
 
 def digest_of(rows: int, total: int) -> str:
-    """The digest of so many rows, the sum of whose hashes is `total`."""
+    """The digest of a number of rows, from the sum of their hashes."""
     return f"{rows:x}-{total % WORD:016x}"
 
 
@@ -48,8 +48,8 @@ def rows_digest(batch: DataFrame, partitions: Collection[str]) -> str:
 
 
 def _hashable(value: Column, kind: DataType) -> Column:
-    """A value as it is hashed: the same where its column is of a wider type, for the source's may have become so
-    meanwhile. What is nested goes as JSON, for Spark hashes no maps and no variants."""
+    """A value in the form that is hashed. The form does not depend on the width of the type, since the source's column
+    may be widened between two runs. Nested values are hashed as JSON, since Spark does not hash maps and variants."""
     if isinstance(kind, IntegralType):
         return value.cast("bigint")
     if isinstance(kind, FloatType):

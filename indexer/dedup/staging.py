@@ -78,9 +78,9 @@ class StageRunAgain(Exception):
 def stage(
     checked: DataFrame, names: Sequence[str], layout: Layout, folder: str, name: str, rejected: RejectedAt | None
 ) -> Staged:
-    """Write the new rows of a batch that `with_status` looked at to a folder below the source's root; `name` is what
-    the files are to be called after. `names` are the batch's columns; `checked` has DIGEST and NULLS, too. With
-    `rejected` the other rows go there. StageRunAgain: the job is to be done anew."""
+    """Write the new rows of a batch, checked by `with_status`, to a folder below the source's root. `name` begins the
+    names of the files. `names` are the batch's columns; `checked` has DIGEST and NULLS, too. With `rejected` the other
+    rows are written there. StageRunAgain: run the job again."""
     for i, partition in enumerate(layout.partitions):
         checked = checked.withColumn(f"{PART_PREFIX}{i}", column(partition).cast("string"))
     parts = [f"{PART_PREFIX}{i}" for i in range(len(layout.partitions))]
@@ -133,7 +133,7 @@ class _Task:
         self._rows: list[pa.RecordBatch] = []  # of the file that is being written
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows, behind those of before."""
+        """Add rows after the rows before."""
         parts = [batch.column(f"{PART_PREFIX}{i}") for i in range(len(self._layout.partitions))]
         begins = [0, *(np.flatnonzero(~adjacent(parts)[0]) + 1)] if parts else [0]
         for begin, end in zip(begins, [*begins[1:], batch.num_rows], strict=True):

@@ -21,12 +21,13 @@ def append_batches(
     on_result: Callable[[DedupResult], None] | None = None,
     origin: Origin | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """What to hand to `stream.writeStream.foreachBatch`: appends the new rows of each micro-batch (`append_new`).
+    """Make the function for `stream.writeStream.foreachBatch`: it appends the new rows of each micro-batch
+    (`append_new`).
 
-    The id of a batch is the query's, which its checkpoint keeps, and the micro-batch's number: a micro-batch that is
-    run again is known, one with other rows under a known id is a UsageError. So the query must give the same rows when
-    it is run again: no rand(), no uuid(). `on_result` is told what became of each micro-batch; `origin` says what to
-    index where there is no index yet."""
+    The id of a batch is the id of the query, which its checkpoint keeps, and the number of the micro-batch. A
+    micro-batch that runs again is known; other rows under a known id are a UsageError. So the query must give the same
+    rows when it runs again: no rand(), no uuid(). `on_result` is called with the result of each micro-batch. `origin`
+    says how to build the index where there is none."""
     place = as_location(index)
 
     def append_batch(batch: DataFrame, number: int) -> None:

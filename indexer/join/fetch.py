@@ -1,9 +1,8 @@
 """Pointers to rows: the second half of a load.
 
-Pointers go to tasks by file and by place in the file, so that a file of which much is wanted is many tasks; each task
-reads its rows in file order. What several rows lie in (a page, a block) is read once; a row that several pointers lead
-to is decoded once.
-"""
+Pointers go to tasks by file and by place in the file, so that several tasks read a file with many pointers. Each task
+reads its rows in file order. A page or block of several rows is read once, and a row of several pointers is decoded
+once."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,8 +51,8 @@ FIRST_GROWTH = 4.0  # bytes of a decoded row to those it is said to take in the 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the tasks of a load are told. `given`: the columns of the pointers that are kept. `payload`: the columns to
-    read. `keys`: columns of the pointers that hold the keys the rows must have, by name of the key column."""
+    """The input of the tasks of a load. `given`: the columns of the pointers to keep. `payload`: the columns to read.
+    `keys`: the columns of the pointers with the expected keys, by key column."""
 
     index: AtSnapshot
     given: Sequence[str]
@@ -82,8 +81,8 @@ def fetched(
     report: bool,
     counters: FetchCounters,
 ) -> DataFrame:
-    """The columns `given` of `found`, beside the rows that its pointers (`join.POINTER_FIELDS`) lead to; a row without
-    a pointer stays, beside nulls. Key columns that `found` has are compared with those of the rows."""
+    """The columns `given` of `found`, with the rows that its pointers (`join.POINTER_FIELDS`) lead to. A row without a
+    pointer stays, with nulls. Key columns of `found` are compared with the keys of the rows."""
     kinds = {field.name: field for field in found.schema}
     error = [StructField(ERROR, StringType())] if report else []
     schema = StructType([*(kinds[name] for name in given), *payload, *error])
@@ -257,7 +256,7 @@ class _Task:
     def _answer(
         self, given: pa.RecordBatch, payload: list[pa.Array], places: Numbers, error: pa.Array | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of the sample beside theirs of the payload, as many at a time as `OUT_BYTES` hold."""
+        """Rows of the sample with their rows of the payload, at most `OUT_BYTES` at a time."""
         self._counters.rows.add(len(places))
         self._counters.unreadable.add(len(places) if error is not None else 0)
         kept = [given.column(name) for name in self._asked.given]

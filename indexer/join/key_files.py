@@ -19,8 +19,8 @@ from gnomon.sources import open_source
 
 
 def parquet_keys(spark: SparkSession, path: str, names: Sequence[str]) -> DataFrame:
-    """The columns of these names that a Parquet file, or those of a folder, have. What Spark has no type for comes as
-    the text that rows show, which `with_keys` reads: a UUID in 36 characters, a time of day as HH:MM:SS.f."""
+    """The columns with these names of a Parquet file, or of the files of a folder. Columns of types that Spark lacks
+    come as the text that rows show, which `with_keys` reads: a UUID in 36 characters, a time of day as HH:MM:SS.f."""
     root = source_root(path)
     described = describe(root, "parquet", {}, False, root.list(), names)
     there = [name for name in names if any(name in one.schema.names for one in described)]

@@ -73,9 +73,9 @@ def lookup_counters(spark: SparkSession) -> LookupCounters:
 
 @dataclass(frozen=True)
 class JoinOptions:
-    """How a sample is joined. `how`: a row without a match is dropped ("inner") or kept beside nulls ("left").
-    `null_safe`: nulls match nulls. `within`: the partition columns of the sample in which an entry has to agree.
-    `columns`: the included and partition columns that come with the pointers."""
+    """The options of a join. `how`: a row without a match is dropped ("inner") or kept with nulls ("left").
+    `null_safe`: nulls match nulls. `within`: the partition columns of the sample that an entry must agree with.
+    `columns`: the included and partition columns to return with the pointers."""
 
     how: str = "inner"
     null_safe: bool = False
@@ -92,11 +92,11 @@ def join_with_index(
     within: Sequence[str] = (),
     counters: LookupCounters | None = None,
 ) -> DataFrame:
-    """Each row of `sample` beside each entry of the index with its key: all columns of `sample`, then those of the
-    index that it lacks (included columns, in the types they are stored in, and partition columns), then data_filename,
-    data_offset, data_sub_offset, data_size.
+    """Each row of `sample` with each entry of its key: all columns of `sample`, then the columns of the index that it
+    lacks (included columns, in stored types, and partition columns), then data_filename, data_offset, data_sub_offset,
+    data_size.
 
-    With how="left" a row without a match is kept, beside nulls. As in SQL, a key with a null matches nothing; with
+    With how="left" a row without a match is kept, with nulls. As in SQL, a key with a null matches nothing; with
     `null_safe` nulls match nulls. `within` names partition columns that `sample` has: an entry matches only in the
     partition that the row names. Lazy; errors of a task fail the job."""
     opened = open_index(index)
@@ -120,8 +120,8 @@ def join_with_index(
 def located(
     spark: SparkSession, opened: Index, sample: DataFrame, options: JoinOptions, counters: LookupCounters | None = None
 ) -> DataFrame:
-    """A sample that `with_keys` gave its key columns, each row beside the columns of its entries that the options name,
-    as ENTRY_PREFIX0 ..., and the pointers (POINTER_FIELDS)."""
+    """A sample with the key columns of `with_keys`, each row with the columns of its entries that the options name, as
+    ENTRY_PREFIX0 ..., and the pointers (POINTER_FIELDS)."""
     spec = opened.spec
     check_names("within", options.within)
     check_sample(sample, spec, options.how, options.within)
@@ -189,7 +189,8 @@ def _look_up(
 
 
 def _is_held(batch: pa.RecordBatch, spec: IndexSpec) -> npt.NDArray[np.bool_]:
-    """Which rows have keys that the types of the index hold; one that they do not is null beside the sample's own."""
+    """Which rows have keys that the types of the index hold. A key that they do not hold is null here and not null in
+    the sample."""
     held = np.ones(batch.num_rows, bool)
     for key, name in zip(spec.keys, key_names(spec), strict=True):
         if batch.column(name).null_count > batch.column(key.name).null_count:
@@ -199,7 +200,7 @@ def _is_held(batch: pa.RecordBatch, spec: IndexSpec) -> npt.NDArray[np.bool_]:
 
 
 def _chosen(entries: pa.RecordBatch, spec: IndexSpec, columns: Sequence[str]) -> list[pa.Array]:
-    """These columns of entries, and those of the pointer."""
+    """These columns of entries, and the pointer columns."""
     names = [*(one.name for one in spec.include), *spec.partitions]
     return [*(entries.column(names.index(name)) for name in columns), *entries.columns[len(names) :]]
 
@@ -207,8 +208,7 @@ def _chosen(entries: pa.RecordBatch, spec: IndexSpec, columns: Sequence[str]) ->
 def _beside(
     batch: pa.RecordBatch, rows: npt.NDArray[np.int64], entries: Sequence[pa.Array]
 ) -> Iterator[pa.RecordBatch]:
-    """These rows of the sample, each beside its entry. Cut where a batch would take more than
-    OUTPUT_BYTES."""
+    """These rows of the sample, each with its entry, in batches of at most OUTPUT_BYTES."""
     row_bytes = batch.nbytes // max(batch.num_rows, 1) + ENTRY_BYTES
     most = max(1, OUTPUT_BYTES // row_bytes)
     for begin in range(0, len(rows), most):

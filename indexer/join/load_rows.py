@@ -79,11 +79,11 @@ def load_by_index(
     """The rows of the source that `pointers` lead to. `pointers` has data_filename, data_offset, data_sub_offset and
     data_size, as `join_with_index` gives them; it may have been filtered and joined since.
 
-    All columns of `pointers` are kept, but the four only where `columns` names them; then come the source's columns
-    asked for that `pointers` lacks (default: all). Key columns that `pointers` has are compared with the keys of the
+    All columns of `pointers` are kept, except the four, which `columns` may name; then come the requested columns of
+    the source that `pointers` lacks (by default all). Key columns that `pointers` has are compared with the keys of the
     rows: StalePointer where one differs. Keep them: a pointer alone cannot show that its file was replaced and indexed
-    again since, and would lead to another row. A row whose data_filename is null stays, beside nulls. `unreadable`: as
-    in `load`; so is a pointer into a file that the newest snapshot does not cover. Lazy."""
+    again since, and would lead to another row. A row whose data_filename is null stays, with nulls. `unreadable`: as in
+    `load`; a pointer into a file that the newest snapshot does not cover counts as unreadable. Lazy."""
     check_names("columns", columns)
     opened = open_index(index)
     _check_pointers(pointers)

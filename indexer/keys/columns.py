@@ -51,8 +51,8 @@ def with_keys(
 
 
 def typed_keys(frame: DataFrame, spec: IndexSpec, what: str) -> DataFrame:
-    """The frame with its key columns of text in the source's types, read as `with_keys` reads them. Those of a time of
-    day or of nanoseconds stay text, for Spark's types do not hold each of their values."""
+    """The frame with its text key columns in the source's types, read as `with_keys` reads them. Times of day and
+    nanoseconds stay text, since Spark's types do not hold all their values."""
     keyed = with_keys(frame, spec, what)
     kinds = {field.name: field.dataType for field in frame.schema}
     read = {
@@ -125,14 +125,14 @@ def stored_keys(batch: pa.RecordBatch, spec: IndexSpec) -> pa.RecordBatch:
 
 
 def narrowing(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = ()) -> dict[str, pa.Array]:
-    """The partition values that narrow the look-up of each row: those of its key and of the columns named."""
+    """The partition values that narrow the look-up of each row, from its key and from the named columns."""
     names = {key.name: name for key, name in zip(spec.keys, key_names(spec), strict=True) if key.partition}
     names |= {name: name for name in within if name not in names}
     return {column: batch.column(name) for column, name in names.items()}
 
 
 def in_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of small batches in larger ones: of keys in order, so many touch a part of an index file once."""
+    """Small batches joined into larger ones. Sorted keys of a large batch read each part of an index file once."""
     some: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -61,8 +61,8 @@ class Stages:
 
 @contextmanager
 def watched(spark: SparkSession, stage: Step, progress: Progress | None) -> Iterator[None]:
-    """While Spark works: `progress` is told of the tasks of each of its stages, of those behind the last shuffle as
-    `stage`, of others as `scan`. The thread that asks for them ends with this, whatever happens."""
+    """Call `progress` with the tasks of each Spark stage during the block: stages after the last shuffle as `stage`,
+    others as `scan`. The polling thread ends with the block."""
     if progress is None:
         yield
         return
@@ -92,8 +92,7 @@ def _watch(context: SparkContext, group: str, stage: Step, progress: Progress, d
 
 
 def tasks_of(context: SparkContext, group: str, stage: Step) -> Step | None:
-    """The tasks that a job group runs now: behind a shuffle those of the stage, before it those of a scan; None where
-    there are none."""
+    """The running tasks of a job group: after a shuffle as the stage, before it as a scan. None without tasks."""
     tracker = context.statusTracker()
     for job in sorted(tracker.getJobIdsForGroup(group), reverse=True):
         info = tracker.getJobInfo(job)

@@ -24,8 +24,8 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"  # is set where spark-submit started
 def local_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """The active session, or a new one: of this machine, of the cluster that `master` names, or of spark-submit.
 
-    Its Python workers run PYSPARK_PYTHON, by default this interpreter, whatever PATH says. On a cluster `ship` gives
-    our packages to the executors. What spark-submit was told stands."""
+    Its Python workers run PYSPARK_PYTHON, by default this interpreter, whatever PATH says. On a cluster, `ship` sends
+    Gnomon to the executors. Settings of spark-submit are not changed."""
     given = dict(conf or {})
     if PYTHON in given:
         os.environ["PYSPARK_PYTHON"] = given[PYTHON]

@@ -95,8 +95,8 @@ def as_raised() -> Iterator[None]:
 
 
 def is_of_a_file(error: Exception) -> bool:
-    """Whether Spark could not read a data file, or read a key that is none. A wrong checksum that Hadoop left beside
-    the file is another thing: whether the file is what it should be is not for us to say then."""
+    """Whether Spark could not read a data file, or read an invalid key. A mismatch with a checksum file of Hadoop does
+    not count: it does not show whether the data file is right."""
     text = str(error)
     is_unread = any(sign in text for sign in UNREAD_BY_SPARK) and WRONG_CHECKSUM not in text
     return is_unread or isinstance(decoded(error), BTreeError)

@@ -1,6 +1,6 @@
-"""Columns of source files in Spark's types: which type holds a column, and its values in that type, each exactly.
+"""Columns of source files in Spark's types: the type that holds a column, and its exact values in that type.
 
-What Spark has no type for is held by the next one that loses nothing: unsigned integers by the next wider one (64 bits:
+A type that Spark lacks is held by the next type without loss: unsigned integers by the next wider one (64 bits:
 `decimal(20,0)`), half floats by `float`, UUIDs by `binary`, decimals of more than 38 digits and JSON by `string`, a
 column of nulls by `string`, a duration by `interval day to second`. The same within lists, maps and structs. A value
 that the type cannot hold (digits below a microsecond, say) is an error."""

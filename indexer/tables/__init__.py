@@ -4,7 +4,7 @@
 - `formats`           the format of a catalog table
 - `columns`           the columns that a catalog table declares
 - `partition_tables`  the types of the columns of source files in Spark
-- `source_cast`       the columns of a batch as those of the source
+- `source_cast`       casts of the columns of a batch to the source's
 - `infer`             the columns of text files
 - `source_files`      the files of a source: rows, columns and fingerprints
 """

@@ -44,7 +44,8 @@ NULL_FORMAT = "serialization.null.format"
 
 
 def format_of_table(source: str, table: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """The format of a table's files, and its options. UsageError for a table whose rows are not those of its files."""
+    """The format of a table's files, and its options. UsageError for a table whose live rows differ from the rows of
+    its files."""
     provider, storage = table["provider"], table["storage"]
     properties = {**table["properties"], **(storage["properties"] or {})}
     format_name = _hive_format(storage) if provider == HIVE else provider if provider in PROVIDERS else None
@@ -80,7 +81,7 @@ def format_of_table(source: str, table: Mapping[str, Any]) -> tuple[str, dict[st
 
 
 def is_like_table(table: Mapping[str, Any], partition: Mapping[str, Any]) -> bool:
-    """Whether a partition's files are read as the table's are. Of a datasource table they are, whatever Hive says."""
+    """Whether a partition's files are read like the table's. Always so for a datasource table, whatever Hive says."""
     if table["provider"] != HIVE:
         return True
     storage = table["storage"]

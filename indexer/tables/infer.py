@@ -26,9 +26,9 @@ def infer_schema(
     files: Sequence[FileInfo],
     spec: IndexSpec | None,
 ) -> str:
-    """DDL of the columns known before, if the index has a spec, and those of these files, whose types are widened to
-    hold every value. Empty for formats whose files tell their columns, and where the user gave a schema. UsageError
-    names the first file that would give an indexed column another type."""
+    """DDL of the known columns, if the index has a spec, and the columns of these files, with types widened to hold
+    every value. Empty for formats whose files declare their columns, and where the user gave a schema. UsageError names
+    the first file that would give an indexed column another type."""
     format = FORMATS[format_name]
     if format.infer is None or format.merge is None or "schema" in options:
         return ""

@@ -39,9 +39,9 @@ PATTERN_SIGNS = re.compile(r"[\\*?\[\]{}]")
 
 
 def read_parquet(spark: SparkSession, paths: Sequence[str], schema: StructType | str | None = None) -> DataFrame:
-    """Parquet files by their exact paths. Spark takes a path as a pattern, so its signs are escaped (its option not
-    to look for patterns reads each of several files twice when a folder above them is named like one). Days are taken
-    as they stand, whatever the session says; those of a file that says it is of the old calendar Spark turns anyway."""
+    """Parquet files by their exact paths. Spark takes a path as a pattern, so its signs are escaped (its option not to
+    look for patterns reads each of several files twice when a folder above them is named like one). Days are not
+    rebased, whatever the session says; Spark rebases the days of files that declare the old calendar."""
     reader = spark.read.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED")
     reader = reader if schema is None else reader.schema(schema)
     return reader.parquet(*map(exact, paths))
