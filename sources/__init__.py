@@ -3,7 +3,7 @@
 - `contract`         what a format implements (`SourceFile`, `Style`, `Writer`)
 - `registry`         the formats, by name: `open_source`, `detect`, `open_mapped`
 - `errors`           what can be wrong with a data file
-- `pointers`         pointers and their columns; docs/internals/pointers.md says what a pointer means in each format
+- `pointers`         pointers and their columns (docs/reference/formats-and-types.md says what a pointer means)
 - `readers`          many ranges of an open reader, a reader as a binary file, byte ranges for parallel scans
 - `declared_schema`  a file seen with the columns that a catalog's table declares
 - `writers`          new files like the existing ones of a source: `style_of`, `open_writer`, `check_written`

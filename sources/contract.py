@@ -2,7 +2,7 @@
 
 `shadow` opens files and passes them as a `RangeReader`; a format makes a `SourceFile` of it. `scan` makes pointers and
 `fetch` reads the rows at them. Both belong to the package of a format, for the meaning of a pointer is the format's own
-(docs/internals/pointers.md). A `Style` writes new files of a source.
+(docs/reference/formats-and-types.md). A `Style` writes new files of a source.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

@@ -1,5 +1,5 @@
 """An Avro object container file as a `SourceFile`: a row's pointer is its block's position and its ordinal there
-(docs/internals/pointers.md)."""
+(docs/internals/other-formats.md)."""
 
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """ORC, decoded column by column from the row groups that a fetch needs.
 
-The pointer of a row is its ordinal in the file (docs/internals/pointers.md). The libraries that read ORC end the
+The pointer of a row is its ordinal in the file (docs/internals/other-formats.md). The libraries that read ORC end the
 process on some damaged files, so this package decodes the bytes itself.
 
 - `reader`           the `SourceFile`: opens a file, scans, fetches

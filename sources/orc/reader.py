@@ -1,4 +1,4 @@
-"""An ORC file as a `SourceFile`: the pointer of a row is its ordinal in the file (docs/internals/pointers.md)."""
+"""An ORC file as a `SourceFile`: the pointer of a row is its ordinal in the file (docs/internals/other-formats.md)."""
 
 import hashlib
 import threading

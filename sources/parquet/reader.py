@@ -1,4 +1,4 @@
-"""A Parquet file as a `SourceFile`: the pointer of a row is its ordinal in the file (docs/internals/pointers.md)."""
+"""A Parquet file as a `SourceFile`: a row's pointer is its ordinal in the file (docs/internals/parquet-fetch.md)."""
 
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -21,7 +21,7 @@ from gnomon.sources.parquet.footer import MAGIC, Footer
 from gnomon.sources.parquet.page_header import DATA, DICTIONARY, PLAIN
 from gnomon.sources.parquet.schema import BINARY, FIXED_BYTES, Column, Leaf, arrow_metadata
 
-INT96_UNIT = "us"  # nanoseconds would wrap outside 1677..2262 (docs/internals/pointers.md)
+INT96_UNIT = "us"  # nanoseconds would wrap outside 1677..2262 (docs/reference/formats-and-types.md)
 
 
 class ChunkEntry(NamedTuple):

@@ -1,5 +1,5 @@
 """A Hadoop SequenceFile as a `SourceFile`: the pointer of a row is the position of its record, or the position of its
-block and its ordinal there (docs/internals/pointers.md).
+block and its ordinal there (docs/internals/other-formats.md).
 """
 
 import hashlib

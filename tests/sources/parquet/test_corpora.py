@@ -23,7 +23,7 @@ def first_rows(reader: BytesReader) -> pa.Table:
 
 
 def cut_to_microseconds(row: dict[str, Any]) -> dict[str, Any]:
-    """As INT96 is read (docs/internals/pointers.md)."""
+    """As INT96 is read (docs/reference/formats-and-types.md)."""
     cut: dict[str, Any] = json.loads(re.sub(r"(T\d\d:\d\d:\d\d\.\d{6})\d+", r"\1", json.dumps(row)))
     return cut
 
