@@ -1,7 +1,7 @@
 """Source types that Spark does not know as keys, and the key type that stores each without loss.
 
 The *source type* is the name of such a type in an index's spec. Dictionaries, run-end encoding, views and extension
-types are as their values; they have no name of their own. The rules stand in docs/internals/index-format.md.
+types are as their values; they have no name of their own. The rules stand in docs/reference/key-types.md.
 """
 
 import pyarrow as pa

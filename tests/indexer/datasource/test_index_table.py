@@ -311,7 +311,7 @@ def test_a_table_of_that_name_that_is_not_of_the_index_stays(spark: SparkSession
 
 
 def test_the_statements_of_the_page_declare_an_index(spark: SparkSession, tmp_path: Path, database: str) -> None:
-    page = (Path(__file__).parents[3] / "docs/internals/index-format.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/reference/tables.md").read_text(encoding="utf-8")
     statements = [
         one for sql in re.findall(r"```sql\n(.*?)```", page, re.DOTALL) for one in sql.split(";") if one.strip()
     ]
