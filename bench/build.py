@@ -120,7 +120,7 @@ def profile(spark: SparkSession, folder: Path, rows: int, key: str) -> str:
     stats = folder / "profiles"
     stats.mkdir()
     writer = index_writing._writer
-    index_writing._writer = lambda task: partial(_profiled, writer(task), str(stats))  # type: ignore[assignment]
+    index_writing._writer = lambda task, entries: partial(_profiled, writer(task, entries), str(stats))  # type: ignore[assignment]
     try:
         gnomon(spark, folder / "source", folder / "target-profile", key, buckets_of(rows))
     finally:

@@ -231,7 +231,8 @@ def plain_text(plain: dict[str, Any]) -> str:
     """What an engine shows that reads the folder as a plain table."""
     if plain["equals_snapshot"]:
         return "a plain table on the folder shows what the snapshot holds"
-    beyond = f"{plain['extra_files']:,} files and {plain['dead_entries']:,} dead entries"
+    dead = f"{plain['dead_entries']:,} dead {'entry' if plain['dead_entries'] == 1 else 'entries'}"
+    beyond = f"{counted(plain['extra_files'], 'file')} and {dead}"
     return f"a plain table on the folder shows {beyond} more (gnomon compact, gnomon vacuum)"
 
 

@@ -12,7 +12,7 @@ from tests.stores.process import free_port
 
 pytestmark = pytest.mark.spark
 
-PROGRAM = "import gnomon.spark; gnomon.commands.spark.WAIT_SECONDS = 1; from gnomon.__main__ import main; main()"
+PROGRAM = "from gnomon.commands import spark; spark.WAIT_SECONDS = 1; from gnomon import main; main()"
 
 
 def test_a_command_says_that_it_waits_for_a_cluster(tmp_path: Path) -> None:
