@@ -1,4 +1,5 @@
-"""The formats by name. A new format is an entry in `FORMATS`; `detect` and `open_source` use nothing else of it."""
+"""The formats by name. A new format is an entry in `FORMATS`. `detect` looks for its magic at the start of a file; only
+Parquet's is expected at the end, too, so a format whose magic is at the end alone needs a change of `detect`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class Format:
 
     - `open`: opens a file of the format, with the format's options.
     - `magic`: the first bytes of each file; empty for text.
-    - `endings`: the ends of file names, for formats without a magic.
+    - `endings`: the ends of file names, for text formats, which have no magic.
     - `options`: each option of the format, with a description.
     - `infer`: the columns of a file, from its rows, for formats whose files do not declare them; `merge`: the columns
       of several files together. The option `schema` holds the result.

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gnomon.__main__ import COMMANDS
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
@@ -44,3 +46,8 @@ def test_each_file_that_contributing_names_is_there() -> None:
     )
     assert len(named) > 40
     assert [name for name in named if not list(ROOT.glob(name.removesuffix("/")))] == []
+
+
+def test_the_page_of_the_command_line_lists_each_command() -> None:
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    assert re.findall(r"^\| `gnomon ([a-z]+)", text, re.MULTILINE) == list(COMMANDS)

@@ -100,6 +100,7 @@ OPTION_PARAMETERS = [
 ] + [
     _parameter(one.old_name, "query", f"The old name of `{one.name}`.", dict(one.schema), **one.style, deprecated=True)
     for one in OPTIONS
+    if one.old_name
 ]
 
 

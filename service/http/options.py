@@ -19,17 +19,19 @@ _WHOLE_NUMBER = {"type": "integer", "minimum": 0, "maximum": MOST_NUMBER}
 
 
 class Option(NamedTuple):
-    """An option: its name in a query, and what `/openapi.json` says of it. Through version 0.2 its name without the
-    underscore is accepted, unless a key column has that name."""
+    """An option: its name in a query, and its members in `/openapi.json`. Through version 0.2 its `old_name`, if it has
+    one, is accepted, unless a key column has that name. A new option has none."""
 
     name: str
     description: str
     schema: Mapping[str, Any]
     style: Mapping[str, Any] = {}
+    old_name: str = ""
 
     @property
-    def old_name(self) -> str:
-        return self.name.removeprefix(PREFIX)
+    def is_list(self) -> bool:
+        """Whether a query may give the option several times."""
+        return bool(self.schema["type"] == "array")
 
 
 OPTIONS = (
@@ -38,6 +40,7 @@ OPTIONS = (
         "The columns of the rows, with commas between them; all when left out.",
         {"type": "array", "items": {"type": "string", "minLength": 1, "pattern": "^[^,]+$"}, "minItems": 1},
         {"style": "form", "explode": False},
+        old_name="columns",
     ),
     Option(
         "_where",
@@ -45,13 +48,15 @@ OPTIONS = (
         "any of them. A value that no partition has is 400.",
         {"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}},
         {"style": "form", "explode": True},
+        old_name="where",
     ),
-    Option("_limit", "The most rows of a key; `count` is of all.", _WHOLE_NUMBER),
-    Option("_snapshot", "The snapshot to ask, instead of the newest.", _WHOLE_NUMBER),
-    Option("_explain", "Whether to say what the answer cost.", {"type": "boolean"}),
+    Option("_limit", "The most rows of a key; `count` is of all.", _WHOLE_NUMBER, old_name="limit"),
+    Option("_snapshot", "The snapshot to ask, instead of the newest.", _WHOLE_NUMBER, old_name="snapshot"),
+    Option("_explain", "Whether to say what the answer cost.", {"type": "boolean"}, old_name="explain"),
 )
 NAMES = tuple(option.name for option in OPTIONS)
-_BY_OLD_NAME = {option.old_name: option.name for option in OPTIONS}
+_BY_OLD_NAME = {option.old_name: option.name for option in OPTIONS if option.old_name}
+_SINGLE = [option.name for option in OPTIONS if not option.is_list]
 
 
 @dataclass(frozen=True)
@@ -118,15 +123,15 @@ def _pairs(query: bytes) -> list[tuple[str, str]]:
 
 
 def _options(given: Mapping[str, list[_Given]]) -> Options:
-    for name in ("_limit", "_snapshot", "_explain"):
+    for name in _SINGLE:
         if len(given.get(name, ())) > 1:
             raise BadRequest(f"{given[name][-1].name} is given twice")
     return Options(
-        _columns(given.get("_columns")),
-        _where(given.get("_where", ())),
-        _number(given.get("_limit")),
-        _number(given.get("_snapshot")),
-        _flag(given.get("_explain")),
+        columns=_columns(given.get("_columns")),
+        where=_where(given.get("_where", ())),
+        limit=_number(given.get("_limit")),
+        snapshot=_number(given.get("_snapshot")),
+        explain=_flag(given.get("_explain")),
     )
 
 

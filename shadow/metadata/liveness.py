@@ -1,4 +1,5 @@
-"""The rule that decides which entries of an index file are live. Every reader of entries asks this module.
+"""The rule that decides which entries of an index file are live. Every reader of entries calls this module, except the
+verifier, which has a rule of its own to check it.
 
 An entry is live while its own segment still covers the source file that it names. A rewritten or deleted source file is
 dead in the segment that indexed it: entries of it are passed over. An entry of a file that the segment never covered
