@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class RangeReader(Protocol):
-    """An open file. Whoever opened it closes it.
+    """An open file. The caller that opened it closes it.
 
     To index or fetch from a place that Gnomon has no storage for, write a class with these five members and give it to
     `sources.open_source` or `btree.BTreeReader`. Where threads share what these return, they share the reader, too."""

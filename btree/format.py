@@ -85,7 +85,7 @@ def encode_header(metadata: dict[str, bytes], sync: bytes) -> bytes:
 
 
 def sealed(metadata: dict[str, bytes], sync: bytes) -> dict[str, bytes]:
-    """The metadata with the CRC of its header. That comes first: whoever mistakes what follows has read it."""
+    """The metadata with the CRC of its header, which comes first, so that a reader has it before anything damaged."""
     others = {key: value for key, value in metadata.items() if key != HEADER_CRC_KEY}
     return {HEADER_CRC_KEY: crc_text(encode_header(others, sync)), **others}
 

@@ -196,7 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
         code = WRONG_USAGE
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    except BrokenPipeError:  # whoever read our output had enough
+    except BrokenPipeError:  # the reader of the output has ended
         sys.stderr.close()
         code = FAILED
     except MissingExtra as error:

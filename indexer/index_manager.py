@@ -25,7 +25,7 @@ from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify import plain_table
 
 Partition = Sequence[tuple[str, object]]  # column and value, as [("dt", "2026-01-01")]
-# What a table of the index says beside where it lies, for whoever looks at it.
+# Properties of an index's table, for people who look at it.
 SOURCE, KEYS, MORE_FIELDS = (f"{PROPERTIES}{name}" for name in ("source", "keys", "more_fields"))
 DIONE = "index.meta.dataTableName"  # a property of Dione's index tables
 
@@ -46,7 +46,7 @@ class IndexManager:
         self.keys = [key.name for key in spec.keys]
         self.more_fields = [column.name for column in spec.include]
 
-    # -- whoever keeps the index ---------------------------------------------------------------------------------------
+    # -- maintenance ---------------------------------------------------------------------------------------------------
 
     @staticmethod
     def create_new(
@@ -117,7 +117,7 @@ class IndexManager:
             raise UsageError("partitions_spec: it is empty; expected partitions, like [[('dt', '2026-01-01')]]")
         self._append(partitions)
 
-    # -- whoever uses it -----------------------------------------------------------------------------------------------
+    # -- use -----------------------------------------------------------------------------------------------------------
 
     def get_index(self) -> DataFrame:
         """The entries of the newest snapshot: keys, more fields, pointers, partition columns."""

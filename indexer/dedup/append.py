@@ -259,7 +259,7 @@ class _Run:
                 )
         except Exception as error:
             self._throw_away(source, folder)
-            # Who has the number removes what others staged for it.
+            # The append that took the number removes the staged files of the others.
             if isinstance(error, StageRunAgain) or open_log(self.storage).last >= self.number:
                 return False
             raise

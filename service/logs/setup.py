@@ -18,7 +18,7 @@ from gnomon.service import costs
 LINE_BYTES = 4096
 MOST_WAITING = 10_000  # lines; more are counted, and left out
 GATHER_SECONDS = 0.05  # how long lines are gathered before they are written
-CLOSE_SECONDS = 2.0  # how long the end of a program waits for whoever reads its log
+CLOSE_SECONDS = 2.0  # how long a program that ends waits for the reader of its log
 STDERR = 2
 
 _to_json = json.JSONEncoder(ensure_ascii=False, default=str).encode

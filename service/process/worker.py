@@ -54,7 +54,7 @@ class _Server(uvicorn.Server):
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._why = signal.Signals(sig).name  # logged later: a handler may have interrupted whoever writes the log
+        self._why = signal.Signals(sig).name  # logged later: the handler may have interrupted the writer of the log
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

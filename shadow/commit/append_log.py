@@ -200,7 +200,7 @@ def _is_known(storage: Storage, append: Append) -> bool:
 def commit_append(storage: Storage, append: Append) -> bool:
     """Commit an append; whether the number was free. ConcurrentCommit if the index was deleted and built again after
     the append's rows were looked up: the append is void."""
-    batch_path(append.batch)  # which says that a name is none
+    batch_path(append.batch)  # UsageError for an invalid batch id
     try:
         storage.put_new(append_path(append.number), [encode_append(append)])
     except AlreadyExists:

@@ -293,7 +293,7 @@ class Fetcher:
         return self._sources.begin(_key(file), opened) if self._storage.is_remote else None
 
     def end(self, file: SourceFileEntry) -> None:
-        """Whoever began a file has what it needs."""
+        """End what `begin` began: the caller no longer needs the file's metadata."""
         self._sources.end(_key(file))
 
     def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:

@@ -153,7 +153,7 @@ class EarlyCache(ByteCache[V]):
             return self._begun.setdefault(key, Begun(made))
 
     def end(self, key: Hashable) -> None:
-        """Whoever began a value does not need it any more. It is not made where that was not begun yet."""
+        """The caller of `begin` no longer needs the value. It is not made if that has not begun yet."""
         with self._lock:
             self._begun.pop(key).leave()
 

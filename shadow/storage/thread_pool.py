@@ -48,7 +48,7 @@ def _do(future: "Future[Any]", call: Callable[[], Any]) -> None:
         return
     try:
         result = call()
-    except BaseException as error:  # noqa: BLE001  (raised for whoever takes the result)
+    except BaseException as error:  # noqa: BLE001  (raised where the result is taken)
         future.set_exception(error)
     else:
         future.set_result(result)
