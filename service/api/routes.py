@@ -223,7 +223,7 @@ def _with_columns(options: Options, columns: list[str] | None) -> Options:
     if columns is None:
         return options
     if options.columns is not None:
-        raise BadRequest("columns is given twice, in the query and in the body")
+        raise BadRequest("the columns are given twice, in the query and in the body")
     return replace(options, columns=columns)
 
 

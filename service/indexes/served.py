@@ -103,10 +103,11 @@ class ServedIndex:
         above = ((source.rpartition("/")[0], "the source"),) if spec.single_file else ()
         elsewhere = ((folder, "the source") for folder in index.folders_elsewhere)
         of_index = ((index.location, "the index"), (place, "the index"))
+        payload = (name for name in index.view.columns if name not in spec.partitions)
         return Roots(
             (*of_index, (source, "the source"), *above, *elsewhere),
             hidden_of(self.place, spec.partitions),
-            hidden_of(self.place, (column.name for column in spec.keys)),
+            hidden_of(self.place, dict.fromkeys((*(key.name for key in spec.keys), *payload))),
         )
 
     def at(self, snapshot: int | None) -> Index:

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from gnomon.service.api.negotiation import ARROW
+from gnomon.service.redaction import redact
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import UsageError
+from gnomon.sources import DamagedSource
 from tests.service.lake import TWICE, Client, make_crawl, make_orders
 
 HIDDEN = "raw", "dt"
@@ -95,3 +97,11 @@ def test_a_column_that_is_misspelt_in_the_settings_is_not_shown_for_want_of_hidi
     made = make_orders(folder / "misspelt")
     with pytest.raises(UsageError, match="setting hidden_columns: index shadow has no column contry; it has country"):
         Client(Settings(indexes=made.indexes, hidden_columns={"shadow": ["contry"]}))
+
+
+def test_an_error_of_a_file_names_no_hidden_column(crawl: Client) -> None:
+    """Also one of the payload, which an error may name when its file is opened."""
+    [served] = crawl.app.state.service.indexes
+    error = DamagedSource("its pages end early", "part-0.parquet", column="raw")
+    assert "raw" in str(error)
+    assert not re.search(r"\braw\b", redact(error, served.roots))

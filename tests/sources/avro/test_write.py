@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from gnomon.sources import UnsupportedFormat, open_source, open_writer, style_of
+from gnomon.sources.avro.codecs import UNPACKERS
+from gnomon.sources.avro.write import PACKERS
 from tests.sources.readers import BytesReader
 from tests.sources.written import rows_of, write, written
 
@@ -158,3 +160,8 @@ def test_a_type_within_itself_is_refused_by_name() -> None:
         open_writer("avro", style_of(own, "avro"), schema, "lake/new")
     table = pa.table({"id": pa.array([5], pa.int32())})
     assert rows_of(written(table, "avro", {}, like=own), "avro", {})["next"].to_pylist() == [None]
+
+
+def test_each_codec_that_is_read_can_be_written() -> None:
+    """An append writes with the codec of the newest file of its source."""
+    assert PACKERS.keys() == UNPACKERS.keys()
