@@ -12,7 +12,7 @@ from gnomon.btree.node import Row
 
 CELL_BYTES = 24  # of a record's column in memory
 CHUNK_BYTES = 64 * 1024 * 1024  # of what is decoded together in memory, roughly; a single node may take more
-LONG_BLOCK = 1 << 14  # records; of a node of more, which is a run of equal keys, so many are decoded as if it were many
+LONG_BLOCK = 1 << 14  # records; a longer block is one run of equal keys, and is decoded in pieces
 CUT_RECORDS = 1 << 9
 STEP_US, ROW_US = 70.0, 2.0  # measured: the i-th records of any number of nodes at once; a record by itself
 

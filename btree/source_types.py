@@ -70,16 +70,16 @@ def mapped(array: pa.Array) -> pa.Array:
             return mapped(array)
     if name is None:
         return array
-    if is_count(name):
+    if is_number_of_units(name):
         array = array.view(pa.int32() if arrow.bit_width == 32 else pa.int64())
     return array.cast(MAPPED[name])
 
 
-def is_count(name: str | None) -> bool:
+def is_number_of_units(name: str | None) -> bool:
     """Whether the values of a source type are stored as a number of its units, which says nothing without them."""
     return name is not None and name.startswith(("time(", "timestamp"))
 
 
 def mean_the_same(one: str | None, other: str | None) -> bool:
     """Whether files with these source types (None: not mapped), stored as the same type, may be of one column."""
-    return one == other or not (is_count(one) or is_count(other))
+    return one == other or not (is_number_of_units(one) or is_number_of_units(other))

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
 
 from gnomon.btree.key_types import key_type
-from gnomon.btree.source_types import is_count
+from gnomon.btree.source_types import is_number_of_units
 from gnomon.indexer.keys.udfs import read_by_udf
 from gnomon.indexer.spark import hands_errors_over, key_spark_type, raised_by_sql
 from gnomon.shadow.errors import UsageError
@@ -58,7 +58,7 @@ def typed_keys(frame: DataFrame, spec: IndexSpec, what: str) -> DataFrame:
     read = {
         key.name: name
         for key, name in zip(spec.keys, key_names(spec), strict=True)
-        if isinstance(kinds[key.name], StringType) and not is_count(key.source_type)
+        if isinstance(kinds[key.name], StringType) and not is_number_of_units(key.source_type)
     }
     return keyed.select(*[column(read.get(name, name)).alias(name) for name in frame.columns])
 

@@ -5,7 +5,7 @@ from pyspark.sql import Column
 from pyspark.sql.types import DataType, StringType
 
 from gnomon.btree.key_types import Stored, key_type
-from gnomon.btree.source_types import is_count
+from gnomon.btree.source_types import is_number_of_units
 from gnomon.indexer.spark import HAS_ARROW_UDF, arrow_udf, key_spark_type, text_udf
 from gnomon.shadow.errors import KeyTypeError
 from gnomon.shadow.metadata import KeyColumn
@@ -22,7 +22,7 @@ def read_by_udf(given: Column, kind: DataType, key: KeyColumn) -> Column | None:
         return text_udf(lambda array: _from_text(array, key), key_spark_type(key.type))(given)
     source = (key.source_type or "").removesuffix(")")
     name, _, unit = source.partition("(")
-    if is_count(key.source_type) and found in TAKEN[name] and HAS_ARROW_UDF:
+    if is_number_of_units(key.source_type) and found in TAKEN[name] and HAS_ARROW_UDF:
         return arrow_udf(lambda array: _from_units(array, unit), key_spark_type(key.type))(given)
     return None
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 
 from gnomon.base.errors import check_memory
 from gnomon.btree.key_types import LONGEST_DECIMAL, key_type
-from gnomon.btree.source_types import MAPPED, is_count, source_type, value_type
+from gnomon.btree.source_types import MAPPED, is_number_of_units, source_type, value_type
 from gnomon.indexer.spark.versions import IN_UTC, TIME_TYPE, is_time, type_of
 from gnomon.shadow import to_json
 from gnomon.shadow.errors import UnsupportedFormat
@@ -36,7 +36,7 @@ def spark_type(arrow: pa.DataType) -> DataType:
     if types.is_struct(arrow):
         return StructType([StructField(field.name, spark_type(field.type)) for field in arrow])
     name = source_type(arrow)
-    if name is not None and not is_count(name):
+    if name is not None and not is_number_of_units(name):
         return type_of(MAPPED[name])
     kind = value_type(arrow)
     if types.is_time(kind):

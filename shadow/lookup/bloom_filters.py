@@ -86,7 +86,7 @@ class BloomFilters:
             self._in_vain.clear()
         self._in_vain.add(entry.path)
 
-    def is_at_hand(self, entry: IndexFileEntry) -> bool:
+    def needs_no_round_trip(self, entry: IndexFileEntry) -> bool:
         """Whether the filter of an index file lies in memory, whole."""
         found = self._open.peek(entry.filter.path) if entry.filter is not None else None
         return found is not None and found.is_whole

@@ -46,7 +46,7 @@ class Trees:
     def is_open(self, entry: IndexFileEntry) -> bool:
         return self._open.peek(entry.path) is not None
 
-    def is_at_hand(self, entry: IndexFileEntry) -> bool:
+    def needs_no_round_trip(self, entry: IndexFileEntry) -> bool:
         """Whether a search of an index file needs no round trip: the file is local, or in memory."""
         if not self._storage.is_remote:
             return True

@@ -125,8 +125,8 @@ class Lookup:
             partitions = _selected(view, keys, where)
             files = self._files(view, asked.buckets, partitions)
             step.say(keys=len(keys), bucket=asked.buckets[0] if len(keys) == 1 else None, index_files=len(files))
-        if ahead is not None and (far := [file for file in files if not self.trees.is_at_hand(file.entry)]):
-            ahead(far)
+        if ahead is not None and (remote := [file for file in files if not self.trees.needs_no_round_trip(file.entry)]):
+            ahead(remote)
         search = Search(view, self.trees, self.filters, asked, partitions, options)
         for told in search.answers(files):
             stats.add(told.stats)

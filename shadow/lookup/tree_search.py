@@ -93,7 +93,7 @@ class Search:
         spread = sum(len(file.places) for file in files) > len(self._keys)
         few = len(files) <= FEW_FILES and sum(file.entry.size for file in files) <= FEW_BYTES
         calls = [partial(self._answer, file, self._pays(file, spread), few) for file in files]
-        rounds = sum(not self._trees.is_at_hand(file.entry) for file in files)
+        rounds = sum(not self._trees.needs_no_round_trip(file.entry) for file in files)
         return in_order(calls) if rounds > 1 else (call() for call in calls)
 
     def _pays(self, file: InFile, spread: bool) -> bool:
@@ -119,7 +119,7 @@ class Search:
         if not filtered or self._filters is None:
             return file.places
         ask, entry = partial(self._pass, file, self._filters, stats), file.entry
-        is_cold = not self._trees.is_open(entry) and not self._filters.is_at_hand(entry)
+        is_cold = not self._trees.is_open(entry) and not self._filters.needs_no_round_trip(entry)
         if not (few and is_cold and self._trees.reads_whole(entry)):
             return ask()
         opened = self._counter()
