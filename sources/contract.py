@@ -89,8 +89,8 @@ class MappedFile(SourceFile, Protocol):
     """A file of a format that keeps the rows of a column in pages."""
 
     def keep_in(self, pages: KeptPages) -> None:
-        """From now on, keep there what fetches unpack. What is kept is not read again: whoever hands this in has to
-        look whether the file is still the same, if a fetch reads nothing."""
+        """Keep the pages that fetches unpack in `pages` from now on. Kept pages are not read again: if a fetch reads
+        nothing, the caller has to check that the file is still the same."""
 
     def export_maps(self, reader: RangeReader) -> bytes:
         """The page maps of the whole file, to be recorded: where each page lies and which rows it holds."""
