@@ -13,7 +13,7 @@ class RangeReader(Protocol):
 
     @property
     def name(self) -> str:
-        """What error messages call the file: its path, or an address."""
+        """The name of the file in error messages: its path or its address."""
 
     @property
     def size(self) -> int:

@@ -201,7 +201,7 @@ def _decimal(value: object, kind: DecimalType) -> int:
 
 
 def _show_float(value: Stored) -> Json:
-    number = float(value)  # type: ignore[arg-type]
+    number = float(value or 0.0)
     if math.isfinite(number):
         return number
     return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"

@@ -159,7 +159,7 @@ class ServedIndex:
             except (StorageError, IndexNotFound, OSError) as error:
                 self._could_not(error, at_start)
                 return False
-            except Exception as error:  # noqa: BLE001 whatever it is, the next look may go well
+            except Exception as error:  # noqa: BLE001 it is kept as the failure; the next check may succeed
                 if self._index is None:
                     self._could_not(error, at_start)
                 else:
@@ -218,7 +218,7 @@ class ServedIndex:
         try:
             with within(LIST_SECONDS):
                 diff = index.coverage()
-        except Exception as error:  # noqa: BLE001 as of looks
+        except Exception as error:  # noqa: BLE001 it is logged, and the next listing may succeed
             why = redact(error, self.roots)
             if why != self.coverage_error:
                 logger.error("index %s: its source cannot be listed: %s", self.place.name, error)

@@ -149,7 +149,7 @@ def _tell(link: Connection, message: tuple[str, object]) -> None:
     try:
         sent = pickle.dumps(message)
         pickle.loads(sent)  # some errors can be written so, and not read
-    except Exception as error:  # noqa: BLE001 whatever their classes raise
+    except Exception as error:  # noqa: BLE001 the error cannot be pickled: its text is sent
         sent = pickle.dumps((message[0], RuntimeError(f"{message[1]} ({error})")))
     with suppress(OSError):  # the parent is gone
         link.send_bytes(sent)

@@ -89,7 +89,7 @@ class Search:
         self._trace = options.trace
 
     def answers(self, files: Sequence[InFile]) -> Iterator[Told]:
-        """What each file says, in their order."""
+        """The answer of each file, in the order of the files."""
         spread = sum(len(file.places) for file in files) > len(self._keys)
         few = len(files) <= FEW_FILES and sum(file.entry.size for file in files) <= FEW_BYTES
         calls = [partial(self._answer, file, self._pays(file, spread), few) for file in files]
