@@ -1,5 +1,6 @@
 """The base of open files of remote stores."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -9,7 +10,7 @@ from gnomon.shadow.storage.contract import FileInfo, ReadStats
 from gnomon.shadow.storage.ranges import Range, check, read_merged
 
 
-class RemoteFile:
+class RemoteFile(ABC):
     """One state of a file. Nothing is held open on the store, so there is nothing to close."""
 
     is_remote = True
@@ -21,9 +22,9 @@ class RemoteFile:
         self._path = info.path
         self._stats = stats if stats is not None else ReadStats()
 
+    @abstractmethod
     def _fetch(self, spans: Sequence[Range]) -> Sequence[bytes]:
         """The bytes of each span. FileChanged where the file has another state by now."""
-        raise NotImplementedError
 
     def read_range(self, offset: int, length: int) -> bytes:
         return self.read_ranges([(offset, length)])[0]
@@ -41,13 +42,13 @@ class RemoteFile:
                 raise StorageError(f"expected {length} bytes at {offset}, the store sent {len(part)}", self.name)
         return parts
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  nothing is held open
         pass
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
+    def __exit__(  # noqa: B027  nothing is held open
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pass
