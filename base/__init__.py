@@ -1,5 +1,4 @@
-"""The ground floor: what every other room uses, and what uses no other room.
+"""The base package: it imports no other package of Gnomon, and all others may import it.
 
-`errors` is the base of all errors, with their fields; `actions` is the table of what to do about them; `compression`
-decompresses to a bounded number of bytes; `readers` is the protocol of an open file; `varints`
-reads and writes variable-length integers."""
+`errors` has the base class of all errors, with their fields; `actions` the advice that they give; `compression` bounded
+decompression; `readers` the protocol of an open file; `varints` variable-length integers."""

@@ -1,10 +1,10 @@
-"""What to do about an error: one table. Each text names the exact command, which a test checks against the CLI."""
+"""The table of advice that errors give. A test checks the command in each text against the CLI."""
 
 from enum import Enum
 
 
 class Action(Enum):
-    """One thing to do; the value is the text that ends an error's message."""
+    """One piece of advice. The value ends an error's message."""
 
     # A damaged or missing file of an index.
     BUILD_FULL = "restore it or run gnomon build INDEX --full"
@@ -16,17 +16,17 @@ class Action(Enum):
     RESTORE_RECORD = "restore the file from a backup: only it says which rows were appended"
     RESTORE_APPEND = "restore either file, or remove the append's record from the index and run gnomon dedup again"
 
-    # A source file that is not the one that was indexed, or a source that the index does not match.
+    # The source file is not the indexed one, or the index does not match its source.
     BUILD_AGAIN = "run gnomon build INDEX again"
-    BUILD_OR_TOUCH = "run gnomon build INDEX again; where that finds nothing to do, touch the file first"
+    BUILD_OR_TOUCH = "run gnomon build INDEX again; if it finds nothing to do, touch the file first"
     TOUCH = "its size and time are the same, so touch it and run gnomon build INDEX again"
-    ASK_NEWEST = "this snapshot is of the file as it was; ask the newest snapshot"
+    ASK_NEWEST = "this snapshot covers an older version of the file; query the newest snapshot"
     WRITE_SOURCE = "write the file again, or restore it"
     UNPACK = "unpack the file, or give the option whole_file=true"
     NAME_FORMAT = "name the format, as in gnomon build SOURCE INDEX --format csv"
-    DECLARE_TYPE = "declare it as it is in the files, or write the file again"
+    DECLARE_TYPE = "declare the type that the files have, or write the file again"
 
-    # Work that did not end.
+    # A run did not finish.
     RUN_AGAIN = "run it again"
     FINISH_APPEND = (
         "run gnomon dedup with that batch on that source, or remove the append's record from the index and append the "
@@ -55,14 +55,14 @@ class Action(Enum):
     USE_WRITABLE_DISK = "use a file system that can be written to"
     USE_WRITABLE_FOLDER = "use a folder that this user may write to"
     USE_HARD_LINKS = "use a folder that this user may write to, on a file system with hard links"
-    USE_FOLDERS = "use a path none of whose folders is a file"
+    USE_FOLDERS = "use a path in which no folder is a file"
     USE_SHORTER_NAME = "use a shorter name"
-    RUN_AGAIN_LATER = "run it again when the others are done"
+    RUN_AGAIN_LATER = "run it again when the other runs have finished"
     CHECK_DISK = "check the disk"
     SET_S3_KEYS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     SET_GOOGLE_ACCOUNT = "set GOOGLE_SERVICE_ACCOUNT or GOOGLE_APPLICATION_CREDENTIALS"
     SET_AZURE_KEYS = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
-    SET_HADOOP_USER = "set HADOOP_USER_NAME to a user who may"
+    SET_HADOOP_USER = "set HADOOP_USER_NAME to a user with this permission"
     CHECK_STORE_SETTINGS = "check the settings of the store"
     MORE_BUCKETS = "run gnomon rebucket INDEX --buckets N with more buckets"
 

@@ -1,6 +1,6 @@
 """Bounded decompression, for every file format.
 
-Each function takes the most bytes that the content may have, and returns no more. There are two kinds of codecs:
+Each function takes the largest allowed size of the content, and never returns more. There are two kinds of codecs:
 
 - *Streams* (`STREAMS`) mark their own end: deflate, zlib, gzip, bzip2, xz and zstandard. Several may follow each other.
 - *Blocks* end where the caller says: snappy, LZ4, LZO and Brotli.
@@ -30,13 +30,13 @@ else:
 
 RAW_DEFLATE = -15  # window bits of a deflate stream without a header (RFC 1951)
 ZLIB, GZIP, GZIP_OR_ZLIB = 15, 31, 47  # window bits of deflate streams with a header
-XZ_MEMORY_BYTES = 66 << 20  # the strongest preset needs as much to decompress
+XZ_MEMORY_BYTES = 66 << 20  # the strongest preset needs this much to decompress
 ZSTANDARD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}  # 128 MiB, which level 22 uses
 SNAPPY_GROWTH = 22  # content bytes per compressed byte at most: a copy of 64 bytes takes three
-LZ4_GROWTH = 255  # likewise: a byte of a length adds at most 255
+LZ4_GROWTH = 255  # a byte of a length adds at most 255
 
 LIBRARY_ERRORS: tuple[type[Exception], ...] = (
-    cast(type[Exception], isal_zlib.error),  # its stub says an instance
+    cast(type[Exception], isal_zlib.error),  # the stub of isal declares an instance
     zlib.error,
     lzma.LZMAError,
     zstd.ZstdError,
@@ -54,11 +54,11 @@ class DecompressionError(Exception):
 
 
 class CorruptData(DecompressionError):
-    """The bytes are not what their codec says."""
+    """The bytes are not valid for their codec."""
 
 
 class BoundExceeded(DecompressionError):
-    """The content has more bytes than the caller allows. The bytes may be sound."""
+    """The content is longer than the caller allows. The bytes may be sound."""
 
 
 class Stream(Protocol):
@@ -89,12 +89,12 @@ def decompress_stream(
 ) -> tuple[bytes, bytes]:
     """The content of the first stream in `data`, at most `limit` bytes, and the bytes after that stream.
 
-    `codec` is a key of STREAMS. Without `end_required`, the content of a stream that is cut is what can be decoded."""
+    `codec` is a key of STREAMS. Without `end_required`, a truncated stream gives the content that can be decoded."""
     return _decompress_stream(codec, data, limit, limit, end_required)
 
 
 def decompress_streams(codec: str, data: bytes | memoryview, limit: int) -> bytes:
-    """The content of one or more streams that follow each other in `data`, at most `limit` bytes together."""
+    """The content of one or more consecutive streams in `data`, at most `limit` bytes in total."""
     content, rest = _decompress_stream(codec, data, limit, limit)
     if not rest:
         return content
@@ -109,21 +109,21 @@ def decompress_streams(codec: str, data: bytes | memoryview, limit: int) -> byte
 def _decompress_stream(
     codec: str, data: bytes | memoryview, room: int, limit: int, end_required: bool = True
 ) -> tuple[bytes, bytes]:
-    """As `decompress_stream`, to at most `room` bytes. `limit` is the bound that the error names."""
+    """Like `decompress_stream`, but gives at most `room` bytes. The error names `limit` as the bound."""
     stream = STREAMS[codec]()
     try:
-        content = stream.decompress(data, room + 1)  # one more: a stream of `room` bytes comes to its end, too
+        content = stream.decompress(data, room + 1)  # one more, so that a stream of `room` bytes reaches its end
     except LIBRARY_ERRORS as error:
         raise _corrupt(error) from error
     if len(content) > room:
         raise BoundExceeded(f"unpacks to more than {limit} bytes")
     if end_required and not stream.eof:
-        raise CorruptData("the compressed stream is cut")
+        raise CorruptData("the compressed stream is truncated")
     return content, stream.unused_data
 
 
 class PieceDecompressor:
-    """Decompresses streams that follow each other, from input in pieces, to output in pieces.
+    """Decompresses consecutive streams, from input in pieces, to output in pieces.
 
     Zero bytes after a gzip stream are padding."""
 
@@ -131,8 +131,8 @@ class PieceDecompressor:
         """`codec` is a key of STREAMS. A piece of output has at most `piece_bytes` bytes."""
         self._codec, self._piece_bytes = codec, piece_bytes
         self._stream = STREAMS[codec]()
-        self._begun = False  # whether the stream was given a byte
-        self.unread = 0  # bytes of the input that were not decompressed when the last piece was begun
+        self._begun = False  # whether the stream has had input
+        self.unread = 0  # bytes of input not yet decompressed when the last piece began
 
     @property
     def at_end(self) -> bool:
@@ -140,7 +140,7 @@ class PieceDecompressor:
         return not self._begun
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """The pieces of content that `data` completes. Take all of them before the next call."""
+        """The pieces of content that `data` completes. Consume all of them before the next call."""
         while data or self._begun:
             if self._codec == "gzip" and not self._begun:
                 data = data.lstrip(b"\0")
@@ -153,7 +153,7 @@ class PieceDecompressor:
                 raise _corrupt(error) from error
             self._begun = not self._stream.eof
             if self._begun:
-                data = getattr(self._stream, "unconsumed_tail", b"")  # isal's; the others keep theirs
+                data = getattr(self._stream, "unconsumed_tail", b"")  # only isal exposes it
             else:
                 data, self._stream = self._stream.unused_data, STREAMS[self._codec]()
             if piece:
@@ -163,9 +163,9 @@ class PieceDecompressor:
 
 
 def snappy_length(data: bytes | memoryview) -> int:
-    """The bytes of content that a snappy block states."""
+    """The number of content bytes that a snappy block states."""
     if not len(data):
-        raise CorruptData("a snappy block without its length")
+        raise CorruptData("a snappy block without a length")
     try:
         return int(cramjam.snappy.decompress_raw_len(data))
     except LIBRARY_ERRORS as error:
@@ -177,8 +177,8 @@ def decompress_snappy(data: bytes | memoryview, limit: int) -> bytes:
     length = snappy_length(data)
     if length > limit:
         raise BoundExceeded(f"unpacks to more than {limit} bytes")
-    if length > SNAPPY_GROWTH * len(data):  # checked before so much memory is taken
-        raise CorruptData(f"{length} bytes of content claimed by {len(data)}")
+    if length > SNAPPY_GROWTH * len(data):  # checked before the memory is allocated
+        raise CorruptData(f"{length} bytes of content claimed by {len(data)} bytes")
     if not length:
         return b""
     try:
@@ -188,17 +188,18 @@ def decompress_snappy(data: bytes | memoryview, limit: int) -> bytes:
 
 
 def decompress_lz4(data: bytes | memoryview, limit: int) -> bytes:
-    """The content of a raw LZ4 block. It does not state its length: more than `limit` bytes are CorruptData."""
+    """The content of a raw LZ4 block. It does not state its length: content beyond `limit` bytes is CorruptData."""
     return _decompress_into(cramjam.lz4.decompress_block_into, data, min(limit, LZ4_GROWTH * len(data)))
 
 
 def decompress_brotli(data: bytes | memoryview, limit: int) -> bytes:
-    """The content of a Brotli stream. It does not state its length: more than `limit` bytes are CorruptData."""
+    """The content of a Brotli stream. It does not state its length: content beyond `limit` bytes is CorruptData."""
     return _decompress_into(cramjam.brotli.decompress_into, data, limit)
 
 
 def decompress_lzo(data: bytes | memoryview, limit: int) -> bytes:
-    """The content of an LZO1X block, at most `limit` bytes. The library allocates up to 255 times `data`."""
+    """The content of an LZO1X block, at most `limit` bytes. The library allocates up to 255 times the length of
+    `data`."""
     try:
         content = bytes(lzallright.LZOCompressor.decompress(data))
     except LIBRARY_ERRORS as error:
@@ -218,6 +219,6 @@ def _decompress_into(decompress: Callable[..., int], data: bytes | memoryview, r
 
 
 def _corrupt(error: Exception) -> CorruptData:
-    """The error of a library as CorruptData. Raises MemoryError where memory ran out."""
+    """A library's error as CorruptData. Raises MemoryError where memory ran out."""
     check_memory(error)
     return CorruptData(str(error) or type(error).__name__)

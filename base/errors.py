@@ -1,7 +1,7 @@
-"""The base of all errors: an error is fields, and its text is composed from them.
+"""The base of all errors: an error has fields, and composes its text from them.
 
-Every error survives pickle, `copy` and JSON with its type, its text, its fields and the attributes of its class, so
-that a process pool, Spark or a log can hand it on."""
+Pickle, `copy` and JSON keep an error's type, text, fields and the attributes of its class. So a process pool, Spark or
+a log can pass it on."""
 
 import re
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from typing import Any, ClassVar, Self
 
 from gnomon.base.actions import Action
 
-MOST_SHOWN = 80  # characters of a value that was found
+MOST_SHOWN = 80  # characters of a found value
 _LINE_ENDS = re.compile(r"\s*[\r\n]\s*")
-# pyarrow's memory errors have a class of their own. Libraries that it calls report theirs as text.
+# pyarrow has classes for memory errors. The libraries it calls report them as text.
 NO_MEMORY = re.compile(
     r"malloc of size|not enough memory|out of memory|bad_alloc|cannot allocate memory", re.IGNORECASE
 )
 
 
 def shown(value: object) -> str:
-    """A value as messages show it: on one line of at most 80 characters. A text stands as it is, another value as its
+    """A value as messages show it: on one line of at most 80 characters. A text is shown unquoted, another value as its
     `repr`."""
     text = value if isinstance(value, str) else repr(value)
     text = _LINE_ENDS.sub(" ", text)
@@ -30,11 +30,11 @@ class GnomonError(Exception):
     """Base of all errors of this product.
 
     `what` says what is wrong. `path` names the file or folder, `offset` the byte in it, `column` the column. `expected`
-    and `found` are texts, `action` is what to do. All but `what` may be None. `str` composes them to
+    and `found` are texts, `action` is the advice. All but `what` may be None. `str` composes them to
 
         {path} at byte {offset}: column {column}: {what}: expected {expected}, found {found}; {action}
 
-    and leaves out what is None."""
+    and omits each field that is None."""
 
     COLUMN_LABEL: ClassVar[str] = "column"
 
@@ -70,7 +70,7 @@ class GnomonError(Exception):
 
     @property
     def fault(self) -> str:
-        """What is wrong, in which column, and what was expected and found: the text without its place and advice."""
+        """The fault, its column, and the expected and found values: the text without place and advice."""
         text = f"{self.COLUMN_LABEL} {self.column}" if self.column is not None else ""
         text = ": ".join(part for part in (text, self.what) if part)
         wanted = "" if self.expected is None else f"expected {self.expected}"
@@ -87,15 +87,15 @@ class GnomonError(Exception):
         return _made, (type(self), self.args), self.__dict__
 
     def to_json(self) -> dict[str, Any]:
-        """The error as JSON values: names of its class and base classes, its fields, and the attributes of its class
-        that are JSON values, too."""
+        """The error as JSON values: the names of its class and base classes, its fields, and the attributes of its
+        class that are JSON values."""
         known = {name: value for name, value in self.__dict__.items() if name != "__notes__" and _is_json(value)}
         names = [kind.__name__ for kind in type(self).__mro__ if issubclass(kind, GnomonError)]
         return {"types": names, **known, "action": None if self.action is None else self.action.name}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "GnomonError":
-        """The error that `to_json` described. Its class is the first of `types` that this process has loaded."""
+        """The error that `to_json` described. Its class is the first in `types` that this process has loaded."""
         members = dict(content)
         kinds = _subclasses(GnomonError)
         kind = next((kinds[name] for name in members.pop("types") if name in kinds), GnomonError)
@@ -125,20 +125,20 @@ def check_memory(error: Exception) -> None:
 
 
 def composed(place: str, fault: str, advice: str) -> str:
-    """The one composition of a message."""
+    """The text of an error, from its parts."""
     text = ": ".join(part for part in (place, fault) if part)
     return "; ".join(part for part in (text, advice) if part)
 
 
 def _made(kind: type[GnomonError], args: tuple[Any, ...]) -> GnomonError:
-    """An error without a call of its `__init__`, whatever that takes; its attributes are set afterwards."""
+    """An error made without its `__init__`, which may take any arguments. The caller sets the attributes afterwards."""
     error = kind.__new__(kind, *args)
     error.args = args
     return error
 
 
 def _subclasses(kind: type[GnomonError]) -> dict[str, type[GnomonError]]:
-    """A class and all below it, by name."""
+    """A class and all its subclasses, by name."""
     found = {kind.__name__: kind}
     for below in kind.__subclasses__():
         found |= _subclasses(below)

@@ -1,4 +1,4 @@
-"""Open files: the protocol `RangeReader`, and readers made of bytes or of another reader."""
+"""Open files: the protocol `RangeReader`, and readers over bytes or over another reader."""
 
 import io
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ class RangeReader(Protocol):
     """An open file. The caller that opened it closes it.
 
     To index or fetch from a place that Gnomon has no storage for, write a class with these five members and give it to
-    `sources.open_source` or `btree.BTreeReader`. Where threads share what these return, they share the reader, too."""
+    `sources.open_source` or `btree.BTreeReader`. Where threads share the objects that these return, they share the
+    reader, too."""
 
     @property
     def name(self) -> str:
@@ -24,15 +25,15 @@ class RangeReader(Protocol):
         """Whether each read is a round trip over a network. Formats then make fewer and longer reads."""
 
     def read_range(self, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes from `offset`. Raises an error for fewer."""
+        """Exactly `length` bytes from `offset`. Raises an error if the file has fewer."""
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each `(offset, length)`, in the order given: one round trip on a store that can. No ranges cost
-        no read."""
+        """The bytes of each `(offset, length)`, in the given order. A store that can takes one round trip; no ranges
+        cost no read."""
 
 
 class MemoryFile:
-    """Bytes as an open file. Ranges end where the bytes do."""
+    """Bytes as an open file. A range beyond the end gives the bytes up to the end."""
 
     is_remote = False
 
@@ -49,7 +50,7 @@ class MemoryFile:
 
 
 class PrefetchedReader:
-    """A reader that has some bytes, from `start` on, in memory. Ranges within them need no read."""
+    """A reader that holds some bytes, from `start` on, in memory. Ranges within them need no read."""
 
     def __init__(self, reader: RangeReader, start: int, data: bytes) -> None:
         self.name, self.size, self.is_remote = reader.name, reader.size, reader.is_remote
@@ -78,7 +79,7 @@ class RangeFile(io.RawIOBase):
     """A reader as a binary file, for libraries that need one.
 
     `tail` follows the last byte of the real file, so that pyarrow finds another footer at the end. `failure` keeps the
-    error of a read, which the library may wrap. To close the file leaves the reader open."""
+    error of a read, since the library may wrap it. Closing the file leaves the reader open."""
 
     def __init__(self, reader: RangeReader, tail: bytes = b"") -> None:
         super().__init__()

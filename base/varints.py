@@ -3,10 +3,10 @@
 Avro, Thrift, Protocol Buffers, ORC and Parquet store integers in this form. *Signed* integers are stored in zigzag
 order: 0, -1, 1, -2 ... become 0, 1, 2, 3 ... An integer has at most 64 bits, so at most LONGEST_VARINT bytes.
 
-The functions for one integer return it with the position after it. They raise IndexError where the bytes end in the
-integer, and OverlongVarint. The functions for arrays take a cursor for each integer, and move it behind the integer.
-Generated decoders (`btree.node_decoder`, `sources.avro.codegen`) have their own code: a call for each value would
-take longer than the value.
+The functions for one integer return it with the position after it. They raise IndexError where the bytes end inside the
+integer, and OverlongVarint. The functions for arrays take one cursor per integer, and advance it past the integer.
+Generated decoders (`btree.node_decoder`, `sources.avro.codegen`) have their own code: a call for each value would take
+longer than the value.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ ONE_BYTE = [bytes([value]) for value in range(0x80)]
 
 
 class OverlongVarint(ValueError):
-    """An integer of more bits than its form allows."""
+    """An integer has more bits than its form allows."""
 
 
 def decode_unsigned(data: bytes | memoryview, at: int) -> tuple[int, int]:
@@ -55,12 +55,12 @@ def decode_signed(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def from_zigzag(value: int) -> int:
-    """The signed integer of an unsigned one in zigzag order."""
+    """The signed integer that `value` is in zigzag order."""
     return (value >> 1) ^ -(value & 1)
 
 
 def encode_unsigned(value: int) -> bytes:
-    """The bytes of an integer that is not negative."""
+    """The bytes of a non-negative integer."""
     if value < 0x80:
         return ONE_BYTE[value]
     out = bytearray()
@@ -77,7 +77,7 @@ def encode_signed(value: int) -> bytes:
 
 
 def decode_unsigned_array(data: Bytes, cursors: Ints) -> Words:
-    """The unsigned integer at each cursor. Cursors move."""
+    """The unsigned integer at each cursor. Advances the cursors."""
     byte = data.take(cursors)
     cursors += 1
     values = (byte & 0x7F).astype(np.uint64)
@@ -95,17 +95,17 @@ def decode_unsigned_array(data: Bytes, cursors: Ints) -> Words:
 
 
 def decode_signed_array(data: Bytes, cursors: Ints) -> Ints:
-    """The signed integer at each cursor. Cursors move."""
+    """The signed integer at each cursor. Advances the cursors."""
     return from_zigzag_array(decode_unsigned_array(data, cursors))
 
 
 def from_zigzag_array(values: Words) -> Ints:
-    """The signed integers of unsigned ones in zigzag order."""
+    """The signed integers that `values` are in zigzag order."""
     return (values >> ONE).view(np.int64) ^ -(values & ONE).view(np.int64)
 
 
 def skip_array(data: Bytes, cursors: Ints) -> None:
-    """Move each cursor behind its integer, of which only the length is checked."""
+    """Advance each cursor past its integer. Checks only the length of the integer."""
     more = data.take(cursors) > 0x7F
     cursors += 1
     for _ in range(1, LONGEST_VARINT):
@@ -123,12 +123,12 @@ def _next_bytes(data: Bytes, cursors: Ints, more: NDArray[np.bool_]) -> Bytes:
     if int(cursors.max()) < len(data):
         return data.take(cursors)
     if (more & (cursors >= len(data))).any():
-        raise IndexError("the bytes end in an integer")
+        raise IndexError("the bytes end inside an integer")
     return data.take(cursors, mode="clip")
 
 
 def decode_wide_array(data: Bytes, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """The signed integers of 128 bits in `data[start:end]` each, as their low and their high words."""
+    """The signed integers of 128 bits in each `data[start:end]`, as their low and high words."""
     lengths = ends - starts
     longest = int(lengths.max(initial=0))
     if longest > LONGEST_WIDE:
@@ -156,7 +156,7 @@ def _groups(data: Bytes, starts: Ints, lengths: Ints, first: int, last: int) -> 
 
 
 def encode_signed_array(values: Ints) -> tuple[Bytes, Ints]:
-    """The bytes of all integers in zigzag order, one after the other, and the n + 1 offsets between them."""
+    """The bytes of all integers in zigzag order, concatenated, and the n + 1 offsets between them."""
     rest = ((values << 1) ^ (values >> 63)).view(np.uint64)
     lengths = _lengths(rest)
     offsets = np.zeros(len(values) + 1, np.int64)
@@ -178,7 +178,7 @@ def encode_signed_array(values: Ints) -> tuple[Bytes, Ints]:
 
 
 def _lengths(values: Words) -> Ints:
-    """The bytes of each unsigned integer."""
+    """The length of each unsigned integer, in bytes."""
     lengths = np.ones(len(values), np.int64)
     for bits in range(7, 64, 7):
         longer = values >> np.uint64(bits) > 0

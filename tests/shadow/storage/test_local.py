@@ -243,7 +243,7 @@ def test_what_may_not_be_moved_is_said_in_one_line(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
     storage.put_new("file", [b"x"])
     for path, target in (("file/below", "to"), ("file", "file/below")):
-        with pytest.raises(StorageError, match=r"file/below: .*; use a path none of whose folders is a file"):
+        with pytest.raises(StorageError, match=r"file/below: .*; use a path in which no folder is a file"):
             storage.move_new(path, target)
     (tmp_path / "x").mkdir()
     with pytest.raises(StorageError, match="x: Is a directory"):

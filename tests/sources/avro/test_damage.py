@@ -177,7 +177,7 @@ LIES: dict[str, tuple[bytes, type[SourceError], str]] = {
     "an lz4 block without its size": (one_block(1, b"ab", codec="lz4"), DamagedSource, "the compressed block is cut"),
     "a deflate stream that is cut": (one_block(1, b"\x4b", codec="deflate"), DamagedSource, "1 rows in 0 bytes"),
     "a deflate stream of another kind": (one_block(1, b"\x07", codec="deflate"), DamagedSource, "cannot be decoded"),
-    "a bzip2 stream that is cut": (one_block(1, b"BZh9", codec="bzip2"), DamagedSource, "stream is cut"),
+    "a truncated bzip2 stream": (one_block(1, b"BZh9", codec="bzip2"), DamagedSource, "stream is truncated"),
     "an empty snappy block": (one_block(1, b"", codec="snappy"), DamagedSource, "cannot be decoded"),
 }
 
