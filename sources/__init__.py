@@ -1,11 +1,10 @@
 """Data files of all formats: `scan` makes a pointer for each row, `fetch` reads the rows at pointers.
 
-- `contract`         what a format implements (`SourceFile`, `Style`, `Writer`)
+- `contract`         the interface of a format (`SourceFile`, `Style`, `Writer`)
 - `registry`         the formats, by name: `open_source`, `detect`, `open_mapped`
-- `errors`           what can be wrong with a data file
+- `errors`           the errors of data files
 - `pointers`         pointers and their columns (docs/reference/formats-and-types.md says what a pointer means)
-- `readers`          many ranges of an open reader, a reader as a binary file, byte ranges for parallel scans
-- `declared_schema`  a file seen with the columns that a catalog's table declares
+- `declared_schema`  a file read with the columns that a catalog's table declares
 - `writers`          new files like the existing ones of a source: `style_of`, `open_writer`, `check_written`
 - `types`            DDL, exact casts, text and JSON values
 - `parquet`, `avro`, `orc`, `sequence`, `text`: the formats

@@ -1,9 +1,9 @@
 """A data file as part of a table that declares its columns (Hive's, Spark's): the file's columns with the names and
 types of the table.
 
-Names match whatever their case; in a file without names (`_col0`, `_col1`: old Hive's ORC) columns match by position. A
-value is cast to the declared type where that holds it exactly, and refused otherwise. Columns that the table does not
-declare are left out.
+Names match without regard to case; in a file without names (`_col0`, `_col1`: old Hive's ORC) columns match by
+position. A value is cast to the declared type where that type holds it exactly, and refused otherwise. Columns that the
+table does not declare are left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,10 +20,10 @@ from gnomon.sources.pointers import POINTER_FIELDS
 from gnomon.sources.types import WIDENED, Unfit, can_hold, conform, parse_ddl
 
 DECLARED = "declared"  # the option that holds the table's columns, as DDL
-FILE_COLUMN = b"gnomon.column"  # key in a field's metadata: what the file calls it, where that differs
-CONVERTED = b"gnomon.converted"  # and: its type in the file, where that differs
+FILE_COLUMN = b"gnomon.column"  # key in a field's metadata: the name in the file, where it differs
+CONVERTED = b"gnomon.converted"  # key in a field's metadata: the type in the file, where it differs
 UNNAMED = pattern(r"_col\d+")
-CACHED = 64  # tables
+CACHED = 64  # number of tables
 
 
 @lru_cache(CACHED)
@@ -33,7 +33,8 @@ def declared_columns(ddl: str) -> pa.Schema:
 
 
 class DeclaredFile:
-    """A file with the columns of a table. `_file_fields`: the file's own field for each column that it has."""
+    """A file with the columns of a table. `_file_fields` maps each declared column that the file has to its field
+    there."""
 
     def __init__(self, file: SourceFile, columns: pa.Schema, path: str, hidden: Sequence[str] = ()) -> None:
         """`hidden` are columns that the format adds and no table declares."""
@@ -99,7 +100,7 @@ class DeclaredFile:
             found, wanted = self._file_fields[name].type, self._columns.field(name).type
             if not can_hold(found, wanted, WIDENED):
                 raise UnsupportedFormat(
-                    f"the file has {found}, the table declares {wanted}, which does not hold it exactly",
+                    f"the file has {found}, the table declares {wanted}, which cannot hold its values exactly",
                     self._path,
                     column=name,
                     action=Action.DECLARE_TYPE,
@@ -111,7 +112,7 @@ class DeclaredFile:
         except Unfit as error:
             found = self._file_fields[name].type
             raise UnsupportedFormat(
-                f"a value of type {found} in the file does not fit what the table declares ({error})",
+                f"a value of type {found} in the file does not fit the declared type ({error})",
                 self._path,
                 column=name,
             ) from None
@@ -139,7 +140,7 @@ class DeclaredMappedFile(DeclaredFile):
 
 
 def _by_place(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str, pa.Field]:
-    """The declared columns in the order of the file's, for a file without names; empty for other files."""
+    """The declared columns in the order of the file's columns, for a file without names; empty for other files."""
     if not own or not all(UNNAMED.fullmatch(field.name) for field in own):
         return {}
     if len(own) > len(columns):
@@ -150,7 +151,7 @@ def _by_place(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[st
 
 
 def _by_name(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str, pa.Field]:
-    """The declared columns that the file has, whatever the case of their names."""
+    """The declared columns that the file has, without regard to the case of their names."""
     alike: dict[str, list[pa.Field]] = {}
     for field in own:
         alike.setdefault(field.name.lower(), []).append(field)
@@ -159,8 +160,8 @@ def _by_name(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str
         fields = alike.get(name.lower(), [])
         if len(fields) > 1:
             raise UnsupportedFormat(
-                f"the columns {', '.join(field.name for field in fields)} differ in case only: which of them is the "
-                f"table's {name} cannot be told",
+                f"the columns {', '.join(field.name for field in fields)} differ in case only, so "
+                f"the table's {name} is ambiguous",
                 path,
                 action=Action.WRITE_SOURCE,
             )
@@ -170,7 +171,7 @@ def _by_name(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str
 
 
 def _table_field(declared: pa.Field, field: pa.Field) -> pa.Field:
-    """A declared column with what is known of it in the file."""
+    """A declared column, with its name and type in the file as metadata where they differ."""
     known = dict(field.metadata or {})
     known |= {FILE_COLUMN: field.name.encode()} if field.name != declared.name else {}
     known |= {CONVERTED: str(field.type).encode()} if field.type != declared.type else {}

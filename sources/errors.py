@@ -1,4 +1,4 @@
-"""What can go wrong with a data file. Each message says what, where (path, offset, column), and what to do.
+"""Errors of data files. Each message says what is wrong, where (path, offset, column), and what to do.
 
 A process that runs out of memory says nothing about the file: that stays a MemoryError (`base.errors.check_memory`)."""
 
@@ -9,7 +9,7 @@ from gnomon.base.errors import GnomonError
 
 
 class SourceError(GnomonError):
-    """A data file cannot be used. `path` names it; `offset` is a byte position in it where that is known."""
+    """A data file cannot be used. `path` names it; `offset` is a byte position in it, where known."""
 
     path: str
 
@@ -28,27 +28,27 @@ class SourceError(GnomonError):
 
 
 class DamagedSource(SourceError):
-    """The bytes are not what the format says they must be."""
+    """The bytes violate the format."""
 
 
 class UnsupportedFormat(SourceError):
-    """The bytes may be sound, but hold something this reader does not know."""
+    """The bytes may be sound, but hold something that this reader does not know."""
 
 
 class NotReadBack(SourceError):
-    """A file that was written does not give back what was put in it."""
+    """A written file does not give back the values that were put in it."""
 
 
 class OptionError(GnomonError, ValueError):
-    """An option that the format does not know, or a value that it does not take."""
+    """The format does not know the option, or does not accept its value."""
 
 
 class ColumnNotFound(GnomonError, KeyError):
-    """A column that the file does not have."""
+    """The file has no such column."""
 
 
 class StalePointer(SourceError):
-    """The file is not the one that was indexed: it changed, vanished, or holds another row at the pointer."""
+    """The file is not the indexed one: it changed, vanished, or holds another row at the pointer."""
 
 
 def check_column(name: str, known: Collection[str], path: str) -> None:

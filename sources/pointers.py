@@ -1,4 +1,4 @@
-"""Pointers to rows: their columns, and the distinct rows of the pointers that a fetch gets."""
+"""Pointers to rows: their columns, and the distinct rows of the pointers of a fetch."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,10 +19,10 @@ POINTER_COLUMNS = (FILENAME, OFFSET, SUB_OFFSET, SIZE)
 
 
 class Pointer(NamedTuple):
-    """`data_filename` is relative to the source root where the file lies under it, else absolute.
+    """Where a row lies.
 
-    `data_size` is in bytes (for columnar formats the mean of the file's rows): a weight for splitting work,
-    never a length to read."""
+    `data_filename` is relative to the source root where the file lies under it, else absolute. `data_size` is in bytes
+    (for columnar formats the mean of the file's rows): a weight for splitting work, never a length to read."""
 
     data_filename: str
     data_offset: int

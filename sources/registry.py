@@ -1,5 +1,5 @@
-"""The formats by name. A new format is an entry in `FORMATS`. `detect` looks for its magic at the start of a file; only
-Parquet's is expected at the end, too, so a format whose magic is at the end alone needs a change of `detect`."""
+"""The formats by name. A new format is an entry in `FORMATS`. `detect` looks for the magic at the start of a file; for
+Parquet also at the end. So a format whose magic is only at the end needs a change of `detect`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class PageMaps:
 
 @dataclass(frozen=True)
 class Format:
-    """What the product knows of one format.
+    """One format: how its files are recognized, opened and written.
 
     - `open`: opens a file of the format, with the format's options.
     - `magic`: the first bytes of each file; empty for text.
@@ -58,7 +58,7 @@ class Format:
     - `by_ordinal`: the offset of a pointer counts rows of the file, not bytes.
     - `of_table`: the options with which a file without column names is read as the columns that a table declares.
     - `added`: columns of the files that no table declares.
-    - `style`: how new files are written: like the given file of the source, or in the format's usual way for None."""
+    - `style`: how new files are written: like the given file of the source, or in the format's default way for None."""
 
     open: Callable[[RangeReader, Options], SourceFile]
     magic: bytes = b""
@@ -133,8 +133,8 @@ def _split(options: Options | None) -> tuple[Options, str | None]:
 def open_mapped(
     reader: RangeReader, format: str, options: Options | None = None, maps: Maps | None = None
 ) -> MappedFile:
-    """Open a file of a format with page maps. `maps` is called for the recorded ones, after the metadata was read.
-    DamagedMaps unless they are what `export_maps` gave for this file."""
+    """Open a file of a format with page maps. `maps` returns the recorded ones; it is called after the metadata was
+    read. DamagedMaps unless they equal the result of `export_maps` for this file."""
     of_format, ddl = _split(options)
     file = _page_maps(format).open(reader, of_format, maps)
     return file if ddl is None else DeclaredMappedFile(file, declared_columns(ddl), reader.name)
@@ -157,15 +157,15 @@ def check_options(format: str, options: Options) -> None:
     known = FORMATS[format].options or {}
     for name in options:
         if name not in known:
-            there = f"it has {', '.join(known)}" if known else "it has none"
-            raise OptionError(f"option {name}: format {format} has no such option; {there}")
+            known_text = f"it has {', '.join(known)}" if known else "it has none"
+            raise OptionError(f"option {name}: format {format} has no such option; {known_text}")
 
 
 def detect(reader: RangeReader) -> str:
     """The name of a file's format, from its first and last bytes, else from its name.
 
-    DamagedSource for a Parquet file that was cut short. UnsupportedFormat for an encrypted Parquet file, and where
-    neither bytes nor name belong to a format."""
+    DamagedSource for a truncated Parquet file. UnsupportedFormat for an encrypted Parquet file, and where neither bytes
+    nor name belong to a format."""
     path, size = reader.name, reader.size
     head = reader.read_range(0, min(size, max(len(format.magic) for format in FORMATS.values())))
     end_length = min(size, len(MAGIC))
@@ -174,7 +174,7 @@ def detect(reader: RangeReader) -> str:
         raise UnsupportedFormat("a Parquet file whose footer is encrypted, and no keys are known", path)
     if head.startswith(MAGIC) and (end != MAGIC or size < 2 * len(MAGIC)):
         raise DamagedSource(
-            "begins as a Parquet file, does not end as one: it is cut short", path, size, action=Action.RESTORE
+            "starts like a Parquet file, but does not end like one: it is truncated", path, size, action=Action.RESTORE
         )
     for name, format in FORMATS.items():
         if format.magic and head.startswith(format.magic):
@@ -182,15 +182,15 @@ def detect(reader: RangeReader) -> str:
     named = format_of_name(path)
     if named:
         return named
-    what = "the bytes are of no supported format" if size else "an empty file, which tells no format"
+    what = "the bytes match no supported format" if size else "an empty file, without a detectable format"
     raise UnsupportedFormat(
-        f"{what}; supported: {', '.join(FORMATS)}; a text format is known by its name ({', '.join(TEXT_ENDINGS)})",
+        f"{what}; supported: {', '.join(FORMATS)}; text formats are detected by file name ({', '.join(TEXT_ENDINGS)})",
         path,
         action=Action.NAME_FORMAT,
     )
 
 
 def format_of_name(path: str) -> str:
-    """The text format to which the ending of a file's name belongs; "" if none."""
+    """The text format of a file's name, by its ending; "" if none."""
     ending = path.lower().endswith
     return next((name for name, format in FORMATS.items() if format.endings and ending(format.endings)), "")

@@ -16,13 +16,13 @@ from gnomon.sources.types import Unfit, first_difference, fit
 
 
 def style_of(reader: RangeReader | None, format: str, options: Options | None = None) -> Style:
-    """How new files of a source are written: like the file of `reader`, usually the newest one; in the format's usual
-    way for None. UnsupportedFormat for a format without a writer, or a file that the writer cannot imitate."""
+    """How new files of a source are written: like the file of `reader`, usually the newest one; for None in the
+    format's default way. UnsupportedFormat for a format without a writer, or a file that the writer cannot imitate."""
     found = FORMATS.get(format)
     if found is None or found.style is None:
         written = ", ".join(name for name, one in FORMATS.items() if one.style is not None)
         path = "a new file" if reader is None else reader.name
-        raise UnsupportedFormat(f"no files of format {format} are written", path, expected=f"one of {written}")
+        raise UnsupportedFormat(f"Gnomon writes no files of format {format}", path, expected=f"one of {written}")
     of_format = {name: value for name, value in (options or {}).items() if name != DECLARED}
     style = found.style(reader, of_format)
     return DeclaredStyle(style) if reader is not None and DECLARED in (options or {}) else style
@@ -30,7 +30,7 @@ def style_of(reader: RangeReader | None, format: str, options: Options | None = 
 
 def open_writer(format: str, style: Style, schema: pa.Schema, path: str) -> Writer:
     """A writer of one file of a source. `schema` has the columns in the types in which they are read. A column that the
-    style's file lacks is added; a column of the file that `schema` lacks is null in all rows."""
+    style's file lacks is added; a column of that file that `schema` lacks is null in all rows."""
     if not schema.names:
         raise UnsupportedFormat("no columns", path, expected="one or more")
     if len(set(schema.names)) < len(schema):
@@ -40,7 +40,7 @@ def open_writer(format: str, style: Style, schema: pa.Schema, path: str) -> Writ
 
 
 class FittingWriter:
-    """Gives a writer its columns in the writer's order and types."""
+    """Passes columns to a writer in the writer's order and types."""
 
     def __init__(self, writer: Writer, schema: pa.Schema, path: str) -> None:
         self._writer, self._schema, self._path = writer, schema, path
@@ -72,7 +72,7 @@ def _fitted(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
 
 @dataclass(frozen=True)
 class DeclaredStyle:
-    """A style whose columns have the names of the table that declares them. They are found whatever their case, or by
+    """A style whose columns have the names of the table that declares them. They match without regard to case, or by
     position where the file has no names (`_col0`)."""
 
     style: Style
@@ -116,8 +116,8 @@ class RenamingWriter:
 def check_written(
     data: bytes, format: str, options: Options | None, path: str, batches: Iterable[pa.RecordBatch]
 ) -> None:
-    """Read a written file back with the source's options, and compare all rows with the written ones. NotReadBack names
-    the column and the row (from 0) that differs."""
+    """Read a written file back with the source's options, and compare all its rows with the written ones. NotReadBack
+    names the first column and row (from 0) that differ."""
     reader, handed = MemoryFile(data, path), _table(batches)
     try:
         source = open_source(reader, format, options)
@@ -128,16 +128,16 @@ def check_written(
         rows = 0
         for batch in source.scan(reader, handed.column_names):
             expected = handed.slice(rows, batch.num_rows)
-            if expected.num_rows == batch.num_rows:  # the pointer's columns stand behind
+            if expected.num_rows == batch.num_rows:  # the pointer columns come after the data columns
                 for name, written, found in zip(handed.column_names, expected.columns, batch.columns, strict=False):
                     _compare(name, written, found, rows, path)
             rows += batch.num_rows
     except NotReadBack:
         raise
     except SourceError as error:
-        raise NotReadBack(f"what was written cannot be read: {error}", path) from error
+        raise NotReadBack(f"the written file cannot be read: {error}", path) from error
     if rows != handed.num_rows:
-        raise NotReadBack(f"{rows} rows are read back", path, expected=handed.num_rows)
+        raise NotReadBack(f"the file gives {rows} rows back", path, expected=handed.num_rows)
 
 
 def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
@@ -155,8 +155,8 @@ def _compare(name: str, written: pa.ChunkedArray, found: pa.Array, first: int, p
         raise NotReadBack(f"the rows from {first} on have another type: {error}", path, column=name) from None
     row = first_difference(expected, found)
     if row is not None:
-        wanted, there = _shown(expected, row), _shown(found, row)
-        raise NotReadBack(f"row {first + row}", path, column=name, expected=wanted, found=there)
+        wanted, got = _shown(expected, row), _shown(found, row)
+        raise NotReadBack(f"row {first + row}", path, column=name, expected=wanted, found=got)
 
 
 def _shown(array: pa.Array, row: int) -> str:

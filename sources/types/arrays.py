@@ -79,7 +79,7 @@ def _same(one: pa.Array, two: pa.Array) -> bool:
 
 
 def _bits(array: pa.Array) -> pa.Array:
-    """The bits of numbers, all NaN alike."""
+    """The bits of numbers; all NaN have the same bits."""
     kind = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[array.type.bit_width]
     nan = pc.is_nan(array.cast(pa.float32()) if types.is_float16(array.type) else array)
     return pc.if_else(nan, pa.scalar(1, kind), array.view(kind))
@@ -98,7 +98,7 @@ def map_parts(array: pa.MapArray) -> list[pa.Array]:
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """The arrays of the values within a column that are not nested themselves."""
+    """The innermost arrays of a nested column, which are not nested themselves."""
     kind = array.type
     if types.is_struct(kind):
         for column in array.flatten():
@@ -113,7 +113,7 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def nulls(length: int, kind: pa.DataType) -> pa.Array:
-    """An array of nulls. Required fields within them have some value, as Arrow's readers of the type expect."""
+    """An array of nulls. Required fields within them have some value, since Arrow's readers of the type expect one."""
     if not types.is_struct(kind) or not len(kind):
         return pa.nulls(length, kind)
     mask = pa.array(np.ones(length, np.bool_))
@@ -123,7 +123,7 @@ def nulls(length: int, kind: pa.DataType) -> pa.Array:
 
 
 def all_valid(array: pa.Array) -> pa.Array:
-    """The array with what lies below its nulls in place of them."""
+    """The array without its nulls: each null becomes the value that is stored below it."""
     kind = array.type
     if types.is_struct(kind):
         return pa.StructArray.from_arrays([array.field(i) for i in range(len(kind))], fields=list(kind))
@@ -138,8 +138,8 @@ def all_valid(array: pa.Array) -> pa.Array:
 
 
 def int64s(values: NDArray[np.int64]) -> pa.Array:
-    """The integers without a copy. `pa.array` imports pandas where that is installed: a third of a second within the
-    first fetch of a process."""
+    """The integers as an array, without a copy. `pa.array` would import pandas, if installed: a third of a second in
+    the first fetch of a process."""
     return _wrapped(pa.int64(), np.ascontiguousarray(values, dtype=np.int64))
 
 

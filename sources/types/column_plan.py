@@ -11,8 +11,8 @@ from gnomon.sources.types.exact_cast import Unfit, fit, kept_type
 
 
 class Column(NamedTuple):
-    """`field`: name and type in the new file. `given`: the rows have the column, otherwise it is null. `kept`: its type
-    is that of the existing file."""
+    """A column of the new file. `field`: its name and type. `given`: the rows have the column, otherwise it is null.
+    `kept`: its type is that of the existing file."""
 
     field: pa.Field
     given: bool

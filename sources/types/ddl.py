@@ -1,7 +1,7 @@
-"""Spark's DDL, the text in which the columns of a file that does not name their types are given:
-`a bigint, b array<struct<x:int,y:decimal(10,2)>> COMMENT 'why', `odd name` string`.
+"""Spark's DDL, the text that declares the columns of a file without types: `a bigint, b
+array<struct<x:int,y:decimal(10,2)>> COMMENT 'why', `odd name` string`.
 
-Nullability is read over: any value may be missing from a text file. Comments are kept, in the metadata of the field.
+Nullability is ignored: any value may be missing from a text file. Comments are kept in the metadata of the field.
 """
 
 import re
@@ -48,27 +48,27 @@ NAMES.update({pa.large_binary(): "binary", pa.binary_view(): "binary"})
 
 
 def parse_ddl(text: str) -> pa.Schema:
-    """The columns, in Arrow's types: timestamps in microseconds, those that are instants in UTC. `OptionError` names
-    the character (from 0) where the text is not DDL. Columns whose names repeat are refused."""
+    """The columns, in Arrow's types: timestamps in microseconds, instants in UTC. `OptionError` names the character
+    (from 0) where the text is not DDL. Columns whose names repeat are refused."""
     return pa.schema(_Parser(text).fields(end=""))
 
 
 def to_ddl(schema: pa.Schema) -> str:
-    """The text that `parse_ddl` reads back to the same columns. `OptionError` for a type that Spark does not have."""
+    """The text that `parse_ddl` parses to the same columns. `OptionError` for a type that Spark does not have."""
     return ", ".join(f"{_name(field.name)} {_type(field.type)}{_comment(field)}" for field in schema)
 
 
 class _Parser:
-    """Recursive descent over the tokens. `_token` is the one that is looked at: a word, a mark, or "" at the end."""
+    """A recursive-descent parser. The current token is in `_mark` and `_value`."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._start = self._next = 0  # of the token, and behind it
+        self._start = self._next = 0  # start and end of the current token
         self._depth = 0
         self._advance()
 
     def fields(self, end: str) -> list[pa.Field]:
-        """`name type, ...` up to the mark `end`, which is left standing."""
+        """`name type, ...` up to the mark `end`, which is not consumed."""
         found: dict[str, pa.Field] = {}
         while not self._at(end):
             if found:
@@ -76,7 +76,7 @@ class _Parser:
             start = self._start
             field = self._field()
             if field.name in found:
-                raise self._error(f"the name {field.name!r} is there twice", start)
+                raise self._error(f"the name {field.name!r} occurs twice", start)
             found[field.name] = field
         return list(found.values())
 
@@ -100,7 +100,7 @@ class _Parser:
             return SIMPLE.get(name, pa.string())
         nested = {"array": self._array, "map": self._map, "struct": self._struct}.get(name)
         if nested is None or numbers:
-            raise self._error(f"{self._text[start : self._start].strip()!r} is no type of Spark's", start)
+            raise self._error(f"{self._text[start : self._start].strip()!r} is not a type of Spark", start)
         self._depth += 1
         if self._depth > DEPTH_LIMIT:
             raise self._error(f"types are nested more than {DEPTH_LIMIT} deep", start)
@@ -124,11 +124,11 @@ class _Parser:
     def _decimal(self, numbers: list[int], start: int) -> pa.DataType:
         precision, scale, *more = [*(numbers or [10]), 0][: max(len(numbers), 2)]
         if more or not 1 <= precision <= 38 or scale > precision:
-            raise self._error("a decimal has 1 to 38 digits, of which none to all are behind the point", start)
+            raise self._error("a decimal has 1 to 38 digits, of which any number may follow the point", start)
         return pa.decimal128(precision, scale)
 
     def _numbers(self) -> list[int]:
-        """`(10, 2)`, if it is there."""
+        """The numbers of `(10, 2)`; empty if there are none."""
         numbers: list[int] = []
         if not self._at("("):
             return numbers
@@ -145,7 +145,7 @@ class _Parser:
         return self._mark == mark and self._value is None
 
     def _keyword(self, word: str) -> bool:
-        """Whether the token is this word, which is then taken."""
+        """Whether the token is this word. If so, it is consumed."""
         if self._mark or (self._value or "").lower() != word:
             return False
         self._advance()
@@ -164,7 +164,7 @@ class _Parser:
         self._advance()
 
     def _advance(self) -> None:
-        """`_mark` and `_value` of the next token: a mark has no value; the end is the mark ""."""
+        """Read the next token into `_mark` and `_value`. A mark has no value; the end is the mark ""."""
         self._start = self._next
         self._mark, self._value = "", None
         if not self._text[self._start :].strip():
@@ -199,7 +199,7 @@ def _type(kind: pa.DataType) -> str:
         return f"struct<{','.join(f'{_name(f.name)}:{_type(f.type)}{_comment(f)}' for f in kind)}>"
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return f"array<{_type(kind.value_type)}>"
-    raise OptionError(f"no type of Spark's DDL is that of {kind}")
+    raise OptionError(f"Spark's DDL has no type for {kind}")
 
 
 def _name(name: str) -> str:

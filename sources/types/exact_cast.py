@@ -2,12 +2,12 @@
 
 `can_hold` compares two types by one of three sets of rules:
 
-- `WIDENED`    a file is read as the types that a table declares: each value of the type is one of the other.
-               Numbers are widened, bytes are read as text, a timestamp without a zone is UTC. Struct fields match
-               whatever their case; fields that the file lacks are null.
+- `WIDENED`    a file is read in the types that a table declares: each value of the type is one of the other. Numbers
+               are widened, bytes are read as text, a timestamp without a zone is UTC. Struct fields match without
+               regard to case; fields that the file lacks are null.
 - `SAME_KIND`  a file is written in the types of another one: some values of the type may be values of the other.
-- `SAFE_CAST`  Arrow's own safe cast keeps each value or refuses it. Between other types it cuts, rounds, reads text or
-               leaves fields out.
+- `SAFE_CAST`  Arrow's own safe cast keeps each value or refuses it. Between other types it truncates, rounds, reads
+               text or leaves fields out.
 
 `conform` casts by WIDENED, `fit` by SAME_KIND. Both raise Unfit for a value that the type does not hold.
 """
@@ -38,8 +38,8 @@ from gnomon.sources.types.arrays import (
 )
 
 Places = npt.NDArray[np.int64]
-MOST_ITEMS = 2**31 - 1  # of all lists of an array
-EXACT_BITS = {16: 11, 32: 24, 64: 53}  # of an integer that a floating number of so many bits holds
+MOST_ITEMS = 2**31 - 1  # in all lists of an array together
+EXACT_BITS = {16: 11, 32: 24, 64: 53}  # bits of a floating number: bits of the integers that it holds exactly
 UNITS = ("s", "ms", "us", "ns")
 UNIVERSAL = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 
@@ -54,10 +54,11 @@ Pairs = Iterator[tuple[pa.DataType, pa.DataType]]
 
 
 class Rules(NamedTuple):
-    """Which type holds the values of another.
+    """A set of rules: which type holds the values of another.
 
     `plain` gives the type of the values of dictionaries and extension types; with `unwrap` these may be nested. With
-    `equal_types` equal types need no rule. `fields` pairs the fields of two structs, None where they do not match."""
+    `equal_types` equal types need no rule. `fields` pairs the fields of two structs, None where they do not match.
+    `flat` has the rules for types that are not nested."""
 
     plain: Callable[[pa.DataType], pa.DataType]
     unwrap: bool
@@ -91,7 +92,7 @@ def _cast_plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _integer(found: pa.DataType, wanted: pa.DataType, _: bool) -> bool:
-    bits = found.bit_width - (1 if types.is_signed_integer(found) else 0)  # of the value
+    bits = found.bit_width - (1 if types.is_signed_integer(found) else 0)  # without the sign
     if types.is_signed_integer(wanted):
         return bool(bits <= wanted.bit_width - 1)
     if types.is_decimal(wanted):
@@ -111,12 +112,12 @@ def _wider(found: pa.DataType, wanted: pa.DataType, _: bool) -> bool:
 
 
 def _timestamp(found: pa.DataType, wanted: pa.DataType, _: bool) -> bool:
-    """Finer digits than the declared type's are refused where a value has them."""
+    """A declared type may have fewer digits: the cast refuses a value that has more."""
     return bool(types.is_timestamp(wanted) and (wanted.tz or not found.tz))
 
 
 def _same_moments(found: pa.DataType, wanted: pa.DataType, _: bool) -> bool:
-    """Of another zone the wall clock may be meant, or the instant."""
+    """With another zone, a value may mean the wall clock or the instant."""
     if not types.is_timestamp(wanted):
         return False
     zones = (found.tz, wanted.tz)
@@ -124,17 +125,17 @@ def _same_moments(found: pa.DataType, wanted: pa.DataType, _: bool) -> bool:
 
 
 def _cast_moments(found: pa.DataType, wanted: pa.DataType, nested: bool) -> bool:
-    """Nested INT96 comes without a zone."""
+    """Nested INT96 has no zone."""
     return bool(types.is_timestamp(wanted) and (bool(found.tz) == bool(wanted.tz) or (nested and not found.tz)))
 
 
 def _to(*kinds: IsKind) -> Holds:
-    """The rule that the type wanted is of one of these kinds."""
+    """The rule that the wanted type is of one of these kinds."""
     return lambda _found, wanted, _nested: any(is_kind(wanted) for is_kind in kinds)
 
 
 def _fields_by_letters(found: pa.StructType, wanted: pa.StructType) -> Pairs | None:
-    """Fields whose names match whatever their case; none may match twice."""
+    """Pairs of fields whose names match without regard to case; None where two match the same name."""
     pairs = _pairs(found, wanted)
     if any(len(alike) > 1 for _, alike in pairs):
         return None
@@ -149,7 +150,7 @@ def _fields_in_order(found: pa.StructType, wanted: pa.StructType) -> Pairs | Non
 
 
 def _fields_by_name(found: pa.StructType, wanted: pa.StructType) -> Pairs | None:
-    """`wanted` may have fields that are not found."""
+    """Pairs of fields with the same name. `wanted` may have further fields."""
     names, known = [field.name for field in found], {field.name: field.type for field in wanted}
     if len(set(names)) < len(names) or not set(names) <= set(known):
         return None
@@ -239,8 +240,8 @@ def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _lists(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Lists of any kind, whose offsets are made here: Arrow's own casts ignore where a slice of records begins that
-    have a column without a type, and end the process, or give other rows."""
+    """Cast lists of any kind. The offsets are made here because Arrow's own casts ignore the begin of a slice of
+    records with a column without a type. They then crash the process, or give other rows."""
     if types.is_list(array.type) or types.is_large_list(array.type):
         offsets, items = _cut(array.offsets)
         values = array.values.slice(*items)
@@ -256,7 +257,7 @@ def _lists(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _begins_and_sizes(array: pa.Array) -> tuple[Places, Places]:
-    """Begin and length of each list, for lists that may lie in any order; length 0 for null."""
+    """Begin and length of each list, for lists that may lie in any order. A null has length 0."""
     if types.is_fixed_size_list(array.type):
         sizes = np.full(len(array), array.type.list_size, np.int64)
         begins = (np.arange(len(array)) + array.offset) * array.type.list_size
@@ -266,7 +267,7 @@ def _begins_and_sizes(array: pa.Array) -> tuple[Places, Places]:
 
 
 def _cut(offsets: pa.Array) -> tuple[pa.Array, tuple[int, int]]:
-    """Offsets that begin with 0, and `(begin, length)` of the values that they cover."""
+    """The offsets counted from 0, and `(begin, length)` of the values that they cover."""
     places = offsets.to_numpy()
     begin, end = (int(places[0]), int(places[-1])) if len(places) else (0, 0)
     return _offsets(places - begin), (begin, end - begin)
@@ -274,7 +275,7 @@ def _cut(offsets: pa.Array) -> tuple[pa.Array, tuple[int, int]]:
 
 def _offsets(places: Places) -> pa.Array:
     if len(places) and places[-1] > MOST_ITEMS:
-        raise Unfit(f"lists of {places[-1]} values in one batch; more than {MOST_ITEMS} are not held")
+        raise Unfit(f"lists of {places[-1]} values in one batch, the limit is {MOST_ITEMS}")
     return pa.array(places.astype(np.int32), pa.int32())
 
 
@@ -316,13 +317,13 @@ def fit(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         raise Unfit(f"expected {wanted}, found {array.type}: {str(error).partition(chr(10))[0]}") from None
     row = first_difference(array, back)
     if row is not None:
-        raise Unfit(f"expected {wanted}, found {array.type}, which has a value that it does not hold exactly")
+        raise Unfit(f"expected {wanted}, found {array.type}, with a value that {wanted} cannot hold exactly")
     return made
 
 
 def kept_type(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """The type in which values of `wanted` are written where an existing file of the source has `found`: `found`, where
-    it holds as many values and differs only in how it stores them; else `wanted`."""
+    """The type for writing values of `wanted` where an existing file of the source has `found`. It is `found`, where
+    that holds as many values and differs only in how it stores them; else `wanted`."""
     if types.is_timestamp(found) and types.is_timestamp(wanted):
         return found if UNITS.index(found.unit) >= UNITS.index(wanted.unit) else wanted
     if shape(found) == shape(wanted):
@@ -336,7 +337,7 @@ def kept_type(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
 
 
 def shape(kind: pa.DataType) -> object:
-    """What remains of a type without the names of list items and without nullability."""
+    """A type without the names of list items and without nullability, to compare types by."""
     if types.is_struct(kind):
         return ("struct", *((field.name, shape(field.type)) for field in kind))
     if types.is_map(kind):
@@ -347,7 +348,7 @@ def shape(kind: pa.DataType) -> object:
 
 
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Nested ones by hand: Arrow's own casts refuse what may be null in one type and not in the other."""
+    """Cast an array. Nested types are cast here: Arrow's own casts refuse types that differ in nullability."""
     found = array.type
     mask = array.is_null() if array.null_count else None
     if types.is_struct(found) and types.is_struct(wanted) and len(wanted):
@@ -367,7 +368,8 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _member(column: pa.Array, field: pa.Field, within: pa.StructArray) -> pa.Array:
-    """A field of records in the type that is wanted; null where they are, or, of one that is required, anything."""
+    """A field of records, cast to the wanted type. Where the record is null, a required field has any value, another
+    one null. Unfit for another null in a required field."""
     made = _cast(column, field.type)
     if field.nullable or not made.null_count:
         return made
@@ -377,7 +379,7 @@ def _member(column: pa.Array, field: pa.Field, within: pa.StructArray) -> pa.Arr
 
 
 def _list_offsets(array: pa.Array, lengths: pa.Array) -> pa.Array:
-    """Where each begins among the values of all, from the lengths of those that are not null."""
+    """The offset of each list among all values, and the end, from the lengths of the lists that are not null."""
     all_lengths = np.zeros(len(array), np.int64)
     all_lengths[array.is_valid().to_numpy(zero_copy_only=False)] = lengths.to_numpy()
     return pa.array(np.concatenate([[0], np.cumsum(all_lengths)]), pa.int32())

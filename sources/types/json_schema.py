@@ -1,11 +1,13 @@
 """The schema of JSON rows, as Spark infers it, but without loss.
 
-Integers are bigint, other numbers double, objects structs with their fields by name, columns of several kinds and of
-nulls alone string. Where Spark would round, the type is wider: integers beyond 64 bits are decimals; so are fractions
-of which some would not come back from a double, as written, or with 17 digits; what 38 digits do not hold is string.
-Where types of several files are to be merged, what was seen of numbers and nulls stands in the metadata of the fields;
-in the merged schema in their comment, which DDL keeps, so that files that come later widen a column as if all came at
-once.
+Integers are bigint, other numbers double, objects structs with their fields by name. Columns of several kinds, and of
+nulls only, are string. Where Spark would round, the type is wider. Integers beyond 64 bits are decimals. So are
+fractions, if a double does not give one of them back as written or with 17 digits. Numbers of more than 38 digits are
+string.
+
+When types of several files will be merged, the metadata of each field records the numbers and nulls that were seen. The
+merged schema has this record in the fields' comments, which DDL keeps. So later files widen a column as if all files
+came at once.
 """
 
 import re
@@ -30,13 +32,13 @@ from gnomon.sources.types.json_values import (
 )
 from gnomon.sources.types.text_values import RefusedValue
 
-FIELD_LIMIT = 10_000  # names in one object: more are data, not names
-DIGITS_LIMIT = 38  # of a decimal
-LONG_DIGITS = 20  # of a decimal that takes the place of a bigint, as in Spark
-SEEN = b"seen"  # metadata of a field: `nothing`, or of a number `numbers before,behind,exact,whole,long,finite`
+FIELD_LIMIT = 10_000  # names in one object; more are data, not names
+DIGITS_LIMIT = 38  # digits of a decimal
+LONG_DIGITS = 20  # digits of a decimal that replaces a bigint, as in Spark
+SEEN = b"seen"  # metadata of a field: `nothing`, or for a number `numbers before,behind,exact,whole,long,finite`
 NOTHING, NUMBERS = b"nothing", b"numbers "
-ITEMS = b"items "  # before the comment on a list's items, which stands on the list: DDL has none on items
-EXACT_TEXT = re.compile(rb"-?[0-9.]{1,15}")  # 15 digits at most: any such number comes back from a double
+ITEMS = b"items "  # prefix of the comment on a list's items. The list bears it, because DDL has no comments on items
+EXACT_TEXT = re.compile(rb"-?[0-9.]{1,15}")  # a double gives back any number of at most 15 digits
 LONGS = range(-(1 << 63), 1 << 63)
 
 
@@ -45,20 +47,20 @@ class TooManyNames(RefusedValue):
 
 
 class Shape:
-    """The kinds of the values seen at one place. `kinds` are the letters of string, boolean, number, list, object."""
+    """The kinds of the values seen in one place. `kinds` has the letters of string, boolean, number, list, object."""
 
     __slots__ = ("before", "behind", "exact", "fields", "finite", "item", "kinds", "long", "whole")
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
-        self.before = self.behind = 0  # digits of numbers, before and behind the point, at most
-        # Every number comes back from a double; is an integer; of 64 bits; has digits.
+        self.before = self.behind = 0  # most digits of a number before and behind the point
+        # Whether a double gives back every number; every number is an integer; has 64 bits; has digits.
         self.exact = self.whole = self.long = self.finite = True
         self.fields: dict[str, Shape] = {}
         self.item: Shape | None = None
 
     def see(self, raw: bytes, depth: int = 0) -> None:
-        """A value, by its JSON text."""
+        """Add a value, given as its JSON text."""
         first = raw[:1]
         if first == b"n":
             return
@@ -72,7 +74,7 @@ class Shape:
             self.kinds.add("b")
         elif first not in b"{[":
             self._number(raw)
-        elif depth >= DEPTH_LIMIT:  # deeper than types go: it stays text
+        elif depth >= DEPTH_LIMIT:  # deeper than types may be nested: it stays text
             self.kinds.add("s")
         elif first == b"[":
             self.kinds.add("l")
@@ -112,7 +114,7 @@ class Shape:
         self.exact = self.exact and exact
 
     def merge(self, other: "Shape") -> None:
-        """See all that the other saw."""
+        """Add all that the other has seen."""
         self.kinds |= other.kinds
         self.before, self.behind = max(self.before, other.before), max(self.behind, other.behind)
         self.exact, self.whole = self.exact and other.exact, self.whole and other.whole
@@ -124,7 +126,7 @@ class Shape:
             self.item.merge(other.item)
 
     def field(self, name: str, key: bytes = SEEN) -> pa.Field:
-        """A field of the type that holds it all, with what was seen in its metadata, under `key`."""
+        """A field of a type that holds all values seen, with a record of them in its metadata under `key`."""
         kind = self._kind(key)
         if not self.kinds:
             return pa.field(name, kind, metadata={key: NOTHING})
@@ -156,8 +158,8 @@ class Shape:
 
 
 def infer_rows(shape: Shape, texts: Iterable[bytes]) -> None:
-    """Add the values of some rows to a shape. `RefusedValue` for the first row that is not one JSON value, or has more
-    names than the limit."""
+    """Add the values of some rows to a shape. `RefusedValue` for the first row that is not one JSON value, or that
+    exceeds the limit of names."""
     for index, text in enumerate(texts):
         try:
             shape.see(one_value(text))
@@ -168,8 +170,8 @@ def infer_rows(shape: Shape, texts: Iterable[bytes]) -> None:
 
 
 def schema_of(shape: Shape, key: bytes = SEEN) -> pa.Schema:
-    """The schema of rows: the fields of objects, by name; else the one column `value`, the whole line. What was seen
-    stands in the metadata under `key`."""
+    """The schema of rows: the fields of objects, by name; else the one column `value`, the whole line. The record of
+    the values seen is in the metadata under `key`."""
     if shape.kinds == {"o"} or not shape.kinds:
         return pa.schema([shape.fields[name].field(name, key) for name in sorted(shape.fields)])
     field = shape.field(WHOLE)
@@ -191,7 +193,7 @@ def _shape_of_rows(schema: pa.Schema) -> Shape:
 
 
 def _shape_of(field: pa.Field) -> Shape:
-    """What was seen, from a field; of one that was not inferred, what its type says."""
+    """The shape that a field records; for a field that was not inferred, the shape of its type."""
     shape, kind, known = Shape(), field.type, field.metadata or {}
     seen = known.get(SEEN) or known.get(COMMENT) or b""
     if seen.startswith(NUMBERS):
@@ -209,11 +211,11 @@ def _shape_of(field: pa.Field) -> Shape:
     elif types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         shape.kinds = {"n"}
         shape.whole = shape.long = types.is_integer(kind)
-        shape.exact = types.is_floating(kind)  # integers may be such as no double holds
+        shape.exact = types.is_floating(kind)  # some integers are not exact as doubles
         if types.is_decimal(kind):
             shape.before, shape.behind = kind.precision - kind.scale, kind.scale
             shape.whole = kind.scale == 0
-        else:  # of doubles nobody knows the digits: what they do not hold any more, only text does
+        else:  # the digits of doubles are unknown: only text holds what a double cannot
             shape.before = LONG_DIGITS - 1 if shape.whole else DIGITS_LIMIT + 1
     elif seen != NOTHING:
         shape.kinds = {"b"} if types.is_boolean(kind) else {"s"}
@@ -221,8 +223,8 @@ def _shape_of(field: pa.Field) -> Shape:
 
 
 def seen_in(text: str) -> tuple[int, int, bool]:
-    """Of a number with a point or an exponent: digits before the point and behind it, beyond the limit where they are
-    very many, and whether it comes back from a double."""
+    """The digits of a number before the point and behind it, and whether a double gives it back. The number has a point
+    or an exponent. For a huge exponent, the digits are beyond the limit."""
     exponent = re.split("[eE]", text)[1:]
     if exponent and len(exponent[0]) > 5:
         return DIGITS_LIMIT + 1, 0, False
@@ -235,6 +237,6 @@ def seen_in(text: str) -> tuple[int, int, bool]:
 
 
 def comes_back(text: str) -> bool:
-    """Whether a double gives back the digits of the number, in any of the ways that doubles are written."""
+    """Whether a double gives back the digits of the number, in one of the ways that doubles are written."""
     double, number = float(text), Decimal(text)
     return number in (Decimal(repr(double)), Decimal(f"{double:.17g}"), Decimal(double))

@@ -2,7 +2,8 @@
 
 `by_rule` is the reference: it converts the text of a value, so that nothing is lost (integers of any size, the digits
 of a decimal, the spelling of a value in a string column). It costs Python calls for each value. msgspec decodes a whole
-row at once wherever the result is the same. `by_rule` converts what msgspec does not take, and reports errors.
+row at once wherever the result is the same. `by_rule` converts the values that msgspec does not accept, and reports
+errors.
 """
 
 import base64
@@ -25,17 +26,17 @@ from gnomon.sources.errors import OptionError
 from gnomon.sources.types.ddl import COMMENT
 from gnomon.sources.types.text_values import SPECIAL, RefusedValue, converter, from_text, shown
 
-WHOLE = "value"  # the one column of rows that are not objects
-WHOLE_LINE = {COMMENT: b"the whole line"}  # metadata of it where some rows are objects, which may have that field too
+WHOLE = "value"  # the only column of rows that are not objects
+WHOLE_LINE = {COMMENT: b"the whole line"}  # its metadata where some rows are objects
 SPACES = b" \t\r\n"
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # RecursionError: nested some 900 levels deep
 
-# NaN and the infinities stand bare in what Python, Spark and others write, which JSON does not allow. msgspec is shown
-# them as strings, spelled as nobody spells them: that they are numbers can still be told.
+# Python, Spark and others write NaN and the infinities without quotes, which JSON does not allow. They are passed to
+# msgspec as strings in a spelling that no writer uses, so that they can still be recognized as numbers.
 SPELLED = {b"NaN": rb'"\u004eaN"', b"Infinity": rb'"\u0049nfinity"', b"-Infinity": rb'"\u002dInfinity"'}
 BARE_NUMBERS = frozenset(SPELLED.values())
 BARE = re.compile(rb'"(?:[^"\\]|\\.)*+"|(?<![\w.+-])(?:NaN|-?Infinity)(?![\w.+-])', re.DOTALL)
-HALF = re.compile(r"\\u[dD](?:[89abAB]..(?!\\u[dD][c-fC-F])|[c-fC-F]..)")  # after those that are whole are taken out
+HALF = re.compile(r"\\u[dD](?:[89abAB]..(?!\\u[dD][c-fC-F])|[c-fC-F]..)")  # half a pair, once WHOLE_PAIR was removed
 WHOLE_PAIR = re.compile(r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
 decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -45,8 +46,8 @@ decode_raw = msgspec.json.Decoder(Raw).decode
 
 
 class JsonColumns:
-    """A schema (or some of its columns), made ready to read many rows. Of keys that repeat in an object the last
-    counts, as in Spark; a key that is missing gives null; keys that the schema does not name are read over."""
+    """A schema (or some of its columns), prepared to read many rows. If a key repeats in an object the last one counts,
+    as in Spark. A missing key gives null; keys that the schema does not name are ignored."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str] | None = None) -> None:
         names = schema.names if columns is None else list(columns)
@@ -59,8 +60,8 @@ class JsonColumns:
         self._row, self._fast = _row_type(self._fields)
 
     def read(self, texts: Sequence[bytes]) -> pa.RecordBatch:
-        """The rows, one for each text (UTF-8, which the caller has checked). `RefusedValue` says which one is not JSON,
-        or has a value that is not of its type, and in which column."""
+        """The rows, one for each text (UTF-8, which the caller has checked). `RefusedValue` says which text is not
+        JSON, or has a value of another type, and in which column."""
         try:
             rows = [self._decode(text) for text in texts]
             made = [_column(list(map(attrgetter(f"c{i}"), rows)), field) for i, field in enumerate(self._fields)]
@@ -79,11 +80,11 @@ class JsonColumns:
             try:
                 return self._fast(text)
             except msgspec.DecodeError:
-                pass  # a value of another type, say: the rule may know what to make of it
+                pass  # a value of another type, for example: `by_rule` may convert it
         return self._by_rule(text)
 
     def _check(self, index: int, text: bytes) -> None:
-        """`RefusedValue` for the row if it is what is wrong."""
+        """`RefusedValue` if this row has an error."""
         try:
             self._by_rule(text)
         except NOT_JSON as error:
@@ -104,7 +105,8 @@ class JsonColumns:
 
 
 def one_value(text: bytes) -> bytes:
-    """The one JSON value that a row is, bare numbers `SPELLED`; one of `NOT_JSON` where it is none."""
+    """The only JSON value of a row, unquoted NaN and infinities as in `SPELLED`. An error of `NOT_JSON` where the row
+    is not one value."""
     try:
         return bytes(decode_raw(text)).strip(SPACES)
     except msgspec.DecodeError:
@@ -116,20 +118,18 @@ def one_value(text: bytes) -> bytes:
 
 
 def not_json(error: Exception, text: bytes) -> str:
-    """What an error of the decoder says about a row."""
+    """The message for a decoder's error about a row."""
     if isinstance(error, RecursionError):
-        return "it is nested too deep to be read"
+        return "it is nested too deeply to be read"
     half = HALF.search(WHOLE_PAIR.sub(" ", text.decode(errors="replace")))
     if half is not None:
-        return (
-            f"a line that is not one JSON value: {half[0][:6]} is half of a character (a surrogate), which is no text"
-        )
+        return f"a line that is not one JSON value: {half[0][:6]} is half of a character (a surrogate), not valid text"
     return f"a line that is not one JSON value: {error}"
 
 
 def by_rule(raw: bytes, kind: pa.DataType, path: str) -> Any:
-    """The value that a JSON text is as one of the type, as pyarrow takes it (temporal values and decimals: as text);
-    `path` names it in messages. `ValueError` where it is none."""
+    """The value of a JSON text in the given type, in a form that pyarrow accepts (temporal values and decimals: as
+    text). `path` names the value in messages. `ValueError` where the text is no such value."""
     first = raw[:1]
     if raw == b"null":
         return None
@@ -162,7 +162,7 @@ def _number(raw: bytes, kind: pa.DataType) -> Any:
     if types.is_decimal(kind):
         return str(converter(kind)(text))
     if types.is_timestamp(kind) and text.lstrip("-").isdecimal() and len(text) <= 12:
-        try:  # seconds, as Spark has it
+        try:  # seconds since 1970, as in Spark
             moment = datetime(1970, 1, 1) + timedelta(seconds=int(text))
         except OverflowError:
             raise ValueError(f"expected {kind}, found {text}") from None
@@ -206,7 +206,7 @@ def _member(found: dict[str, Raw], field: pa.Field, path: str = "") -> Any:
 
 def _check_keys(kind: pa.DataType, name: str) -> None:
     if types.is_map(kind) and not types.is_string(kind.key_type):
-        raise OptionError(f"schema: column {name} has a map whose keys are not strings, which JSON does not know")
+        raise OptionError(f"schema: column {name} has a map whose keys are not strings; JSON has only string keys")
     for i in range(kind.num_fields):
         _check_keys(kind.field(i).type, name)
 
@@ -216,17 +216,18 @@ def _excerpt(raw: bytes) -> str:
 
 
 def _row_type(fields: Sequence[pa.Field]) -> tuple[Any, Callable[[bytes], Any] | None]:
-    """A class with an attribute c0, c1 ... for each column, and what decodes a text into one."""
+    """A class with an attribute c0, c1 ... for each column, and the function that decodes a text into an instance of
+    it."""
     members = [(f"c{i}", _fast_type(field.type) or Raw, None) for i, field in enumerate(fields)]
     try:
         row = msgspec.defstruct("Row", members, rename={f"c{i}": field.name for i, field in enumerate(fields)})
-    except ValueError:  # names with quotes, backslashes or control characters, which it does not take
+    except ValueError:  # msgspec refuses names with quotes, backslashes or control characters
         return msgspec.defstruct("Row", members), None
     return row, msgspec.json.Decoder(row).decode
 
 
 def _fast_type(kind: pa.DataType) -> Any:
-    """What msgspec decodes a value of the type as, or null; None where only the rule is right."""
+    """The type that msgspec decodes a value to, or null; None where only `by_rule` gives the right value."""
     for is_kind, made in FAST:
         if is_kind(kind):
             return made | None
@@ -244,8 +245,8 @@ def _fast_type(kind: pa.DataType) -> Any:
     return None
 
 
-# Not a float of 32 bits, which a double on the way would round twice; not a decimal, of which pyarrow loses digits, and
-# dies of exponents. A date or timestamp is text first.
+# A 32-bit float is not here, since it would be rounded twice by way of a double. A decimal is not, since pyarrow loses
+# digits, and crashes on exponents. A date or timestamp is decoded as text first.
 FAST: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
     (types.is_boolean, bool),
     (types.is_signed_integer, int),
@@ -257,7 +258,7 @@ FAST: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
 
 
 def _column(values: list[Any], field: pa.Field) -> pa.Array:
-    """The values of all rows, of which those not decoded yet go by the rule."""
+    """The values of all rows as an array. `by_rule` converts the values that are not decoded yet."""
     kind = field.type
     if _fast_type(kind) is None:
         values = [by_rule(bytes(one).strip(SPACES), kind, field.name) if type(one) is Raw else one for one in values]
@@ -265,7 +266,7 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _carrier(kind: pa.DataType) -> pa.DataType:
-    """The type with text in place of what pyarrow does not make of text."""
+    """The type, with text in place of each type that pyarrow does not convert from text."""
     if types.is_temporal(kind) or types.is_decimal(kind):
         return pa.string()
     if types.is_list(kind):
@@ -278,7 +279,7 @@ def _carrier(kind: pa.DataType) -> pa.DataType:
 
 
 def _finished(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A carrier's array, fresh from Python values, as one of the type."""
+    """A carrier's array, just made of Python values, converted to the type."""
     if array.type == kind:
         return array
     if types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""Formats values as text that `text_values` reads back to the same values, a column at once."""
+"""Formats values as text, a column at once. `text_values` reads the text back to the same values."""
 
 from decimal import Decimal
 
@@ -7,12 +7,12 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 WHOLE = r"^-?[0-9]+$"
-SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # Arrow's spelling, and that of the readers
+SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # Arrow's spelling: the readers' spelling
 
 
 def texts_of(array: pa.Array) -> pa.Array:
-    """The values as strings; nulls stay null. TypeError for a type that is not written as text, ValueError for bytes
-    that are not UTF-8."""
+    """The values as strings; nulls stay null. TypeError for a type without a text form, ValueError for bytes that are
+    not UTF-8."""
     kind = array.type
     if types.is_string(kind):
         return array
@@ -28,18 +28,18 @@ def texts_of(array: pa.Array) -> pa.Array:
         return array.cast(pa.string())
     if types.is_null(kind):
         return pa.nulls(len(array), pa.string())
-    raise TypeError(f"no value of type {kind} is written as text")
+    raise TypeError(f"values of type {kind} have no text form")
 
 
 def _utf8(array: pa.Array) -> pa.Array:
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
-        raise ValueError("expected bytes that are text in UTF-8, found others") from None
+        raise ValueError("expected bytes that are valid UTF-8, found others") from None
 
 
 def _floats(array: pa.Array) -> pa.Array:
-    """The shortest text that comes back; a whole number with its point, which keeps the sign of zero, too."""
+    """The shortest text that gives the number back. A whole number has a point, which also keeps the sign of zero."""
     texts = array.cast(pa.string())
     for found, spelled in SPECIAL.items():
         texts = pc.if_else(pc.equal(texts, found), spelled, texts)
@@ -54,7 +54,8 @@ def _decimals(array: pa.Array) -> pa.Array:
 
 
 def _moments(array: pa.Array) -> pa.Array:
-    """`2020-01-31T23:59:59.500000Z`, without the zone where there is none, six digits of a fraction or none."""
+    """`2020-01-31T23:59:59.500000Z`, without the Z where the type has no zone. A fraction has six digits, or is left
+    out."""
     kind = array.type
     texts = array.cast(pa.timestamp("us", kind.tz)).view(pa.int64()).view(pa.timestamp("us")).cast(pa.string())
     texts = pc.replace_substring(texts, " ", "T")

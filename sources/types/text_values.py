@@ -1,8 +1,8 @@
 """Converts text to values of a type: a column at once where Arrow reads text as Spark does, else value by value.
 
 The rules are those of Spark's CSV and JSON readers: dates `2020-1-31`, timestamps `2020-01-31[ T]23:59:59.5[Z|+01:00]`,
-years of up to seven digits. An instant without a zone is in UTC; digits below a microsecond are cut. `NaN`, `Inf` and
-`Infinity` are numbers. A decimal with more fractional digits than its type is refused.
+years of up to seven digits. An instant without a zone is in UTC; digits below a microsecond are truncated. `NaN`, `Inf`
+and `Infinity` are numbers. A decimal with more fractional digits than its type is refused.
 """
 
 import datetime as dt
@@ -31,8 +31,8 @@ ZONE = r"\s?(Z|UTC|GMT|[+-][0-9]{1,2}(?::[0-9]{2})?|[+-][0-9]{4})"
 DATE = re.compile(rf"\s*{DAY}(?:[ T].*)?)?)?\s*")
 TIMESTAMP = re.compile(rf"\s*{DAY}(?:[ T]{CLOCK}{ZONE}?)?)?)?\s*")
 TIME = re.compile(rf"\s*{CLOCK}\s*")
-# The spellings that Arrow's own conversion reads as we do; elsewhere it takes hexadecimal for a number and 1 for true,
-# loses decimals and, on exponents of eight digits, ends the process.
+# The spellings that Arrow's own conversion reads as this module does. On other texts it reads hexadecimal as a number
+# and 1 as true, loses decimals and, on exponents of eight digits, crashes the process.
 DAY_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
 OFFSET = r"(0[0-9]|1[0-7]):[0-5][0-9]"
 ARROW_READS: tuple[tuple[Callable[[pa.DataType], bool], str, pa.DataType | None], ...] = (
@@ -45,12 +45,12 @@ ARROW_READS: tuple[tuple[Callable[[pa.DataType], bool], str, pa.DataType | None]
     (lambda kind: types.is_timestamp(kind) and kind.tz is not None, rf"^{DAY_TIME}(Z|[+-]{OFFSET})$", None),
 )
 EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
-EXPONENT_LIMIT = 100  # of a decimal's first or last digit: none of 38 digits goes beyond
+EXPONENT_LIMIT = 100  # for the first and last digit of a decimal: no decimal of 38 digits exceeds it
 MICROS_A_DAY = 86_400_000_000
 
 
 class RefusedValue(GnomonError, ValueError):
-    """A value is not one of its type. `index`: its position among the given values."""
+    """A value is not of its type. `index` is its position among the given values."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
@@ -58,8 +58,8 @@ class RefusedValue(GnomonError, ValueError):
 
 
 def from_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert a column of strings to a type. Nulls stay null. `RefusedValue` for the first string that is no value of
-    the type."""
+    """Convert a column of strings to a type. Nulls stay null. `RefusedValue` for the first string that is not a value
+    of the type."""
     if types.is_string(kind):
         return texts
     if types.is_binary(kind):
@@ -80,8 +80,8 @@ def from_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def converter(kind: pa.DataType) -> Callable[[str], object]:
-    """What turns one text into a value of the type (of a temporal type, the number Arrow stores), or raises
-    `ValueError`; `TypeError` for a type whose values are not written as text."""
+    """The function that converts one text to a value of the type (for a temporal type, the number that Arrow stores).
+    It raises `ValueError`. `TypeError` for a type without a text form."""
     if types.is_integer(kind):
         return lambda text: _integer(text, kind)
     if types.is_floating(kind):
@@ -98,11 +98,12 @@ def converter(kind: pa.DataType) -> Callable[[str], object]:
         return _time
     if types.is_null(kind):
         return _nothing
-    raise TypeError(f"no value of type {kind} is written as text")
+    raise TypeError(f"values of type {kind} have no text form")
 
 
 def _at_once(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """The column by Arrow's own conversion, where all of it is written in a way that this reads as we do."""
+    """The column by Arrow's own conversion; None unless all texts are in a spelling that Arrow reads as this module
+    does."""
     for is_kind, pattern, between in ARROW_READS:
         if is_kind(kind) and pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
             try:
@@ -125,7 +126,7 @@ def _integer(text: str, kind: pa.DataType) -> int:
 
 def _float(text: str, kind: pa.DataType) -> float:
     text = text.strip()
-    if text == "-0":  # an integer has one zero
+    if text == "-0":  # an integer has one zero, so the sign would be lost
         return 0.0
     if NUMBER.fullmatch(text):  # by way of a double, a float would be rounded twice
         return float(pa.scalar(text).cast(kind).as_py())
@@ -164,7 +165,7 @@ def _date(text: str) -> int:
 
 
 def _days(year: str, month: str | None, day: str | None) -> int:
-    """Days since 1970, proleptic Gregorian; `ValueError` where there is no such day, or not in 32 bits."""
+    """Days since 1970, proleptic Gregorian. `ValueError` where the day does not exist, or exceeds 32 bits."""
     numbers = int(year), int(month or 1), int(day or 1)
     if 1 <= numbers[0] <= 9999:
         return dt.date(*numbers).toordinal() - dt.date(1970, 1, 1).toordinal()
@@ -175,7 +176,7 @@ def _days(year: str, month: str | None, day: str | None) -> int:
 
 
 def _timestamp(text: str, instant: bool) -> int:
-    """Microseconds since 1970; an instant without a zone is in UTC, a local time with one is none."""
+    """Microseconds since 1970. An instant without a zone is in UTC; a local time may not have a zone."""
     match = TIMESTAMP.fullmatch(text)
     try:
         if match is not None and (instant or match[8] is None):
@@ -220,4 +221,4 @@ def _zone(text: str) -> int:
 
 def shown(text: str) -> str:
     """A value as error messages show it."""
-    return repr(text) if len(text) <= 60 else f"{text[:60]!r} and {len(text) - 60} characters more"
+    return repr(text) if len(text) <= 60 else f"{text[:60]!r} and {len(text) - 60} more characters"

@@ -108,7 +108,7 @@ def test_new_files_are_compressed_and_typed_as_those_that_are_there(spark: Spark
 def test_a_source_of_sequence_files_is_refused_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path / "source", "sequence", rows(0, 10), "old")
     build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["key"])
-    with pytest.raises(UnsupportedFormat, match="no files of format sequence are written; expected one of parquet"):
+    with pytest.raises(UnsupportedFormat, match="Gnomon writes no files of format sequence; expected one of parquet"):
         append_new(spark, str(tmp_path / "index"), spark.createDataFrame(rows(5, 15), "key bigint, value string"), "x")
     assert [path.name for path in (tmp_path / "source").iterdir()] == ["old.sequence"]
 

@@ -32,30 +32,34 @@ def test_a_magic_longer_than_parquets_is_compared_whole(monkeypatch: pytest.Monk
     assert detect(BytesReader(b"LONGMAGIC")) == "longer"
     assert detect(BytesReader(PARQUET)) == "parquet"
     for other in (b"LONGMAGIX and more", b"LONG"):
-        with pytest.raises(UnsupportedFormat, match="the bytes are of no supported format"):
+        with pytest.raises(UnsupportedFormat, match="the bytes match no supported format"):
             detect(BytesReader(other, "lake/x"))
 
 
 @pytest.mark.parametrize("data", [b"PAR", b"id,name\n1,a\n", PARQUET[1:]])
 def test_other_bytes_are_of_no_supported_format(data: bytes) -> None:
-    with pytest.raises(UnsupportedFormat, match=r"lake/x: the bytes are of no supported format; supported: parquet"):
+    with pytest.raises(UnsupportedFormat, match=r"lake/x: the bytes match no supported format; supported: parquet"):
         detect(BytesReader(data, "lake/x"))
 
 
 def test_what_has_no_known_format_is_refused_with_how_to_name_it() -> None:
-    with pytest.raises(UnsupportedFormat, match=r"lake/x: an empty file, which tells no format; supported: parquet"):
+    with pytest.raises(
+        UnsupportedFormat, match=r"lake/x: an empty file, without a detectable format; supported: parquet"
+    ):
         detect(BytesReader(b"", "lake/x"))
     with pytest.raises(
         UnsupportedFormat,
-        match=r"by its name \(\.csv, \.tsv, .*\); name the format, as in gnomon build .* --format csv",
+        match=r"by file name \(\.csv, \.tsv, .*\); name the format, as in gnomon build .* --format csv",
     ):
         detect(BytesReader(b"id,name\n1,a\n", "lake/x.txt"))
 
 
 def test_a_file_that_was_cut_is_said_to_be_one() -> None:
-    with pytest.raises(DamagedSource, match=r"lake/x at byte .*: begins as a Parquet file, does not end as one"):
+    with pytest.raises(
+        DamagedSource, match=r"lake/x at byte .*: starts like a Parquet file, but does not end like one"
+    ):
         detect(BytesReader(PARQUET[:-1], "lake/x"))
-    with pytest.raises(DamagedSource, match="lake/x at byte 4: begins as a Parquet file, does not end as one"):
+    with pytest.raises(DamagedSource, match="lake/x at byte 4: starts like a Parquet file, but does not end like one"):
         detect(BytesReader(b"PAR1", "lake/x"))
 
 

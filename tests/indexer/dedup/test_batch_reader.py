@@ -338,7 +338,7 @@ def test_a_batch_that_is_not_one_is_refused(spark: SparkSession, tmp_path: Path,
         ("empty", SourceNotFound, "empty: no data files there"),
         ("mixed", UnsupportedFormat, "b.jsonl: a file of format jsonl among csv ones"),
         ("other", UnsupportedFormat, "b: a file of format parquet among avro ones"),
-        ("strange", UnsupportedFormat, "strange/a: the bytes are of no supported format"),
+        ("strange", UnsupportedFormat, "strange/a: the bytes match no supported format"),
     ):
         with pytest.raises(kind, match=says):
             read_batch(spark, str(tmp_path / place), index)

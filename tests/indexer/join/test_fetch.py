@@ -167,7 +167,7 @@ def test_a_value_that_does_not_fit_is_told_of_its_rows_alone(tmp_path: Path, mon
     found = rows_in(pa.Table.from_batches(batches))
     assert [(n, text) for n, text, _ in found] == [(n, "abc" if n % 10 else None) for n in range(91)]
     assert [n for n, _, error in found if error is not None] == list(range(0, 91, 10))
-    assert all("does not fit what the table declares" in error for _, _, error in found if error is not None)
+    assert all("does not fit the declared type" in error for _, _, error in found if error is not None)
 
 
 @pytest.mark.parametrize("gone", [True, False])

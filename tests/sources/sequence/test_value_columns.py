@@ -198,7 +198,7 @@ def test_a_value_that_is_not_of_its_type_is_refused_with_its_place(
         ({**HIVE, "schema": "a int", "delimiter": ""}, "option delimiter: it is empty"),
         ({**HIVE, "schema": "a int", "escape": "ab"}, "option escape: expected one ASCII character, found 'ab'"),
         ({**HIVE, "schema": ""}, "option schema: it names no column"),
-        ({**HIVE, "schema": "a strange"}, "'strange' is no type of Spark's"),
+        ({**HIVE, "schema": "a strange"}, "'strange' is not a type of Spark"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, str], message: str) -> None:

@@ -186,7 +186,7 @@ def test_escapes_quotes_and_nulls_are_what_the_options_say() -> None:
         ({"quote": "\n"}, "option quote"),
         ({"header": "yes"}, "option header: expected true or false, found 'yes'"),
         ({"encoding": "latin-1"}, "option encoding: expected UTF-8, found latin-1"),
-        ({"schema": "a array<int>"}, "option schema: column a: no value of type list"),
+        ({"schema": "a array<int>"}, "option schema: column a: values of type list"),
         ({"schema": "a"}, "at character 1: expected a type"),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_compressed_file_gives_the_style_of_its_text() -> None:
         ({"quote": ""}, pa.array([""]), r"column x: '' has to be quoted"),
         ({"multiline": "false"}, pa.array(["a", "b\nc"]), r"column x: a value holds a line end"),
         ({}, pa.array(["a", None]), r"column x: a null, which as the only column is a blank line"),
-        ({}, pa.array([b"\xff"]), r"column x: expected bytes that are text in UTF-8, found others"),
+        ({}, pa.array([b"\xff"]), r"column x: expected bytes that are valid UTF-8, found others"),
     ],
 )
 def test_values_that_a_dialect_does_not_have_are_refused(options: dict[str, str], column: pa.Array, why: str) -> None:
