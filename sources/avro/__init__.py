@@ -6,7 +6,7 @@
 - `block_records`   the records of a block, decompressed and checked
 - `schema`          the schema in the header, as a graph of types
 - `columns`         how a column is read, skipped, or made an Arrow array
-- `nested_columns`  the same of records, arrays, maps and unions
+- `nested_columns`  the same for records, arrays, maps and unions
 - `decoder`         compiles the decoder of the rows, for a choice of columns
 - `codegen`         the decoder's Python source
 - `leaf_arrays`     decoded values of one column as an Arrow array
@@ -17,7 +17,7 @@
 - `write`           Avro files written like another one of their source
 - `encode`          Arrow columns as the bytes of Avro values
 - `limits`          how many elements a batch may hold
-- `errors`          errors without file and place, which the reader adds
+- `errors`          errors without file and position, which the reader adds
 """
 
 from gnomon.sources.avro.container import MAGIC

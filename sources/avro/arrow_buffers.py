@@ -1,7 +1,7 @@
 """Python lists of decoded values as Arrow buffers and arrays. None is null.
 
-`pa.array` would do it, but imports pandas where that is installed: a third of a second within the first fetch of a
-process. Each function first treats the list as one without nulls, and notices a null in a C loop.
+`pa.array` would import pandas, if installed: a third of a second in the first fetch of a process. Each function first
+handles the list as one without nulls, and detects a null in a C loop.
 """
 
 from array import array
@@ -58,13 +58,13 @@ def binary_array(values: Sequence[Any], kind: pa.DataType = BINARY) -> pa.Array:
         valid, values = valid_bits(values), [value or b"" for value in values]
         joined = b"".join(values)
     if len(joined) > INT32_MAX:
-        raise LimitExceeded("more in one column of a batch than Arrow counts")
+        raise LimitExceeded("one column of a batch exceeds the 32-bit offsets of Arrow")
     offsets = array("i", accumulate(map(len, values), initial=0))
     return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(offsets), pa.py_buffer(joined)])
 
 
 def text_array(values: Sequence[Any]) -> pa.Array:
-    """An array of strings that are known to be UTF-8."""
+    """An array of strings that must be valid UTF-8."""
     return binary_array(values, pa.string())
 
 
@@ -72,5 +72,5 @@ def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
     """Arrow offsets for items of these lengths. LimitExceeded beyond 32 bits."""
     ends = np.cumsum(lengths)
     if len(ends) and ends[-1] > INT32_MAX:
-        raise LimitExceeded("more in one column of a batch than Arrow counts")
+        raise LimitExceeded("one column of a batch exceeds the 32-bit offsets of Arrow")
     return np.append(0, ends).astype(np.int32)

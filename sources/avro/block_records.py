@@ -8,18 +8,18 @@ from gnomon.sources.avro.container import BLOCK_LIMIT, Block
 from gnomon.sources.avro.errors import LimitExceeded, Malformed
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 
-ROWS_WITHOUT_BYTES = 1 << 24  # that a block may have: nothing in it bounds their number
+ROWS_WITHOUT_BYTES = 1 << 24  # most rows of a block whose rows take no bytes: no byte count bounds their number
 
 
 @contextmanager
 def block_errors(path: str, offset: int) -> Iterator[None]:
-    """Turn Malformed and LimitExceeded into errors with path and offset of the block."""
+    """Convert Malformed and LimitExceeded to errors with path and offset of the block."""
     try:
         yield
     except Malformed as error:
         raise DamagedSource(f"the block cannot be decoded: {error}", path, offset) from error
     except LimitExceeded as error:
-        raise UnsupportedFormat(f"the block is not decoded: {error}", path, offset) from error
+        raise UnsupportedFormat(f"the block exceeds a limit: {error}", path, offset) from error
 
 
 def unpack_records(codec: str, block: Block, payload: bytes, least: int, path: str) -> bytes:
@@ -38,5 +38,5 @@ def unpack_records(codec: str, block: Block, payload: bytes, least: int, path: s
 def check_end(block: Block, records: bytes, position: int, path: str) -> None:
     """DamagedSource if bytes follow the last row of a block."""
     if position != len(records):
-        message = f"{len(records) - position} bytes are left behind the last of the block's {block.rows} rows"
+        message = f"{len(records) - position} bytes follow the last of the block's {block.rows} rows"
         raise DamagedSource(message, path, block.offset)

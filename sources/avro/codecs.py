@@ -1,4 +1,4 @@
-"""Compression of blocks, by the codec's Avro name: what Avro 1.12 lists, and lz4 as fastavro writes it."""
+"""Compression of blocks, by the codec's Avro name: the codecs of Avro 1.12, and lz4 as fastavro writes it."""
 
 import zlib
 from collections.abc import Callable
@@ -19,13 +19,14 @@ LZ4_SIZE_BYTES = 4
 
 
 def _deflate(data: bytes, limit: int) -> bytes:
-    """Some writers flush the stream and do not end it: the rows show whether the block is whole. As in other readers,
-    bytes after the end of the stream are ignored."""
+    """The content of a deflate stream, without a check for its end: some writers flush the stream and do not end it,
+    and the row count shows whether the block is whole. Bytes after the end of the stream are ignored, as in other
+    readers."""
     return decompress_stream("deflate", data, limit, end_required=False)[0]
 
 
 def _snappy(data: bytes, limit: int) -> bytes:
-    """A snappy block, and then the content's CRC."""
+    """The content of a snappy block, checked against the CRC that follows it."""
     records = decompress_snappy(data[:-CRC_BYTES], limit)
     if zlib.crc32(records) != int.from_bytes(data[-CRC_BYTES:], "big"):
         raise Malformed("the CRC after the compressed records does not match them")
@@ -33,14 +34,14 @@ def _snappy(data: bytes, limit: int) -> bytes:
 
 
 def _lz4(data: bytes, limit: int) -> bytes:
-    """The size of the content, little-endian, and an LZ4 block."""
+    """The content of an LZ4 block, which its size precedes, little-endian."""
     if len(data) < LZ4_SIZE_BYTES:
-        raise Malformed("the compressed block is cut")
+        raise Malformed("the compressed block is truncated")
     size, body = int.from_bytes(data[:LZ4_SIZE_BYTES], "little"), data[LZ4_SIZE_BYTES:]
     if size > limit:
         raise LimitExceeded(f"unpacks to more than {limit} bytes")
     if size > LZ4_GROWTH * len(body):
-        raise Malformed(f"{size} bytes of content claimed by {len(body)}")
+        raise Malformed(f"{size} bytes of content claimed by {len(body)} bytes")
     records = decompress_lz4(body, size) if size else b""
     if len(records) != size:
         raise Malformed(f"unpacks to {len(records)} bytes, the block states {size}")

@@ -1,6 +1,6 @@
 """Writes the Python source of a decoder, line by line. `decoder` compiles it for a schema and a choice of columns.
 
-The source contains only numbers that we made, never a name or a value of the file. Its variables: `b` is the bytes, `p`
+The source contains only numbers of our own, never a name or a value of the file. Its variables: `b` is the bytes, `p`
 the position in them, `v` the last number read; `a3` appends to list 3; the others are the arguments of `make`.
 """
 
@@ -19,7 +19,7 @@ class Program:
         self.lists: set[int] = set()
         self.constants: list[object] = []
         self._done: list[str] = []
-        self._open: list[list[str]] = []  # lines of a function, below those of the functions it was begun within
+        self._open: list[list[str]] = []  # the lines of each open function, the innermost last
         self._indents: list[int] = []
         self._functions = 0
 
@@ -27,17 +27,17 @@ class Program:
         self._open[-1].append(INDENT * self._indents[-1] + text)
 
     def append(self, number: int, value: str) -> None:
-        """Append to a list."""
+        """Add a line that appends `value` to list `number`."""
         self.lists.add(number)
         self.line(f"a{number}({value})")
 
     def constant(self, value: object) -> str:
-        """What the text calls an object of ours."""
+        """The variable of the source that holds this object."""
         self.constants.append(value)
         return f"k{len(self.constants) - 1}"
 
     def number(self) -> None:
-        """Read a number into `v`, as it is written (zigzag)."""
+        """Add lines that read a number into `v`, in zigzag form."""
         self.line("v = b[p]; p += 1")
         with self.block("if v > 127:"):
             self.line("if b[p] < 128: v = v & 127 | b[p] << 7; p += 1")  # two bytes: no call
@@ -48,22 +48,22 @@ class Program:
         self.line("p += 1")
 
     def length(self) -> None:
-        """Read the length of a string into `v`, as it is written: twice as large."""
+        """Add lines that read the length of a string into `v`, in zigzag form: twice the length."""
         self.line("v = b[p]; p += 1")
         self.line("if v & 129: v, p = length(b, p - 1)")
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """What stands below a line that ends in a colon."""
+        """Indent the lines that follow `head`, a line that ends in a colon."""
         self.line(head)
         self._indents[-1] += 1
-        self.line("pass")  # there may be nothing to do for a value without bytes
+        self.line("pass")  # a value without bytes may add no other line
         yield
         self._indents[-1] -= 1
 
     @contextmanager
     def function(self, arguments: str) -> Iterator[str]:
-        """A function of its own, beside the one it is begun within; its name."""
+        """Begin a function of the program, which may be within the code of another one. Gives its name."""
         name = f"f{self._functions}"
         self._functions += 1
         self._open.append([])
@@ -74,7 +74,7 @@ class Program:
         self._indents.pop()
 
     def text(self, answer: str) -> str:
-        """The whole program: a function `make` of ARGUMENTS that returns `answer`, names of functions."""
+        """The whole program: a function `make` of ARGUMENTS that returns `answer`, the names of functions."""
         head = [f"def make({ARGUMENTS}):", f"{INDENT}run = budget.run"]
         head += [f"{INDENT}a{number} = lists[{number}].append" for number in sorted(self.lists)]
         head += [f"{INDENT}k{i} = constants[{i}]" for i in range(len(self.constants))]

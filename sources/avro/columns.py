@@ -20,8 +20,8 @@ Lists = Mapping[int, Sequence[Any]]
 
 
 class Column(Protocol):
-    """A field, an element, a branch. `name` is what a union calls it; `least` are the bytes of its shortest value,
-    `leaves` the columns within it that have none within, at least 1."""
+    """A field, an element or a branch. `name` is its name in a union; `least` the number of bytes of its shortest
+    value; `leaves` the number of innermost columns within it, at least 1."""
 
     name: str
     type: pa.DataType
@@ -35,21 +35,21 @@ class Column(Protocol):
         """Write lines that skip a value."""
 
     def fill(self, program: Program) -> None:
-        """Write lines that add a placeholder, for a column of a record that is null."""
+        """Write lines that add a placeholder, for a column of a null record."""
 
     def build(self, lists: Lists, length: int) -> pa.Array:
-        """The arrays of the `length` values read. ValueError (Malformed, or pyarrow's) for a value that its type does
+        """The array of the `length` values read. ValueError (Malformed, or pyarrow's) for a value that the type does
         not have."""
 
 
 class _LeafColumn:
-    """What all columns of one list share."""
+    """The common part of all columns with one list."""
 
     leaves = 1
     least = 1
 
     def __init__(self, leaf: Leaf, number: int) -> None:
-        """`number`: of the list."""
+        """`number` is that of the list."""
         self.name = leaf.name
         self.type = array_of(leaf, []).type
         self._leaf = leaf
@@ -69,7 +69,7 @@ class Null:
     leaves = 1
 
     def read(self, program: Program) -> None:
-        """It has no bytes."""
+        """A null has no bytes."""
 
     skip = fill = read
 
@@ -115,7 +115,7 @@ class FixedColumn(_LeafColumn):
 
 
 class BytesColumn(_LeafColumn):
-    """Values with their length before them: string, bytes."""
+    """Values that their length precedes: string, bytes."""
 
     def read(self, program: Program) -> None:
         program.length()
@@ -132,7 +132,7 @@ class JsonColumn:
     """Values of recursive types, as JSON text."""
 
     leaves = 1
-    least = 0  # of a type within itself nothing better is known
+    least = 0  # nothing better is known of a recursive type
 
     def __init__(self, node: Node, number: int) -> None:
         self.name = node.name
@@ -155,7 +155,7 @@ class JsonColumn:
 
 
 def leaf_column(leaf: Leaf, number: int) -> Column:
-    """The column of a type without types in it; `number` is that of its list."""
+    """The column of a type without inner types; `number` is that of its list."""
     if leaf.kind == "null":
         return Null()
     if leaf.kind == "boolean":

@@ -1,4 +1,4 @@
-"""An object container file: its header, its blocks, and where in it blocks begin (Avro 1.12, "Object Container Files").
+"""An object container file: its header, its blocks, and where blocks begin (Avro 1.12, "Object Container Files").
 
 header   magic, metadata (a map of bytes), sync marker
 block    count of records, length of the payload, payload, sync marker
@@ -13,18 +13,18 @@ from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
-HEAD_BYTES = 20  # of a block at most: two numbers
+HEAD_BYTES = 20  # most bytes before the payload of a block: two numbers
 HEADER_LIMIT = 16 << 20  # bytes
-BLOCK_LIMIT = 1 << 30  # bytes of a block, as it lies in the file and unpacked
-MOST_ROWS = (1 << 31) - 1  # of a block: what an ordinal in it can be
+BLOCK_LIMIT = 1 << 30  # bytes of a block, both in the file and decompressed
+MOST_ROWS = (1 << 31) - 1  # rows of a block: an ordinal in it has 31 bits
 LONG_READ = 4 << 20  # bytes
-SEARCHED = 64 << 10  # bytes at a time, at least, in a search beyond what long reads hold
-LOOK_BACK = 1 << 20  # bytes before a split in which its first block is looked for
+SEARCHED = 64 << 10  # fewest bytes per step of a search beyond the long reads
+LOOK_BACK = 1 << 20  # bytes before a split in which the search for its first block starts
 
 
 @dataclass(frozen=True)
 class Header:
-    """`end` is where the first block begins."""
+    """`end` is the position of the first block."""
 
     metadata: dict[str, bytes]
     sync: bytes
@@ -33,7 +33,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Block:
-    """`payload` is its position in the file, `end` that of the next block."""
+    """`payload` is its position in the file, `end` the position of the next block."""
 
     offset: int
     rows: int
@@ -46,12 +46,13 @@ class Block:
 
     @property
     def row_bytes(self) -> int:
-        """Its bytes a row, at least 1."""
+        """Mean bytes of a row, at least 1."""
         return min(max((self.end - self.offset) // max(self.rows, 1), 1), MOST_ROWS)
 
 
 def parse_header(head: bytes) -> Header:
-    """IndexError where more bytes are needed; Malformed, LimitExceeded and OverlongVarint."""
+    """The header at the start of `head`. IndexError where more bytes are needed; Malformed, LimitExceeded and
+    OverlongVarint."""
     metadata: dict[str, bytes] = {}
     position = len(MAGIC)
     while True:
@@ -59,7 +60,7 @@ def parse_header(head: bytes) -> Header:
         if count == 0:
             break
         if count < 0:
-            _, position = decode_signed(head, position)  # the bytes they take
+            _, position = decode_signed(head, position)  # the length of the entries in bytes
         for _ in range(abs(count)):
             key, position = _sized(head, position)
             value, position = _sized(head, position)
@@ -82,12 +83,12 @@ def _sized(head: bytes, position: int) -> tuple[bytes, int]:
 
 
 def parse_block(head: bytes, offset: int, file_bytes: int) -> Block:
-    """The block at `offset`, of which the first bytes are given. Malformed where it cannot lie in the file."""
+    """The block at `offset`, from its first bytes. Malformed where it cannot lie in the file."""
     try:
         rows, position = decode_signed(head, 0)
         length, position = decode_signed(head, position)
     except IndexError:
-        raise Malformed("the file ends within the head of a block") from None
+        raise Malformed("the file ends inside the head of a block") from None
     except OverlongVarint as error:
         raise Malformed(str(error)) from None
     if not 0 <= rows <= MOST_ROWS:
@@ -101,7 +102,7 @@ def parse_block(head: bytes, offset: int, file_bytes: int) -> Block:
 
 
 class ReadAheadBuffer:
-    """The bytes of a file, in long forward reads up to `end`; beyond it only what is needed."""
+    """The bytes of a file, in long forward reads up to `end`; beyond it only the requested bytes."""
 
     def __init__(self, reader: RangeReader, end: int) -> None:
         self.path = reader.name
@@ -112,7 +113,7 @@ class ReadAheadBuffer:
         self._held = b""
 
     def hold(self, offset: int, length: int) -> None:
-        """Read the part of these bytes that is not in memory. They must lie in the file."""
+        """Load the part of these bytes that is not in memory. They must lie in the file."""
         at = offset - self._start
         if at >= 0 and at + length <= len(self._held):
             return
@@ -128,12 +129,12 @@ class ReadAheadBuffer:
         return self._held[offset - self._start : offset - self._start + length]
 
     def onward(self, offset: int) -> bytes:
-        """The bytes of one long read from a position on, at least as many as one step of a search."""
+        """The bytes of one long read from `offset` on, at least as many as one step of a search."""
         self.hold(offset, min(SEARCHED, self.size - offset))
         return self._held[offset - self._start :]
 
     def peek(self, offset: int, length: int) -> bytes:
-        """As `get`, but without a long read, and without replacing the bytes in memory."""
+        """Like `get`, but without a long read, and without replacing the bytes in memory."""
         at = offset - self._start
         if at >= 0 and at + length <= len(self._held):
             return self._held[at : at + length]
@@ -151,7 +152,7 @@ def block_at(reads: ReadAheadBuffer, offset: int) -> Block:
 
 
 def payload_of(reads: ReadAheadBuffer, block: Block, sync: bytes) -> bytes:
-    """The compressed content of a block. The sync marker after it is checked."""
+    """The compressed content of a block. Checks the sync marker after it."""
     reads.hold(block.payload, block.length + SYNC_BYTES)
     check_sync(reads.get(block.end - SYNC_BYTES, SYNC_BYTES), sync, block, reads.path)
     return reads.get(block.payload, block.length)
@@ -164,7 +165,7 @@ def check_sync(found: bytes, sync: bytes, block: Block, path: str) -> None:
 
 
 def _sound_block(reads: ReadAheadBuffer, offset: int, sync: bytes) -> Block | None:
-    """The block there, if its head can be one and a sync marker stands behind it."""
+    """The block at `offset`, if its head is valid and a sync marker follows it; else None."""
     try:
         block = parse_block(reads.get(offset, min(HEAD_BYTES, reads.size - offset)), offset, reads.size)
     except (Malformed, LimitExceeded):
@@ -173,11 +174,11 @@ def _sound_block(reads: ReadAheadBuffer, offset: int, sync: bytes) -> Block | No
 
 
 def first_block(reads: ReadAheadBuffer, header: Header, begin: int) -> int:
-    """Where the first block begins at or behind `begin`, where that is in the split; else some place behind the split.
+    """The position of the first block at or after `begin`, if it is in the split; else a position after the split.
 
-    The bytes of a sync marker may stand in a row, too, and what follows them there may even look like a block. So the
-    search starts well before `begin`, or at the header: from the first sync marker on, blocks are followed one by one
-    to `begin`. Where that leads nowhere it is tried from the next one on.
+    A row may contain the bytes of a sync marker, and the bytes after them may look like a block. So the search starts
+    well before `begin`, or at the header. From the first sync marker on, it follows the blocks one by one to `begin`.
+    Where they do not reach it, the search starts again from the next sync marker.
     """
     if begin <= header.end:
         return header.end
@@ -193,7 +194,7 @@ def first_block(reads: ReadAheadBuffer, header: Header, begin: int) -> int:
 
 
 def _find(reads: ReadAheadBuffer, sync: bytes, position: int) -> int | None:
-    """The first place of the sync marker at or behind `position`; none where that is behind the split."""
+    """The first position of the sync marker at or after `position`; None if that is after the split."""
     while position + SYNC_BYTES <= min(reads.end, reads.size):
         piece = reads.onward(position)
         at = piece.find(sync)
@@ -204,7 +205,9 @@ def _find(reads: ReadAheadBuffer, sync: bytes, position: int) -> int | None:
 
 
 def check_block(reads: ReadAheadBuffer, offset: int, sync: bytes) -> None:
-    """That a sound block begins there: a split's scan asks it of the first block of the next split, because a search
-    takes a block that is damaged for bytes of a row. DamagedSource, UnsupportedFormat."""
+    """Check that a sound block begins at `offset`. DamagedSource, UnsupportedFormat.
+
+    A split's scan checks the first block of the next split, because a search takes a damaged block for bytes of a
+    row."""
     block = block_at(reads, offset)
     check_sync(reads.peek(block.end - SYNC_BYTES, SYNC_BYTES), sync, block, reads.path)

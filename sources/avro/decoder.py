@@ -1,7 +1,7 @@
 """Decoders of the rows of a schema: source is generated and compiled once for each choice of columns.
 
 A compiled decoder takes about half the time of fastavro for a row. It skips columns that are not requested, and limits
-memory and stack: fastavro ends the process on deep recursion.
+memory and stack: fastavro crashes the process on deep recursion.
 """
 
 import sys
@@ -21,11 +21,11 @@ from gnomon.sources.avro.limits import Budget, read_length
 from gnomon.sources.avro.nested_columns import ColumnFactory, wrong_branch
 from gnomon.sources.avro.schema import Record, parse_schema
 
-VALUE = "value"  # the one column of rows that are not records
-KEPT_DECODERS = 16  # of a schema
-KEPT_SCHEMAS = 32  # of a process: the files of a table share theirs
+VALUE = "value"  # the only column of rows that are not records
+KEPT_DECODERS = 16  # decoders of one schema
+KEPT_SCHEMAS = 32  # schemas of a process: the files of a table share one
 LONGEST_KEPT = 256 << 10  # bytes of a schema's text
-CELLS = 1 << 22  # rows times columns that a batch holds
+CELLS = 1 << 22  # rows times columns of a batch
 END = sys.maxsize
 
 Reading = Callable[[bytes, int, int, int], tuple[int, int]]
@@ -33,7 +33,7 @@ Skipping = Callable[[bytes, int, int], int]
 
 
 class RowSchema:
-    """The columns of a file's rows. Shared by the files that have the same schema text, and by threads."""
+    """The columns of a file's rows. Files with the same schema text share it, and so do threads."""
 
     def __init__(self, text: bytes) -> None:
         root, columns = parse_schema(text), ColumnFactory()
@@ -46,7 +46,7 @@ class RowSchema:
         self.text_bytes = len(text)
         self._fields = fields
         self._places: dict[str, int] = {}
-        for place, (name, _) in enumerate(fields):  # of fields that share a name the first is the one a name means
+        for place, (name, _) in enumerate(fields):  # if fields share a name, it means the first of them
             self._places.setdefault(name, place)
         self._decoders: dict[tuple[int, ...], Decoder] = {}
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class Decoder:
     def __init__(self, columns: Sequence[Column], places: Sequence[int], schema: pa.Schema) -> None:
         self.schema = pa.schema([schema.field(place) for place in places])
         self.columns = [columns[place] for place in places]
-        self.most_rows = max(CELLS // max(sum(column.leaves for column in self.columns), 1), 1)  # of a batch
+        self.most_rows = max(CELLS // max(sum(column.leaves for column in self.columns), 1), 1)  # rows of a batch
         program = Program()
         wanted = set(places)
         with program.function("b, p, n, stop") as reads:
@@ -99,7 +99,7 @@ class Decoder:
         self._make = names["make"]
 
     def functions(self, lists: dict[int, list[Any]]) -> tuple[Reading, Skipping]:
-        """What reads rows into these lists, and what passes over rows."""
+        """The function that reads rows into these lists, and the function that skips rows."""
         made = self._make(lists, self._constants, decode_unsigned, read_length, wrong_branch, Budget())
         return cast(tuple[Reading, Skipping], made)
 
@@ -109,14 +109,14 @@ class Batch:
 
     def __init__(self, decoder: Decoder) -> None:
         self.rows = 0
-        self.bytes = 0  # read, of records
+        self.bytes = 0  # bytes of records read
         self._decoder = decoder
         self._lists: dict[int, list[Any]] = {number: [] for number in decoder.lists}
         self._read, self._skip = decoder.functions(self._lists)
 
     def read(self, records: bytes, position: int, rows: int, stop: int = END) -> tuple[int, int]:
-        """Read `rows` rows, or fewer, ending with the first that ends behind `stop`: the position after them, and how
-        many they are."""
+        """Read `rows` rows, or fewer, up to and with the first row that ends after `stop`. Returns the position after
+        them and their number."""
         try:
             end, done = self._read(records, position, rows, stop)
         except IndexError:
@@ -124,7 +124,7 @@ class Batch:
         except OverlongVarint as error:
             raise Malformed(str(error)) from None
         if end > len(records):
-            raise Malformed("the records end before the last of them does")
+            raise Malformed("the records end inside the last one")
         self.rows += done
         self.bytes += end - position
         return end, done
@@ -134,12 +134,12 @@ class Batch:
         try:
             return self._skip(records, position, rows)
         except IndexError:
-            raise Malformed("the records end before the last of them does") from None
+            raise Malformed("the records end inside the last one") from None
         except OverlongVarint as error:
             raise Malformed(str(error)) from None
 
     def arrays(self) -> list[pa.Array]:
-        """The columns read. Malformed, with the column's name, where a value is none of its type."""
+        """The columns read. Malformed, with the column's name, for a value that its type does not have."""
         made: dict[Column, pa.Array] = {}
         for field, column in zip(self._decoder.schema, self._decoder.columns, strict=True):
             if column in made:

@@ -22,7 +22,8 @@ FALSE_TRUE = (b"\0", b"\1")
 
 
 def encode(node: Node, array: pa.Array) -> Pieces:
-    """The values, in the type in which our reader gives those of the node. Unfit where the node has no such value."""
+    """The bytes of each value. `array` has the type in which our reader gives the node's values. Unfit where the node
+    has no such value."""
     if isinstance(node, Union):
         return _union(node, array)
     if isinstance(node, Leaf) and node.kind == "null":
@@ -42,7 +43,7 @@ def encode(node: Node, array: pa.Array) -> Pieces:
 def _union(node: Union, array: pa.Array) -> Pieces:
     if types.is_union(array.type):
         pieces: Pieces = [b""] * len(array)
-        rows = slice(array.offset, array.offset + len(array))  # its own codes and offsets know of no slice
+        rows = slice(array.offset, array.offset + len(array))  # the type codes and offsets of a union ignore slices
         codes = np.frombuffer(array.buffers()[1], np.int8)[rows]
         offsets = np.frombuffer(array.buffers()[2], np.int32)[rows]
         for code, branch in enumerate(node.branches):
@@ -70,12 +71,12 @@ def _is_null(node: Node) -> bool:
 
 
 def may_be_null(node: Node) -> bool:
-    """Whether null is one of its values."""
+    """Whether null is a value of the type."""
     return _is_null(node) or (isinstance(node, Union) and any(map(_is_null, node.branches)))
 
 
 def _runs(lengths: Sequence[int], items: Pieces) -> Pieces:
-    """Each list as one run of its items, and the end."""
+    """Each list as one run of its items, and the end mark."""
     pieces, at = [], 0
     for length in lengths:
         pieces.append(encode_signed(length) + b"".join(items[at : at + length]) + b"\0" if length else b"\0")

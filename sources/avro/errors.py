@@ -2,8 +2,8 @@
 
 
 class Malformed(ValueError):
-    """The bytes are not what the format, or their schema, says they are: DamagedSource."""
+    """The bytes violate the format or their schema: DamagedSource."""
 
 
 class LimitExceeded(Exception):
-    """The bytes may be sound, but go beyond a limit of this reader: UnsupportedFormat."""
+    """The bytes may be sound, but exceed a limit of this reader: UnsupportedFormat."""

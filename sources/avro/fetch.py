@@ -1,5 +1,5 @@
-"""Reads the rows at pointers: their blocks come in one round of reads where block lengths are known or estimated right,
-else in two.
+"""Reads the rows at pointers. Their blocks take one round of reads if their lengths are known or well estimated, else
+two.
 """
 
 import threading
@@ -18,11 +18,11 @@ from gnomon.sources.contract import Numbers, Pointers
 from gnomon.sources.errors import StalePointer
 from gnomon.sources.pointers import distinct_pairs, in_pointer_order, table_without_columns
 
-SHORTEST_GUESS = 64 << 10  # bytes read of a block whose length is not known: Java's writer begins a new one there
+SHORTEST_GUESS = 64 << 10  # bytes read of a block of unknown length: Java's writer ends a block at this size
 LONGEST_GUESS = 1 << 20
-TOGETHER = 64 << 20  # bytes asked for, and held, at once
+TOGETHER = 64 << 20  # bytes requested, and held, at once
 KEPT_LENGTHS = 1 << 16
-LENGTH_BYTES = 150  # of memory that one takes
+LENGTH_BYTES = 150  # memory of one recorded length
 
 Item = TypeVar("Item")
 
@@ -69,7 +69,8 @@ def fetch_rows(
         pointer = (int(offsets[wrong[0]]), int(rows[wrong[0]]))
         raise StalePointer(f"no row at pointer {pointer}", path, action=Action.BUILD_AGAIN)
     blocks, starts = np.unique(offsets, return_index=True)
-    rows_of = dict(zip(blocks.tolist(), np.split(rows, starts[1:]), strict=False))  # without a pointer, one empty share
+    # zip ends early for no pointers: they give one empty share
+    rows_of = dict(zip(blocks.tolist(), np.split(rows, starts[1:]), strict=False))
     made: list[pa.RecordBatch] = []
     batch, first = Batch(decoder), header.end
     for block, payload in _blocks(reader, header, lengths, list(rows_of)):
@@ -90,7 +91,7 @@ def _as_batch(batch: Batch, decoder: Decoder, path: str, offset: int) -> pa.Reco
 
 
 def _read(batch: Batch, block: Block, records: bytes, rows: Numbers, path: str) -> None:
-    """Read these rows of a block, ascending, and pass over those between."""
+    """Read these rows of a block, ascending, and skip the rows between them."""
     if rows[-1] >= block.rows:
         message = f"no row {rows[-1]} in the block, which has {block.rows}"
         raise StalePointer(message, path, block.offset, action=Action.BUILD_AGAIN)
@@ -105,7 +106,7 @@ def _read(batch: Batch, block: Block, records: bytes, rows: Numbers, path: str) 
 
 
 def _runs(rows: Numbers) -> Iterator[tuple[int, int]]:
-    """`(first, count)` of rows that follow each other."""
+    """`(first, count)` of runs of consecutive rows."""
     if len(rows) == 1:
         return iter([(int(rows[0]), 1)])
     starts = np.flatnonzero(np.diff(rows) != 1) + 1
@@ -120,7 +121,8 @@ def _blocks(
     """The blocks at these ascending offsets, with their payloads."""
     path, size = reader.name, reader.size
     ends = [*offsets, size][1:]
-    # Read of a block: not beyond the next one, and the sync marker before it, which tells a pointer that is none.
+    # Each span begins with the sync marker before the block, which a wrong pointer lacks. It ends before the next
+    # block.
     spans = [
         (at - SYNC_BYTES, SYNC_BYTES + min(lengths.of(at), end - at)) for at, end in zip(offsets, ends, strict=True)
     ]
@@ -141,21 +143,21 @@ def _blocks(
 
 
 class _Piece(NamedTuple):
-    """A block, and its first bytes, or all of them and more."""
+    """A block, and some of its bytes from the begin on, perhaps with more bytes after it."""
 
     block: Block
     body: bytes
 
     @property
     def missing(self) -> int:
-        """Bytes of the block that are to be read yet."""
+        """Bytes of the block that are still to be read."""
         return max(self.block.end - self.block.offset - len(self.body), 0)
 
 
 def _piece(head: bytes, offset: int, header: Header, size: int, path: str) -> _Piece:
-    """`head`: a sync marker, and what stands behind it."""
+    """A block, of whose bytes `head` has the sync marker before it and the first ones."""
     if head[:SYNC_BYTES] != header.sync:
-        raise StalePointer("no block begins there", path, offset, action=Action.BUILD_AGAIN)
+        raise StalePointer("no block begins at this position", path, offset, action=Action.BUILD_AGAIN)
     body = head[SYNC_BYTES:]
     with block_errors(path, offset):
         return _Piece(parse_block(body[:HEAD_BYTES], offset, size), body)

@@ -1,4 +1,4 @@
-"""Makes an Arrow array of the decoded values of one column. Dates and timestamps of any year are exact, for no Python
+"""Makes an Arrow array of the decoded values of one column. Dates and timestamps of any year are exact, since no Python
 date is made.
 """
 
@@ -31,7 +31,8 @@ Values = Sequence[Any]
 
 
 def array_of(leaf: Leaf, values: Values) -> pa.Array:
-    """Numbers and places of symbols come in zigzag form, all else but booleans as bytes, null as None."""
+    """The values as an array. Numbers and symbol indexes are given in zigzag form, booleans as numbers, all others as
+    bytes, null as None."""
     return MAKERS[leaf.kind](leaf, values)
 
 
@@ -63,7 +64,7 @@ def _ints(leaf: Leaf, values: Values) -> pa.Array:
 def _symbols(leaf: Leaf, values: Values) -> pa.Array:
     valid, places = _signed(values)
     if len(places) and (places.min() < 0 or places.max() >= max(len(leaf.symbols), 1)):
-        raise Malformed(f"a symbol that is none of the enum's {len(leaf.symbols)}")
+        raise Malformed(f"a symbol outside the enum's {len(leaf.symbols)}")
     indices = pa.Array.from_buffers(pa.int64(), len(values), [valid, pa.py_buffer(places)])
     return text_array([symbol.encode() for symbol in leaf.symbols]).take(indices)
 
@@ -78,7 +79,7 @@ def _strings(leaf: Leaf, values: Values) -> pa.Array:
     try:
         return _uuids([None if value is None else uuid.UUID(value.decode()).bytes for value in values])
     except ValueError as error:
-        raise Malformed(f"a UUID that is none: {error}") from error
+        raise Malformed(f"an invalid UUID: {error}") from error
 
 
 def _fixed(leaf: Leaf, values: Values) -> pa.Array:
@@ -92,9 +93,9 @@ def _uuids(values: Values) -> pa.Array:
 
 
 def _decimals(leaf: Leaf, values: Values) -> pa.Array:
-    """Big-endian two's complement of any length. Digits beyond the declared precision are kept, as Java does."""
+    """Big-endian two's complement of any length. Digits beyond the declared precision are kept, as in Java."""
     unscaled = [None if value is None else int.from_bytes(value, "big", signed=True) for value in values]
-    if leaf.precision > DECIMAL256_DIGITS:  # BigQuery's BIGNUMERIC has 77
+    if leaf.precision > DECIMAL256_DIGITS:  # BigQuery's BIGNUMERIC has 77 digits
         return text_array([None if value is None else _decimal_text(value, leaf.scale) for value in unscaled])
     kind = (pa.decimal256 if leaf.precision > DECIMAL128_DIGITS else pa.decimal128)(leaf.precision, leaf.scale)
     size = kind.byte_width
@@ -107,7 +108,7 @@ def _decimals(leaf: Leaf, values: Values) -> pa.Array:
 
 
 def _decimal_text(unscaled: int, scale: int) -> bytes:
-    """All digits of its scale, and no exponent."""
+    """All digits of the scale, without an exponent."""
     try:
         digits = str(abs(unscaled)).rjust(scale + 1, "0")
     except ValueError:

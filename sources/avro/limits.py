@@ -1,11 +1,11 @@
-"""The number of elements that a batch of rows may hold. Bytes do not limit it: a null, or a record of nulls, takes
-none.
+"""The number of elements that a batch of rows may hold. A byte count does not limit it: a null, or a record of nulls,
+takes no bytes.
 """
 
 from gnomon.base.varints import decode_unsigned
 from gnomon.sources.avro.errors import LimitExceeded, Malformed
 
-MOST_CELLS = 1 << 25  # elements of arrays and maps, times the columns in each; a list keeps some 40 bytes of one
+MOST_CELLS = 1 << 25  # elements of arrays and maps, times the columns in each; a list takes about 40 bytes for one
 
 
 class Budget:
@@ -18,9 +18,11 @@ class Budget:
             raise LimitExceeded(f"more than {MOST_CELLS} elements of arrays and maps at once")
 
     def run(self, data: bytes, position: int, value: int, least: int, cells: int, jump: bool) -> tuple[int, int]:
-        """The start of a run of elements, whose count, not 0, is `value` as it is written: how many follow at which
-        position. A negative count says that their length in bytes follows; with `jump` they are passed over by it.
-        An element has at least `least` bytes, and makes so many `cells`."""
+        """The number of elements in a run and the position of the first one.
+
+        `value` is the run's count, not 0, in zigzag form. After a negative count follows the run's length in bytes:
+        with `jump` the run is skipped, and the number is 0. An element has at least `least` bytes and makes `cells`
+        cells."""
         count = (value >> 1) + (value & 1)
         if value & 1:
             size, position = decode_unsigned(data, position)

@@ -14,9 +14,9 @@ from gnomon.sources.avro.errors import LimitExceeded, Malformed
 from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union
 from gnomon.sources.types import int32s
 
-MOST_LEAVES = 20_000  # columns without columns within; types that are named again and again make any number
-MOST_NESTED = 40  # columns one within the other: what lies deeper comes as JSON
-MOST_BRANCHES = 128  # of an Arrow union: one of more comes as JSON
+MOST_LEAVES = 20_000  # innermost columns: a type that is named repeatedly makes any number
+MOST_NESTED = 40  # nesting levels of columns: deeper values are read as JSON
+MOST_BRANCHES = 128  # branches of an Arrow union: a union of more is read as JSON
 
 
 class ColumnFactory:
@@ -27,7 +27,7 @@ class ColumnFactory:
         self._leaves = 0
 
     def column(self, node: Node, within: tuple[Node, ...] = (), *, nullable: bool = False) -> Column:
-        """`within`: the types that this one lies in. One that lies in itself comes as JSON."""
+        """The column of a type. `within`: the types that contain it. A type that contains itself is read as JSON."""
         beyond = isinstance(node, Union) and len(node.branches) > MOST_BRANCHES
         if isinstance(node, Leaf) or node in within or len(within) >= MOST_NESTED or beyond:
             self._count_leaf()
@@ -49,7 +49,7 @@ class ColumnFactory:
     def _count_leaf(self) -> None:
         self._leaves += 1
         if self._leaves > MOST_LEAVES:
-            raise LimitExceeded(f"the schema has more than {MOST_LEAVES} columns, nested ones counted")
+            raise LimitExceeded(f"the schema has more than {MOST_LEAVES} columns, including nested ones")
 
     def list(self) -> int:
         """The number of a new list."""
@@ -99,7 +99,7 @@ class RecordColumn:
 
 
 class ArrayColumn:
-    """An array: runs of elements, each run after its count; a count of 0 ends them."""
+    """An array: runs of elements. Each run has its count first; a count of 0 ends them."""
 
     least = 1
 
@@ -157,12 +157,12 @@ class MapColumn:
 
 
 class NullableColumn:
-    """A union of one type with null, in either order, or of one type alone."""
+    """A union of one type with null, in either order, or of one type only."""
 
     least = 1
 
     def __init__(self, columns: ColumnFactory, union: Union, within: tuple[Node, ...], place: int) -> None:
-        """`place`: the branch that is not null."""
+        """`place` is the branch that is not null."""
         self._inner = columns.column(union.branches[place], within, nullable=True)
         self._place = place
         self._null = 1 - place if len(union.branches) > 1 else None
@@ -197,7 +197,7 @@ class NullableColumn:
 
 
 class UnionColumn:
-    """A union of several types, perhaps with null: a dense union, each branch a column of its own."""
+    """A union of several types, perhaps with null: a dense union, with a column for each branch."""
 
     least = 1
 
@@ -247,7 +247,7 @@ class UnionColumn:
 
 
 def _read_runs(program: Program, columns: Sequence[Column], lengths: int) -> None:
-    """Read runs of elements that have these columns, and how many they are."""
+    """Write lines that read runs of elements with these columns, and append their number to list `lengths`."""
     program.line("c = 0")
     with program.block("while True:"):
         _begin_run(program, columns, jump=False)
@@ -262,7 +262,7 @@ def _read_runs(program: Program, columns: Sequence[Column], lengths: int) -> Non
 
 
 def _skip_runs(program: Program, columns: Sequence[Column]) -> None:
-    """Write lines that skip runs of elements, in one step where the run states its bytes."""
+    """Write lines that skip runs of elements, in one step where a run states its length in bytes."""
     with program.block("while True:"):
         _begin_run(program, columns, jump=True)
         with program.function("b, p, n") as name:
@@ -274,7 +274,7 @@ def _skip_runs(program: Program, columns: Sequence[Column]) -> None:
 
 
 def _begin_run(program: Program, columns: Sequence[Column], *, jump: bool) -> None:
-    """Read a run's count into `v`, and end the loop where it is 0."""
+    """Write lines that read a run's count into `v`, and end the loop where it is 0."""
     least, cells = sum(column.least for column in columns), sum(column.leaves for column in columns)
     program.number()
     program.line("if v == 0: break")
@@ -282,6 +282,6 @@ def _begin_run(program: Program, columns: Sequence[Column], *, jump: bool) -> No
 
 
 def _offsets(lengths: Sequence[int | None]) -> tuple[Bitmap, npt.NDArray[np.int32]]:
-    """Which lists are not null, and where each begins among the elements of all."""
+    """The bitmap of the lists that are not null, and the offset of each list among the elements of all lists."""
     valid, counts = numbers(lengths)
     return valid, offsets_of(counts)

@@ -1,5 +1,5 @@
-"""An Avro object container file as a `SourceFile`: a row's pointer is its block's position and its ordinal there
-(docs/internals/other-formats.md)."""
+"""An Avro object container file as a `SourceFile`. The pointer of a row is its block's position and its ordinal in the
+block (docs/internals/other-formats.md)."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -28,13 +28,14 @@ from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 from gnomon.sources.pointers import even_splits
 
 FIRST_READ = 64 << 10  # bytes
-DIGEST_TAIL = 1 << 10  # bytes at the end that count for the digest: a writer may be told its sync marker
-SCHEMA_GROWTH = 30  # times a schema's text is what it takes in memory, about
+DIGEST_TAIL = 1 << 10  # bytes at the end that count for the digest: the application may choose the sync marker
+SCHEMA_GROWTH = 30  # approximate memory of a schema, as a multiple of its text
 CODEC_KEY, SCHEMA_KEY = "avro.codec", "avro.schema"
 
 
 def open_avro(reader: RangeReader, _options: Options | None = None) -> "AvroFile":
-    """Reads the header, and the last bytes for the digest: one round of reads where it lies in the first 64 KB."""
+    """Open an Avro file. Reads the header, and the last bytes for the digest: one round of reads where the header is
+    within the first 64 KB."""
     path, size = reader.name, reader.size
     if size < len(MAGIC) + SYNC_BYTES:
         raise DamagedSource(f"{size} bytes are too few for an Avro file", path, 0)
@@ -63,11 +64,12 @@ def open_avro(reader: RangeReader, _options: Options | None = None) -> "AvroFile
 def _refuse_magic(found: bytes, path: str) -> None:
     if found[:3] == MAGIC[:3]:
         raise UnsupportedFormat(f"an Avro file of version {found[3]}, not 1", path, 3)
-    raise DamagedSource(f"begins with {found!r}, an Avro file with {MAGIC!r}", path, 0)
+    raise DamagedSource(f"begins with {found!r}, an Avro file begins with {MAGIC!r}", path, 0)
 
 
 def header_of(reader: RangeReader, head: bytes, size: int) -> Header:
-    """The header of a file that begins with `head`. Reads on, in steps that grow, while it is longer than that."""
+    """The header of a file that begins with `head`. Reads more, in growing steps, while the header is longer than
+    that."""
     most = min(size, HEADER_LIMIT)
     while True:
         try:
@@ -76,13 +78,13 @@ def header_of(reader: RangeReader, head: bytes, size: int) -> Header:
             if len(head) >= most:
                 if most < size:
                     raise LimitExceeded(f"a header of more than {most} bytes") from None
-                raise Malformed("the file ends within it") from None
+                raise Malformed("the file ends inside the header") from None
         more = min(8 * len(head), most) - len(head)
         head += reader.read_range(len(head), more)
 
 
 def _first_block(head: bytes, offset: int, size: int) -> Block | None:
-    """What came of the first block with the header; a guess needs no more."""
+    """The part of the first block's head that came with the header; None if too short. An estimate needs no more."""
     try:
         return parse_block(head, offset, size) if head else None
     except (Malformed, LimitExceeded):
@@ -90,14 +92,14 @@ def _first_block(head: bytes, offset: int, size: int) -> Block | None:
 
 
 class AvroFile:
-    """One Avro file, its header read. Safe to share between threads."""
+    """One Avro file, with its header read. Safe to share between threads."""
 
     rows = None  # the header does not say
 
     def __init__(
         self, header: Header, codec: str, schema: RowSchema, size: int, digest: str, first: Block | None
     ) -> None:
-        """`first`: the block behind the header, where there is one."""
+        """`first` is the block after the header, if there is one."""
         self._header = header
         self._codec = codec
         self._schema = schema
@@ -108,7 +110,7 @@ class AvroFile:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row in the first block."""
+        """Mean bytes of a row in the first block."""
         return self._row_bytes
 
     @property
@@ -117,7 +119,7 @@ class AvroFile:
 
     @property
     def digest(self) -> str:
-        """Of the header, whose sync marker is random as a rule, and of the last KB."""
+        """The digest of the header, whose sync marker is usually random, and of the last KB."""
         return self._digest
 
     @property
@@ -126,23 +128,23 @@ class AvroFile:
         return metadata + SCHEMA_GROWTH * self._schema.text_bytes + self._lengths.cache_bytes
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
-        """The whole file: rows lie one behind the other."""
+        """The size of the file: rows are stored one after the other."""
         return self._size
 
     def splits(self, target: int) -> list[Split]:
-        """One where the sync marker repeats within itself (Polars writes 16 bytes of 1): a search would take rows that
-        are like it, such as zeros, for blocks."""
+        """Ranges of about `target` bytes. Only one range where the sync marker repeats within itself (Polars writes 16
+        bytes of 1): a search would take rows with the same bytes for blocks."""
         sync = self._header.sync
         return [(0, self._size)] if sync in (sync + sync)[1:-1] else even_splits(self._size, target)
 
     def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
-        """Of a split, the rows of the blocks that begin in it."""
+        """All rows; for a split, the rows of the blocks that begin in it."""
         decoder = self._schema.decoder(columns)
         within = split or (0, self._size)
         yield from scan_rows(reader, self._header, self._codec, self._schema.least, decoder, within)
 
     def units(self, offsets: Numbers) -> Numbers:
-        """Blocks."""
+        """The positions of blocks."""
         return offsets
 
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:

@@ -18,9 +18,9 @@ from gnomon.sources.avro.leaf_arrays import array_of
 from gnomon.sources.avro.limits import Budget, read_length
 from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union
 
-MOST_NESTED = 400  # values one within the other, unions counted: Python follows 1000 calls, its callers' among them
-TICKS = {"ms": 10**3, "us": 10**6, "ns": 10**9}  # of a second
-NAME_BYTES_A_CELL = 64  # the names stand in the text of each record again
+MOST_NESTED = 400  # nesting levels of values, with unions: Python's stack has 1000 calls, including those of callers
+TICKS = {"ms": 10**3, "us": 10**6, "ns": 10**9}  # per second
+NAME_BYTES_A_CELL = 64  # the text of each record repeats the names
 
 
 class JsonReader:
@@ -35,11 +35,11 @@ class JsonReader:
         return json.dumps(value, ensure_ascii=False, allow_nan=False).encode(), position
 
     def value(self, data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
-        """The value, as `json` takes it, and the position after it."""
+        """The value, in a form that `json` accepts, and the position after it."""
         try:
             return _value(self._node, data, position, budget, 0)
-        except RecursionError:  # of callers that stand deep in the stack themselves
-            raise LimitExceeded("a value of a recursive type nested deeper than Python follows") from None
+        except RecursionError:  # the callers may already use much of the stack
+            raise LimitExceeded("a value of a recursive type nested deeper than Python's stack allows") from None
         except (UnicodeDecodeError, OverflowError, pa.ArrowException) as error:
             check_memory(error)
             raise Malformed(f"in a value of a recursive type: {error}") from error
@@ -104,7 +104,7 @@ def _leaf(leaf: Leaf, data: bytes, p: int) -> tuple[Any, int]:
 
 
 def _plain(one: pa.Array) -> Any:
-    """The value of an array of one, as JSON has it."""
+    """The value of an array of one value, in its JSON form."""
     if pa.types.is_temporal(one.type):
         return _moment(one)
     value = one[0].as_py()
@@ -118,7 +118,7 @@ def _plain(one: pa.Array) -> Any:
 
 
 def _moment(one: pa.Array) -> str:
-    """ISO 8601 of any year (beyond four digits with a sign); the fraction without trailing zeros, Z for an instant."""
+    """ISO 8601 of any year (beyond four digits with a sign); a fraction without trailing zeros, Z for an instant."""
     ticks = one.view(pa.int32() if one.type.bit_width == 32 else pa.int64())[0].as_py()
     if pa.types.is_date32(one.type):
         return _date(ticks)
@@ -129,7 +129,7 @@ def _moment(one: pa.Array) -> str:
 
 
 def _clock(ticks: int, unit: str) -> str:
-    """A time of day; one beyond its day, which some writers write, has more hours, or fewer than none."""
+    """A time of day. Some writers write times outside a day: these have more than 24 hours, or negative ones."""
     seconds, rest = divmod(ticks, TICKS[unit])
     fraction = str(TICKS[unit] + rest)[1:].rstrip("0")
     whole = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
@@ -137,7 +137,7 @@ def _clock(ticks: int, unit: str) -> str:
 
 
 def _date(days: int) -> str:
-    """numpy knows the calendar."""
+    """A date by numpy's calendar, of any year."""
     text = str(np.datetime64(days, "D"))
     year, _, rest = text.removeprefix("-").partition("-")
     sign = "-" if text.startswith("-") else "+" if len(year) > 4 else ""

@@ -16,7 +16,7 @@ from gnomon.sources.pointers import with_pointers
 from gnomon.sources.types import int32s, int64s
 
 BATCH_ROWS = 64 << 10
-BATCH_BYTES = 4 << 20  # of records: on their way to Arrow, as Python objects, they may take 40 times as much
+BATCH_BYTES = 4 << 20  # of records: as Python objects, before they are Arrow arrays, they may take 40 times as much
 
 
 def scan_rows(
@@ -39,7 +39,7 @@ def scan_rows(
 
 
 class _Scan:
-    """The state that a scan does not change. `least`: bytes of the shortest possible row."""
+    """The constants of a scan. `least`: bytes of the shortest possible row."""
 
     def __init__(self, reads: ReadAheadBuffer, header: Header, codec: str, least: int, decoder: Decoder) -> None:
         self.reads = reads
@@ -50,8 +50,8 @@ class _Scan:
         self._most = min(BATCH_ROWS, decoder.most_rows)
 
     def _blocks(self, offset: int) -> Iterator[tuple[Block, bytes]]:
-        """The blocks from `offset` on that begin in the split, with their records. The one behind them is looked at,
-        too."""
+        """The blocks from `offset` on that begin in the split, with their records. Also checks the first block after
+        the split."""
         reads = self.reads
         while offset < min(reads.end, reads.size):
             block = block_at(reads, offset)
@@ -62,7 +62,7 @@ class _Scan:
             check_block(reads, offset, self._sync)
 
     def batches(self, offset: int) -> Iterator[pa.RecordBatch]:
-        """The rows from a block on."""
+        """The rows from the block at `offset` on."""
         pending = _Pending(self._decoder, self.reads.path)
         for block, records in self._blocks(offset):
             position = row = 0
@@ -76,7 +76,8 @@ class _Scan:
             yield pending.taken()
 
     def sound(self, offset: int, row: int) -> Iterator[pa.RecordBatch]:
-        """The rows from one on, up to the damage: a block at a time, or half of what could not be read."""
+        """The rows from row `row` of the block at `offset` up to the damage. Reads a block at a time; after a failure,
+        half as many rows."""
         with suppress(SourceError):
             for block, records in self._blocks(offset):
                 with block_errors(self.reads.path, block.offset):
@@ -99,7 +100,7 @@ class _Scan:
 
 
 class _Pending:
-    """Rows that are to be a batch, and where they are from."""
+    """Rows that will be a batch, and the blocks that they come from."""
 
     def __init__(self, decoder: Decoder, path: str) -> None:
         self._decoder = decoder
@@ -116,7 +117,7 @@ class _Pending:
         return self._batch.bytes
 
     def read(self, block: Block, records: bytes, position: int, row: int, most: int) -> tuple[int, int]:
-        """Read on in a block, until it ends or the batch is full: the position, and the row, that are next."""
+        """Read rows of a block until it ends or the batch is full. Returns the position and number of the next row."""
         stop = position + BATCH_BYTES - self.record_bytes
         with block_errors(self._path, block.offset):
             position, done = self._batch.read(records, position, min(block.rows - row, most - self.rows), stop)

@@ -1,7 +1,7 @@
 """The schema in a file's header, as a graph of its types (Avro 1.12, "Schema Declaration", "Logical Types").
 
-Read as leniently as the bytes of the rows allow: names, symbols of enums and defaults are not judged, and a logical
-type that is not valid, or not known, counts as the type below it (as the specification has it).
+It is read as leniently as the bytes of the rows allow: names, enum symbols and defaults are not checked. A logical type
+that is invalid or unknown counts as its underlying type, as in the specification.
 """
 
 import json
@@ -12,8 +12,8 @@ from gnomon.sources.avro.errors import LimitExceeded, Malformed
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 RECORDS = ("record", "error")
-MOST_NESTED = 200  # types one within the other, as they are declared
-LOGICAL = {  # what may be annotated with it; decimal has rules of its own
+MOST_NESTED = 200  # nesting levels of declared types
+LOGICAL = {  # logical types and the types that they annotate; decimal has its own rules
     "date": ("int",),
     "time-millis": ("int",),
     "time-micros": ("long",),
@@ -27,16 +27,16 @@ LOGICAL = {  # what may be annotated with it; decimal has rules of its own
     "decimal": ("bytes", "fixed"),
 }
 UUID_BYTES = 16
-DECIMAL_DIGITS = 4300  # of more Python makes no text
+DECIMAL_DIGITS = 4300  # Python converts no longer number to text
 
 
 @dataclass(eq=False)
 class Leaf:
-    """A type without types in it. `kind` is a primitive's name, "fixed" or "enum"; `name` is what a union calls it."""
+    """A type without inner types. `kind` is a primitive's name, "fixed" or "enum"; `name` is its name in a union."""
 
     kind: str
     name: str
-    size: int = 0  # bytes, of a fixed
+    size: int = 0  # bytes, for a fixed
     symbols: tuple[str, ...] = ()
     logical: str = ""
     precision: int = 0
@@ -71,7 +71,7 @@ Node = Leaf | Record | Array | Map | Union
 
 
 def parse_schema(text: bytes) -> Node:
-    """The type of a row. A record that holds itself is a cycle in the graph."""
+    """The type of a row. A record that contains itself is a cycle in the graph."""
     try:
         declared = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -95,9 +95,9 @@ class _Names:
                 raise Malformed("a union of no types")
             return Union([self.node(branch, namespace, depth + 1) for branch in declared])
         if not isinstance(declared, dict):
-            raise Malformed(f"{declared!r} is no type")
+            raise Malformed(f"{declared!r} is not a type")
         kind = declared.get("type")
-        if not isinstance(kind, str):  # Rust's writer annotates a fixed so: around the type that it declares
+        if not isinstance(kind, str):  # Rust's writer annotates a fixed around the type that it declares
             inner = self.node(kind, namespace, depth + 1)
             return _annotated(replace(inner), declared) if isinstance(inner, Leaf) and not inner.logical else inner
         if kind == "array":
@@ -126,7 +126,7 @@ class _Names:
         raise Malformed(f"unknown type {name[:80]!r}")
 
     def _keep(self, declared: dict[str, Any], namespace: str, node: Leaf | Record) -> tuple[Node, str]:
-        """Make a named type known; also the namespace within it."""
+        """Record a named type. Returns it with the namespace that applies within it."""
         name, space = declared.get("name"), declared.get("namespace")
         if not _is_text(name):
             raise Malformed(f"a type without a name: {str(declared)[:80]}")
@@ -148,7 +148,7 @@ class _Names:
             name = one.get("name") if isinstance(one, dict) else None
             if not _is_text(name):
                 raise Malformed(f"record {record.name}: a field without a name")
-            # Some writers annotate the field in place of its type, which no reader takes for an annotation.
+            # Some writers annotate the field instead of its type. No reader honours that, so neither does this one.
             record.fields.append((name, self.node(one.get("type"), space, depth + 1)))
         return record
 
@@ -181,5 +181,5 @@ def _annotated(leaf: Leaf, declared: dict[str, Any]) -> Leaf:
 
 
 def _is_text(value: object) -> TypeGuard[str]:
-    """JSON can hold half of a surrogate pair, which is no text."""
+    """Whether the value is valid text. JSON can hold half of a surrogate pair, which is not."""
     return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)

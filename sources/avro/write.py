@@ -52,7 +52,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 
 @dataclass(frozen=True)
 class AvroStyle:
-    """`text`: the writer's schema, as it stands in the file; empty where there is none."""
+    """How Avro files are written. `text` is the writer's schema, unchanged from the file; empty without a file."""
 
     text: bytes = b""
     codec: str = USUAL_CODEC
@@ -67,7 +67,7 @@ class AvroStyle:
 
 
 def avro_style(reader: RangeReader | None, options: Options) -> AvroStyle:
-    """The style of a file; where there is none, snappy, and types as Spark writes them."""
+    """The style of a file; without a file, snappy, and types as Spark writes them."""
     if reader is None:
         return AvroStyle()
     open_avro(reader, options)
@@ -77,7 +77,7 @@ def avro_style(reader: RangeReader | None, options: Options) -> AvroStyle:
 
 
 class AvroWriter:
-    """Blocks are packed as they are full."""
+    """Writes Avro files. A block is compressed when it is full."""
 
     def __init__(self, style: AvroStyle, schema: pa.Schema, path: str) -> None:
         self._path = path
@@ -88,7 +88,7 @@ class AvroWriter:
         self._fields = row_schema(text).arrow
         for column, field in zip(self._columns, self._fields, strict=True):
             if column.given and _is_json(field.type):
-                raise UnsupportedFormat("a type within itself, which is not written", path, column=field.name)
+                raise UnsupportedFormat("a recursive type, which Gnomon does not write", path, column=field.name)
         self._pack, self._sync = PACKERS[style.codec], secrets.token_bytes(SYNC_BYTES)
         metadata = {CODEC_KEY: style.codec.encode(), SCHEMA_KEY: text}
         entries = b"".join(_text(key.encode()) + _text(value) for key, value in metadata.items())
@@ -135,24 +135,25 @@ def _nodes(root: Node) -> list[Node]:
 
 
 def _fields(text: bytes, path: str) -> pa.Schema:
-    """The columns of a schema, with which of them may be null."""
+    """The columns of a schema, with their nullability."""
     arrow = row_schema(text).arrow
     if len(set(arrow.names)) < len(arrow):
         raise UnsupportedFormat(
-            f"columns that share a name, of {', '.join(arrow.names)}; no such file is written", path
+            f"columns that share a name, of {', '.join(arrow.names)}; Gnomon writes no such file", path
         )
     nodes = _nodes(parse_schema(text))
     return pa.schema([field.with_nullable(may_be_null(node)) for field, node in zip(arrow, nodes, strict=True)])
 
 
 def _with_columns(text: bytes, columns: Sequence[Column], path: str) -> bytes:
-    """The text with the columns that it lacks, and those of other types, in place of what it has; else as it is."""
+    """The schema text with the columns that the file lacks, and with the new types of columns that change; unchanged if
+    there are none."""
     if all(column.kept for column in columns):
         return text
     declared = json.loads(text)
     if not (isinstance(declared, dict) and isinstance(declared.get("fields"), list)):
         raise UnsupportedFormat(
-            f"the rows of the source's files are no records but {VALUE}; no column can be added", path
+            f"the rows of the source's files are not records but {VALUE}; no column can be added", path
         )
     names, known = count(), declared["fields"]
     for place, column in enumerate(columns):
@@ -178,7 +179,7 @@ MOMENTS = {"ms": "millis", "us": "micros", "ns": "nanos"}
 
 
 def natural(kind: pa.DataType) -> pa.DataType:
-    """The type in which our reader gives values of a new column."""
+    """The type in which our reader gives the values of a new column."""
     if types.is_struct(kind):
         return pa.struct([one.with_type(natural(one.type)) for one in kind])
     if types.is_map(kind) and types.is_string(kind.key_type):

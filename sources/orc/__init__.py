@@ -1,6 +1,6 @@
 """ORC, decoded column by column from the row groups that a fetch needs.
 
-The pointer of a row is its ordinal in the file (docs/internals/other-formats.md). The libraries that read ORC end the
+The pointer of a row is its ordinal in the file (docs/internals/other-formats.md). The libraries that read ORC crash the
 process on some damaged files, so this package decodes the bytes itself.
 
 - `reader`           the `SourceFile`: opens a file, scans, fetches
@@ -10,7 +10,7 @@ process on some damaged files, so this package decodes the bytes itself.
 - `stripe_metadata`  reads the footers and row indexes of stripes
 - `streams`          the bytes of one stream
 - `codecs`           compression of chunks
-- `chunk_skipping`   which chunks a fetch need not decompress
+- `chunk_skipping`   finds the chunks that a fetch need not decompress
 - `rle_v1`           run-length encodings of bytes, booleans, and integers of version 1
 - `rle_v2`           run-length encoding of integers, version 2
 - `bit_packing`      bit-packed numbers, many at a time

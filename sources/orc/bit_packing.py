@@ -26,7 +26,7 @@ def unpack(data: bytes, width: int) -> Words:
 
 
 def spread(starts: Ints, lengths: Ints) -> Ints:
-    """start, start + 1 ... for each run, one run after the other."""
+    """start, start + 1 ... for each run; the runs are concatenated."""
     before = np.cumsum(lengths) - lengths
     spread: Ints = np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
     return spread

@@ -1,10 +1,10 @@
 """Finds the chunks that a fetch need not decompress.
 
 Texts and floats are stored one after another. The lengths before a value give its byte in the stream, but not its
-chunk, because a writer may end a chunk early. No chunk decompresses to more than the block size, though. Where all
-values between two known positions have exactly as many bytes as the chunks between them can have at most, each of these
-chunks is full, and the byte gives the chunk. Known positions are those of the row index, which a scan compares with
-what it reads, and the end of the stream. The chunk before the end is seldom full: it is decompressed for its size.
+chunk, because a writer may end a chunk early. But no chunk decompresses to more than the block size. If the values
+between two known positions have exactly as many bytes as the chunks between them can have at most, each of these chunks
+is full, and the byte gives the chunk. Known positions are those of the row index, which a scan compares with the data
+it reads, and the end of the stream. The chunk before the end is seldom full: it is decompressed to get its size.
 """
 
 from contextlib import suppress
@@ -20,11 +20,12 @@ from gnomon.sources.orc.stripe import DATA, place_of
 
 
 class ChunkSkipper:
-    """Finds the chunks of some row groups, of a column and its children, that decompress to full blocks. Computed at
+    """Finds the chunks that decompress to full blocks, for some row groups of a column and its children. Computed at
     the first use."""
 
     def __init__(self, streams: StripeStreams, tree: Type, group: int, end: int, total: int) -> None:
-        """From the first row of `group` to the row `end` of the `total` of the stripe: there another group begins."""
+        """Covers the rows from the first of `group` to `end`, another group's first row, or `total`, the rows of the
+        stripe."""
         stride = streams.footer.stride
         self._streams = streams
         self._tree = tree
@@ -43,7 +44,7 @@ class ChunkSkipper:
     def _full(self, tree: Type) -> FullChunks | None:
         if tree.column not in self._found:
             self._found[tree.column] = None
-            with suppress(OrcError):  # what is damaged need not lie before the rows asked for
+            with suppress(OrcError):  # damage may lie outside the requested rows
                 self._found[tree.column] = self._proven(tree)
         return self._found[tree.column]
 
@@ -76,7 +77,7 @@ class ChunkSkipper:
     def _bytes_of(self, column: int) -> int | None:
         """The bytes of all values of a column; None where they could not be counted."""
         if self._sizes is None:
-            self._sizes = {}  # once: if it fails, it fails for all columns
+            self._sizes = {}  # so that a failure is final for all columns
             whole = make_column(self._streams, self._tree, self._group)
             counted = [each for each in whole.columns() if isinstance(each, RawColumn)]
             for each in counted:

@@ -1,5 +1,5 @@
-"""The chunks of a compressed stream (ORC specification, "Compression"): each unpacks to at most the block size that the
-postscript states."""
+"""The chunks of a compressed stream (ORC specification, "Compression"). Each decompresses to at most the block size in
+the postscript."""
 
 from collections.abc import Callable
 
@@ -15,12 +15,12 @@ from gnomon.base.compression import (
 from gnomon.sources.orc.errors import Damage, Unsupported
 
 HEADER = 3  # bytes before each chunk: its length * 2, plus 1 where it is not compressed
-LARGEST_BLOCK = (1 << 23) - 1  # bytes: what the header can say
-USUAL_BLOCK = 256 << 10  # where the postscript does not say
+LARGEST_BLOCK = (1 << 23) - 1  # bytes: the largest length that the header can hold
+USUAL_BLOCK = 256 << 10  # where the postscript has no block size
 
 Unpack = Callable[[bytes, int], bytes]
 
-# By the number of CompressionKind. ORC C++ (and pyarrow with it) has no Brotli, Java 2.0 has.
+# By the number of CompressionKind. Java 2.0 has Brotli; ORC C++ and pyarrow do not.
 KINDS: dict[int, Unpack] = {
     1: lambda data, limit: decompress_stream("deflate", data, limit)[0],
     2: decompress_snappy,
@@ -37,9 +37,9 @@ class Codec:
     def __init__(self, kind: int, block_size: int) -> None:
         """`kind`: a number of CompressionKind, 0 for none. `block_size` in bytes, 0 where it is not stated."""
         if kind and kind not in KINDS:
-            raise Unsupported(f"compression kind {kind} is not known")
+            raise Unsupported(f"unknown compression kind {kind}")
         if block_size > LARGEST_BLOCK:
-            raise Damage(f"a compression block size of {block_size} bytes, {LARGEST_BLOCK} can be")
+            raise Damage(f"a compression block size of {block_size} bytes, the limit is {LARGEST_BLOCK}")
         self._unpack = KINDS.get(kind)
         self.block_size = block_size or USUAL_BLOCK
 

@@ -1,4 +1,4 @@
-"""What all columns of a stripe share: their streams, nulls, and the positions of row groups."""
+"""The common part of all columns of a stripe: streams, nulls, and the positions of row groups."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ from gnomon.sources.orc.stripe import (
 )
 
 INT32_MAX = (1 << 31) - 1
-MOST_ELEMENTS = 1 << 25  # in one list, map or dictionary: beyond, it is refused
+MOST_ELEMENTS = 1 << 25  # in one list, map or dictionary: more is refused
 SIGNED = (SHORT, INT, LONG, DATE, DECIMAL)  # kinds whose integers have a sign in every stream
 
 Make = Callable[["StripeStreams", Type, int, bool], "Column"]
@@ -64,7 +64,7 @@ class StripeStreams:
         self._forward = forward
         self._streams: dict[tuple[int, int], PackedStream] = {}
         self._dictionaries: dict[int, pa.Array] = {}
-        self.limited = False  # several rows are read at once, and may be `BatchTooLarge`
+        self.limited = False  # whether several rows are read at once, which may raise `BatchTooLarge`
 
     def stream(self, column: int, kind: int) -> PackedStream:
         """A stream of the stripe. One that the stripe does not have is empty: a column of only nulls needs none."""
@@ -80,13 +80,13 @@ class StripeStreams:
         if column not in self._dictionaries:
             encoding, entries = self.meta.encoding(column)
             if entries > MOST_ELEMENTS:
-                raise Unsupported(f"a dictionary of {entries} entries, {MOST_ELEMENTS} can be read")
+                raise Unsupported(f"a dictionary of {entries} entries, the limit is {MOST_ELEMENTS}")
             source = ByteStream(self.stream(column, LENGTH))
             lengths = Runs(source, integers(encoding == DICTIONARY_V2, signed=False)).read(entries)
             texts = ByteStream(self.stream(column, DICTIONARY_DATA))
             total = total_of(lengths, INT32_MAX)
             if total > INT32_MAX:
-                raise Unsupported(f"a dictionary of {total} bytes, {INT32_MAX} can be read")
+                raise Unsupported(f"a dictionary of {total} bytes, the limit is {INT32_MAX}")
             self._dictionaries[column] = binary(pa.string(), lengths, total, texts)
         return self._dictionaries[column]
 
@@ -95,8 +95,8 @@ class Column(ABC):
     """One column of a stripe, from a row group on. `read` and `skip` count values of the parent."""
 
     def __init__(self, streams: StripeStreams, tree: Type, group: int, tracked: bool, make: Make) -> None:
-        """From the beginning of a group of rows, whose positions are known unless it is the first. `tracked`: for
-        `check`. `make` makes the columns below."""
+        """Opens the column at the beginning of a row group. Positions are known for all groups but the first. `tracked`
+        is for `check`. `make` makes the child columns."""
         self.tree = tree
         self.streams = streams
         self._opened: list[tuple[int, Any]] = []
@@ -139,14 +139,14 @@ class Column(ABC):
             count -= some
 
     def columns(self) -> Iterator["Column"]:
-        """The column and all below it."""
+        """The column and all columns below it."""
         yield self
         for child in self._children:
             yield from child.columns()
 
     def check(self, group: int) -> bool:
-        """Whether the row index of a group agrees with the positions that the streams, read from the first row on, have
-        reached."""
+        """Whether the row index of a group agrees with the positions of the streams after reading from the first row
+        on."""
         places = self._places(group)
         packs = self.streams.footer.codec.packed
         at = 0
@@ -169,27 +169,27 @@ class Column(ABC):
         return all(child.check(group) for child in self._children)
 
     def _places(self, group: int) -> list[int]:
-        """The numbers of the group's position."""
+        """The numbers of the position of a group."""
         places = self.streams.meta.positions.get(self.tree.column)
         return [] if places is None else places[group].tolist()
 
     def _total(self, lengths: NDArray[Any], most: int, together: int) -> int:
-        """The sum of lengths whose values are held in memory. BatchTooLarge beyond `together`, Unsupported beyond
-        `most`."""
+        """The sum of lengths whose values are held in memory. BatchTooLarge for more than `together`, Unsupported for
+        more than `most`."""
         total = total_of(lengths, most)
         if self.streams.limited and total > together:
             raise BatchTooLarge
         if total > most:
-            raise Unsupported(f"a length of {total} in one row, {most} can be read")
+            raise Unsupported(f"a length of {total} in one row, the limit is {most}")
         return total
 
     def _encoding(self, kind: int) -> Encoding:
-        """How the runs of a stream are encoded."""
+        """The encoding of the runs of a stream."""
         if self.tree.kind in (BYTE, UNION):
             return ByteRuns()
         newer = self.streams.meta.encoding(self.tree.column)[0] in (DIRECT_V2, DICTIONARY_V2)
         if self.tree.kind == DECIMAL and as_integers(self.tree, self.streams.footer):
-            newer = True  # whatever is stated: Java states DIRECT
+            newer = True  # whatever the footer states: Java states DIRECT
         timestamp = self.tree.kind in (TIMESTAMP, INSTANT)
         return integers(newer, self.tree.kind in SIGNED or (timestamp and kind == DATA))
 
@@ -209,20 +209,20 @@ def integers(newer: bool, signed: bool) -> Encoding:
 
 
 def binary(kind: pa.DataType, lengths: Ints, total: int, source: ByteStream) -> pa.Array:
-    """Byte strings of these lengths, which sum up to `total`, as an array."""
+    """Byte strings of these lengths, whose sum is `total`, as an array."""
     data = pa.py_buffer(source.take(total))
     return pa.Array.from_buffers(kind, len(lengths), [None, pa.py_buffer(offsets_of(lengths)), data])
 
 
 def total_of(lengths: NDArray[Any], most: int) -> int:
-    """The sum of lengths, each of `most` at most."""
+    """The sum of lengths, each at most `most`."""
     if not len(lengths):
         return 0
     longest = int(lengths.max())
     if int(lengths.min()) < 0:
         raise Damage("a negative length")
     if longest > most:
-        raise Unsupported(f"a length of {longest}, {most} can be read")
+        raise Unsupported(f"a length of {longest}, the limit is {most}")
     return int(lengths.sum(dtype=np.int64))
 
 

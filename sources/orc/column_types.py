@@ -43,7 +43,7 @@ from gnomon.sources.orc.stripe import (
 from gnomon.sources.orc.temporal import rebased, seconds_and_nanos, ticks
 from gnomon.sources.types import int32s, int64s
 
-BATCH_ELEMENTS = 1 << 22  # in the lists of several rows: beyond, fewer rows are to be read at once
+BATCH_ELEMENTS = 1 << 22  # in the lists of several rows: for more, the caller reads fewer rows at once
 BATCH_BYTES = 32 << 20  # in the texts of several rows: likewise
 INTEGERS: dict[int, type[np.signedinteger[Any]]] = {SHORT: np.int16, INT: np.int32, LONG: np.int64}
 FLOATS = {FLOAT: "<f4", DOUBLE: "<f8"}
@@ -66,7 +66,7 @@ class IntegerColumn(Column):
 class RawColumn(Column):
     """A column whose values are stored one after another, with lengths that are known without decoding them."""
 
-    passed: int | None = None  # bytes: of a column that counts those it would pass over, and touches none
+    passed: int | None = None  # skipped bytes, for a column that only counts them and reads nothing
 
     @property
     def data(self) -> ByteStream:
@@ -164,8 +164,8 @@ class ListColumn(Column):
         children = [child.read(total) for child in self._children]
         if self.tree.kind == LIST:
             return pa.Array.from_buffers(self.tree.arrow, count, [None, offsets], children=children)
-        if children[0].null_count:  # pyarrow ends the process over one
-            raise Unsupported("a map has a null key, which Arrow has not")
+        if children[0].null_count:  # pyarrow crashes the process on one
+            raise Unsupported("a map has a null key, which Arrow does not allow")
         pairs = pa.StructArray.from_arrays(children, fields=[self.tree.arrow.key_field, self.tree.arrow.item_field])
         return pa.Array.from_buffers(self.tree.arrow, count, [None, offsets], children=[pairs])
 
@@ -227,7 +227,7 @@ COLUMNS: dict[int, Callable[..., Column]] = {
 
 
 def make_column(streams: StripeStreams, tree: Type, group: int = 0, tracked: bool = False) -> Column:
-    """A column of a stripe, from a group of rows on."""
+    """A column of a stripe, from a row group on."""
     make = DictionaryColumn if is_dictionary(tree, streams.meta) else COLUMNS[tree.kind]
     return make(streams, tree, group, tracked, make_column)
 

@@ -1,4 +1,4 @@
-"""Decimals: varints of up to 128 bits, each with a scale of its own."""
+"""Decimals: varints of up to 128 bits, each with its own scale."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def read_varints(source: ByteStream, count: int) -> tuple[Ints, Ints]:
 def skip_varints(source: ByteStream, count: int) -> None:
     """Skip the next `count` numbers."""
     if count:
-        _, ends = _next(source, count)  # which may move the position
+        _, ends = _next(source, count)  # a call of `_next` may move the position
         source.position += int(ends[-1])
 
 
@@ -43,7 +43,7 @@ def _next(source: ByteStream, count: int) -> tuple[np.ndarray[tuple[int], np.dty
         if len(octets) >= count * LONGEST_WIDE:
             raise Damage("a decimal longer than 128 bits")
         if not source.fill():
-            raise Damage(f"a stream ends, {count - len(ends)} decimals are missing")
+            raise Damage(f"a stream ends {count - len(ends)} decimals early")
 
 
 def at_scale(low: Ints, high: Ints, scales: Ints, scale: int) -> tuple[Ints, Ints]:
@@ -60,7 +60,7 @@ def at_scale(low: Ints, high: Ints, scales: Ints, scale: int) -> tuple[Ints, Int
             quick, places = places[fits], places[~fits]
             low[quick] *= 10**shift
             high[quick] = low[quick] >> 63
-        for place in places.tolist():  # the few that need more than 64 bits, or that lose digits
+        for place in places.tolist():  # few: those that need more than 64 bits, or lose digits
             value = (int(high[place]) << 64) | (int(low[place]) & MASK)
             value = value * 10**shift if shift > 0 else _cut(value, 10**-shift)
             if abs(value) >= LARGEST:
@@ -78,7 +78,7 @@ def check_digits(low: Ints, high: Ints) -> None:
 
 
 def _cut(value: int, divisor: int) -> int:
-    """Digits beyond the type's scale fall off, as in ORC's C++ reader."""
+    """The quotient, truncated: digits beyond the type's scale are dropped, as in ORC's C++ reader."""
     return value // divisor if value >= 0 else -(-value // divisor)
 
 

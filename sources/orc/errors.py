@@ -1,11 +1,11 @@
-"""Errors without a file: `reader` adds the file, `error_context` adds the column and the place of its stripe."""
+"""Errors without a file. `reader` adds the file, `error_context` the column and the position of its stripe."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class OrcError(ValueError):
-    """`offset`: a byte position in the file, where it is known."""
+    """`offset` is a byte position in the file, where known."""
 
     def __init__(self, message: str, offset: int | None = None) -> None:
         self.offset = offset
@@ -13,16 +13,16 @@ class OrcError(ValueError):
 
 
 class Damage(OrcError):
-    """The bytes are not what the ORC specification says they must be."""
+    """The bytes violate the ORC specification."""
 
 
 class Unsupported(OrcError):
-    """The bytes may be sound, but hold something this reader does not know."""
+    """The bytes may be sound, but hold something that this reader does not know."""
 
 
 @contextmanager
 def error_context(what: str, offset: int) -> Iterator[None]:
-    """Errors of the bytes, with what they are of and where that lies."""
+    """Add `what` and `offset` to errors of the bytes."""
     try:
         yield
     except OrcError as error:

@@ -1,4 +1,4 @@
-"""Reads some rows of some stripes: the bytes of their row groups are read together and decoded up to the last wanted
+"""Reads some rows of some stripes. The bytes of their row groups are read together, and decoded up to the last wanted
 row.
 """
 
@@ -21,11 +21,11 @@ from gnomon.sources.orc.stripe import StripeMeta, ranges_of, seekable
 from gnomon.sources.orc.stripe_metadata import row_group_count
 from gnomon.sources.types import int64s
 
-TOGETHER = 64 << 20  # bytes asked for, and held, at once
-NEAR = 2  # groups of rows: no farther on, the rows between are passed over
-GAP_ROWS = 1024  # rows between two wanted ones that are decoded along with them
+TOGETHER = 64 << 20  # bytes requested, and held, at once
+NEAR = 2  # row groups: up to this distance, the rows between are skipped by decoding
+GAP_ROWS = 1024  # rows between two wanted ones that are decoded with them
 GAP_BYTES = 64 << 10  # likewise
-PIECE = 64 << 10  # bytes read where a run goes on in the chunk after those that were read beforehand
+PIECE = 64 << 10  # bytes per read where a run continues in a chunk that was not read beforehand
 
 
 class Share(NamedTuple):
@@ -69,7 +69,7 @@ def plan(
 def read_shares(
     reader: RangeReader, footer: Footer, shares: Sequence[Share], row_bytes: int
 ) -> Iterator[tuple[int, pa.Array]]:
-    """`(slot, rows)` of each share; reads of about `TOGETHER` bytes a round."""
+    """`(slot, rows)` of each share; about `TOGETHER` bytes in a round of reads."""
     gap = min(GAP_ROWS, GAP_BYTES // row_bytes)
     for batch in _together(shares):
         opened: dict[int, StripeStreams] = {}
@@ -93,7 +93,8 @@ def read_shares(
 
 
 def _rows(streams: StripeStreams, share: Share, total: int, gap: int) -> pa.Array:
-    """The rows of a share; one by one where together they take too much memory. `total`: rows of the stripe."""
+    """The rows of a share. They are read one by one if together they take too much memory. `total`: rows of the
+    stripe."""
     try:
         return _pieces(streams, share, total, gap)
     except BatchTooLarge:
@@ -101,7 +102,7 @@ def _rows(streams: StripeStreams, share: Share, total: int, gap: int) -> pa.Arra
 
 
 def _pieces(streams: StripeStreams, share: Share, total: int, gap: int) -> pa.Array:
-    """The rows of a share, those between two that are `gap` at most decoded along. A `gap` of -1: each row alone."""
+    """The rows of a share. Gaps of at most `gap` rows between them are decoded, too; -1 decodes each row alone."""
     column = make_column(streams, share.tree, share.group)
     position = share.group * streams.footer.stride
     ChunkSkipper(streams, share.tree, share.group, share.end, total).attach_to(column)
@@ -117,7 +118,7 @@ def _pieces(streams: StripeStreams, share: Share, total: int, gap: int) -> pa.Ar
 
 
 def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans, rising, those that meet as one."""
+    """The spans, ascending, with touching ones merged."""
     merged: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if merged and begin <= merged[-1][1]:
@@ -128,7 +129,7 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _together(shares: Sequence[Share]) -> Iterator[list[Share]]:
-    """The shares in batches of about `TOGETHER` bytes, a share never split."""
+    """The shares in batches of about `TOGETHER` bytes. A share is never split."""
     batch: list[Share] = []
     size = 0
     for share in shares:

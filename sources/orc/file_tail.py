@@ -10,12 +10,12 @@ from gnomon.sources.orc.protobuf import fields, message, number, numbers, signed
 from gnomon.sources.orc.schema import RawType, Type, columns_of, read_type
 
 MAGIC = b"ORC"
-FOOTER_LIMIT = 64 << 20  # bytes of an unpacked footer
+FOOTER_LIMIT = 64 << 20  # bytes of a decompressed footer
 MOST_ROWS = 1 << 31  # of a stripe: a writer holds a stripe in memory
 PROLEPTIC = 2  # CalendarKind
-JAVA = 0  # a writer: of dates by the hybrid calendar where the footer names none
+JAVA = 0  # a writer: its dates are of the hybrid calendar where the footer names no calendar
 DECIMALS_AS_INTEGERS = (1, 9999)  # the file version that writes decimals of 18 digits as integers
-MILLIS_OF_NANOS = (-9_223_372_036_000, 9_223_372_036_000)  # what nanoseconds in 64 bits reach, in milliseconds
+MILLIS_OF_NANOS = (-9_223_372_036_000, 9_223_372_036_000)  # the range of nanoseconds in 64 bits, in milliseconds
 
 
 class PostScript(NamedTuple):
@@ -25,7 +25,7 @@ class PostScript(NamedTuple):
 
 
 class StripePlace(NamedTuple):
-    """A stripe: its index, its data and its footer lie one after the other from `offset`. Lengths in bytes."""
+    """A stripe: its index, data and footer follow each other from `offset`. Lengths in bytes."""
 
     first_row: int
     rows: int
@@ -41,8 +41,8 @@ class StripePlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """`stride`: rows of an entry of the row index, 0 where there is none. `in_micros`: a timestamp that is finer than a
-    microsecond is refused. `disk_bytes`: by column, where it says so."""
+    """`stride`: rows of an entry of the row index, 0 where there is none. `in_micros`: timestamps finer than a
+    microsecond are refused. `disk_bytes`: by column, where the footer has them."""
 
     columns: tuple[tuple[str, Type], ...]
     types: int
@@ -58,7 +58,7 @@ class Footer:
 
 
 class Statistics(NamedTuple):
-    """What is wanted of the file's statistics of a column: its bytes, and its earliest and latest instant in ms."""
+    """The used part of the file's statistics of a column: its bytes, and its earliest and latest instant in ms."""
 
     disk_bytes: int
     millis: tuple[int, ...]
@@ -67,7 +67,7 @@ class Statistics(NamedTuple):
 def parse_postscript(data: bytes) -> PostScript:
     footer_length = kind = block = 0
     version: list[int] = []
-    magic = MAGIC  # files of the first writers have none here
+    magic = MAGIC  # files of the first writers have no magic here
     for field, value in fields(data):
         if field == 1:
             footer_length = number(value)
@@ -80,13 +80,13 @@ def parse_postscript(data: bytes) -> PostScript:
         elif field == 8000:
             magic = message(value)
     if magic != MAGIC:
-        raise Damage(f"the postscript holds {magic!r} where {MAGIC!r} belongs")
+        raise Damage(f"the postscript has {magic!r}, expected {MAGIC!r}")
     return PostScript(footer_length, Codec(kind, block), tuple(version))
 
 
 def parse_footer(packed: bytes, postscript: PostScript, body_end: int, in_micros: bool = False) -> Footer:
-    """`packed`: the footer as it stands in the file. `body_end`: where the metadata and footer begin, or later.
-    `in_micros`: all timestamps are to come in microseconds."""
+    """Parse a footer. `packed`: the footer as stored in the file. `body_end`: the position of the metadata and footer,
+    or a later one. `in_micros`: read all timestamps in microseconds."""
     raw_types: list[RawType] = []
     raw_stripes: list[bytes] = []
     statistics: list[Statistics] = []

@@ -1,7 +1,7 @@
-"""Protocol buffers' wire format: the bytes of ORC's postscript, footers and row indexes.
+"""Protocol Buffers' wire format: the bytes of ORC's postscript, footers and row indexes.
 
-A message is walked field by field; unknown fields are passed over. Every length is checked against the bytes that are
-left, so hostile bytes raise `Damage`, never hang or exhaust memory.
+A message is read field by field; unknown fields are skipped. Every length is checked against the bytes left. So hostile
+bytes raise `Damage`, and never hang or exhaust memory.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
         elif wire in (FIXED64, FIXED32):
             length = 8 if wire == FIXED64 else 4
         else:
-            raise Damage(f"wire type {wire} of field {key >> 3} is none")
+            raise Damage(f"unknown wire type {wire} of field {key >> 3}")
         if length > end - position:
             raise Damage(f"field {key >> 3} claims {length} bytes, {end - position} are left")
         value = data[position : position + length]
@@ -44,7 +44,7 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
     except OverlongVarint as error:
         raise Damage(str(error)) from None
     except IndexError:
-        raise Damage("the bytes end in a number") from None
+        raise Damage("the bytes end inside a number") from None
 
 
 def number(value: Value) -> int:
@@ -67,7 +67,7 @@ def message(value: Value) -> bytes:
 
 
 def text(value: Value) -> str:
-    """A field that has to be text; what is not UTF-8 in it is replaced."""
+    """A field that has to be text. Bytes that are not UTF-8 are replaced."""
     return message(value).decode(errors="replace")
 
 

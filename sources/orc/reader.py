@@ -1,4 +1,4 @@
-"""An ORC file as a `SourceFile`: the pointer of a row is its ordinal in the file (docs/internals/other-formats.md)."""
+"""An ORC file as a `SourceFile`. The pointer of a row is its ordinal in the file (docs/internals/other-formats.md)."""
 
 import hashlib
 import threading
@@ -29,18 +29,18 @@ from gnomon.sources.pointers import (
 )
 from gnomon.sources.types import int32s, int64s
 
-FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
+FIRST_READ = 64 << 10  # bytes from the end: they contain nearly every footer
 INT32_MAX = (1 << 31) - 1
 
 
 TIMESTAMP_UNIT = "timestamp_unit"
 OPTIONS: Mapping[str, str] = {
-    TIMESTAMP_UNIT: "us: timestamps in microseconds; nanoseconds if not given, but in files that reach beyond",
+    TIMESTAMP_UNIT: "us: timestamps in microseconds; default: nanoseconds, except in files that exceed their range",
 }
 
 
 def open_orc(reader: RangeReader, options: Options | None = None) -> "OrcFile":
-    """Reads postscript and footer: one read where they lie in the last 64 KB, else two."""
+    """Open an ORC file. Reads postscript and footer: one read where they lie in the last 64 KB, else two."""
     unit = (options or {}).get(TIMESTAMP_UNIT)
     if unit not in (None, "us"):
         raise OptionError(f"option {TIMESTAMP_UNIT}", expected="us", found=repr(unit))
@@ -64,7 +64,7 @@ def open_orc(reader: RangeReader, options: Options | None = None) -> "OrcFile":
 
 
 class OrcFile:
-    """One ORC file, its footer read. Safe to share between threads: what is learnt of stripes is added, never
+    """One ORC file, with its footer read. Safe to share between threads: metadata of stripes is added, never
     changed."""
 
     def __init__(self, footer: Footer, size: int, digest: str) -> None:
@@ -73,7 +73,7 @@ class OrcFile:
         self._digest = digest
         self._first_rows = np.array([stripe.first_row for stripe in footer.stripes], dtype=np.int64)
         self._by_name: dict[str, Type] = {}
-        for name, tree in footer.columns:  # of columns that share a name the first is the one a name means
+        for name, tree in footer.columns:  # if columns share a name, it means the first of them
             self._by_name.setdefault(name, tree)
         self._schema = pa.schema([arrow_field(name, tree) for name, tree in footer.columns])
         self._stripes: dict[int, StripeMeta] = {}
@@ -99,12 +99,12 @@ class OrcFile:
 
     @property
     def row_bytes(self) -> int:
-        """Compressed bytes of a row on average, at least 1: the `data_size` of `scan`."""
+        """Mean compressed bytes of a row, at least 1: the `data_size` of `scan`."""
         total = sum(stripe.data_length for stripe in self._footer.stripes)
         return min(max(total // max(self.rows, 1), 1), INT32_MAX)
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
-        """From the statistics in the footer; without them, as if all columns had the same size."""
+        """Bytes by the statistics in the footer; without them, as if all columns had the same size."""
         requested = [self._by_name[name] for name in columns if name in self._by_name]
         by_column = self._footer.disk_bytes
         if sum(by_column):
@@ -116,7 +116,7 @@ class OrcFile:
         return even_splits(self._size, target)
 
     def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
-        """Of a split, the stripes whose first byte lies in it."""
+        """All rows; for a split, those of the stripes whose first byte lies in it."""
         path = reader.name
         requested = self._columns(columns, path)
         schema = pa.schema([arrow_field(name, tree) for name, tree in requested])
@@ -144,7 +144,7 @@ class OrcFile:
         )
 
     def units(self, offsets: Numbers) -> Numbers:
-        """Stripes."""
+        """The stripes."""
         return group_of_rows(offsets, self._first_rows)
 
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
@@ -164,7 +164,7 @@ class OrcFile:
     def _fetched(
         self, reader: RangeReader, path: str, requested: Sequence[tuple[str, Type]], rows: Ints
     ) -> Iterator[tuple[int, pa.Array]]:
-        """`(place in the columns asked for, some rows of it)`, the rows of each column rising."""
+        """`(position in the requested columns, some of its rows)`. The rows of each column ascend."""
         ordinals, starts = np.unique(group_of_rows(rows, self._first_rows), return_index=True)
         parts = np.split(rows, starts[1:]) if len(rows) else []
         with self._lock:

@@ -1,6 +1,6 @@
 """Run-length encodings (ORC specification v1, "Run Length Encoding"): bytes, booleans, integers of version 1.
 
-Headers are walked one by one, since each says where the next one is; the values of all runs are then made together.
+Headers are read one by one, since each gives the position of the next; then the values of all runs are made together.
 """
 
 from collections import deque
@@ -15,11 +15,11 @@ from gnomon.sources.orc.bit_packing import Ints, linear, spread
 from gnomon.sources.orc.errors import Damage
 from gnomon.sources.orc.streams import ByteStream
 
-WINDOW = 64 << 10  # values passed over at a time
-LOG = 256  # windows whose runs are remembered: far more than a pending run, which a row index may point before, takes
+WINDOW = 64 << 10  # values skipped at a time
+LOG = 256  # windows whose runs are remembered: far more than a pending run takes, before which a row index may point
 SHORTEST_REPEAT = 3  # values
 MOST_LITERALS = 128  # in a run
-LITERALS = 128  # headers from here on are those of literals
+LITERALS = 128  # the first header of literals; lower ones are of repeats
 
 Values = NDArray[Any]
 
@@ -49,12 +49,12 @@ class Runs:
     """The values of a run-length encoded stream, in order."""
 
     def __init__(self, source: ByteStream, encoding: Encoding, skip: int = 0) -> None:
-        """`skip`: values to pass over at once, what a row index says of a place within runs."""
+        """`skip`: values to skip at the start, from a position of the row index within runs."""
         self.source = source
         self._encoding = encoding
-        self._held = encoding.empty  # decoded, not given yet
+        self._held = encoding.empty  # decoded, but not yet returned
         self._log: deque[tuple[Ints, Ints]] = deque(maxlen=LOG)  # coordinates of runs, ordinals of their first values
-        self.given = self._found = -skip  # values given out, and values whose runs were met
+        self.given = self._found = -skip  # values returned, and values of all runs found
         self.skip(skip)
 
     def read(self, count: int) -> Values:
@@ -82,7 +82,7 @@ class Runs:
             self.given += passed
 
     def first_value_of(self, coordinate: int) -> int:
-        """The ordinal of the first value of the run that begins at a byte; -1 if none begins there."""
+        """The ordinal of the first value of the run that begins at `coordinate`; -1 if none begins there."""
         if coordinate == self.source.coordinate:
             return self._found
         for coordinates, firsts in reversed(self._log):
@@ -92,12 +92,12 @@ class Runs:
         return -1
 
     def _window(self, wanted: int, unwanted: int) -> Values:
-        """More values. Whole runs among the first `unwanted` ones are passed over and counted as given."""
+        """More values. Whole runs among the first `unwanted` ones are skipped and counted as returned."""
         source = self.source
         walked = self._encoding.walk(source.data, source.position, wanted)
         while not walked.runs:
             if not source.fill():
-                raise Damage(f"a stream ends, {wanted} values are missing")
+                raise Damage(f"a stream ends {wanted} values early")
             walked = self._encoding.walk(source.data, source.position, wanted)
         runs, starts, lengths, after = walked
         if source.tracked:
@@ -116,7 +116,7 @@ class Runs:
 
 
 class ByteRuns:
-    """Bytes: a repeated one, or literals."""
+    """Bytes: a repeated byte, or literals."""
 
     empty: Values = np.empty(0, np.uint8)
 
@@ -146,7 +146,7 @@ class ByteRuns:
 
 
 class Booleans:
-    """Booleans: eight in a byte of `ByteRuns`, the first in its highest bit."""
+    """Booleans: eight in a byte of `ByteRuns`, the first in the highest bit."""
 
     def __init__(self, source: ByteStream, skip_bytes: int = 0, skip_bits: int = 0) -> None:
         self.source = source
@@ -184,7 +184,7 @@ class Booleans:
 
 
 class IntegersV1:
-    """Integers of version 1: a first one and a step, or literal varints."""
+    """Integers of version 1: a first value and a step, or literal varints."""
 
     empty: Values = np.empty(0, np.int64)
 
@@ -195,7 +195,8 @@ class IntegersV1:
         end = min(len(data), position + (wanted + MOST_LITERALS) * (LONGEST_VARINT + 1))
         last_bytes = np.flatnonzero(np.frombuffer(data, np.uint8, end - position, position) < 0x80) + position
         find = last_bytes.searchsorted
-        runs: list[tuple[Ints, int, int, int]] = []  # last bytes of all varints; of its own: how many, last one; start
+        # last bytes of all varints; then of the run: how many, last one, start
+        runs: list[tuple[Ints, int, int, int]] = []
         starts, lengths, total = [], [], 0
         while total < wanted and position < end:
             header = data[position]
@@ -227,7 +228,7 @@ class IntegersV1:
         except OverlongVarint as error:
             raise Damage(str(error)) from None
         bases = from_zigzag_array(found) if self._signed else found.view(np.int64)
-        # A run of literals is as many runs of one value.
+        # A run of n literals counts as n runs of one value.
         repeats = np.array(lengths, dtype=np.int64) != own
         steps, counts = np.zeros(len(bases), np.int64), np.ones(len(bases), np.int64)
         repeated = (np.cumsum(own) - own)[repeats]

@@ -12,13 +12,13 @@ from gnomon.sources.orc.errors import Damage
 from gnomon.sources.orc.rle_v1 import RunTable, Values
 
 SHORT_REPEAT, DIRECT, PATCHED_BASE, DELTA = range(4)  # the two highest bits of a header
-WIDTHS = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)  # bits of a number, by the five bits that stand for them
+WIDTHS = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)  # bits of a number, by the five bits that encode them
 PATCH_WIDTHS = [next(width for width in WIDTHS if width >= bits) for bits in range(1, 65)]
 MASK = (1 << 64) - 1
 
 
 class Run(NamedTuple):
-    """`width` bits a number from `begin` on. Of a short repeat and of a delta: its first value and its step."""
+    """Numbers of `width` bits from `begin` on. For a short repeat and a delta: the first value and the step."""
 
     kind: int
     width: int
@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 
 class IntegersV2:
-    """Short repeats, plain bits, bits with patches, deltas."""
+    """Integers of version 2: short repeats, direct, patched and delta runs."""
 
     empty: Values = np.empty(0, np.int64)
 
@@ -67,7 +67,7 @@ class IntegersV2:
                 lengths.append(length)
                 total += length
                 position = after
-        except IndexError:  # the data ends in a header
+        except IndexError:  # the data ends inside a header
             pass
         except OverlongVarint as error:
             raise Damage(str(error)) from None
@@ -113,8 +113,8 @@ def _deltas(data: bytes, runs: Sequence[Run], lengths: Ints) -> Ints:
     steps = np.array([run.step for run in runs], dtype=np.int64)
     if runs[0].width == 0:
         return linear(bases, steps, lengths)
-    # The first value, the step to the second, then steps without a sign, which is that of the first step. One sum over
-    # all runs, in 64 bits that wrap, less what stood before each run.
+    # A run has the first value, the step to the second, then steps without a sign: their sign is that of the first
+    # step. One sum over all runs, in 64 bits that wrap, minus the sum before each run.
     firsts = np.cumsum(lengths) - lengths
     moves = np.empty(int(lengths.sum()), np.int64)
     packed = np.maximum(lengths - 2, 0)
@@ -135,7 +135,7 @@ def _unpacked(data: bytes, runs: Sequence[Run], lengths: Ints) -> Words:
     for run, length in zip(runs, lengths.tolist(), strict=True):
         size = length * width + 7 >> 3
         part = data[run.begin : run.begin + size]
-        blocks = length + 7 >> 3  # of eight numbers, which are `width` bytes
+        blocks = length + 7 >> 3  # of eight numbers, which take `width` bytes
         parts.append(part if blocks * width == size else part + bytes(blocks * width - size))
     numbers = unpack(b"".join(parts), width)
     padded = lengths + 7 & ~7
@@ -148,7 +148,7 @@ def _patched(data: bytes, position: int, width: int, length: int) -> tuple[Run, 
     third, fourth = data[position + 2], data[position + 3]
     begin = position + 4 + (third >> 5) + 1
     raw = int.from_bytes(data[position + 4 : begin], "big")
-    top = 1 << 8 * (begin - position - 4) - 1  # the sign is the highest bit, the rest the size
+    top = 1 << 8 * (begin - position - 4) - 1  # the highest bit is the sign, the rest the magnitude
     base = -(raw - top) if raw & top else raw
     run = Run(
         PATCHED_BASE,

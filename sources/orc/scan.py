@@ -14,8 +14,8 @@ from gnomon.sources.orc.stripe import StripeMeta, ranges_of, seekable
 from gnomon.sources.orc.stripe_metadata import row_group_count
 
 BATCH = 64 << 10  # rows
-BATCH_BYTES = 16 << 20  # what a batch is aimed at
-GROWTH = 4  # bytes in memory for one in the file: a guess, for the first batch
+BATCH_BYTES = 16 << 20  # target size of a batch
+GROWTH = 4  # estimated bytes in memory per byte in the file, for the first batch
 BUFFERS = 64 << 20  # bytes of all streams held at a time
 PIECES = (256 << 10, 4 << 20)  # bytes of one stream: least, most
 
@@ -23,8 +23,8 @@ PIECES = (256 << 10, 4 << 20)  # bytes of one stream: least, most
 def scan_stripe(
     reader: RangeReader, footer: Footer, stripe: StripePlace, meta: StripeMeta, requested: Sequence[tuple[str, Type]]
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """`(columns, rows)` of each batch. Where the row index begins a group, what it says is compared with what was read:
-    a fetch goes by it."""
+    """`(columns, rows)` of each batch. At the begin of each group, the row index is compared with the positions read,
+    since a fetch uses the index."""
     groups = row_group_count(stripe, footer)
     checked = [groups > 1 and seekable(tree, meta, footer) for _, tree in requested]
     streams, columns = _open(reader, footer, meta, requested, stripe)
@@ -49,7 +49,7 @@ def scan_stripe(
         if any(checked) and row % footer.stride == 0 and row < stripe.rows:
             for (name, _), column, check in zip(requested, columns, checked, strict=True):
                 if check and not column.check(row // footer.stride):
-                    message = f"column {name!r}: the row index says that row {row} of the stripe is elsewhere"
+                    message = f"column {name!r}: the row index has another position for row {row} of the stripe"
                     raise Damage(message, stripe.offset)
         held = sum(array.nbytes for array in arrays)
         size = min(max(BATCH_BYTES * count // max(held, 1), 1), BATCH)

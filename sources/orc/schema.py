@@ -1,4 +1,4 @@
-"""ORC's tree of types, and the Arrow types its columns come in."""
+"""ORC's tree of types, and the Arrow types of its columns."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -27,15 +27,15 @@ PLAIN: dict[int, pa.DataType] = {
     GEOGRAPHY: pa.binary(),
     DATE: pa.date32(),
 }
-CHILDREN = {LIST: 1, MAP: 2}  # of kinds that have a fixed number of them
+CHILDREN = {LIST: 1, MAP: 2}  # the number of children, for kinds with a fixed number
 DEEPEST = 150  # levels of nesting: each takes some of Python's stack
 MOST_BRANCHES = 127  # of a union: Arrow's type codes are of 7 bits
 MOST_DIGITS = 38  # of a decimal
-HIVE_11_DECIMAL = (38, 6)  # precision and scale where the type has none, as pyarrow has them
+HIVE_11_DECIMAL = (38, 6)  # precision and scale of a type without them, as in pyarrow
 
 
 class RawType(NamedTuple):
-    """A type as the footer has it; `subtypes` are ordinals."""
+    """A type as stored in the footer; `subtypes` are ordinals."""
 
     kind: int
     subtypes: tuple[int, ...]
@@ -46,8 +46,8 @@ class RawType(NamedTuple):
 
 
 class Type(NamedTuple):
-    """A type and those below it. `column` is its number in preorder: what streams, encodings and statistics go by.
-    `arrow` is null, and `refusal` says why, where it cannot be read."""
+    """A type with its children. `column` is its number in preorder, which streams, encodings and statistics use. If the
+    type cannot be read, `arrow` is null and `refusal` says why."""
 
     column: int
     kind: int
@@ -58,14 +58,14 @@ class Type(NamedTuple):
     refusal: str | None = None
 
     def tree(self) -> Iterator["Type"]:
-        """This type and all below it, in preorder."""
+        """This type and all types below it, in preorder."""
         yield self
         for child in self.children:
             yield from child.tree()
 
 
 def read_type(data: bytes) -> RawType:
-    """A `Type` message."""
+    """The type in a `Type` message."""
     kind = precision = scale = 0
     subtypes: list[int] = []
     names: list[str] = []
@@ -88,12 +88,12 @@ def read_type(data: bytes) -> RawType:
 
 
 def columns_of(types: Sequence[RawType], wide: frozenset[int]) -> list[tuple[str, Type]]:
-    """The fields of the root struct. `wide`: columns of timestamps that nanoseconds in 64 bits do not reach."""
+    """The fields of the root struct. `wide`: columns of timestamps that exceed nanoseconds in 64 bits."""
     if not types:
         raise Damage("no types")
     root = types[0]
     if root.kind != STRUCT:
-        raise Unsupported(f"the root is of type kind {root.kind}, only structs are read")
+        raise Unsupported(f"the root is of type kind {root.kind}, expected a struct")
     _check(root)
     found, follows = [], 1
     for name, ordinal in zip(root.names, root.subtypes, strict=True):
@@ -101,12 +101,12 @@ def columns_of(types: Sequence[RawType], wide: frozenset[int]) -> list[tuple[str
         follows = ordinal + sum(1 for _ in tree.tree())
         found.append((name, tree))
     if follows != len(types):
-        raise Damage(f"{len(types)} types, the tree has {follows}")
+        raise Damage(f"{len(types)} types, but the tree has {follows}")
     return found
 
 
 def arrow_field(name: str, tree: Type) -> pa.Field:
-    """The column in Arrow, the type's attributes (Iceberg's ids) as its metadata."""
+    """The column in Arrow, with the type's attributes (Iceberg's ids) as its metadata."""
     return pa.field(name, tree.arrow, metadata=dict(tree.attributes) or None)
 
 
@@ -120,9 +120,9 @@ def _check(raw: RawType) -> None:
 
 
 def _tree(types: Sequence[RawType], ordinal: int, expected: int, wide: frozenset[int], depth: int) -> Type:
-    """Types stand in preorder: each child begins where the one before it ended."""
+    """The tree of a type. Types are stored in preorder: each child begins where the previous one ended."""
     if ordinal != expected or ordinal >= len(types):
-        raise Damage(f"type {ordinal} stands where type {expected} of {len(types)} belongs")
+        raise Damage(f"found type {ordinal}, expected type {expected} of {len(types)}")
     if depth > DEEPEST:
         raise Unsupported(f"nested deeper than {DEEPEST}")
     raw = types[ordinal]
@@ -151,7 +151,7 @@ def _arrow(raw: RawType, children: Sequence[Type], wide: bool) -> tuple[pa.DataT
     if raw.kind == DECIMAL:
         precision, scale = (raw.precision, raw.scale) if raw.precision else HIVE_11_DECIMAL
         if precision > MOST_DIGITS or scale > precision:
-            raise Unsupported(f"decimal({precision}, {scale}), {MOST_DIGITS} digits can be read")
+            raise Unsupported(f"decimal({precision}, {scale}), the limit is {MOST_DIGITS} digits")
         return pa.decimal128(precision, scale), scale
     if raw.kind == LIST:
         return pa.list_(arrow_field("item", children[0])), 0
@@ -161,6 +161,6 @@ def _arrow(raw: RawType, children: Sequence[Type], wide: bool) -> tuple[pa.DataT
         return pa.struct([arrow_field(name, child) for name, child in zip(raw.names, children, strict=True)]), 0
     if raw.kind == UNION:
         if not 0 < len(children) <= MOST_BRANCHES:
-            raise Unsupported(f"a union of {len(children)} types, 1 to {MOST_BRANCHES} can be read")
+            raise Unsupported(f"a union of {len(children)} types, expected 1 to {MOST_BRANCHES}")
         return pa.dense_union([pa.field(f"_union_{i}", child.arrow) for i, child in enumerate(children)]), 0
-    raise Unsupported(f"type kind {raw.kind} is not known")
+    raise Unsupported(f"unknown type kind {raw.kind}")

@@ -9,21 +9,21 @@ from gnomon.sources.orc.codecs import HEADER, Codec
 from gnomon.sources.orc.errors import Damage
 
 PLAIN_PIECE = 64 << 10  # bytes of a stream without chunks that are read at a time
-PLAIN_GIVEN = 256 << 10  # and given, of those that were read already
-LEAST_LEAP = 1 << 20  # bytes passed over: for fewer it is not asked which chunks are full
+PLAIN_GIVEN = 256 << 10  # bytes returned at a time, of those that were read already
+LEAST_LEAP = 1 << 20  # skipped bytes: for fewer, no search for full chunks
 
 
 class FullChunks(NamedTuple):
-    """Chunks one behind the other, of which it is known what they unpack to: where each begins in the stream, and the
-    coordinate (see `ByteStream`) of its first byte. Of the last only where it begins is known."""
+    """Consecutive chunks whose decompressed sizes are known: the begin of each in the stream, and the coordinate (see
+    `ByteStream`) of its first byte. For the last, only the begin is known."""
 
     begins: list[int]
     coordinates: list[int]
 
 
 class PackedStream:
-    """A stream in the file. Bytes that were read beforehand (`hold`) cost no read; others are read as they are wanted,
-    `piece` bytes at a time. Where `forward`, bytes before those read last are dropped."""
+    """A stream in the file. Bytes that were read beforehand (`hold`) cost no read; others are read on demand, `piece`
+    bytes at a time. With `forward`, bytes before those read last are dropped."""
 
     def __init__(self, reader: RangeReader, offset: int, length: int, codec: Codec, piece: int, forward: bool) -> None:
         self.offset = offset
@@ -34,7 +34,8 @@ class PackedStream:
         self._forward = forward
         self._starts: list[int] = []
         self._parts: list[bytes] = []
-        self._last: tuple[int, tuple[bytes, int]] = (-1, (b"", 0))  # the chunk unpacked last: neighbours share it
+        # the chunk decompressed last, which neighbours share
+        self._last: tuple[int, tuple[bytes, int]] = (-1, (b"", 0))
 
     @property
     def packed(self) -> bool:
@@ -46,7 +47,7 @@ class PackedStream:
         self._parts.append(part)
 
     def chunk(self, at: int) -> tuple[bytes, int] | None:
-        """`(content, where the next chunk begins)` of the chunk that begins at `at`; None at the end."""
+        """`(content, position of the next chunk)` of the chunk that begins at `at`; None at the end."""
         if at >= self.length:
             if at == self.length:
                 return None
@@ -63,8 +64,8 @@ class PackedStream:
         return found
 
     def most(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """`(start, most bytes)` of each chunk between two positions: the most bytes to which it can decompress, found
-        without decompressing."""
+        """`(start, most bytes)` of each chunk between two positions: the most bytes to which it can decompress.
+        Decompresses nothing."""
         while begin < end:
             header, after = self._header(begin)
             yield begin, self._codec.most(header)
@@ -73,7 +74,7 @@ class PackedStream:
             raise Damage(f"no chunk begins at byte {end}")
 
     def _header(self, at: int) -> tuple[bytes, int]:
-        """`(header, where the next chunk begins)` of the chunk that begins at `at`."""
+        """`(header, position of the next chunk)` of the chunk that begins at `at`."""
         if at + HEADER > self.length:
             raise Damage("the stream ends in the header of a chunk")
         header = self._read(at, HEADER)
@@ -95,7 +96,7 @@ class PackedStream:
         return fetched[:length]
 
     def _held(self, at: int, most: int) -> bytes:
-        """The bytes from `at` on that were read already, `most` at most."""
+        """The bytes from `at` on that were read already, at most `most`."""
         slot = bisect_right(self._starts, at) - 1
         if slot < 0:
             return b""
@@ -104,22 +105,23 @@ class PackedStream:
 
 
 class ByteStream:
-    """The content of a stream from a position on. `data[position:]` is there already; `fill` gets more.
+    """The content of a stream from a position on. `data[position:]` is in memory; `fill` gets more.
 
-    `coordinate` numbers the bytes of the content: what `tracked` streams compare the row index with."""
+    `coordinate` numbers the bytes of the content. `tracked` streams compare it with the row index."""
 
     def __init__(self, stream: PackedStream, chunk: int = 0, offset: int = 0, tracked: bool = False) -> None:
-        """From byte `offset` of the content of the chunk at `chunk` (of a stream without chunks: from byte `chunk`)."""
+        """Starts at byte `offset` of the content of the chunk at `chunk`; in a stream without chunks, at byte
+        `chunk`."""
         self._stream = stream
         self._next = chunk
-        self._chunks: dict[int, int] = {}  # coordinate of each chunk that was met, of a tracked stream
+        self._chunks: dict[int, int] = {}  # for a tracked stream, the coordinate of each chunk read
         self.tracked = tracked
-        self.full: Callable[[], FullChunks | None] | None = None  # tells the chunks from `chunk` on, as far as is known
+        self.full: Callable[[], FullChunks | None] | None = None  # gives the known full chunks from `chunk` on
         self._base = 0  # coordinate of data[0]
         self.data = b""
         self.position = 0
-        self._offset = offset  # in the chunk that comes next: only where there are no data yet
-        self._owed = 0  # bytes that are passed over before the next are taken
+        self._offset = offset  # in the next chunk; used only before the first data
+        self._owed = 0  # bytes still to skip before the next are returned
 
     @property
     def coordinate(self) -> int:
@@ -133,7 +135,7 @@ class ByteStream:
         return start + offset if start >= 0 else -1
 
     def fill(self) -> bool:
-        """Get more bytes after those that are left; False at the end."""
+        """Get more bytes after the ones left; False at the end."""
         found = self._stream.chunk(self._next)
         if found is None:
             return False

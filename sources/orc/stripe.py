@@ -32,22 +32,23 @@ from gnomon.sources.orc.schema import (
 
 PRESENT, DATA, LENGTH, DICTIONARY_DATA, _, SECONDARY, ROW_INDEX = range(7)  # kinds of streams
 DIRECT, DICTIONARY, DIRECT_V2, DICTIONARY_V2 = range(4)  # kinds of encodings
-RAW, RUNS, BITS = range(3)  # how many numbers a position has beyond the place of a byte
-INTEGER_DIGITS = 18  # of decimals that are written as integers
-INDEX_LIMIT = 64 << 20  # bytes of an unpacked row index
+RAW, RUNS, BITS = range(3)  # kinds of positions: how many numbers follow the byte position
+INTEGER_DIGITS = 18  # most digits of decimals that are written as integers
+INDEX_LIMIT = 64 << 20  # bytes of a decompressed row index
 RUN_SLACK = 5 << 10  # bytes: more than a run takes
 FARTHEST = 1 << 62
 TEXTS = (STRING, CHAR, VARCHAR)
 BLOBS = (BINARY, GEOMETRY, GEOGRAPHY)
 
-Positions = NDArray[np.int64]  # a row a group of rows, a column a number of the position
-Layout = Sequence[tuple[int, int]]  # streams of a column as positions tell of them: kind, and RAW, RUNS or BITS
+Positions = NDArray[np.int64]  # one row per row group, one column per number of the position
+# streams of a column in the order of a position's numbers: kind, and RAW, RUNS or BITS
+Layout = Sequence[tuple[int, int]]
 
 
 @dataclass(slots=True)
 class StripeMeta:
     """`streams`: `(offset in the file, length)` by column and kind. `encodings`: `(kind, entries of the dictionary)` by
-    column. `positions`, by column, grow as columns are asked for: None where the index cannot be used."""
+    column. `positions`, by column, grow as columns are requested: None where the index cannot be used."""
 
     streams: Mapping[tuple[int, int], tuple[int, int]]
     encodings: Sequence[tuple[int, int]]
@@ -64,12 +65,12 @@ class StripeMeta:
             raise Damage(f"the stripe's footer has {len(self.encodings)} encodings, none for column {column}")
         kind, entries = self.encodings[column]
         if kind > DICTIONARY_V2:
-            raise Damage(f"encoding {kind} of column {column} is none")
+            raise Damage(f"unknown encoding {kind} of column {column}")
         return kind, entries
 
 
 def parse_stripe_footer(packed: bytes, place: StripePlace, footer: Footer) -> StripeMeta:
-    """`packed`: the footer as it stands in the file."""
+    """Parse the footer of a stripe. `packed`: the footer as stored in the file."""
     streams: dict[tuple[int, int], tuple[int, int]] = {}
     encodings: list[tuple[int, int]] = []
     zone, offset = "", place.offset
@@ -93,7 +94,7 @@ def parse_stripe_footer(packed: bytes, place: StripePlace, footer: Footer) -> St
 
 
 def layout(tree: Type, meta: StripeMeta, footer: Footer) -> Layout:
-    """The streams of a column in the order in which a position tells of them; dictionaries have none."""
+    """The streams of a column in the order in which a position has their numbers; dictionaries have none."""
     kind = tree.kind
     if kind in TEXTS:
         dictionary = meta.encoding(tree.column)[0] in (DICTIONARY, DICTIONARY_V2)
@@ -114,17 +115,17 @@ def layout(tree: Type, meta: StripeMeta, footer: Footer) -> Layout:
 
 
 def as_integers(tree: Type, footer: Footer) -> bool:
-    """Whether the decimals of a column stand as integers of the type's scale."""
+    """Whether the decimals of a column are stored as integers of the type's scale."""
     return footer.decimals_as_integers and tree.arrow.precision <= INTEGER_DIGITS
 
 
 def width(extra: int, packed: bool) -> int:
-    """How many numbers a position has for a stream."""
+    """The number of a position's numbers for a stream."""
     return (2 if packed else 1) + extra
 
 
 def place_of(kind: int, tree: Type, meta: StripeMeta, footer: Footer) -> int:
-    """The first of a position's numbers that are about a stream."""
+    """The index of the first number for a stream in a position."""
     packs, at = footer.codec.packed, 0
     for each, extra in layout(tree, meta, footer):
         if each == kind:
@@ -134,7 +135,7 @@ def place_of(kind: int, tree: Type, meta: StripeMeta, footer: Footer) -> int:
 
 
 def parse_row_index(packed: bytes, tree: Type, meta: StripeMeta, footer: Footer, groups: int) -> Positions | None:
-    """None where the index cannot be what a writer left of this stripe: it is set aside then."""
+    """The positions in a row index; None, so that the index is not used, where they are impossible for this stripe."""
     entries: list[list[int]] = []
     try:
         for key, value in fields(footer.codec.unpack_all(packed, INDEX_LIMIT)):
@@ -145,7 +146,7 @@ def parse_row_index(packed: bytes, tree: Type, meta: StripeMeta, footer: Footer,
         return None
     packs = footer.codec.packed
     wanted = sum(width(extra, packs) for _, extra in layout(tree, meta, footer))
-    # Where no value is null writers drop the PRESENT stream, and some forget to drop its positions.
+    # If no value is null, writers drop the PRESENT stream; some forget to drop its positions.
     dropped = width(BITS, packs) if (tree.column, PRESENT) not in meta.streams else 0
     entries[:1] = (
         [[0] * len(entries[1])] if len(entries) > 1 else []
@@ -159,15 +160,15 @@ def parse_row_index(packed: bytes, tree: Type, meta: StripeMeta, footer: Footer,
 
 
 def seekable(tree: Type, meta: StripeMeta, footer: Footer) -> bool:
-    """Whether the positions of the column and all below it can be used."""
+    """Whether the positions of the column and all columns below it can be used."""
     return all(meta.positions.get(each.column) is not None for each in tree.tree() if layout(each, meta, footer))
 
 
 def ranges_of(
     tree: Type, meta: StripeMeta, footer: Footer, first: int, last: int, groups: int
 ) -> Iterable[tuple[int, int, int, int]]:
-    """`(column, kind, begin, end)` in each stream for the groups of rows from `first` to `last`, of whose positions
-    those that are needed are known."""
+    """`(column, kind, begin, end)` in each stream for the row groups from `first` to `last`. Their positions must be
+    known where needed."""
     packs, block = footer.codec.packed, footer.codec.block_size
     for each in tree.tree():
         at = 0

@@ -10,8 +10,8 @@ from gnomon.sources.orc.file_tail import Footer, StripePlace
 from gnomon.sources.orc.schema import Type
 from gnomon.sources.orc.stripe import ROW_INDEX, StripeMeta, layout, parse_row_index, parse_stripe_footer
 
-INDEX_AT_ONCE = 1 << 20  # bytes of a stripe's indexes that are read along with its footer
-ROUND = 16 << 20  # bytes read so of all stripes
+INDEX_AT_ONCE = 1 << 20  # bytes of a stripe's indexes that are read together with its footer
+ROUND = 16 << 20  # bytes of the indexes of all stripes that are read so
 
 
 def row_group_count(stripe: StripePlace, footer: Footer) -> int:

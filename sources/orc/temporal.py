@@ -10,23 +10,24 @@ import numpy as np
 from gnomon.sources.orc.bit_packing import Ints
 from gnomon.sources.orc.errors import Damage, Unsupported
 
-EPOCH_2015 = 1_420_070_400  # seconds: what timestamps count from, in the writer's time zone
+EPOCH_2015 = 1_420_070_400  # seconds: the origin of timestamps, in the writer's time zone
 DAY = 86_400  # seconds
 CYCLE = 146_097 * DAY  # seconds of 400 years
-FIRST_OF_PYTHON = -62_135_510_400  # 0001-01-02, and a day before the last, whatever the zone
+FIRST_OF_PYTHON = -62_135_510_400  # 0001-01-02, a day after Python's first date, so that it exists in all zones
 LAST_OF_PYTHON = 253_402_128_000
 FIRST_GREGORIAN = -141_427  # 1582-10-15, in days
-FIRST_OF_JAVA = -2_208_988_800  # 1900: before it the time zones that Java writes by know their standard time alone
+FIRST_OF_JAVA = -2_208_988_800  # 1900: before it, Java's time zones have only their standard time
 RECENT = 2_114_380_800  # 2037-01-01
 SECOND = 1_000_000_000  # nanoseconds
-SMALLEST_FRACTION = 999_999  # nanoseconds: above, writers rounded the seconds of instants before 1970 towards zero
+# nanoseconds: for larger fractions, writers rounded the seconds of instants before 1970 towards zero
+SMALLEST_FRACTION = 999_999
 FURTHEST = {"ns": 9_223_372_035, "us": 9_223_372_036_853}  # seconds either way
 FIXED_OFFSET = re.compile(r"(?:GMT|UTC)([+-])(\d\d?):?(\d\d)?$")
-UNIVERSAL = ("", "UTC", "GMT", "Etc/UTC", "Z")  # an empty one: writers before 2014 did not say
+UNIVERSAL = ("", "UTC", "GMT", "Etc/UTC", "Z")  # the empty one: writers before 2014 did not name a zone
 
 
 def rebased(days: Ints) -> Ints:
-    """Days whose dates before 1582-10-15 are of the Julian calendar, as days of the same dates in the Gregorian one."""
+    """Days converted so that dates before 1582-10-15 of the Julian calendar are the same dates of the Gregorian one."""
     old = np.flatnonzero(days < FIRST_GREGORIAN)
     if not len(old):
         return days
@@ -42,8 +43,8 @@ def rebased(days: Ints) -> Ints:
 
 
 def seconds_and_nanos(data: Ints, fractions: Ints) -> tuple[Ints, Ints]:
-    """`(seconds from 2015, nanoseconds)`: the lowest three bits of a fraction say how many zeros were taken off.
-    Of instants before 1970 pyarrow writes fractions below zero."""
+    """`(seconds from 2015, nanoseconds)`. The lowest three bits of a fraction encode how many zeros were removed. For
+    instants before 1970 pyarrow writes negative fractions."""
     zeros = fractions & 7
     nanos = fractions >> 3
     _check_fractions(nanos)
@@ -58,9 +59,10 @@ def _check_fractions(nanos: Ints) -> None:
 
 
 def ticks(seconds: Ints, nanos: Ints, zone: str, by_java: bool, hybrid_calendar: bool, unit: str) -> Ints:
-    """Timestamps in `unit`, of the wall clock in the writer's `zone`. `seconds`: from 2015 there."""
+    """Timestamps in `unit`, of the wall clock in the writer's `zone`. `seconds` count from 2015 in that zone."""
     furthest = FURTHEST[unit]
-    low, high = -furthest - EPOCH_2015 - DAY, furthest - EPOCH_2015 + DAY  # before the zone is known
+    # a day of margin, since the zone is not applied yet
+    low, high = -furthest - EPOCH_2015 - DAY, furthest - EPOCH_2015 + DAY
     if len(seconds) and not low < int(seconds.min()) <= int(seconds.max()) < high:
         raise _beyond(unit)
     instants = seconds + (EPOCH_2015 - _offset(zone, EPOCH_2015))
@@ -78,7 +80,7 @@ def ticks(seconds: Ints, nanos: Ints, zone: str, by_java: bool, hybrid_calendar:
 
 def _beyond(unit: str) -> Unsupported:
     cure = "; the option timestamp_unit=us may read it" if unit == "ns" else ""
-    return Unsupported(f"a timestamp beyond what 64 bits hold in {unit}{cure}")
+    return Unsupported(f"a timestamp that exceeds 64 bits in {unit}{cure}")
 
 
 def _offset(zone: str, instant: int) -> int:
@@ -92,7 +94,7 @@ def _standard(zone: str) -> int:
 
 
 def _wall_clock(instants: Ints, zone: str) -> Ints:
-    """What a clock in the zone shows, in seconds from 1970 on that clock."""
+    """The time that a clock in the zone shows, in seconds from 1970 on that clock."""
     if zone in UNIVERSAL:
         return instants
     fixed = FIXED_OFFSET.match(zone)
@@ -103,14 +105,14 @@ def _wall_clock(instants: Ints, zone: str) -> Ints:
     begins = np.array([_offset_at(zone, day * DAY) for day in days.tolist()], dtype=np.int64)
     ends = np.array([_offset_at(zone, (day + 1) * DAY) for day in days.tolist()], dtype=np.int64)
     offsets = begins[day_of]
-    for place in np.flatnonzero((begins != ends)[day_of]).tolist():  # on days when the clock is changed
+    for place in np.flatnonzero((begins != ends)[day_of]).tolist():  # on days with a change of the clock
         offsets[place] = _offset_at(zone, int(instants[place]))
     return instants + offsets
 
 
 @lru_cache(maxsize=1 << 16)
 def _offset_at(zone: str, instant: int) -> int:
-    """Seconds that the zone is ahead of UTC. pyarrow's own conversion knows no summer time after 2037."""
+    """Seconds that the zone is ahead of UTC. pyarrow's own conversion has no summer time after 2037."""
     if instant > LAST_OF_PYTHON:  # the calendar repeats every 400 years
         instant -= -(-(instant - LAST_OF_PYTHON) // CYCLE) * CYCLE
     try:

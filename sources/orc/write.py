@@ -1,7 +1,7 @@
 """Writes ORC files like an existing one of the source, with its columns and codec.
 
-pyarrow's writer has faults that its own reader and ours correct, but Java's does not. Values that meet such a fault are
-refused.
+pyarrow's writer has errors that its own reader and ours correct, but Java's does not. Values that would meet such an
+error are refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,16 +22,18 @@ from gnomon.sources.types import arrays_of, leaves, plan_columns
 
 STRIPE_BYTES = 64 << 20
 CODEC = 2  # field of the postscript
-CODECS = ("uncompressed", "zlib", "snappy", "zstd", "lz4", "zstd")  # by CompressionKind; it has no LZO and no Brotli
+# by CompressionKind; pyarrow has no LZO and no Brotli
+CODECS = ("uncompressed", "zlib", "snappy", "zstd", "lz4", "zstd")
 NUMBERS = (types.is_int8, types.is_int16, types.is_int32, types.is_int64, types.is_float32, types.is_float64)
 FLAT = (*NUMBERS, types.is_boolean, types.is_string, types.is_binary, types.is_date32, types.is_timestamp)
 DAY = 86_400  # seconds
-LEAST = -(1 << 63)  # in nanoseconds of 64 bits no day is of the Julian calendar
+LEAST = -(1 << 63)  # no day of nanoseconds in 64 bits is of the Julian calendar
 
 
 @dataclass(frozen=True)
 class OrcStyle:
-    """`fields` are those of the file, as it is read; `refusals` say why some cannot be."""
+    """How ORC files are written. `fields` are the columns of the file as it is read; `refusals` say why some cannot be
+    written."""
 
     fields: pa.Schema
     codec: str = "zstd"
@@ -45,19 +47,19 @@ class OrcStyle:
     def open(self, schema: pa.Schema, path: str) -> "OrcWriter":
         for name, why in self.refusals.items():
             raise UnsupportedFormat(
-                f"the source's newest file has it, and it cannot be written: {why}", path, column=name
+                f"the source's newest file has this column, but it cannot be written: {why}", path, column=name
             )
         return OrcWriter(self, schema, path)
 
 
 def orc_style(reader: RangeReader | None, options: Options) -> OrcStyle:
-    """The style of a file; where there is none, zstandard, as Spark has it."""
+    """The style of a file; without a file, zstandard, as Spark writes."""
     if reader is None:
         return OrcStyle(pa.schema([]))
     source = open_orc(reader, options)
     if len(set(source.schema.names)) < len(source.schema):
         names = ", ".join(source.schema.names)
-        raise UnsupportedFormat(f"columns that share a name, of {names}; no such file is written", reader.name)
+        raise UnsupportedFormat(f"columns that share a name, of {names}; Gnomon writes no such file", reader.name)
     refusals = {}
     for one in source.schema:
         try:
@@ -76,7 +78,7 @@ def _codec(postscript: bytes) -> str:
 
 
 class OrcWriter:
-    """pyarrow writes stripes as they are full."""
+    """Writes an ORC file. pyarrow writes a stripe when it is full."""
 
     def __init__(self, style: OrcStyle, schema: pa.Schema, path: str) -> None:
         self._path = path
@@ -84,9 +86,8 @@ class OrcWriter:
         self._schema = pa.schema([column.field for column in self._columns])
         self._out = pa.BufferOutputStream()
         self._file = orc.ORCWriter(self._out, compression=style.codec, stripe_size=STRIPE_BYTES)
-        self._given = self._held_bytes = self._written = (
-            0  # bytes in memory, of all rows and of the stripe; in the file
-        )
+        # Bytes in memory of all rows, and of the current stripe; bytes in the file.
+        self._given = self._held_bytes = self._written = 0
         self._begun = False
 
     @property
@@ -109,7 +110,7 @@ class OrcWriter:
             raise UnsupportedFormat(f"cannot be written as ORC: {error}", self._path) from error
         self._begun = True
         self._given, self._held_bytes = self._given + table.nbytes, self._held_bytes + table.nbytes
-        if self._out.tell() > self._written + STRIPE_BYTES // 64:  # more than the magic: a stripe
+        if self._out.tell() > self._written + STRIPE_BYTES // 64:  # by more than the magic: a stripe was written
             self._written, self._held_bytes = self._out.tell(), 0
 
     def _check_moments(self, array: pa.Array, name: str) -> None:
@@ -119,7 +120,8 @@ class OrcWriter:
             whole = pc.multiply(pc.divide(ticks, second), second)
             if pc.any(pc.and_(pc.less(ticks, 0), pc.not_equal(whole, ticks))).as_py():
                 self._refuse(
-                    name, "an instant before 1970 has a fraction of a second, which pyarrow writes so that Java fails"
+                    name,
+                    "an instant before 1970 has a fraction of a second; as pyarrow writes it, Java fails",
                 )
             days, least = ticks, max(FIRST_GREGORIAN * DAY * second, LEAST)
         elif types.is_date32(array.type):
@@ -127,7 +129,7 @@ class OrcWriter:
         else:
             return
         if pc.any(pc.less(days, least)).as_py():
-            self._refuse(name, "a day before 1582-10-15, which pyarrow writes so that Java takes it for another")
+            self._refuse(name, "a day before 1582-10-15; as pyarrow writes it, Java reads another day")
 
     def _refuse(self, name: str, why: str) -> None:
         raise UnsupportedFormat(f"{why}; write this source with Spark", self._path, column=name)

@@ -1,4 +1,4 @@
-"""Parquet, at page level: to fetch one row costs one page a column.
+"""Parquet, at page level: a fetch of one row reads one page per column.
 
 - `reader`          the `SourceFile`: opens a file, runs a fetch, scans
 - `footer`          the footer, parsed without pyarrow
@@ -6,9 +6,9 @@
 - `thrift`          Thrift's compact protocol
 - `arrow_types`     the Arrow schema, and a footer template for each choice of columns
 - `page_header`     page headers, and the checks of a page
-- `page_map`        where each page of a chunk lies: from the page index, or from page headers
+- `page_map`        the place of each page of a chunk: from the page index, or from page headers
 - `page_map_codec`  page maps as bytes, to be recorded in an index
-- `read_plan`       what a fetch reads of each column and row group
+- `read_plan`       the reads of a fetch, for each column and row group
 - `page_reads`      reads of whole pages or row groups, which pyarrow decodes
 - `page_decode`     single rows of a page, decoded without the rest of it
 - `synthetic_file`  Parquet files made in memory, which pyarrow decodes

@@ -12,15 +12,17 @@ from gnomon.sources.parquet.footer import OLD_CALENDAR, Footer
 from gnomon.sources.parquet.schema import Column, stored_fields
 from gnomon.sources.parquet.synthetic_file import FooterTemplate
 
-PHYSICAL_TYPE, INT96_TYPE = b"PARQUET:physical_type", b"INT96"  # in the metadata of a field that is stored so
+PHYSICAL_TYPE, INT96_TYPE = b"PARQUET:physical_type", b"INT96"  # in the metadata of a field that is stored as INT96
 INT96 = 3  # physical type of a leaf
-CHOICES = 32  # of columns, whose templates are kept
+CHOICES = 32  # number of templates that are cached
 NOT_A_TYPE = (pa.ArrowException, OSError, ValueError)
 
 
 class ArrowTypes:
-    """`schema` has a field for each column of the footer; a refused one has the type null. Its metadata has
-    OLD_CALENDAR where the file says so of its days. `kinds` are its types. `refusals` is by the ordinal of the column.
+    """The Arrow types of a file's columns.
+
+    `schema` has a field for each column of the footer; a refused one has the type null. Its metadata has OLD_CALENDAR
+    where the file has that mark. `kinds` are its types. `refusals` is by the ordinal of the column.
     """
 
     def __init__(self, footer: Footer) -> None:
@@ -32,7 +34,9 @@ class ArrowTypes:
             if not column.leaves:
                 self.refusals[column.ordinal] = "it has no leaves"
             elif any(b"\0" in name for leaf in column.leaves for name in leaf.path):
-                self.refusals[column.ordinal] = "its name, or that of a part of it, holds a NUL, where pyarrow cuts it"
+                self.refusals[column.ordinal] = (
+                    "its name, or that of a nested field, contains a NUL, which pyarrow misreads"
+                )
             elif column.padded_decimal:
                 self.refusals[column.ordinal] = "it holds a decimal in more bytes than pyarrow reads"
         self.schema = pa.schema(
@@ -43,7 +47,8 @@ class ArrowTypes:
 
     @staticmethod
     def _instant(field: pa.Field, column: Column) -> pa.Field:
-        """INT96 is an instant, as Spark, which writes it, reads it; pyarrow gives it no time zone."""
+        """The field with an instant for INT96, as Spark, which writes INT96, reads it. pyarrow gives it no time
+        zone."""
         if column.flat and column.leaves[0].kind == INT96 and field.type == pa.timestamp("us"):
             known = field.metadata or {}
             return field.with_type(pa.timestamp("us", "UTC")).with_metadata({**known, PHYSICAL_TYPE: INT96_TYPE})
@@ -54,7 +59,7 @@ class ArrowTypes:
         return 500 * len(self._footer.columns) + sum(made.cache_bytes for made in list(self._templates.values()))
 
     def template(self, columns: Sequence[Column]) -> FooterTemplate:
-        """Kept, as long as there are few choices beside single columns."""
+        """The template for these columns. Cached, up to `CHOICES` templates besides those of single columns."""
         key = tuple([column.ordinal for column in columns])
         made = self._templates.get(key)
         if made is None:
@@ -69,7 +74,7 @@ class ArrowTypes:
             try:
                 return FooterTemplate(self._footer, columns, self._fields).schema()
             except NOT_A_TYPE as error:
-                check_memory(error)  # else one of them is no type: which, the columns one by one will show
+                check_memory(error)  # one of the columns has no valid type: reading them one by one shows which
         return pa.schema([self._field(column) for column in columns])
 
     def _field(self, column: Column) -> pa.Field:

@@ -1,5 +1,5 @@
-"""Parses the footer of a Parquet file. pyarrow ends the process in some metadata calls on footers that it does not know
-(unknown codec, encrypted column), and its objects are large.
+"""Parses the footer of a Parquet file. pyarrow crashes the process in some metadata calls on unusual footers (unknown
+codec, encrypted column), and its objects are large.
 
 Numbers are not checked here: `ChunkPlace` checks an offset against the file before it is used.
 """
@@ -14,17 +14,18 @@ from gnomon.sources.parquet.thrift import BINARY, LIST, Decoder, ThriftError
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
-# Encodings of pages out of which single values can be taken: PLAIN, PLAIN_DICTIONARY, RLE (of levels and booleans),
+# Encodings of pages from which single values can be decoded: PLAIN, PLAIN_DICTIONARY, RLE (of levels and booleans),
 # BIT_PACKED (of levels, where there are none), RLE_DICTIONARY.
 DECODABLE_ENCODINGS = {0, 2, 3, 4, 8}
 CODECS = {0: "UNCOMPRESSED", 1: "SNAPPY", 2: "GZIP", 4: "BROTLI", 5: "LZ4", 6: "ZSTD", 7: "LZ4_RAW"}
 
 LEGACY_WRITER = re.compile(rb"parquet-mr version 1\.(?:[01]\.|2\.[0-8](?!\d))")
 LEGACY_SLACK = 100  # bytes: more than a dictionary page's header takes
-# Until Arrow 3.0 it called itself so, and said of all values in pages of version 2 that they are not compressed.
+# Arrow before 3.0 has this name as a writer. It marks all values in pages of version 2 as not compressed.
 DENIES_COMPRESSION = re.compile(rb"parquet-cpp version [01]\.", re.IGNORECASE)
 
-# Key-values of Spark's: its days before 1582-10-15 are of the Julian calendar where OLD_CALENDAR stands, or before 3.0.
+# Spark's key-values. Days before 1582-10-15 are of the Julian calendar in a file with OLD_CALENDAR, or of a version
+# before 3.0.
 OLD_CALENDAR, SPARK_VERSION = b"org.apache.spark.legacyDateTime", b"org.apache.spark.version"
 NEW_CALENDAR_SINCE = b"3.0.0"
 
@@ -70,15 +71,16 @@ class Footer:
 
     @property
     def cache_bytes(self) -> int:
-        """An estimate: a chunk is a tuple and its numbers, a schema element its bytes."""
+        """Estimated bytes in memory: a chunk is a tuple and its numbers, a schema element its bytes."""
         chunks = sum(len(group.chunks) for group in self.row_groups)
         elements = sum(len(raw) + 200 for column in self.columns for raw in column.elements)
         return 1000 + 270 * chunks + 300 * len(self.row_groups) + elements + len(self.arrow_schema or b"")
 
 
 class ChunkPlace(NamedTuple):
-    """A chunk, with what an error message about it has to say. `repeated`: a row of it may be many values, or none;
-    `nested`: it is that, or part of a struct. `compressed_throughout`: whatever a page says of itself."""
+    """A chunk, with its file, column and row group for error messages. `repeated`: a row of it may be many values, or
+    none; `nested`: it is repeated, or part of a struct. `compressed_throughout`: its pages are compressed even where
+    they deny it."""
 
     path: str
     column: str
@@ -99,7 +101,7 @@ class ChunkPlace(NamedTuple):
         if chunk.refusal is not None:
             raise UnsupportedFormat(f"row group {self.row_group}: {chunk.refusal}", self.path, column=self.column)
         if chunk.kind != kind:
-            raise self.damaged(f"chunk of physical type {chunk.kind}, the schema says {kind}")
+            raise self.damaged(f"chunk of physical type {chunk.kind}, the schema has {kind}")
         if chunk.compressed < 0 or chunk.start < len(MAGIC) or chunk.start + chunk.compressed > file_size:
             raise self.damaged(f"chunk of {chunk.compressed} bytes at {chunk.start}, the file has {file_size}")
 
@@ -139,13 +141,13 @@ def parse_footer(data: bytes) -> Footer:
 
 
 def legacy_slack(footer: Footer) -> int:
-    """Bytes that may belong to a chunk beyond its stated end: parquet-mr before 1.2.9 forgot the header of the
-    dictionary page when it summed up a chunk's length."""
+    """Bytes that may belong to a chunk after its stated end: parquet-mr before 1.2.9 left the header of the dictionary
+    page out of a chunk's length."""
     return LEGACY_SLACK if LEGACY_WRITER.match(footer.created_by) else 0
 
 
 def denies_compression(footer: Footer) -> bool:
-    """Whether the writer's pages of version 2 claim to be uncompressed and are not (ARROW-10353)."""
+    """Whether the writer's pages of version 2 claim to be uncompressed but are compressed (ARROW-10353)."""
     return DENIES_COMPRESSION.match(footer.created_by) is not None
 
 
@@ -206,13 +208,13 @@ def _chunk(decoder: Decoder) -> Chunk:
 
 
 def _has_decodable_encodings(decoder: Decoder) -> bool:
-    """Whether a list of encodings, which comes next, has only `DECODABLE_ENCODINGS`."""
+    """Whether the next value, a list of encodings, has only `DECODABLE_ENCODINGS`."""
     wire, count = decoder.list_header()
     return not {decoder.number(wire) for _ in range(count)} - DECODABLE_ENCODINGS
 
 
 def _key_values(decoder: Decoder, wire: int) -> dict[bytes, bytes]:
-    """Those that say how the file is to be read."""
+    """The key-values that determine how the file is read."""
     found = {}
     for _ in range(decoder.structs(wire)):
         entry = decoder.struct()

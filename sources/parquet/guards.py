@@ -1,4 +1,4 @@
-"""Checks around pyarrow, which trusts bytes that it should not.
+"""Checks around pyarrow, which trusts invalid bytes.
 
 `PageCheckingFile` checks page headers before pyarrow sees them: pyarrow allocates the size that a header claims, even
 where the file ends before. `check_leaf_lengths` finds nested columns whose leaves hold different numbers of values:
@@ -30,7 +30,7 @@ _Array._fields_ = [
     ("n_children", ctypes.c_int64),
     ("buffers", ctypes.c_void_p),
     ("children", ctypes.POINTER(ctypes.POINTER(_Array))),
-]  # and more, which is not looked at
+]  # the other members are not used
 
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
@@ -41,7 +41,7 @@ def check_leaf_lengths(batch: pa.RecordBatch) -> None:
     """ArrowInvalid where the fields of a struct, or the keys and values of a map, have different lengths."""
     if not any(pa.types.is_nested(kind) for kind in batch.schema.types):
         return
-    _, capsule = batch.__arrow_c_array__()  # which frees what it holds
+    _, capsule = batch.__arrow_c_array__()  # the capsule frees the exported array
     found = _Array.from_address(_pointer(capsule, b"arrow_array"))
     for i, name in enumerate(batch.schema.names):
         _check(found.children[i].contents, name)
@@ -56,7 +56,7 @@ def _check(array: _Array, name: str) -> None:
         _check(child, name)
 
 
-HEADER_LIMIT = 16 << 20  # bytes of one page header, as pyarrow has it
+HEADER_LIMIT = 16 << 20  # bytes of one page header, as in pyarrow
 
 
 class PageCheckingFile(RangeFile):
@@ -87,9 +87,9 @@ class _ChunkCheck:
     def __init__(self, place: ChunkPlace) -> None:
         self.position = place.chunk.start
         self._place = place
-        self._header = place.chunk.start  # the next one
+        self._header = place.chunk.start  # offset of the next header
         self._end = place.chunk.start + place.chunk.compressed + LEGACY_SLACK
-        self._values = place.chunk.values  # still to come; what stands behind them is never looked at
+        self._values = place.chunk.values  # not yet covered by pages; bytes after them are never read
         self._held = b""  # the begin of a header
 
     def check(self, data: bytes) -> None:

@@ -8,21 +8,23 @@ from gnomon.sources.parquet.footer import CODECS, ChunkPlace
 from gnomon.sources.parquet.thrift import FALSE, I8, I64, TRUE, Decoder, ThriftError
 
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)
-HEADER_FIELDS = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}  # of PageHeader: the header of that type of page
+# of PageHeader: the field that holds the header of each type of page
+HEADER_FIELDS = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}
 PLAIN, RLE = 0, 3
 DICTIONARY_ENCODINGS = (2, 8)  # PLAIN_DICTIONARY, RLE_DICTIONARY
 
-# How far a page may claim to grow. Beyond it a claim is an attack or damage: pyarrow allocates what is claimed.
+# Limits of the size that a page may claim. A larger claim is an attack or damage: pyarrow allocates the claimed size.
 SMALL_PAGE = 16 << 20
 GROWTH = {"UNCOMPRESSED": 2, "SNAPPY": 64, "GZIP": 1100, "LZ4": 300, "LZ4_RAW": 300, "ZSTD": 1 << 15, "BROTLI": 1 << 20}
-VALUES_LIMIT = 1 << 26  # values a page: the largest row group any known writer makes by default
+VALUES_LIMIT = 1 << 26  # values of a page: the largest row group that any known writer makes by default
 
 
 class PageHeader(NamedTuple):
-    """`length` is of the header itself; the page's `compressed` bytes follow it. `checksum` None: not written.
+    """The header of a page. `length` is the header's own; the page's `compressed` bytes follow it. `checksum` is None
+    if not written.
 
-    Data pages of version 1 say how their levels are encoded; those of version 2 how many `rows` they hold, how many
-    bytes of levels stand before the values, and whether the values are compressed."""
+    Data pages of version 1 state the encodings of their levels. Those of version 2 state their number of `rows`, the
+    bytes of levels before the values, and whether the values are compressed."""
 
     kind: int
     length: int
@@ -53,7 +55,7 @@ class PageHeader(NamedTuple):
 
 
 def read_header(data: bytes, position: int = 0) -> PageHeader:
-    """The header at `position`; `CutShort` when `data` ends before it does."""
+    """The header at `position`. `CutShort` when `data` ends inside it."""
     decoder = Decoder(data, position)
     kind = compressed = uncompressed = -1
     checksum = None
@@ -83,7 +85,7 @@ def read_header(data: bytes, position: int = 0) -> PageHeader:
 
 
 def _numbers(decoder: Decoder) -> dict[int, int]:
-    """The numbers of a data or dictionary page's own header, by field; of a boolean its wire type."""
+    """The numbers of a data or dictionary page's own header, by field. For a boolean, its wire type."""
     numbers: dict[int, int] = {}
     for field_id, wire in decoder.fields():
         if I8 <= wire <= I64:
@@ -100,7 +102,7 @@ def check_sizes(header: PageHeader, place: ChunkPlace, offset: int) -> None:
     limit = max(SMALL_PAGE, header.compressed * GROWTH[CODECS[place.chunk.codec]])
     if header.uncompressed > limit:
         raise place.damaged(
-            f"page of {header.compressed} bytes claims to hold {header.uncompressed}, at most {limit} can be", offset
+            f"page of {header.compressed} bytes claims to hold {header.uncompressed}, the limit is {limit}", offset
         )
     if header.values > VALUES_LIMIT:
         raise place.damaged(f"page claims {header.values} values, more than {VALUES_LIMIT}", offset)
@@ -131,7 +133,7 @@ def check_page(page: bytes, place: ChunkPlace, offset: int, rows: int | None) ->
 
 
 def _rows(header: PageHeader, place: ChunkPlace) -> int | None:
-    """The rows of a data page; None where its header cannot tell (version 1, repeated)."""
+    """The rows of a data page; None where its header does not state them (version 1, repeated)."""
     if not place.repeated:
         return header.values
     return header.rows if header.kind == DATA_V2 else None

@@ -21,9 +21,9 @@ from gnomon.sources.parquet.thrift import CutShort, Decoder, ThriftError
 Range = tuple[int, int]  # (offset in the file, length)
 
 NARROW = 512  # bytes: a page header with statistics of usual length
-WIDE = 64 << 10  # bytes: where pages are small, many headers at once
-FAR_BYTES = 64 << 20  # of all chunks together, up to which they are read whole where they lie far away
-PIECE = 8 << 20  # bytes of a chunk read whole, side by side
+WIDE = 64 << 10  # bytes: for small pages, many headers in one read
+FAR_BYTES = 64 << 20  # limit of all chunks together, up to which remote ones are read whole
+PIECE = 8 << 20  # bytes of one piece of a chunk that is read whole, in parallel
 EMPTY_PAGES = 1000  # pages without a row that a chunk may hold
 
 
@@ -31,7 +31,7 @@ EMPTY_PAGES = 1000  # pages without a row that a chunk may hold
 class PageMap:
     """Data pages of one chunk in order. `first_rows` has one more entry than there are pages: the chunk's rows.
 
-    `needs_dictionary` says it of each page, or is None where only the page itself knows."""
+    `needs_dictionary` has a flag for each page, or is None where only the pages themselves show it."""
 
     dictionary: Range | None
     offsets: NDArray[np.int64]
@@ -44,7 +44,7 @@ class PageMap:
         return 400 + 25 * len(self.offsets)
 
     def pages_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The page of each row. A page without rows is never the answer."""
+        """The page of each row. Never a page without rows."""
         return np.searchsorted(self.first_rows, rows, side="right") - 1
 
     def rows_by_page(self, rows: NDArray[np.int64]) -> tuple[list[int], list[list[int]]]:
@@ -59,9 +59,9 @@ class PageMap:
 
 
 def map_pages(reader: RangeReader, places: Sequence[ChunkPlace], size: int, slack: int) -> list[PageMap | None]:
-    """The page map of each chunk: one call for all OffsetIndexes, then the page headers of the chunks that have no
-    OffsetIndex or an invalid one. None for chunks whose rows only the levels in their pages tell apart. The caller has
-    checked the places against the file's `size`; `slack` is `legacy_slack`."""
+    """The page map of each chunk. One round of reads gets all OffsetIndexes; then come the page headers of the chunks
+    that have no OffsetIndex or an invalid one. None for chunks whose rows can only be told apart by the levels in their
+    pages. The caller has checked the places against the file's `size`; `slack` is `legacy_slack`."""
     maps: list[PageMap | None] = [None] * len(places)
     indexed = [i for i, place in enumerate(places) if _has_index(place, size)]
     ranges = [(places[i].chunk.index_offset, places[i].chunk.index_length) for i in indexed]
@@ -72,7 +72,8 @@ def map_pages(reader: RangeReader, places: Sequence[ChunkPlace], size: int, slac
         for i, found in enumerate(maps)
         if found is None
     }
-    counted = [walk for walk in walks.values() if not walk.is_repeated]  # others may end at their first page
+    # the walk of a repeated chunk may end at its first page
+    counted = [walk for walk in walks.values() if not walk.is_repeated]
     if reader.is_remote and sum(walk.left for walk in counted) <= FAR_BYTES:
         for walk in counted:
             walk.take_whole()
@@ -142,8 +143,8 @@ def _has_index(place: ChunkPlace, size: int) -> bool:
 
 class _HeaderWalk:
     """Walks the page headers of one chunk, until it has found all its rows. In a repeated chunk only pages of version 2
-    state their number of rows. An error in a nested chunk ends the walk without a map, for pyarrow can decode the chunk
-    as a whole."""
+    state their number of rows. An error in a nested chunk ends the walk without a map, since pyarrow can decode the
+    chunk as a whole."""
 
     def __init__(self, place: ChunkPlace, end: int) -> None:
         self._place = place
@@ -177,7 +178,7 @@ class _HeaderWalk:
         return self._position, min(self._reach, self._end - self._position)
 
     def feed(self, data: bytes) -> None:
-        """Read all headers that lie whole in the bytes of `window`. Moves on, or widens the window."""
+        """Read all headers that lie entirely in the bytes of `window`. Advances the window, or widens it."""
         try:
             self._use_recorded(data)
             if not self.done and self._position >= self._end:
@@ -197,7 +198,7 @@ class _HeaderWalk:
                 if self._position > start:
                     return
                 if start + len(data) >= self._end:
-                    raise self._place.damaged("page header cut short", start) from None
+                    raise self._place.damaged("truncated page header", start) from None
                 self._reach = 4 * len(data)
                 return
             except ThriftError as error:

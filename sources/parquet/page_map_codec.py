@@ -1,11 +1,12 @@
 """The page maps of a file as bytes. They are recorded when a file is indexed and given to `open_parquet` at a fetch,
-which then need not read page headers.
+which then reads no page headers.
 
     GPM1 | crc32 of all that follows, 4 bytes | footer digest, 16 bytes | numbers of 8 bytes, deflated
 
-All numbers are int64, little-endian: the number of chunks; then, each for all chunks, row group, leaf, pages (-1: no
-map), offset and length of the dictionary page (0: none), and 0 where only a page itself shows whether it needs the
-dictionary; then, each for all pages in order, offset, length, first row, and whether it needs the dictionary.
+All numbers are int64, little-endian. First comes the number of chunks. Then come columns over all chunks: row group,
+leaf, pages (-1: no map), offset and length of the dictionary page (0: none), and 0 where only a page itself shows
+whether it needs the dictionary. Then come columns over all pages in order: offset, length, first row, and whether it
+needs the dictionary.
 """
 
 from collections.abc import Mapping
@@ -28,8 +29,8 @@ Key = tuple[int, int]  # row group, leaf
 
 
 class DamagedMaps(GnomonError, ValueError):
-    """Recorded page maps are damaged, of another version, or of another file. A reader can go on without them and make
-    new ones."""
+    """Recorded page maps are damaged, of another version, or of another file. A reader can ignore them and make new
+    ones."""
 
 
 def encode_maps(maps: Mapping[Key, PageMap | None], digest: str) -> bytes:
@@ -43,7 +44,7 @@ def encode_maps(maps: Mapping[Key, PageMap | None], digest: str) -> bytes:
             needs = each.needs_dictionary if each.needs_dictionary is not None else np.zeros(len(each.offsets))
             pages.append(np.column_stack((each.offsets, each.lengths, each.first_rows[:-1], needs)).astype(np.int64))
     table = np.concatenate(pages)
-    table[1:, :3] -= table[:-1, :3].copy()  # steps are small and alike, which deflate likes
+    table[1:, :3] -= table[:-1, :3].copy()  # deflate compresses small and similar steps well
     numbers = np.concatenate(([len(keys)], chunks.T.ravel(), table.T.ravel())).astype("<i8")
     payload = bytes.fromhex(digest) + isal_zlib.compress(numbers.tobytes(), 3)
     return MAGIC + isal_zlib.crc32(payload).to_bytes(CHECKSUM_BYTES, "little") + payload
@@ -59,11 +60,12 @@ def check_maps(data: bytes, digest: str) -> None:
     """DamagedMaps unless `data` is whole and was made from the file with this footer digest."""
     body = data[len(MAGIC) + CHECKSUM_BYTES :]
     if data[: len(MAGIC)] != MAGIC:
-        raise DamagedMaps(f"page maps begin with {data[:4]!r}, those of this version with {MAGIC!r}")
+        raise DamagedMaps(f"page maps begin with {data[:4]!r}, expected {MAGIC!r}")
     if isal_zlib.crc32(body).to_bytes(CHECKSUM_BYTES, "little") != data[len(MAGIC) : len(MAGIC) + CHECKSUM_BYTES]:
-        raise DamagedMaps("page maps do not fit their checksum")
+        raise DamagedMaps("page maps do not match their checksum")
     if body[:DIGEST_BYTES] != bytes.fromhex(digest):
-        raise DamagedMaps(f"page maps of the file with footer {body[:DIGEST_BYTES].hex()}, this one has {digest}")
+        found = body[:DIGEST_BYTES].hex()
+        raise DamagedMaps(f"page maps of a file whose footer has digest {found}, this file's has {digest}")
 
 
 def decode_maps(data: bytes, digest: str) -> NDArray[np.int64]:
@@ -96,7 +98,7 @@ class RecordedMaps:
         return key in self._chunks
 
     def map_of(self, key: Key, rows: int) -> PageMap | None:
-        """The page map of a chunk of `rows` rows; None where only the levels tell its rows apart."""
+        """The page map of a chunk of `rows` rows; None where only the levels can tell its rows apart."""
         begin, count, offset, length, known = self._chunks[key]
         if count < 0:
             return None

@@ -1,4 +1,4 @@
-"""Reads that pyarrow decodes. Each reads one column of one row group: the byte ranges it needs, and the rows in their
+"""Reads that pyarrow decodes. Each covers one column of one row group: the byte ranges it needs, and the rows in their
 bytes. `PageRead` reads pages of flat columns, `GroupRead` all chunks of the column in the row group.
 """
 
@@ -20,11 +20,11 @@ from gnomon.sources.parquet.page_map import PageMap, Range
 from gnomon.sources.parquet.synthetic_file import ChunkEntry, FooterTemplate
 from gnomon.sources.types import int64s
 
-Rows = NDArray[np.int64]  # ordinals in the row group, rising
-# Types whose pages pyarrow can give as indices into their dictionary: of a page of half a million strings the one
-# wanted is then the only one made.
+Rows = NDArray[np.int64]  # ordinals in the row group, ascending
+# Types whose pages pyarrow can give as indices into their dictionary. So one wanted row of a page with half a million
+# strings makes one string.
 DICTIONARY_READABLE = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
-GROUP_BATCH = 8192  # rows decoded at a time of a whole row group, of which few are wanted
+GROUP_BATCH = 8192  # rows decoded at a time from a whole row group, few of which are wanted
 
 
 class Read(Protocol):
@@ -69,7 +69,7 @@ class PageRead:
             self.ranges.insert(0, self._dictionary)
 
     def rows(self, parts: Sequence[bytes]) -> pa.ChunkedArray:
-        """Decodes pages to their end, past the last wanted row, which finds damage there."""
+        """The wanted rows. Decodes pages to their end, past the last wanted row, to find damage there."""
         indices = self._check(parts) and self._kind in DICTIONARY_READABLE
         lead = len(parts[0]) if self._dictionary is not None else 0
         length, total = sum(map(len, parts)), sum(self._counts)
@@ -78,12 +78,13 @@ class PageRead:
             file = self._template.open(total, [chunk], parts, as_dictionary=indices, verify=False)
             values = file.read_row_group(0, use_threads=False).column(0)
             if len(values) != total:
-                raise pa.ArrowInvalid(f"{len(values)} rows of the {total} that should be there")
+                raise pa.ArrowInvalid(f"{len(values)} rows, expected {total}")
             taken = pc.take(values, int64s(self._positions))
             return taken if taken.type == self._kind else taken.cast(self._kind)
 
     def _check(self, parts: Sequence[bytes]) -> bool:
-        """Every page is whole, and what the page map says. Whether all values are in the dictionary."""
+        """Check that every page is whole and agrees with the page map. Returns whether all values are in the
+        dictionary."""
         counts = [None, *self._counts] if self._dictionary is not None else self._counts
         headers = [
             check_page(part, self._place, offset, count)

@@ -1,5 +1,5 @@
 """Plans the reads of a fetch: for each column and row group the rows, their pages, and how to decode them. Makes page
-maps where there are none yet, and keeps them.
+maps where there are none yet, and caches them.
 """
 
 import threading
@@ -18,10 +18,10 @@ from gnomon.sources.parquet.page_reads import GroupRead, PageRead, Read, Rows, s
 from gnomon.sources.parquet.schema import Column
 from gnomon.sources.pointers import group_of_rows
 
-TOGETHER = 64 << 20  # bytes asked for, and held, at once in a fetch of many rows
-FEW = 8  # rows wanted of a page, up to which they are taken out of it one by one
-MAP_BYTES = 100  # of an entry that says that there is no map
-EXPORTED_TOGETHER = 256  # columns of row groups whose page headers are walked in step: of each up to 64 KB at a time
+TOGETHER = 64 << 20  # bytes requested, and held, at once in a fetch of many rows
+FEW = 8  # wanted rows of a page, up to which they are decoded one by one
+MAP_BYTES = 100  # memory of an entry for a chunk without a map
+EXPORTED_TOGETHER = 256  # chunks of columns whose page headers are walked in step: up to 64 KB of each at a time
 
 
 class ReadPlanner:
@@ -30,7 +30,7 @@ class ReadPlanner:
     def __init__(
         self, footer: Footer, types: ArrowTypes, size: int, held: tuple[int, bytes], recorded: RecordedMaps | None
     ) -> None:
-        """`held`: `(offset, bytes)` of page index that came with the footer. `recorded`: page maps made before."""
+        """`held`: `(offset, bytes)` of the page index that came with the footer. `recorded`: page maps made before."""
         self._footer = footer
         self._types = types
         self._size = size
@@ -51,7 +51,7 @@ class ReadPlanner:
         return self._map_bytes + len(self._held[1]) + recorded + self._dictionaries.cache_bytes
 
     def keep_in(self, pages: KeptPages) -> None:
-        """Keep decompressed pages of row reads there."""
+        """Cache decompressed pages of row reads in `pages`."""
         self._pages = pages
 
     def places(self, path: str, ordinal: int, column: Column) -> list[ChunkPlace]:
@@ -71,7 +71,7 @@ class ReadPlanner:
         return group_of_rows(rows, self._first_rows)
 
     def plan(self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Rows) -> list[Read | RowRead]:
-        """The reads that give `rows` (ordinals in the file, rising), by row group and then by column."""
+        """The reads that give `rows` (ordinals in the file, ascending), by row group and then by column."""
         if not len(rows):
             return []
         group_of = self.group_of_rows(rows)
@@ -123,8 +123,8 @@ class ReadPlanner:
         ]
 
     def _map(self, reader: RangeReader, chunks: Sequence[tuple[Column, Sequence[ChunkPlace]]]) -> None:
-        """Page maps of the chunks that have none yet, with one round of reads. Not of nested ones that hold pages
-        which pyarrow has to decode."""
+        """Make the page maps of the chunks that have none yet, with one round of reads. Leaves out nested columns with
+        pages that pyarrow has to decode."""
         missing: dict[tuple[int, int], ChunkPlace] = {}
         for column, places in chunks:
             if not column.flat and not all(place.chunk.decodable for place in places):
@@ -140,7 +140,7 @@ class ReadPlanner:
             self._keep(key, pages)
 
     def _use_recorded(self, key: tuple[int, int], place: ChunkPlace) -> bool:
-        """Take the chunk's recorded page map; False if there is none."""
+        """Use the chunk's recorded page map; False if there is none."""
         found = self._recorded is not None and key in self._recorded
         if self._recorded is not None and found:
             self._keep(key, self._recorded.map_of(key, place.rows))

@@ -1,4 +1,5 @@
-"""A Parquet file as a `SourceFile`: a row's pointer is its ordinal in the file (docs/internals/parquet-fetch.md)."""
+"""A Parquet file as a `SourceFile`. The pointer of a row is its ordinal in the file
+(docs/internals/parquet-fetch.md)."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -20,14 +21,14 @@ from gnomon.sources.parquet.schema import Column
 from gnomon.sources.parquet.thrift import ThriftError
 from gnomon.sources.pointers import distinct_rows, even_splits, in_pointer_order, table_without_columns
 
-FIRST_READ = 64 << 10  # bytes from the end: nearly every footer lies in them
+FIRST_READ = 64 << 10  # bytes from the end: they contain nearly every footer
 ENDING = 8  # bytes: footer length, magic
 INT32_MAX = (1 << 31) - 1
 
 
 def open_parquet(reader: RangeReader, _options: Options | None = None, maps: Maps | None = None) -> "ParquetFile":
-    """Reads the footer: one read where it lies in the last 64 KB, else two. `maps` is asked for what
-    `ParquetFile.export_maps` gave for this file; `DamagedMaps` where that is not what it was."""
+    """Open a Parquet file. Reads the footer: one read where it lies in the last 64 KB, else two. `maps` returns the
+    recorded result of `ParquetFile.export_maps` for this file; `DamagedMaps` for anything else."""
     path, size = reader.name, reader.size
     if size < len(MAGIC) + ENDING:
         raise DamagedSource(f"{size} bytes are too few for a Parquet file", path, 0)
@@ -36,7 +37,7 @@ def open_parquet(reader: RangeReader, _options: Options | None = None, maps: Map
     if magic == ENCRYPTED_MAGIC:
         raise UnsupportedFormat("the footer is encrypted, and no keys are known", path)
     if magic != MAGIC:
-        raise DamagedSource(f"ends in {magic!r}, a Parquet file in {MAGIC!r}", path, size - len(MAGIC))
+        raise DamagedSource(f"ends in {magic!r}, a Parquet file ends in {MAGIC!r}", path, size - len(MAGIC))
     length = int.from_bytes(tail[-ENDING : -len(MAGIC)], "little")
     start = size - ENDING - length
     if start < len(MAGIC):
@@ -54,15 +55,15 @@ def open_parquet(reader: RangeReader, _options: Options | None = None, maps: Map
 
 
 def _index_in(tail: bytes, tail_start: int, footer_start: int, footer: Footer) -> tuple[int, bytes]:
-    """`(offset, bytes)` of the OffsetIndexes that came with the tail, which lie just before the footer: they
-    save the first fetch a round."""
+    """`(offset, bytes)` of the OffsetIndexes that came with the tail, since they lie just before the footer. They save
+    the first fetch a round trip."""
     offsets = [chunk.index_offset for group in footer.row_groups for chunk in group.chunks]
     first = min((offset for offset in offsets if tail_start <= offset < footer_start), default=0)
     return (first, tail[first - tail_start : footer_start - tail_start]) if first else (0, b"")
 
 
 class ParquetFile:
-    """One Parquet file, its footer read. Safe to share between threads."""
+    """One Parquet file, with its footer read. Safe to share between threads."""
 
     def __init__(self, footer: Footer, types: ArrowTypes, size: int, digest: str, layout: ReadPlanner) -> None:
         self._footer = footer
@@ -71,12 +72,12 @@ class ParquetFile:
         self._digest = digest
         self._planner = layout
         self._by_name: dict[str, Column] = {}
-        for column in footer.columns:  # of columns that share a name the first is the one a name means
+        for column in footer.columns:  # if columns share a name, it means the first of them
             self._by_name.setdefault(column.name, column)
 
     @property
     def rows(self) -> int:
-        """The sum over the row groups, which is the truth where the footer's own total differs."""
+        """The sum over the row groups, which is right even where the footer's own total differs."""
         return self._footer.rows
 
     @property
@@ -93,7 +94,7 @@ class ParquetFile:
 
     @property
     def row_bytes(self) -> int:
-        """Compressed bytes a row, at least 1: what `scan` gives as `data_size`."""
+        """Compressed bytes of a row, at least 1: the value of `data_size` in `scan`."""
         total = sum(max(chunk.compressed, 0) for group in self._footer.row_groups for chunk in group.chunks)
         return min(max(total // max(self.rows, 1), 1), INT32_MAX)
 
@@ -105,7 +106,7 @@ class ParquetFile:
         return even_splits(self._size, target)
 
     def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
-        """Of a split, the row groups whose first byte lies in it."""
+        """All rows; for a split, those of the row groups whose first byte lies in it."""
         path = reader.name
         requested = self._columns(columns, path)
         size = self.row_bytes
@@ -119,7 +120,7 @@ class ParquetFile:
                 yield self._as_declared(batch, requested)
 
     def _begin(self, ordinal: int) -> int:
-        """Where a row group begins, for splits: some byte of the file, the same each time."""
+        """The position of a row group for splits: a byte of the file, the same in each call."""
         first = min((chunk.start for chunk in self._footer.row_groups[ordinal].chunks), default=0)
         return min(max(first, 0), self._size - 1)
 
@@ -133,7 +134,7 @@ class ParquetFile:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def units(self, offsets: Numbers) -> Numbers:
-        """Row groups."""
+        """The row groups."""
         return self._planner.group_of_rows(offsets)
 
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
@@ -157,7 +158,7 @@ class ParquetFile:
         self._planner.plan(reader, path, list(dict.fromkeys(self._columns(columns, path))), rows)
 
     def _arrays(self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Rows) -> list[pa.ChunkedArray]:
-        """The values of `rows`, which rise, in each column."""
+        """The values of `rows`, which ascend, in each column."""
         pieces = RowAssembler(self._types, requested)
         for reads in read_batches(self._planner.plan(reader, path, requested, rows)):
             ranges = [span for read in reads for span in read.ranges]
@@ -172,7 +173,8 @@ class ParquetFile:
         return pieces.arrays(path)
 
     def _read_rows(self, reader: RangeReader, read: RowRead, parts: Sequence[bytes], pieces: RowAssembler) -> None:
-        """Where the pages are not what their chunk says of them, they are read once more and decoded whole."""
+        """Read and add the rows of `read`. Where the pages differ from their chunk's metadata, read them again and
+        decode them whole."""
         try:
             pieces.add_untyped(read, read.leaf_rows(parts))
         except NeedsPyarrow:
@@ -180,11 +182,11 @@ class ParquetFile:
                 pieces.add_decoded(read.column, whole.rows(reader.read_ranges(whole.ranges)))
 
     def export_maps(self, reader: RangeReader) -> bytes:
-        """The page maps of the whole file, for `open_parquet`: what `--page-maps` records."""
+        """The page maps of the whole file, for `open_parquet`. `--page-maps` records them."""
         return self._planner.export(reader, reader.name, self._digest)
 
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
-        """Whether recorded page maps are those of the file. `DamagedMaps` where they are of another."""
+        """Whether recorded page maps equal those of the file. `DamagedMaps` if they belong to another file."""
         recorded, found = decode_maps(maps, self._digest), decode_maps(self.export_maps(reader), self._digest)
         return np.array_equal(recorded, found)
 

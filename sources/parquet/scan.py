@@ -1,5 +1,5 @@
 """Scans the rows of one row group, with their pointers. pyarrow streams the real chunks, under a footer that we write
-and that has the requested columns only.
+and that has only the requested columns.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ BUFFER = 4 << 20  # bytes of each column held at a time
 def scan_group(
     reader: RangeReader, group: RowGroup, template: FooterTemplate, places: Sequence[ChunkPlace], row_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """`places`: the chunks of the template's columns, checked against the file."""
+    """The rows of a row group, in batches. `places`: the chunks of the template's columns, checked against the file."""
     seen = 0
     for batch in _exact(reader, group, template, places):
         first = group.first_row + seen
@@ -37,14 +37,17 @@ def scan_group(
             int32s(np.full(batch.num_rows, row_bytes, dtype=np.int32)),
         )
     if seen != group.rows:
-        raise places[0].damaged(f"{seen} rows were read, the row group has {group.rows}")
+        raise places[0].damaged(f"{seen} rows read, the row group has {group.rows}")
 
 
 def _exact(
     reader: RangeReader, group: RowGroup, template: FooterTemplate, places: Sequence[ChunkPlace]
 ) -> Iterator[pa.RecordBatch]:
-    """One row too many is asked for of repeated columns, else pyarrow would not tell of it: rows of other leaves, or
-    after damaged levels, would stand beside the wrong ones. Some files cannot be decoded beyond their last row."""
+    """The rows of a row group, with an error if the leaves of a repeated column contradict each other.
+
+    Of repeated columns one row too many is requested, since pyarrow reports the contradiction only then. Otherwise
+    values of other leaves, or those after damaged levels, would get into the wrong rows. Some files cannot be decoded
+    beyond their last row."""
     seen = 0
     if any(place.repeated for place in places):
         try:
@@ -52,7 +55,7 @@ def _exact(
                 seen += batch.num_rows
                 yield batch
         except DamagedSource as error:
-            if not isinstance(error.__cause__, OSError):  # the rows were decoded, and contradict each other
+            if not isinstance(error.__cause__, OSError):  # pyarrow decoded the rows, and they contradict each other
                 raise
         else:
             return
@@ -81,7 +84,7 @@ def _batches(
                 check_leaf_lengths(batch)
                 yield batch
         except (pa.ArrowException, OSError, ValueError) as error:
-            if file.failure is not None:  # the store's error, or that of a page
+            if file.failure is not None:  # the store's error, or the error of a page
                 raise file.failure from None
             check_memory(error)
             where = f"row group {places[0].row_group}, columns {', '.join(sorted({p.column for p in places}))}"
@@ -92,7 +95,7 @@ def _batches(
 
 
 def _batch_rows(rows: int, places: Sequence[ChunkPlace]) -> int:
-    """How many rows to decode at a time: fewer of long ones."""
+    """The number of rows to decode at a time: fewer if they are long."""
     total = sum(max(place.chunk.uncompressed, 0) for place in places)
     return max(min(BATCH, BATCH_BYTES * rows // max(total, 1)), 1)
 

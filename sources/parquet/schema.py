@@ -1,6 +1,6 @@
 """The schema tree of a footer: top-level columns, the leaves below each, and the Arrow types that a writer recorded.
 
-Schema elements are kept as their bytes, so that a footer that we write repeats them exactly, except for a logical type
+Schema elements are kept as bytes, so that a footer that we write repeats them exactly. The exception is a logical type
 that Hive 4 writes by mistake.
 """
 
@@ -15,15 +15,14 @@ from gnomon.base.errors import check_memory
 from gnomon.sources.parquet import thrift
 from gnomon.sources.parquet.thrift import Decoder, ThriftError
 
-OPTIONAL, REPEATED = 1, 2  # FieldRepetitionType; what is not given is required
+OPTIONAL, REPEATED = 1, 2  # FieldRepetitionType; the default is required
 DEPTH_LIMIT = 1000  # levels; pyarrow refuses columns deeper than 100
 BOOLEAN, BINARY, FIXED_BYTES = 0, 6, 7  # physical types (Type in parquet.thrift)
 WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8}  # bytes of a value of INT32, INT64, INT96, FLOAT, DOUBLE
 DECIMAL = 5  # ConvertedType
 LOGICAL_TYPE = 10  # field of an element, the last one
-UNKNOWN = (
-    11  # LogicalType of leaves that hold nulls only; Hive 4 gives it to the entries of maps, and pyarrow refuses it
-)
+# LogicalType of leaves that hold only nulls. Hive 4 gives it to the entries of maps, and pyarrow refuses it.
+UNKNOWN = 11
 END = bytes([thrift.STOP])  # of a struct
 DECIMAL128_DIGITS, DECIMAL128_BYTES = 38, 16
 ARROW_SCHEMA = b"ARROW:schema"
@@ -32,7 +31,7 @@ VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 class Element(NamedTuple):
     """One node of the tree, in depth-first order. `kind` is the physical type of a leaf, None for a group; `width` the
-    length in bytes of a fixed one."""
+    length of a fixed one, in bytes."""
 
     name: str
     kind: int | None
@@ -44,7 +43,7 @@ class Element(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A column of values: one chunk of it is in each row group. `width`: bytes of a value of a fixed length, else 0.
+    """A column of values, with one chunk in each row group. `width`: bytes of a value of a fixed length, else 0.
     `repetitions` and `definitions`: the highest levels (parquet-format, Nested Encoding)."""
 
     ordinal: int
@@ -56,8 +55,8 @@ class Leaf(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A top-level column and all that hangs below it. `flat`: one leaf, not repeated, so that values are rows.
-    `padded_decimal`: a decimal in more bytes than its digits need, and than pyarrow reads."""
+    """A top-level column with its subtree. `flat`: one leaf, not repeated, so that each value is a row.
+    `padded_decimal`: a decimal in more bytes than its digits need, and more than pyarrow reads."""
 
     ordinal: int
     name: str
@@ -87,7 +86,7 @@ def read_elements(decoder: Decoder, wire: int) -> list[Element]:
         is_mistake = logical == UNKNOWN and numbers[1] < 0
         kind, width, repetition, children, converted, precision = numbers.values()
         if not -1 <= repetition <= REPEATED:
-            raise ThriftError(f"schema element {name!r} is of repetition {repetition}, which there is not")
+            raise ThriftError(f"schema element {name!r} has the unknown repetition {repetition}")
         elements.append(
             Element(
                 name=name.decode("utf-8", "replace"),
@@ -161,8 +160,8 @@ def _leaves_below(elements: Sequence[Element], start: int, first_leaf: int) -> t
 
 
 def stored_fields(text: bytes | None, count: int) -> list[pa.Field] | None:
-    """The Arrow fields the writer recorded, in the types of `_plain_type`; None where there are none,
-    or not one for each of `count` columns."""
+    """The Arrow fields that the writer recorded, in the types of `_plain_type`; None where there are none, or not one
+    for each of `count` columns."""
     if text is None:
         return None
     try:
@@ -175,24 +174,24 @@ def stored_fields(text: bytes | None, count: int) -> list[pa.Field] | None:
     try:
         return [field.with_type(_plain_type(field.type)) for field in schema]
     except UnicodeDecodeError as error:
-        raise ThriftError(f"the Arrow schema in the footer holds a time zone that is no text: {error}") from error
+        raise ThriftError(f"the Arrow schema in the footer has a time zone that is not valid text: {error}") from error
 
 
 def arrow_metadata(fields: Sequence[pa.Field]) -> bytes:
-    """The key-value entry that makes pyarrow give these fields, encoded."""
+    """The encoded key-value entry that makes pyarrow use these fields."""
     text = base64.b64encode(pa.schema(fields).serialize().to_pybytes())
     return thrift.struct([(1, thrift.BINARY, thrift.binary(ARROW_SCHEMA)), (2, thrift.BINARY, thrift.binary(text))])
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type with dictionaries replaced by their values, since pages of one column carry different ones, and
-    views by what they view, since pyarrow cannot take rows of a view."""
+    """The type with dictionaries replaced by their values, since pages of one column have different ones, and views by
+    the viewed type, since pyarrow cannot take rows of a view."""
     if pa.types.is_dictionary(kind):
         return _plain_type(kind.value_type)
     if kind in VIEWS:
         return VIEWS[kind]
     if pa.types.is_timestamp(kind):
-        return pa.timestamp(kind.unit, kind.tz)  # the zone is looked at here: values fail with a UnicodeDecodeError
+        return pa.timestamp(kind.unit, kind.tz)  # the zone is read here: an invalid one fails with a UnicodeDecodeError
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
     if pa.types.is_map(kind):

@@ -2,9 +2,9 @@
 
     PAR1 | bytes of each chunk | footer | footer length | PAR1
 
-pyarrow never sees the real footer. Every encoding, codec and type that it knows works. `FooterTemplate` makes a file
-with the schema of the real one. `decode_byte_arrays`, `decode_hybrid` and `decompress_with_pyarrow` use a file of one
-required column of one physical type: one C call in place of a loop over the values of a page.
+pyarrow never sees the real footer. Every encoding, codec and type that pyarrow knows works. `FooterTemplate` makes a
+file with the schema of the real one. `decode_byte_arrays`, `decode_hybrid` and `decompress_with_pyarrow` use a file of
+one required column of one physical type: one C call instead of a loop over the values of a page.
 """
 
 from collections.abc import Sequence
@@ -61,8 +61,8 @@ class FooterTemplate:
         return 500 + len(self._before) + len(self._after) + 150 * len(self._leaves)
 
     def footer(self, rows: int, chunks: Sequence[ChunkEntry]) -> bytes:
-        """The bytes after the chunks: one row group of `rows` rows with a chunk for each leaf; no row group without
-        chunks."""
+        """The bytes after the chunks: one row group of `rows` rows with a chunk for each leaf; no row group if there
+        are no chunks."""
         groups = []
         if chunks:
             written = [_chunk(head, chunk) for head, chunk in zip(self._leaf_heads, chunks, strict=True)]
@@ -88,25 +88,25 @@ class FooterTemplate:
         as_dictionary: bool = False,
         verify: bool = True,
     ) -> pq.ParquetFile:
-        """Open the file in memory. Offsets of chunks count from its first byte, where `MAGIC` stands. `as_dictionary`:
+        """Open the file in memory. Offsets of chunks count from its first byte, the start of `MAGIC`. `as_dictionary`:
         flat columns come as indices and a dictionary. `verify`: pyarrow verifies the checksums of pages."""
         data = pa.BufferReader(_concatenate((MAGIC, *parts, self.footer(rows, chunks))))
         return open_with_pyarrow(data, dictionaries=self._names if as_dictionary else None, verify=verify)
 
     def schema(self) -> pa.Schema:
         """The Arrow schema of the columns, as pyarrow reads it. ArrowInvalid unless pyarrow finds the same columns,
-        leaves and levels as our own parser, which encodes decoded rows with them."""
+        leaves and levels as our own parser, since decoded rows are encoded with the parser's."""
         file = self.open(0, [], [])
         schema = file.schema_arrow.remove_metadata()
         if schema.names != self._names or len(file.schema) != len(self._leaves):
-            raise pa.ArrowInvalid(f"the schema elements of {', '.join(self._names)} contradict themselves")
+            raise pa.ArrowInvalid(f"the schema elements of {', '.join(self._names)} contradict each other")
         for i, leaf in enumerate(self._leaves):
             theirs = file.schema.column(i)
             levels = (theirs.max_repetition_level, theirs.max_definition_level)
             if levels != (leaf.repetitions, leaf.definitions) or (
                 leaf.kind == FIXED_BYTES and theirs.length != leaf.width
             ):
-                raise pa.ArrowInvalid(f"pyarrow reads the schema element of {theirs.path} as another one")
+                raise pa.ArrowInvalid(f"pyarrow reads a different schema element at {theirs.path}")
         return schema
 
 
@@ -124,8 +124,8 @@ def open_with_pyarrow(
 
 
 def _concatenate(pieces: Sequence[bytes | memoryview]) -> pa.Buffer:
-    """One buffer of Arrow's own pool, which keeps the memory of the fetch before: a fresh megabyte from the
-    system costs more in page faults than the decoding of what is put in it."""
+    """One buffer of Arrow's own pool, which reuses the memory of the previous fetch. The page faults of a fresh
+    megabyte from the system cost more than decoding its content."""
     buffer = pa.allocate_buffer(sum(map(len, pieces)))
     view, position = memoryview(buffer).cast("B"), 0
     for piece in pieces:
@@ -171,7 +171,7 @@ RLE_DICTIONARY = 8  # Encoding
 UNCOMPRESSED = 0  # CompressionCodec
 
 
-# What stands before, between and after the numbers of a page header (PageHeader in parquet.thrift, compact protocol).
+# The bytes before, between and after the numbers of a page header (PageHeader in parquet.thrift, compact protocol).
 _HEADS = {
     DATA: (b"\x15\x00\x15", b"\x2c\x15", b"\x15\x06\x15\x06\x00\x00"),  # both kinds of levels RLE
     DICTIONARY: (b"\x15\x04\x15", b"\x4c\x15", b"\x00\x00"),
@@ -219,7 +219,7 @@ def _decode_values(
     file = _template(kind, width).open(count, [chunk], parts, verify=False)
     (array,) = file.read_row_group(0, use_threads=False).column(0).chunks
     if len(array) != count:
-        raise pa.ArrowInvalid(f"{len(array)} values of the {count} that should be there")
+        raise pa.ArrowInvalid(f"{len(array)} values, expected {count}")
     return array
 
 

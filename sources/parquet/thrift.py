@@ -1,8 +1,8 @@
 """Thrift's compact protocol: the bytes of a Parquet footer, page index and page headers.
 
-A struct becomes a dict from field id to value (bool, int, float, bytes, list, dict); unknown fields are kept, so
-that nothing here knows Parquet. Every count and length is checked against the bytes that are left before
-anything is made of it, and nesting is limited: hostile bytes raise `ThriftError`, never hang or exhaust memory.
+A struct becomes a dict from field id to value (bool, int, float, bytes, list, dict). Unknown fields are kept, so this
+module needs no knowledge of Parquet. Every count and length is checked against the bytes left before memory is
+allocated, and nesting is limited. So hostile bytes raise `ThriftError`, and never hang or exhaust memory.
 """
 
 import struct as packing
@@ -23,17 +23,17 @@ class ThriftError(ValueError):
 
 
 class CutShort(ThriftError):
-    """The bytes end inside a value: more of them may help."""
+    """The bytes end inside a value. More bytes may help."""
 
 
 class Decoder:
-    """Reads values from `data`, `position` moving on. The caller that knows the struct walks it with `fields`;
-    one that does not takes it whole with `struct`."""
+    """Reads values from `data`, advancing `position`. A caller that knows the struct reads it with `fields`; another
+    caller reads it whole with `struct`."""
 
     __slots__ = ("data", "position")
 
     def __init__(self, data: bytes | memoryview, position: int = 0) -> None:
-        self.data: bytes = data  # type: ignore[assignment]  # of a memoryview only numbers are read
+        self.data: bytes = data  # type: ignore[assignment]  # for a memoryview, callers read only numbers
         self.position = position
 
     def varint(self) -> int:
@@ -46,13 +46,13 @@ class Decoder:
             value, self.position = decode_unsigned(data, position)
             return value
         except IndexError:
-            raise CutShort(f"the bytes end in a number at {len(data)}") from None
+            raise CutShort(f"the bytes end inside a number at {len(data)}") from None
         except OverlongVarint:
             raise ThriftError(f"a number longer than 64 bits at {position}") from None
 
     def integer(self) -> int:
         value = self.varint()
-        return (value >> 1) ^ -(value & 1)  # in line: a footer has many integers
+        return (value >> 1) ^ -(value & 1)  # inlined: a footer has many integers
 
     def take(self, length: int) -> bytes:
         start, end = self.position, self.position + length
@@ -62,8 +62,8 @@ class Decoder:
         return self.data[start:end]
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """`(field id, wire type)` of each field of the struct here. The caller consumes each value, by `value`
-        or `skip`, before it asks for the next."""
+        """`(field id, wire type)` of each field of the struct at `position`. The caller consumes each value, by `value`
+        or `skip`, before it continues."""
         field_id = 0
         while True:
             header = self._byte()
@@ -73,8 +73,8 @@ class Decoder:
             yield field_id, header & 0x0F
 
     def list_header(self) -> tuple[int, int]:
-        """`(wire type of the elements, count)`. No element is shorter than one byte, so a count beyond the
-        bytes left is refused."""
+        """`(wire type of the elements, count)`. An element takes at least one byte, so a count beyond the bytes left is
+        refused."""
         header = self._byte()
         count = self.varint() if header >> 4 == 15 else header >> 4
         if count > len(self.data) - self.position:
@@ -121,7 +121,7 @@ class Decoder:
         return self.take(self.varint())
 
     def structs(self, wire: int) -> int:
-        """How many structs follow, where a field has to be a list of them."""
+        """The number of structs that follow, for a field that has to be a list of structs."""
         if wire != LIST:
             raise ThriftError(f"wire type {wire} where a list belongs at {self.position}")
         element, count = self.list_header()
@@ -134,11 +134,11 @@ class Decoder:
             raise ThriftError(f"wire type {wire} where a struct belongs at {self.position}")
 
     def skip(self, wire: int) -> None:
-        """Past a value that is not wanted, without making it: most of a footer is statistics."""
+        """Advance past a value without decoding it: most of a footer is statistics."""
         try:
             position = _past(self.data, self.position, wire, 0)
         except IndexError:
-            raise CutShort(f"the bytes end in a value at {self.position}") from None
+            raise CutShort(f"the bytes end inside a value at {self.position}") from None
         if position > len(self.data):
             raise CutShort(f"a value at {self.position} runs beyond the bytes left")
         self.position = position
@@ -173,7 +173,7 @@ class Decoder:
 
 
 def _past(data: bytes, position: int, wire: int, depth: int) -> int:
-    """The position after a value; it may lie beyond the bytes. IndexError where a number runs out of them."""
+    """The position after a value, which may be beyond the bytes. IndexError where the bytes end inside a number."""
     if depth > NESTING_LIMIT:
         raise ThriftError(f"nested deeper than {NESTING_LIMIT} at {position}")
     if I16 <= wire <= I64:
@@ -186,7 +186,7 @@ def _past(data: bytes, position: int, wire: int, depth: int) -> int:
     if wire == STRUCT:
         while header := data[position]:
             position += 1
-            if header < 0x10:  # the field id stands in full
+            if header < 0x10:  # the field id is not a delta
                 position = _past(data, position, I16, depth)
             field = header & 0x0F
             if field not in (TRUE, FALSE):
@@ -227,7 +227,7 @@ def _length(data: bytes, position: int) -> tuple[int, int]:
 
 
 def integer(value: int) -> bytes:
-    """Any of i16, i32, i64."""
+    """An encoded i16, i32 or i64."""
     return encode_signed(value)
 
 
@@ -236,20 +236,20 @@ def binary(value: bytes) -> bytes:
 
 
 def array(wire: int, elements: Sequence[bytes]) -> bytes:
-    """A list of elements that are encoded already, all of one wire type."""
+    """A list of encoded elements, all of one wire type."""
     count = len(elements)
     header = bytes([count << 4 | wire]) if count < 15 else bytes([0xF0 | wire]) + encode_unsigned(count)
     return header + b"".join(elements)
 
 
 def struct(fields: Sequence[tuple[int, int, bytes]]) -> bytes:
-    """A struct of `(field id, wire type, encoded value)`, ids rising."""
+    """A struct of `(field id, wire type, encoded value)`, ids ascending."""
     return open_struct(fields) + b"\0"
 
 
 def open_struct(fields: Sequence[tuple[int, int, bytes]], after: int = 0) -> bytes:
-    """The fields without the stop byte, the field before them being `after`: parts of a struct that is put
-    together in pieces."""
+    """The fields without the stop byte, for a struct that is concatenated from parts. `after` is the id of the field
+    before them."""
     out = []
     for field_id, wire, value in fields:
         step = field_id - after

@@ -21,19 +21,20 @@ from gnomon.sources.parquet.schema import ARROW_SCHEMA
 from gnomon.sources.parquet.thrift import Decoder
 from gnomon.sources.types import arrays_of, plan_columns
 
-GROUP_BYTES = 64 << 20  # of Arrow, which are pages once there are so many
+GROUP_BYTES = 64 << 20  # Arrow bytes after which a row group is written
 PAGE_BYTES = 1 << 20
-WRITTEN_TOGETHER = 1024  # values, after which a page's size is looked at
+WRITTEN_TOGETHER = 1024  # values between two checks of a page's size
 INT32, INT64 = 1, 2  # physical types
 SPARK_COLUMNS, SPARK_VERSION = "org.apache.spark.sql.parquet.row.metadata", "org.apache.spark.version"
-PROLEPTIC_SINCE = (3, 1)  # Spark: what it wrote before may hold days of the Julian calendar
+PROLEPTIC_SINCE = (3, 1)  # Spark: files of older versions may hold days of the Julian calendar
 
 
 @dataclass(frozen=True)
 class ParquetStyle:
-    """`fields` are those of the file, as it is read, with its ids, names within, and what may be null; `refusals` say
-    why some cannot be. `int96`: how it has its timestamps. `arrow`: it says its Arrow schema. `notes` are its
-    key-values that hold for files of the same columns."""
+    """How Parquet files are written. `fields` are the columns of the file as it is read, with its field ids, inner
+    names and nullability; `refusals` say why some cannot be written. `int96`: the columns with INT96 timestamps.
+    `arrow`: the file records its Arrow schema. `notes` are its key-values that hold for all files with the same
+    columns."""
 
     fields: pa.Schema
     codec: str = "SNAPPY"
@@ -52,7 +53,7 @@ class ParquetStyle:
     def open(self, schema: pa.Schema, path: str) -> "ParquetWriter":
         for name, why in self.refusals.items():
             raise UnsupportedFormat(
-                f"the source's newest file has it, and it cannot be written: {why}", path, column=name
+                f"the source's newest file has this column, but it cannot be written: {why}", path, column=name
             )
         return ParquetWriter(self, schema, path)
 
@@ -68,14 +69,14 @@ def parquet_style(reader: RangeReader | None, options: Options) -> ParquetStyle:
     for one in source.schema:
         if types.is_null(one.type):
             if not one.nullable:
-                refusals[one.name] = "it is required, and read as nulls"
+                refusals[one.name] = "it is required, but is read as nulls"
             try:
                 source.fetch(reader, [], [one.name])
             except UnsupportedFormat as error:
                 refusals[one.name] = str(error)
     if len(set(source.schema.names)) < len(source.schema):
         raise UnsupportedFormat(
-            "columns that share a name, of which one alone is read; no such file is written", reader.name
+            "columns that share a name, of which only one is read; Gnomon writes no such file", reader.name
         )
     kinds = {leaf.kind for column in footer.columns for leaf in column.leaves}
     return ParquetStyle(
@@ -91,7 +92,7 @@ def parquet_style(reader: RangeReader | None, options: Options) -> ParquetStyle:
 
 
 def _footer_bytes(reader: RangeReader) -> bytes:
-    """Of a file that was opened."""
+    """The bytes of the footer of a file that was opened before."""
     length = int.from_bytes(reader.read_range(reader.size - ENDING, 4), "little")
     return reader.read_range(reader.size - ENDING - length, length)
 
@@ -111,7 +112,8 @@ def _key_values(body: bytes) -> dict[str, str]:
 
 
 def _kept(notes: Mapping[str, str]) -> dict[str, str]:
-    """Spark's own: the columns as it names their types, and the version, which says that days are as we write them."""
+    """Spark's own key-values: its names of the column types, and its version, where that says that days are stored as
+    we write them."""
     kept = {SPARK_COLUMNS: notes[SPARK_COLUMNS]} if SPARK_COLUMNS in notes else {}
     parts = notes.get(SPARK_VERSION, "").split(".")
     if (
@@ -124,7 +126,7 @@ def _kept(notes: Mapping[str, str]) -> dict[str, str]:
 
 
 def _codec(footer: Footer) -> str:
-    """The codec of most bytes of the file; LZ4 in its raw form, which all readers know."""
+    """The codec of most bytes of the file. For LZ4 its raw form, which all readers know."""
     sizes: dict[int, int] = {}
     for chunk in (chunk for group in footer.row_groups for chunk in group.chunks):
         sizes[chunk.codec] = sizes.get(chunk.codec, 0) + max(chunk.compressed, 0)
@@ -139,7 +141,7 @@ def _whole_decimals(schema: pa.Schema, footer: Footer) -> bool:
 
 
 def _names_items(schema: pa.Schema) -> bool:
-    """Whether some list names its values otherwise than the format asks."""
+    """Whether some list names its items differently from the format's rule."""
 
     def within(kind: pa.DataType) -> bool:
         is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
@@ -151,7 +153,7 @@ def _names_items(schema: pa.Schema) -> bool:
 
 
 class ParquetWriter:
-    """Row groups are written as they are full."""
+    """Writes a Parquet file. A row group is written when it is full."""
 
     def __init__(self, style: ParquetStyle, schema: pa.Schema, path: str) -> None:
         self._style, self._path = style, path
@@ -164,7 +166,8 @@ class ParquetWriter:
 
     @property
     def size(self) -> int:
-        """What is held counts as the row groups before it, by their bytes in memory; alone as all of these."""
+        """Approximate bytes of the file. Rows not written yet count at the compression ratio of the row groups before
+        them; without such, at their size in memory."""
         done = self._out.tell() if self._grouped_bytes else 0
         share = done / self._grouped_bytes if done else 1.0
         return done + math.ceil(self._held_bytes * share)
@@ -218,7 +221,8 @@ class ParquetWriter:
         return file
 
     def _as_int96(self) -> bool:
-        """pyarrow has all timestamps so, or none: all, if the file has."""
+        """Whether timestamps are written as INT96. pyarrow writes all timestamps so, or none; so all, if the file has
+        any."""
         timed = {column.field.name for column in self._columns if _has_timestamps(column.field.type)}
         kept = {column.field.name for column in self._columns if column.kept}
         old = self._style.int96 & timed
@@ -227,7 +231,10 @@ class ParquetWriter:
         for name in old:
             if types.is_nested(self._schema.field(name).type):
                 raise UnsupportedFormat(
-                    "INT96 within it, and other columns have none", self._path, column=name, expected="all or none"
+                    "it contains INT96, other timestamps do not",
+                    self._path,
+                    column=name,
+                    expected="all or none",
                 )
         return False
 

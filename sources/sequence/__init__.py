@@ -9,7 +9,7 @@ The pointer of a row is the position of its record, or the position of its block
 - `record_fetch`   files of single records: rows at pointers
 - `blocks`         files of compressed blocks: scan
 - `block_fetch`    files of compressed blocks: rows at pointers
-- `row_layout`     what keys and values of a file hold, and the columns they give
+- `row_layout`     the classes of keys and values, and their columns
 - `writables`      Hadoop's value classes as Arrow columns
 - `value_columns`  values that are delimited text or JSON, as columns
 - `delimited`      escapes in delimited text

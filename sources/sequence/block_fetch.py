@@ -21,15 +21,16 @@ from gnomon.sources.sequence.varints import Longs
 def fetch_blocks(
     reader: RangeReader, layout: RowLayout, columns: Sequence[str], offsets: Longs, ordinals: Longs, guess: int
 ) -> Iterator[tuple[Longs, list[pa.Array], int]]:
-    """`(ordinals of pointers, their columns, bytes of the block)`, each pointer once. Pointers rise and differ."""
+    """`(ordinals of pointers, their columns, bytes of the block)`, each pointer once. Pointers ascend and are
+    distinct."""
     path, size = reader.name, reader.size
     first = np.flatnonzero(np.append(True, offsets[1:] > offsets[:-1]))
     ends = np.append(first[1:], len(offsets))
     positions = offsets[first]
     wrong = np.flatnonzero((positions < layout.header.end) | (positions > size - len(layout.header.marker)))
     if len(wrong):
-        raise stale("the file's blocks do not reach there", path, positions[wrong[0]])
-    room = np.append(positions[1:], size) - positions  # up to the next block that is wanted
+        raise stale("the position is outside the file's blocks", path, positions[wrong[0]])
+    room = np.append(positions[1:], size) - positions  # bytes up to the next wanted block
     for ordinal, block, data in _blocks(reader, layout, positions.tolist(), np.minimum(room, guess).tolist(), guess):
         rows = np.arange(first[ordinal], ends[ordinal], dtype=np.int64)
         wanted, position = ordinals[rows], int(positions[ordinal])
@@ -49,9 +50,10 @@ def fetch_blocks(
 def _blocks(
     reader: RangeReader, layout: RowLayout, positions: list[int], lengths: list[int], guess: int
 ) -> Iterator[tuple[int, Block, bytes]]:
-    """`(ordinal, block, its bytes)`, in the order in which they are complete; `lengths` are read of each at first."""
+    """`(ordinal, block, its bytes)`, in the order in which blocks are complete. The first read of each has its bytes in
+    `lengths`."""
     path, size = reader.name, reader.size
-    wanted = list(enumerate(lengths))  # ordinal of a block, and the bytes of it to have
+    wanted = list(enumerate(lengths))  # ordinal of a block, and the length of its bytes to hold
     held: dict[int, bytes] = {}
     while wanted:
         share, total = 0, 0
@@ -65,7 +67,7 @@ def _blocks(
         for (ordinal, _), have, more in zip(now, kept, reader.read_ranges(ranges), strict=True):
             data, position = have + more, positions[ordinal]
             if not have and not data.startswith(layout.header.marker):
-                raise stale("no block begins there", path, position)
+                raise stale("no block begins at this position", path, position)
             block = measure(data, 0, position, layout, path, size)
             if isinstance(block, Block):
                 yield ordinal, block, data
@@ -76,5 +78,5 @@ def _blocks(
 
 
 def _next_read(need: Need, position: int, size: int, guess: int) -> int:
-    """Bytes to have of a block of which more is needed: all of it where that is known."""
+    """The length to hold of an incomplete block: the whole block where its length is known."""
     return need.length if need.whole else min(need.length + guess, size - position)

@@ -28,11 +28,12 @@ from gnomon.sources.types import int32s, int64s
 KEY_LENGTHS, KEYS, VALUE_LENGTHS, VALUES = range(4)
 BUFFERS = ("lengths of keys", "keys", "lengths of values", "values")
 INT32_MAX = (1 << 31) - 1
-MOST_ROWS = 1 << 24  # of a block; of one of more bytes so many: a row takes more than that of memory
+# of a block; a block with more bytes may have one row per byte, since a row takes more memory than a byte
+MOST_ROWS = 1 << 24
 
 
 class Block(NamedTuple):
-    """`buffers`: `(start, length)` of each in the bytes that were measured. `length`: of the whole, in bytes."""
+    """`buffers`: `(start, length)` of each in the bytes that were measured. `length`: bytes of the whole block."""
 
     rows: int
     buffers: list[tuple[int, int]]
@@ -40,7 +41,8 @@ class Block(NamedTuple):
 
 
 class Need(NamedTuple):
-    """More bytes of a block are needed: `length` in all. `whole`: that is all of it. `rows`: 0 if not known yet."""
+    """More bytes of a block are needed: `length` in total. `whole`: that is the whole block. `rows`: 0 if not known
+    yet."""
 
     length: int
     whole: bool
@@ -54,7 +56,7 @@ def measure(data: bytes, at: int, position: int, layout: RowLayout, path: str, s
     if there > len(data):
         return _more(len(marker), rows, len(data) - at, path, position, size)
     if data[at:there] != marker:
-        raise DamagedSource("here must be the file's sync marker, and is not", path, position)
+        raise DamagedSource("expected the file's sync marker, found other bytes", path, position)
     for what in ("number of records", *BUFFERS):
         found = one_vint(data, there)
         if found is None:
@@ -76,13 +78,13 @@ def measure(data: bytes, at: int, position: int, layout: RowLayout, path: str, s
         if there > len(data):
             return Need(there - at, what == BUFFERS[VALUES], rows)
     if rows > max(MOST_ROWS, there - at):
-        message = f"a block of {rows} rows in {there - at} bytes; the limit is {MOST_ROWS}, or a row a byte"
+        message = f"a block of {rows} rows in {there - at} bytes; the limit is {MOST_ROWS}, or one row per byte"
         raise UnsupportedFormat(message, path, position)
     return Block(rows, buffers, there - at)
 
 
 def _more(length: int, rows: int, held: int, path: str, position: int, size: int) -> Need:
-    """So many bytes and a number, of which no more is known than how long it may be."""
+    """The need for `length` bytes and the longest possible number."""
     wanted = min(length + LONGEST, size - position)
     if wanted <= held:
         raise _too_long(length + 1, path, position, size)
@@ -95,22 +97,22 @@ def _too_long(length: int, path: str, position: int, size: int) -> DamagedSource
 
 
 def read_cells(block: Block, data: bytes, lengths_in: int, position: int, layout: RowLayout, path: str) -> Cells:
-    """Keys (KEY_LENGTHS) or values (VALUE_LENGTHS) of a block, unpacked."""
+    """Keys (KEY_LENGTHS) or values (VALUE_LENGTHS) of a block, decompressed."""
     lengths = lengths_of(block, data, lengths_in, position, layout, path)
     total = int(lengths.sum())
     plain = _unpacked(block, data, lengths_in + 1, total, position, layout, path)
     if len(plain) != total:
-        message = f"a block's {BUFFERS[lengths_in + 1]} are {len(plain)} bytes, their lengths add up to {total}"
+        message = f"a block's {BUFFERS[lengths_in + 1]} are {len(plain)} bytes, the sum of their lengths is {total}"
         raise DamagedSource(message, path, position)
     return Cells(plain, np.cumsum(lengths) - lengths, lengths)
 
 
 def lengths_of(block: Block, data: bytes, which: int, position: int, layout: RowLayout, path: str) -> Longs:
-    """As many as the block has rows, none negative, and in sum within the limit."""
+    """The lengths in a buffer, checked: one for each row of the block, none negative, their sum within the limit."""
     most = min(block.rows * LONGEST, LARGEST)
     lengths = all_vints(_unpacked(block, data, which, most, position, layout, path))
     if lengths is None or len(lengths) != block.rows:
-        there = "end within a number" if lengths is None else f"are {len(lengths)}"
+        there = "end inside a number" if lengths is None else f"are {len(lengths)}"
         raise DamagedSource(f"a block of {block.rows} rows: the {BUFFERS[which]} {there}", path, position)
     if block.rows and (lengths.min() < 0 or lengths.max() > INT32_MAX):
         wrong = lengths.min() if lengths.min() < 0 else lengths.max()
@@ -122,7 +124,7 @@ def lengths_of(block: Block, data: bytes, which: int, position: int, layout: Row
 
 
 def _unpacked(block: Block, data: bytes, which: int, most: int, position: int, layout: RowLayout, path: str) -> bytes:
-    assert layout.inflate is not None  # the header has a codec where there are blocks
+    assert layout.inflate is not None  # a file of blocks has a codec in its header
     start, length = block.buffers[which]
     try:
         return layout.inflate(data[start : start + length], most)
@@ -154,7 +156,7 @@ def _batches(
     keys = values = None
     if layout.wants_key(columns):
         keys = read_cells(block, data, KEY_LENGTHS, position, layout, path)
-    else:  # that there are so many rows is looked at in any case
+    else:  # without columns, the number of rows is checked nevertheless
         lengths_of(block, data, KEY_LENGTHS, position, layout, path)
     if layout.wants_value(columns):
         values = read_cells(block, data, VALUE_LENGTHS, position, layout, path)

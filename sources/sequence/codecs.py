@@ -1,8 +1,8 @@
 """Codecs of records and blocks, by the name of Hadoop's class.
 
-Deflate, gzip, bzip2 and zstandard are plain streams, of which several may follow each other. Snappy and LZ4 data lie in
+Deflate, gzip, bzip2 and zstandard are plain streams, several of which may follow each other. Snappy and LZ4 data are in
 Hadoop's frames (`BlockCompressorStream`): the length of the decompressed bytes, then chunks, each after its own length,
-until they make up that length. All lengths are four bytes, big-endian.
+until they add up to that length. All lengths are four bytes, big-endian.
 """
 
 import struct
@@ -19,24 +19,24 @@ from gnomon.base.compression import (
 )
 from gnomon.sources.errors import UnsupportedFormat
 
-LARGEST = 512 << 20  # bytes that one compressed piece of a file may unpack to
+LARGEST = 512 << 20  # most bytes to which one compressed piece of a file may decompress
 
 Inflate = Callable[[bytes, int], bytes]
-"""The plain bytes, at most so many. Raises DecompressionError."""
+"""Decompresses to at most the given number of bytes. Raises DecompressionError."""
 
 
 def codec_named(name: str, path: str) -> Inflate:
-    """The function of a codec class. UnsupportedFormat for one that is not known."""
+    """The function of a codec class. UnsupportedFormat for an unknown one."""
     found = _CODECS.get(name.rpartition(".")[2])
     if found is not None:
         return found
-    why = "LZO is not supported" if "lzo" in name.lower() else "the codec is not known"
+    why = "LZO is not supported" if "lzo" in name.lower() else "unknown codec"
     known = ", ".join(_CODECS)
     raise UnsupportedFormat(f"compressed with {name[:80]!r}: {why}; supported: {known}", path, 0)
 
 
 def _frames(unpack: Callable[[memoryview, int], bytes]) -> Inflate:
-    """`unpack(chunk, room)` gives the chunk's plain bytes, at most `room`."""
+    """The decompressor of frames. `unpack(chunk, room)` decompresses a chunk to at most `room` bytes."""
 
     def inflate(data: bytes, most: int) -> bytes:
         try:

@@ -1,6 +1,6 @@
 """Escapes in delimited text, as in Hive's text serde: a byte after the escape is not a separator.
 
-Before a value is split, its escaped bytes are replaced by bytes that no separator has. In the parts they are put back.
+Before a value is split, its escaped bytes are replaced by bytes that no separator has. They are restored in the parts.
 """
 
 import re
@@ -23,19 +23,19 @@ class Escapes:
         self._found = re.compile(re.escape(escape) + rb"(.)|\xff", re.DOTALL)
 
     def hide(self, text: bytes) -> bytes:
-        """The text with escaped bytes hidden. An escape at its end stands for itself."""
+        """The text with escaped bytes hidden. An escape at the end of the text is an ordinary byte."""
         return self._found.sub(_hidden, text)
 
     def hide_all(self, texts: pa.Array) -> pa.Array:
-        """The same of a column of binary, in which most texts hold no escape."""
+        """Like `hide`, for a column of binary in which most texts hold no escape."""
         return _mapped(texts, self.hide, (self._escape, MARK))
 
     def unescape(self, texts: pa.Array) -> pa.Array:
-        """Parts of hidden texts as the text that they mean."""
+        """Parts of hidden texts, with each escape and its byte replaced by their meaning."""
         return _mapped(texts, lambda text: HIDDEN.sub(_meant, text), (MARK,))
 
     def restore(self, texts: pa.Array) -> pa.Array:
-        """Parts of hidden texts as they stood there, escapes included."""
+        """Parts of hidden texts, unchanged from the file, with escapes."""
         return _mapped(texts, lambda text: HIDDEN.sub(self._as_it_stood, text), (MARK,))
 
     def _as_it_stood(self, match: re.Match[bytes]) -> bytes:
@@ -55,7 +55,7 @@ def _meant(match: re.Match[bytes]) -> bytes:
 
 
 def _byte(hidden: bytes) -> bytes | None:
-    """The byte that was escaped; None for that of the mark, which was not."""
+    """The byte that was escaped; None for the mark's own byte, which was not."""
     return None if hidden == RAW[1:] else bytes([(hidden[0] & 0xF) << 4 | hidden[1] & 0xF])
 
 

@@ -1,13 +1,13 @@
 """The head of a SequenceFile (org.apache.hadoop.io.SequenceFile, "SequenceFile Formats").
 
     SEQ, version byte        4 to 6
-    key class, value class   Text: a vint and so many bytes of UTF-8
+    key class, value class   Text: a vint and that number of bytes of UTF-8
     compressed, in blocks    a byte each, 0 or 1
     codec class              Text, if compressed and version >= 5; version 4 means DefaultCodec
-    metadata                 version 6: a count in four bytes, and so many pairs of Text
+    metadata                 version 6: a count in four bytes, and that number of pairs of Text
     sync marker              16 bytes
 
-The marker comes again between records, behind an escape of four bytes FF.
+The marker comes again between records, after an escape of four bytes FF.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 from gnomon.sources.sequence.varints import one_vint
 
 MAGIC = b"SEQ"
-FIRST_READ = 64 << 10  # bytes: nearly every header lies in them, and the first records
+FIRST_READ = 64 << 10  # bytes: they contain nearly every header and the first records
 LONGEST = 16 << 20  # bytes of a header
 SYNC = 16  # bytes
 ESCAPE = b"\xff\xff\xff\xff"
@@ -28,8 +28,8 @@ RCFILE = "RCFile"
 
 @dataclass(frozen=True)
 class Header:
-    """`codec` is None where nothing is compressed; `in_blocks`: many records are compressed together. `end`: where the
-    first record, or the escape before it, begins."""
+    """`codec` is None where nothing is compressed; `in_blocks`: many records are compressed together. `end`: the
+    position of the first record, or of the escape before it."""
 
     key_class: str
     value_class: str
@@ -40,7 +40,7 @@ class Header:
 
     @property
     def marker(self) -> bytes:
-        """The sync marker as it stands between records: behind its escape."""
+        """The sync marker as it is between records: after its escape."""
         return ESCAPE + self.sync
 
 
@@ -49,7 +49,7 @@ class _CutShort(Exception):
 
 
 def read_header(reader: RangeReader) -> tuple[Header, bytes]:
-    """The header, and the first bytes of the file: it, and what came with it."""
+    """The header, and the first bytes of the file: the header and the bytes read with it."""
     path, size = reader.name, reader.size
     head = reader.read_range(0, min(size, FIRST_READ))
     while True:
@@ -57,7 +57,7 @@ def read_header(reader: RangeReader) -> tuple[Header, bytes]:
             return _Cursor(head, path).header(), head
         except _CutShort:
             if len(head) == size:
-                raise DamagedSource(f"ends within its header, after {size} bytes", path, size) from None
+                raise DamagedSource(f"ends inside its header, after {size} bytes", path, size) from None
             if len(head) >= LONGEST:
                 raise DamagedSource(f"claims a header of more than {LONGEST} bytes", path, 0) from None
         head += reader.read_range(len(head), min(size, 8 * len(head), LONGEST) - len(head))
@@ -74,17 +74,17 @@ class _Cursor:
         if magic[:-1] != MAGIC:
             if magic[:-1] == b"RCF":
                 raise self._rcfile()
-            raise DamagedSource(f"begins with {magic[:-1]!r}, a SequenceFile with {MAGIC!r}", self._path, 0)
+            raise DamagedSource(f"begins with {magic[:-1]!r}, a SequenceFile begins with {MAGIC!r}", self._path, 0)
         version = magic[-1]
         if not OLDEST <= version <= NEWEST:
-            message = f"a SequenceFile of version {version}; those of {OLDEST} to {NEWEST} can be read"
+            message = f"a SequenceFile of version {version}, expected {OLDEST} to {NEWEST}"
             raise UnsupportedFormat(message, self._path, len(MAGIC))
         key_class, value_class = self._name("key class"), self._name("value class")
         if RCFILE in key_class:
             raise self._rcfile()
         compressed, in_blocks = self._flag(), self._flag()
         if in_blocks and not compressed:
-            raise self._damaged("is in compressed blocks and not compressed")
+            raise self._damaged("is marked as block-compressed but not as compressed")
         codec = None
         if compressed:
             codec = self._name("codec class") if version >= CODEC_NAMED else DEFAULT_CODEC
@@ -94,7 +94,7 @@ class _Cursor:
         return Header(key_class, value_class, codec, in_blocks, sync, self._at)
 
     def _rcfile(self) -> UnsupportedFormat:
-        return UnsupportedFormat("a Hive RCFile, no SequenceFile: its rows lie in columns", self._path, 0)
+        return UnsupportedFormat("a Hive RCFile, not a SequenceFile: it stores its rows by column", self._path, 0)
 
     def _damaged(self, what: str) -> DamagedSource:
         return DamagedSource(f"the header {what}", self._path, self._at)
@@ -126,12 +126,12 @@ class _Cursor:
         flag = self._take(1)[0]
         if flag > 1:
             self._at -= 1
-            raise self._damaged(f"has a flag of {flag}, where 0 or 1 belongs")
+            raise self._damaged(f"has a flag of {flag}, expected 0 or 1")
         return flag == 1
 
     def _skip_metadata(self) -> None:
         count = int.from_bytes(self._take(4), "big", signed=True)
-        if not 0 <= count <= LONGEST // 2:  # a pair takes two bytes at least
+        if not 0 <= count <= LONGEST // 2:  # a pair takes at least two bytes
             raise self._damaged(f"claims {count} pairs of metadata")
         for _ in range(2 * count):
             self._text("piece of metadata")

@@ -1,5 +1,5 @@
-"""A Hadoop SequenceFile as a `SourceFile`: the pointer of a row is the position of its record, or the position of its
-block and its ordinal there (docs/internals/other-formats.md).
+"""A Hadoop SequenceFile as a `SourceFile`. The pointer of a row is the position of its record, or the position of its
+block and its ordinal in the block (docs/internals/other-formats.md).
 """
 
 import hashlib
@@ -24,15 +24,15 @@ from gnomon.sources.sequence.value_columns import value_columns
 from gnomon.sources.sequence.varints import Longs
 
 INT32_MAX = (1 << 31) - 1
-RECORD_GUESS = (8 << 10, 1 << 20)  # bytes read at a record: twice the mean, but at least and at most so many
-BLOCK_GUESS = (64 << 10, 4 << 20)  # bytes read at a block: as the longest one seen, but at least and at most so many
-UNSEEN_BLOCK = 256 << 10  # bytes read at a block of a file of which none has been seen whole
-FIXED_BYTES = 4 << 10  # of memory that an open file takes, beside its header
+RECORD_GUESS = (8 << 10, 1 << 20)  # least and most bytes read at a record; between them, twice the mean
+BLOCK_GUESS = (64 << 10, 4 << 20)  # least and most bytes read at a block; between them, the longest one seen
+UNSEEN_BLOCK = 256 << 10  # bytes read at a block if no whole block of the file has been seen
+FIXED_BYTES = 4 << 10  # memory of an open file, besides its header
 
 
 def open_sequence(reader: RangeReader, options: Options | None = None) -> "SequenceFile":
-    """Reads the first 64 KB: header, and the first records for their mean length. `options`: `value_format`, `schema`,
-    `delimiter` (value_columns.py)."""
+    """Open a SequenceFile. Reads the first 64 KB: the header, and the first records for their mean length. `options`:
+    `value_format`, `schema`, `delimiter` (value_columns.py)."""
     header, head = read_header(reader)
     path = reader.name
     inflate = None if header.codec is None else codec_named(header.codec, path)
@@ -41,7 +41,7 @@ def open_sequence(reader: RangeReader, options: Options | None = None) -> "Seque
 
 
 class SequenceFile:
-    """One SequenceFile, its header read. Safe to share between threads: only an estimate of lengths changes."""
+    """One SequenceFile, with its header read. Safe to share between threads: only an estimate of lengths changes."""
 
     def __init__(self, layout: RowLayout, size: int, head: bytes, path: str) -> None:
         self._layout = layout
@@ -51,12 +51,12 @@ class SequenceFile:
 
     @property
     def rows(self) -> None:
-        """Only a scan can tell."""
+        """Unknown: only a scan can count them."""
         return None
 
     @property
     def row_bytes(self) -> int:
-        """Mean bytes of the first records, or of those of the first block."""
+        """Mean bytes of the first records, or of those in the first block."""
         return self._row_bytes
 
     @property
@@ -66,7 +66,7 @@ class SequenceFile:
 
     @property
     def digest(self) -> str:
-        """Of the first 64 KB: the sync marker in them differs from file to file."""
+        """The digest of the first 64 KB, which contain the sync marker: it differs from file to file."""
         return self._digest
 
     @property
@@ -81,18 +81,19 @@ class SequenceFile:
         return even_splits(self._size, target)
 
     def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
-        """Of a split, the blocks, or the runs of records behind a sync marker, that begin in it (Hadoop's rule)."""
+        """All rows; for a split, those of the blocks, or of the runs of records after a sync marker, that begin in it
+        (Hadoop's rule)."""
         self._check(columns, reader)
         scan = scan_blocks if self._layout.header.in_blocks else scan_records
         yield from scan(reader, self._layout, columns, split or (0, self._size))
 
     def units(self, offsets: Numbers) -> Numbers:
-        """Blocks; or records, which stand alone."""
+        """The blocks; or the records, each by itself."""
         return offsets
 
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
-        """Near records are read together, each block once; one round of reads, and a second for what is longer than
-        was to be thought. `StalePointer` where no record or block begins."""
+        """The rows. Near records are read together, each block once. One round of reads, and a second for records
+        longer than estimated. `StalePointer` where no record or block begins."""
         self._check(columns, reader)
         fields = pa.schema([self.schema.field(name) for name in columns])
         if not len(pointers):
@@ -115,7 +116,7 @@ class SequenceFile:
         if not self._layout.header.in_blocks:
             if ordinals.any():
                 bad = np.flatnonzero(ordinals)[0]
-                message = f"{ordinals[bad]} as second number of a pointer; here each record stands alone"
+                message = f"{ordinals[bad]} as second number of a pointer; it must be 0 in a file of single records"
                 raise stale(message, reader.name, offsets[bad])
             yield from fetch_records(reader, self._layout, columns, offsets, self._guess)
             return
@@ -129,8 +130,8 @@ class SequenceFile:
 
 
 def _sampled(layout: RowLayout, size: int, head: bytes, path: str) -> tuple[int, int]:
-    """Mean bytes of a row, and bytes to read at a pointer, from the head of the file. Damage in it is for scan and
-    fetch to tell, behind the rows before it."""
+    """Mean bytes of a row, and bytes to read at a pointer, from the head of the file. Ignores damage: scan and fetch
+    report it after the rows before it."""
     header = layout.header
     try:
         if header.in_blocks:

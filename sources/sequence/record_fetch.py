@@ -1,7 +1,7 @@
 """Reads the rows at pointers from files of single records.
 
-The length of a record stands in its first bytes. One round reads an estimated length at each pointer, near records
-together; a second round reads the records that are longer.
+The first bytes of a record have its length. One round reads an estimated length at each pointer, near records together;
+a second round reads the records that are longer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,18 +20,19 @@ from gnomon.sources.sequence.row_layout import RowLayout
 from gnomon.sources.sequence.varints import Longs
 from gnomon.sources.sequence.writables import numbers_at
 
-TOGETHER = 64 << 20  # bytes asked for, and held, at once
-BEFORE = 128 << 10  # bytes read before a record whose own bytes prove nothing: Hadoop writes a marker every 100 KB
+TOGETHER = 64 << 20  # bytes requested, and held, at once
+# bytes read before a record that cannot be recognized by itself: Hadoop writes a marker every 100 KB
+BEFORE = 128 << 10
 
 
 def fetch_records(
     reader: RangeReader, layout: RowLayout, columns: Sequence[str], offsets: Longs, guess: int
 ) -> Iterator[tuple[Longs, list[pa.Array]]]:
-    """`(ordinals of offsets, their columns)`, each once. `offsets` rise and differ; `guess`: bytes."""
+    """`(ordinals of offsets, their columns)`, each once. `offsets` ascend and are distinct; `guess`: bytes."""
     size = reader.size
     outside = np.flatnonzero((offsets < layout.header.end) | (offsets > size - HEAD))
     if len(outside):
-        raise stale("the file's records do not reach there", reader.name, offsets[outside[0]])
+        raise stale("the position is outside the file's records", reader.name, offsets[outside[0]])
     begins = offsets if layout.tells_its_records else np.maximum(offsets - BEFORE, layout.header.end)
     ends = np.minimum(offsets + guess, size)
     rows = np.arange(len(offsets), dtype=np.int64)
@@ -63,13 +64,13 @@ def _shares(sizes: Longs) -> Iterator[slice]:
 
 
 class _HeldRanges:
-    """Ranges of the file in memory, one behind the other, those joined that touch. For each range asked for: `begins`
-    and `stops`, what of the file is held around it; `shifts`, from a position in the file to that in `data`."""
+    """Ranges of the file in memory, concatenated, with touching ones joined. For each requested range: `begins` and
+    `stops`, the range held around it; `shifts`, from a position in the file to that in `data`."""
 
     def __init__(self, reader: RangeReader, begins: Longs, ends: Longs) -> None:
         self.path = reader.name
         self.size = reader.size
-        ends = np.maximum.accumulate(ends)  # what is no record may claim to reach beyond the next
+        ends = np.maximum.accumulate(ends)  # a wrong pointer may claim a record that reaches beyond the next
         first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
         last = np.append(first[1:], len(begins)) - 1
         lengths = ends[last] - begins[first]
@@ -82,19 +83,19 @@ class _HeldRanges:
 
 
 def _records(held: _HeldRanges, layout: RowLayout, offsets: Longs) -> tuple[Longs, Longs]:
-    """Where in the file the records begin to which the pointers point, and the bytes of their keys and values."""
+    """The positions of the records at the pointers, and the bytes of their keys and values."""
     marked = np.flatnonzero(numbers_at(held.data, ">i4", offsets + held.shifts) == -1)
     records = offsets.copy()
     records[marked] += MARKER
-    _refuse(held, offsets, records > held.size - HEAD, "the file ends there")
+    _refuse(held, offsets, records > held.size - HEAD, "the file ends before it")
     sync = np.frombuffer(layout.header.sync, dtype=">i8")
     for word, behind in zip(sync, (4, 12), strict=True):
         there = numbers_at(held.data, ">i8", offsets[marked] + held.shifts[marked] + behind)
-        _refuse(held, offsets[marked], there != word, "another sync marker than the file's is there")
+        _refuse(held, offsets[marked], there != word, "the sync marker differs from the file's")
     lengths = numbers_at(held.data, ">i4", records + held.shifts).astype(np.int64)
     keys = numbers_at(held.data, ">i4", records + held.shifts + 4)
-    _refuse(held, offsets, (keys < 0) | (keys > lengths), "the lengths of key and record make none")
-    _refuse(held, offsets, records + HEAD + lengths > held.size, "the file has fewer bytes than it would take")
+    _refuse(held, offsets, (keys < 0) | (keys > lengths), "the lengths of key and record are impossible")
+    _refuse(held, offsets, records + HEAD + lengths > held.size, "the file has fewer bytes than the record would take")
     if lengths.max() > LARGEST - HEAD:
         where = int(offsets[np.argmax(lengths)])
         raise UnsupportedFormat(f"a record of {lengths.max()} bytes; the limit is {LARGEST}", held.path, where)
@@ -110,19 +111,19 @@ def _refuse(held: _HeldRanges, offsets: Longs, wrong: NDArray[np.bool_], why: st
 def _rows(
     held: _HeldRanges, layout: RowLayout, columns: Sequence[str], records: Longs, whole: NDArray[np.bool_], rows: Longs
 ) -> Iterator[tuple[Longs, list[pa.Array]]]:
-    """Of the records that are `whole`."""
+    """The rows of the records that are `whole`."""
     starts = (records + held.shifts)[whole]
     if not layout.tells_its_records:
         for begin, record, shift in np.stack([held.begins, records, held.shifts], axis=1)[whole].tolist():
             if not _is_reached(held, layout, begin, record, shift):
-                raise stale("the records before it end elsewhere", held.path, record)
+                raise stale("the records before it do not end at this position", held.path, record)
     for part, _, arrays in decoded(layout, columns, held.data, starts, records[whole], held.path, check=True):
         yield rows[whole][part], arrays
 
 
 def _is_reached(held: _HeldRanges, layout: RowLayout, begin: int, record: int, shift: int) -> bool:
     """Whether the lengths of records lead to the one at `record` from the last marker before it, or from the head of
-    the file; true where what is held, from `begin` on, has neither."""
+    the file. True where the held bytes, from `begin` on, have neither."""
     marker = layout.header.marker
     at, goal = held.data.rfind(marker, begin + shift, record + shift), record + shift
     if at >= 0:

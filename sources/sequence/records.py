@@ -26,16 +26,16 @@ from gnomon.sources.types import int32s, int64s
 
 HEAD = 8  # bytes: the two lengths
 MARKER = len(ESCAPE) + SYNC
-NO_MARKER = "here must be the file's sync marker, and is not"
+NO_MARKER = "expected the file's sync marker, found other bytes"
 INT32_MAX = (1 << 31) - 1
 UNPACK = struct.Struct(">i").unpack_from
 UNPACK_HEAD = struct.Struct(">ii").unpack_from
 
 
 class RecordTable(NamedTuple):
-    """The whole records of a window: `starts` within it; `marked`, the ordinals of those behind a sync marker.
-    `position`: in the file, behind the last of them. `need`: bytes from there that the next one takes, 0 where there
-    is none, the file or the split having ended. `failure`: what is wrong with the next one."""
+    """The whole records of a window: `starts` within it; `marked`, the ordinals of those after a sync marker.
+    `position`: in the file, after the last of them. `need`: bytes from there that the next one takes, 0 at the end of
+    the file or the split. `failure`: the error of the next one."""
 
     starts: list[int]
     marked: list[int]
@@ -45,7 +45,7 @@ class RecordTable(NamedTuple):
 
 
 def walk(window: ScanBuffer, position: int, sync: bytes) -> RecordTable:
-    """From one record to the next, which only its length leads to."""
+    """The records of the window, one by one: only the length of a record gives the position of the next."""
     data, base = window.data, window.base
     starts: list[int] = []
     marked: list[int] = []
@@ -66,7 +66,7 @@ def walk(window: ScanBuffer, position: int, sync: bytes) -> RecordTable:
                 return RecordTable(starts, marked, base + done)
             marked.append(len(starts))
             at += MARKER
-            if base + at == window.size:  # a marker is the last thing in the file
+            if base + at == window.size:  # the last bytes of the file are a marker
                 done = at
             continue
         after = at + HEAD + length
@@ -124,8 +124,8 @@ def decoded(
     path: str,
     check: bool = False,
 ) -> Iterator[tuple[slice, Longs, list[pa.Array]]]:
-    """`(rows, bytes of each, columns)` of whole records, a batch at a time. `check`: look at keys and values even where
-    no one asks for them."""
+    """`(rows, bytes of each, columns)` of whole records, a batch at a time. `check`: decode keys and values even if
+    they are not requested."""
     lengths = numbers_at(data, ">i4", starts).astype(np.int64)
     key_lengths = numbers_at(data, ">i4", starts + 4).astype(np.int64)
     wrong = np.flatnonzero((key_lengths < 0) | (key_lengths > lengths))
@@ -144,7 +144,7 @@ def decoded(
                 rows = slice(done, done + len(plain.starts))
             chosen = keys.part(rows) if wants_key else None
             arrays = layout.arrays(columns, chosen, plain, path, offsets[rows])
-        except DamagedSource as error:  # of one row: those before it are given first
+        except DamagedSource as error:  # of one row: the rows before it are given first
             stop = done + int(np.searchsorted(offsets[rows], error.offset or 0))
             if stop > done:
                 for few, sizes, arrays in decoded(layout, columns, data, starts[done:stop], offsets[done:stop], path):

@@ -1,4 +1,4 @@
-"""The key and value classes of one SequenceFile, and the columns that they give."""
+"""The key and value classes of one SequenceFile, and their columns."""
 
 from collections.abc import Sequence
 
@@ -31,14 +31,14 @@ class RowLayout:
         key = field_of(KEY, header.key_class)
         if parsed is None:
             self.schema = pa.schema([key, field_of(VALUE, header.value_class)])
-        else:  # a column of the values that is named as the key hides it, as in Hive, which shows no keys
+        else:  # a value column named like the key hides it, as in Hive, which shows no keys
             own = [] if KEY in parsed.schema.names else [key]
             self.schema = pa.schema([*own, *parsed.schema])
         self._key_shown = parsed is None or KEY not in parsed.schema.names
 
     @property
     def tells_its_records(self) -> bool:
-        """Whether other bytes rarely pass for a record of this file: a class states its own length, both classes have
+        """Whether other bytes rarely look like a record of this file: a class states its own length, both classes have
         fixed lengths, or values must decompress."""
         key, value = self._key, self._value
         return self.inflate is not None or key.sized or value.sized or (key.width >= 4 and value.width >= 4)
@@ -52,7 +52,7 @@ class RowLayout:
     def arrays(
         self, columns: Sequence[str], keys: Cells | None, values: Cells | None, path: str, offsets: Longs
     ) -> list[pa.Array]:
-        """The columns asked for. `offsets`: where each row lies in the file, for messages."""
+        """The requested columns. `offsets`: the position of each row in the file, for messages."""
         key = _decoded(KEY, self.header.key_class, keys, path, offsets) if keys is not None else None
         value = _decoded(VALUE, self.header.value_class, values, path, offsets) if values is not None else None
         if self._parsed is None:

@@ -11,11 +11,11 @@ from gnomon.sources.sequence.codecs import LARGEST
 from gnomon.sources.sequence.header import Header
 
 CHUNK = 4 << 20  # bytes read at a time
-BEYOND = 64 << 10  # bytes read at a time past the split's end, up to the next marker
+BEYOND = 64 << 10  # bytes read at a time after the split's end, up to the next marker
 
 
 class ScanBuffer:
-    """A moving part of the file, from `base` on. `end`: end of the split. `size`: of the file."""
+    """A moving part of the file, from `base` on. `end`: end of the split. `size`: size of the file."""
 
     def __init__(self, path: str, size: int, base: int, end: int, data: bytes = b"") -> None:
         self.path = path
@@ -25,8 +25,8 @@ class ScanBuffer:
         self.data = data
 
     def move(self, reader: RangeReader, position: int, length: int) -> None:
-        """Hold at least `length` bytes from `position` on, which lies in the buffer. The caller has checked that the
-        file has them."""
+        """Hold at least `length` bytes from `position` on. `position` lies in the buffer. The caller has checked that
+        the file has the bytes."""
         kept = self.data[position - self.base :]
         begin = position + len(kept)
         ahead = min(CHUNK, self.end - begin) if begin < self.end else BEYOND
@@ -51,7 +51,7 @@ def first_run(reader: RangeReader, header: Header, split: Split) -> int | None:
         return header.end if header.end < end else None
     marker, size = header.marker, reader.size
     at, held = begin, b""
-    last = min(end + len(marker) - 1, size)  # a marker that begins before the end lies before this
+    last = min(end + len(marker) - 1, size)  # the end of the last marker that begins before `end`
     while at < last:
         held += reader.read_range(at, min(CHUNK, last - at))
         at = min(at + CHUNK, last)

@@ -25,24 +25,24 @@ from gnomon.sources.sequence.writables import writable_of
 from gnomon.sources.types import JsonColumns, RefusedValue, from_text, int32s, int64s, parse_ddl, to_ddl
 
 OPTIONS = {
-    "value_format": "delimited or json: parse the values, which are text, into columns",
+    "value_format": "delimited or json: parse text values into columns",
     "schema": "the columns of parsed values, as Spark's DDL: a bigint, b string",
-    "delimiter": "what stands between the fields of delimited values; U+0001 by default",
-    "item_delimiter": "what stands between the items of arrays, maps and structs in them; U+0002 by default",
-    "map_delimiter": "what stands between a map's keys and values in them; U+0003 by default",
-    "null": "the text that is null in them; \\N by default",
-    "escape": "the character behind which none of them is a delimiter; none by default",
+    "delimiter": "the delimiter of fields in delimited values; default: U+0001",
+    "item_delimiter": "the delimiter of items of arrays, maps and structs in them; default: U+0002",
+    "map_delimiter": "the delimiter of a map's keys and values in them; default: U+0003",
+    "null": "the text that stands for null in them; default: \\N",
+    "escape": "one character; the character after it is not a delimiter; default: none",
 }
 HIVE_DELIMITER = "\x01"
 DELIMITERS = ("delimiter", "item_delimiter", "map_delimiter")
-ITEMS, KEYS = 2, 3  # the levels at which the delimiters of items and of a map's keys are
+ITEMS, KEYS = 2, 3  # the levels of the delimiters of items and of a map's keys
 TEXTUAL = (types.is_string, types.is_binary)
-BASE64 = re.compile(rb"[A-Za-z0-9+/_= \t\r\n-]+")  # of both alphabets, and with white space
+BASE64 = re.compile(rb"[A-Za-z0-9+/_= \t\r\n-]+")  # both alphabets, and white space
 PLAIN_ALPHABET = bytes.maketrans(b"-_", b"+/")
 
 
 class Marks(NamedTuple):
-    """What stands between the parts of values further down, and what is null."""
+    """The delimiters within fields, and the text for null."""
 
     items: bytes = b"\x02"
     keys: bytes = b"\x03"
@@ -54,7 +54,7 @@ class Marks(NamedTuple):
 
 
 class ValueColumns(Protocol):
-    """How values become columns. `parse` raises RefusedValue, with the row, for a value that is not as it should be."""
+    """Converts values to columns. `parse` raises RefusedValue, with the row, for an invalid value."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -63,22 +63,22 @@ class ValueColumns(Protocol):
 
 
 def value_columns(options: Options, value_class: str, path: str) -> ValueColumns | None:
-    """None where values stay as they are. OptionError for options that do not go together."""
+    """The parser of values; None where values are not parsed. OptionError for options that contradict each other."""
     format, ddl, delimiter, *marks, escape = (options.get(name) for name in OPTIONS)
     if format is None:
         for name in list(OPTIONS)[1:]:
             if options.get(name) is not None:
-                raise OptionError(f"option {name}: only of use with value_format")
+                raise OptionError(f"option {name}: requires value_format")
         return None
     if format not in ("delimited", "json"):
         raise OptionError("option value_format", expected="delimited or json", found=repr(format))
     if ddl is None:
         raise OptionError(f"option value_format: {format} needs the option schema, as in 'a bigint, b string'")
     if not any(is_kind(writable_of(value_class).kind) for is_kind in TEXTUAL):
-        raise UnsupportedFormat(f"values of class {value_class} are no text to parse as {format}", path)
+        raise UnsupportedFormat(f"values of class {value_class} are not text and cannot be parsed as {format}", path)
     schema = parse_ddl(ddl)
     if not len(schema):
-        raise OptionError("option schema: it names no column")
+        raise OptionError("option schema: it has no column")
     if format == "delimited":
         for name in DELIMITERS:
             if options.get(name) == "":
@@ -91,22 +91,21 @@ def value_columns(options: Options, value_class: str, path: str) -> ValueColumns
             for mark, default in zip(marks, (own.items, own.keys, own.null), strict=True)
         )
         escapes = Escapes(escape.encode()) if escape is not None else None
-        null = null if escapes is None else escapes.hide(null)  # as it stands in a text whose escapes are hidden
+        null = null if escapes is None else escapes.hide(null)  # as it is in a text whose escapes are hidden
         return _Delimited(schema, HIVE_DELIMITER if delimiter is None else delimiter, Marks(items, keys, null, escapes))
     for name in (*DELIMITERS, "null", "escape"):
         if options.get(name) is not None:
-            raise OptionError(f"option {name}: JSON has none")
+            raise OptionError(f"option {name}: not applicable to JSON")
     return _Json(schema)
 
 
 def unnamed_values(columns: pa.Schema) -> dict[str, str]:
-    """The option by which values are parsed into columns of these types, under names that say no more than their
-    places."""
+    """The option that parses values into columns of these types, under names that only number them."""
     return {"schema": to_ddl(pa.schema([pa.field(f"_col{i}", field.type) for i, field in enumerate(columns)]))}
 
 
 class _Json:
-    """Row by row, as JSON comes."""
+    """Parses JSON values, row by row."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -143,7 +142,7 @@ class _Delimited:
 
 
 class _Parts:
-    """Texts cut at a separator. `offsets`: where the items of each begin in `items`; a null has none."""
+    """Texts split at a separator. `offsets`: the begin of the items of each text in `items`; a null has none."""
 
     def __init__(self, texts: pa.Array, separator: bytes, most: int | None = None) -> None:
         lists = pc.split_pattern(texts, separator, max_splits=most)
@@ -151,19 +150,19 @@ class _Parts:
         self.offsets: Longs = lists.offsets.to_numpy().astype(np.int64)
 
     def item(self, ordinal: int) -> pa.Array:
-        """The item of that ordinal of each text, null where it has not so many."""
+        """The item with that ordinal of each text; null for a text with fewer items."""
         at = self.offsets[:-1] + ordinal
         there = at < self.offsets[1:]
         places = int64s(np.where(there, at, 0))
         return self.items.take(pc.if_else(pa.array(there), places, None))
 
     def of_text(self, index: int) -> int:
-        """The ordinal of the text that an item is part of."""
+        """The ordinal of the text that contains an item."""
         return int(np.searchsorted(self.offsets, index, "right")) - 1
 
 
 def _converted(texts: pa.Array, kind: pa.DataType, marks: Marks, level: int) -> pa.Array:
-    """The texts, which are binary, in a type. `level`: that of the next separator."""
+    """The texts, which are binary, converted to a type. `level`: that of the next separator."""
     texts = pc.if_else(pc.equal(texts, marks.null), None, texts)
     if marks.escapes is not None and not types.is_nested(kind):
         texts = marks.escapes.unescape(texts) if types.is_string(kind) else marks.escapes.restore(texts)
@@ -179,7 +178,8 @@ def _converted(texts: pa.Array, kind: pa.DataType, marks: Marks, level: int) -> 
 
 
 def _from_base64(text: bytes) -> bytes:
-    """What ends within four characters, or has a padding within it, is read as far as it goes."""
+    """The bytes of a base64 text. A text that ends inside a group of four characters, or has padding inside, is read up
+    to there."""
     if BASE64.fullmatch(text) is None:
         return text
     digits = text.partition(b"=")[0].translate(PLAIN_ALPHABET, b" \t\r\n")
@@ -194,7 +194,8 @@ def _nested(texts: pa.Array, kind: pa.DataType, marks: Marks, level: int) -> pa.
         parts = _Parts(texts, separator)
         fields = [_converted(parts.item(i), kind.field(i).type, marks, level + 1) for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=nulls)
-    parts = _Parts(pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts), separator)  # nothing: no items
+    # an empty text has no items
+    parts = _Parts(pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts), separator)
     offsets = int32s(parts.offsets.astype(np.int32))
     if types.is_list(kind):
         items = _within(parts, lambda: _converted(parts.items, kind.value_type, marks, level + 1))
@@ -208,7 +209,7 @@ def _nested(texts: pa.Array, kind: pa.DataType, marks: Marks, level: int) -> pa.
 
 
 def _within(parts: _Parts, convert: Callable[[], pa.Array]) -> pa.Array:
-    """What `convert` makes of the items; a refusal names the text that the item is part of."""
+    """The result of `convert` on the items. A refusal names the text that contains the item."""
     try:
         return convert()
     except RefusedValue as error:
@@ -216,7 +217,7 @@ def _within(parts: _Parts, convert: Callable[[], pa.Array]) -> pa.Array:
 
 
 def _utf8(texts: pa.Array) -> None:
-    """RefusedValue for the first that is not UTF-8."""
+    """RefusedValue for the first text that is not UTF-8."""
     try:
         texts.cast(pa.string())
     except pa.ArrowInvalid:

@@ -14,7 +14,7 @@ Longs = NDArray[np.int64]
 
 
 def _size(first: int) -> int:
-    """Bytes of a number, by its first byte, which is counted."""
+    """The length of a number in bytes, by its first byte, which counts."""
     signed = first - 256 if first > 127 else first
     return 1 if signed >= -112 else -111 - signed if signed >= -120 else -119 - signed
 
@@ -24,7 +24,7 @@ SIZES = np.frombuffer(_SIZE_OF, dtype=np.uint8)
 
 
 def one_vint(data: bytes, at: int) -> tuple[int, int] | None:
-    """The number at `at`, and its size in bytes; None where the data end within it."""
+    """The number at `at`, and its size in bytes; None where the data ends inside it."""
     if at >= len(data) or at + (size := _SIZE_OF[data[at]]) > len(data):
         return None
     if size == 1:
@@ -51,7 +51,7 @@ def vints_at(data: Bytes, starts: Longs) -> Longs:
 
 
 def all_vints(data: bytes) -> Longs | None:
-    """The numbers that fill a buffer, one behind the other; None where it ends within one."""
+    """The numbers that fill a buffer, one after the other; None where it ends inside one."""
     held = np.frombuffer(data, dtype=np.uint8)
     sizes = data.translate(_SIZE_OF)
     if sizes.count(1) == len(sizes):

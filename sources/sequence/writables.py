@@ -39,8 +39,8 @@ class BadCell(GnomonError):
 
 
 class Writable(NamedTuple):
-    """`exact`: the bytes tell their own length, or have a fixed one of four or more, so that bytes from elsewhere
-    hardly pass for a value."""
+    """The decoder of a class. `exact`: the bytes state their own length, or have a fixed one of at least four, so that
+    other bytes rarely look like a value."""
 
     kind: pa.DataType
     decode: Callable[[Cells], pa.Array]
@@ -57,18 +57,18 @@ def field_of(column: str, name: str) -> pa.Field:
 
 
 def numbers_at(data: bytes, kind: str, starts: Longs) -> NDArray[Any]:
-    """The numbers of a numpy type that begin at `starts`, whatever those are divisible by; in the machine's order."""
+    """The numbers of a numpy type that begin at `starts`, which may be unaligned; in the machine's byte order."""
     width = np.dtype(kind).itemsize
     if len(data) < width:
-        return np.empty(0, dtype=kind)  # then there is no start either
+        return np.empty(0, dtype=kind)  # an empty buffer has no starts
     everywhere: NDArray[Any] = np.ndarray(len(data) - width + 1, dtype=kind, buffer=data, strides=(1,))
     picked = everywhere[starts]
     return picked.astype(picked.dtype.newbyteorder("="))
 
 
 def pieces(kind: pa.DataType, cells: Cells) -> pa.Array:
-    """A column of strings or binaries: one copy, no Python object a row. The cells and the gaps between them are the
-    values of one array over the buffer as it is; every other one is taken."""
+    """A column of strings or binaries: one copy, no Python object per row. The cells and the gaps between them are the
+    values of one array over the buffer; the cells are taken from it."""
     if not len(cells.starts):
         return pa.array([], kind)
     first = cells.starts[0]
@@ -120,7 +120,7 @@ def _vint(cells: Cells) -> pa.Array:
     narrow = values.astype(np.int32)
     wrong = np.flatnonzero(narrow != values)
     if len(wrong):
-        raise BadCell(int(wrong[0]), f"{values[wrong[0]]} is no number of 32 bits")
+        raise BadCell(int(wrong[0]), f"{values[wrong[0]]} exceeds 32 bits")
     return int32s(narrow)
 
 

@@ -1,8 +1,9 @@
-"""CSV as RFC 4180 has it, and as it is found: other delimiters, lone carriage returns, records of several widths.
+"""CSV as in RFC 4180, and as other programs write it: other delimiters, lone carriage returns, records of several
+widths.
 
-A field that is empty and not quoted is null, a quoted empty one the empty text; a record with fewer fields than there
-are columns has nulls for the rest, as in Spark; one with more is an error, unless the schema was made with it in view:
-without the option `schema` it has as many columns as the widest record of the first megabyte, `infer_csv` looks at all.
+An empty field without quotes is null, with quotes the empty text. A record with fewer fields than columns has nulls for
+the rest, as in Spark. A record with more fields is an error, unless the schema allows for it: without the option
+`schema` the file has as many columns as the widest record of the first megabyte, while `infer_csv` reads all records.
 """
 
 import re
@@ -26,24 +27,24 @@ from gnomon.sources.types import RefusedValue, converter, parse_ddl, to_ddl
 SCHEMA = "schema"
 INFER = "infer_schema"
 CSV_OPTIONS: Mapping[str, str] = {
-    "header": "true, which is the default: the first record has the names",
-    "delimiter": "one character: a comma, in files named .tsv a tab, if not given",
-    "quote": 'one character, " if not given; empty: quotes are characters like others',
-    "escape": "one character that makes the quote behind it part of a value; a doubled quote is so always",
-    "null_value": "what stands for null beside nothing at all",
-    SCHEMA: "the columns, as Spark's DDL; all of them strings if not given",
+    "header": "true (the default): the first record has the column names",
+    "delimiter": "one character; default: a comma, in files named .tsv a tab",
+    "quote": 'one character; default: "; empty: no quoting',
+    "escape": "one character that makes the quote after it part of a value; a doubled quote always is",
+    "null_value": "text that stands for null, besides the empty field",
+    SCHEMA: "the columns, as Spark's DDL; default: all are strings",
     INFER: "true: without a schema types are inferred from all rows, as by Spark's inferSchema",
-    "multiline": "false: no quoted field holds a line end, so that files can be split",
+    "multiline": "false: no quoted field holds a line end, so files can be split",
     **OPTIONS,
 }
-HEAD_BYTES = 1 << 20  # looked at for names and widths
+HEAD_BYTES = 1 << 20  # read for names and widths
 COLUMNS_LIMIT = 20_000
 TABBED = re.compile(r"\.tsv(\.\w+)?$", re.IGNORECASE)
 ESCAPED = re.compile(r"\\(t|\\|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 
 
 def open_csv(reader: RangeReader, options: Options) -> TextFile:
-    """Open a CSV file and read its header. Type inference reads the whole file; the columns of a damaged file are
+    """Open a CSV file and read its header. Type inference reads the whole file. The columns of a damaged file are
     strings, and a scan reports the damage."""
     if flag(options, INFER, False) and SCHEMA not in options:
         with suppress(DamagedSource):
@@ -63,8 +64,8 @@ def open_csv(reader: RangeReader, options: Options) -> TextFile:
 
 
 def infer_csv(reader: RangeReader, options: Options) -> pa.Schema:
-    """As many columns as the widest record has fields, by the names of the header (`_c0`, `_c1` ... without one, and
-    for fields beyond it). They are strings, unless `infer_schema` asks for the types that `Values` finds."""
+    """As many columns as the widest record has fields, named by the header (`_c0`, `_c1` ... without one, and for
+    fields beyond it). They are strings, unless `infer_schema` requests the types that `Values` infers."""
     plain = {name: value for name, value in options.items() if name not in (SCHEMA, INFER)}
     file = open_csv(reader, plain)
     width = len(file.schema)
@@ -76,13 +77,14 @@ def infer_csv(reader: RangeReader, options: Options) -> pa.Schema:
         return schema
     seen = [Values() for _ in schema]
     for batch in open_csv(reader, {**plain, SCHEMA: to_ddl(schema)}).scan(reader, schema.names):
-        for values, texts in zip(seen, batch.columns, strict=False):  # the pointer's columns stand behind
+        for values, texts in zip(seen, batch.columns, strict=False):  # the pointer columns come last
             values.see(texts)
     return pa.schema([values.field(name) for name, values in zip(schema.names, seen, strict=True)])
 
 
 def merge_csv(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The columns of several files by name, each where it is first seen, in the type that holds the values of all."""
+    """The columns of several files by name, in order of first occurrence, each in the type that holds the values of all
+    files."""
     merged: dict[str, Values] = {}
     for field in (field for schema in schemas for field in schema):
         merged.setdefault(field.name, Values()).merge(values_of(field))
@@ -119,7 +121,7 @@ def dialect_of(options: Options, path: str) -> Dialect:
     escape = _character(options, "escape", "", may_be_empty=True)
     delimiter = _character(options, "delimiter", "\t" if TABBED.search(path) else ",")
     if delimiter in (quote, escape):
-        raise OptionError(f"option delimiter: {delimiter.decode()!r} is the quote or escape, too")
+        raise OptionError(f"option delimiter: {delimiter.decode()!r} is the quote or escape as well")
     return Dialect(
         delimiter=delimiter,
         quote=quote,
@@ -133,17 +135,17 @@ def _character(options: Options, name: str, default: str, may_be_empty: bool = F
     text = ESCAPED.sub(_unescaped, options.get(name, default))
     if (len(text) == 1 and text.isascii() and text not in "\r\n") or (may_be_empty and not text):
         return text.encode()
-    raise OptionError(f"option {name}: {options[name]!r} is not one ASCII character, or a line end")
+    raise OptionError(f"option {name}: {options[name]!r} is not one ASCII character, or is a line end")
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    """`\\t`, `\\x01` and `\\u0001`, for those who cannot type them."""
+    """The character of an escape like `\t`, `\x01` or `\u0001`, for users who cannot type it."""
     text = match[1]
     return {"t": "\t", "\\": "\\"}.get(text) or chr(int(text[1:], 16))
 
 
 def _found(grammar: CsvGrammar, text: bytes, complete: bool) -> CsvBlock:
-    """The whole records of the head; of a damaged one, those before the damage, which a scan then comes upon."""
+    """The whole records of the head. For a damaged head, the records before the damage; a scan reports it."""
     try:
         return grammar.find(text, complete)
     except RefusedValue as error:
@@ -164,7 +166,7 @@ def _ends_early(opened: Opened, dialect: Dialect) -> bool:
 
 
 def _header(opened: Opened, dialect: Dialect, text: bytes) -> tuple[list[str], int]:
-    """`(names, where the first row begins)`: of the first record that is not blank."""
+    """`(names, position of the first row)`, from the first record that is not blank."""
     begin = len(text) - len(text.lstrip(b"\r\n"))
     record = dialect.record(text, begin)
     if _ends_early(opened, dialect):
@@ -181,10 +183,11 @@ def _header(opened: Opened, dialect: Dialect, text: bytes) -> tuple[list[str], i
 
 
 def _schema(names: list[str] | None, width: int, given: pa.Schema | None) -> pa.Schema:
-    """The columns of a file: `names` from its header, if it has one, and what is known of its records' width.
+    """The columns of a file: `names` from its header, if it has one, and the known width of its records.
 
-    A given schema says the columns of a file without a header, in their order. With a header it says the types of the
-    columns by their names (others are strings); where it has none of the names, the names too, as in Spark."""
+    For a file without a header, a given schema lists the columns in order. With a header it gives the types of columns
+    by name; the others are strings. If no name of the schema is in the header, the schema also gives the names, as in
+    Spark."""
     known = {field.name: field for field in given or ()}
     for field in known.values():
         try:
@@ -203,7 +206,7 @@ def _schema(names: list[str] | None, width: int, given: pa.Schema | None) -> pa.
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names as Spark makes them: `_c3` for one that is empty, its place behind one that repeats."""
+    """Names as Spark makes them: an empty one becomes `_c3`, a repeated one gets its position appended."""
     counts = Counter(names)
     made: dict[str, None] = {}
     for place, name in enumerate(names):

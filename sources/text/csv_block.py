@@ -1,7 +1,7 @@
 """The records in a block of CSV, many at once.
 
-Where a quote opens only at the beginning of a field and closes only at its end (RFC 4180), a line end or delimiter
-belongs to a field if an odd number of quotes precedes it: numpy finds the records, pyarrow reads the fields. Other
+If each quote opens at the beginning of a field and closes at its end (RFC 4180), a line end or delimiter belongs to a
+field where an odd number of quotes precedes it. Then numpy finds the records, and pyarrow reads the fields. Other
 blocks are read record by record with `Dialect.record`, which is the reference.
 """
 
@@ -21,14 +21,15 @@ from gnomon.sources.types import RefusedValue, from_text
 
 BOM = b"\xef\xbb\xbf"
 LF, CR = 10, 13
-UNCLOSED = "a quote that is not closed before the {} ends"
-Field = tuple[bytes, bool]  # the value, and whether it stood in quotes
+UNCLOSED = "a quote that does not close before the {} ends"
+Field = tuple[bytes, bool]  # the value, and whether it was quoted
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """One byte each; `quote` empty where there is none. `escape`: before a quote, in a quoted field, it makes the quote
-    part of the value; a doubled quote always is. `multiline`: whether line ends may stand in a quoted field."""
+    """The special characters, one byte each; `quote` is empty where there is none. In a quoted field, `escape` before a
+    quote makes the quote part of the value; a doubled quote always is. `multiline`: whether a quoted field may hold
+    line ends."""
 
     delimiter: bytes
     quote: bytes
@@ -37,9 +38,10 @@ class Dialect:
     null: str
 
     def record(self, data: bytes, begin: int) -> tuple[list[Field], int] | None:
-        """The fields of the record that begins there, and where it ends; None when `data` ends within a quote.
+        """The fields of the record at `begin`, and the end of the record; None when `data` ends within a quote.
 
-        What follows a closing quote belongs to the value as it stands; a quote elsewhere in a field is a character."""
+        Bytes after a closing quote belong to the value unchanged; a quote elsewhere in a field is an ordinary
+        character."""
         plain = self._without_quotes.match(data, begin)
         assert plain is not None
         if not self.quote or data[plain.end() : plain.end() + 1] != self.quote:
@@ -90,7 +92,8 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 class CsvBlock:
-    """`widths` is how many fields each record has; the schema has the columns in the order of the fields."""
+    """The records of a block. `widths` has the number of fields of each record; the schema has the columns in the order
+    of the fields."""
 
     def __init__(self, dialect: Dialect, schema: pa.Schema, data: bytes, final: bool) -> None:
         self._dialect, self._schema = dialect, schema
@@ -104,7 +107,8 @@ class CsvBlock:
             self._find_one_by_one(final)
 
     def _inside_quotes(self, array: NDArray[np.uint8]) -> NDArray[np.bool_] | bool | None:
-        """For each byte whether it is part of a quoted field; False where none is, None where not all is regular."""
+        """For each byte whether it is part of a quoted field. False if no field is quoted, None if the quotes are
+        irregular."""
         dialect, data = self._dialect, self.data
         if not dialect.quote or dialect.quote not in data:
             return False
@@ -113,9 +117,8 @@ class CsvBlock:
         quotes = array == dialect.quote[0]
         inside = np.logical_xor.accumulate(quotes)
         edge = quotes | (array == dialect.delimiter[0]) | (array == LF) | (array == CR)
-        edge = np.concatenate(
-            ([True], edge, [True])
-        )  # what stands before each byte, and two further what stands behind
+        # Index i is now the byte before byte i, index i + 2 the byte after it.
+        edge = np.concatenate(([True], edge, [True]))
         if (quotes & ~np.where(inside, edge[:-2], edge[2:])).any():
             return None
         if not dialect.multiline and (inside & ((array == LF) | (array == CR))).any():
@@ -129,7 +132,7 @@ class CsvBlock:
             following = np.append(array[1:], 0)
             ends = np.flatnonzero(((array == LF) | ((array == CR) & (following != LF))) & outside)
             if not final and len(ends) and ends[-1] == len(array) - 1 and array[-1] == CR:
-                ends = ends[:-1]  # the byte behind it may be the other half of the line end
+                ends = ends[:-1]  # the next byte may be the other half of the line end
         behind = ends + 1
         if len(ends):
             ends = ends - ((array[ends] == LF) & (ends > 0) & (array[ends - 1] == CR))
@@ -159,7 +162,7 @@ class CsvBlock:
                 break
             fields, end = record
             if not final and (end == len(data) or (end + 1 == len(data) and data[end] == CR)):
-                break  # it may go on, or its line end may
+                break  # the record may continue, or its line end may
             line_end = 2 if data.startswith(b"\r\n", end) else 1
             if end > position:
                 starts.append(position)
@@ -199,14 +202,14 @@ class CsvBlock:
         return pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
 
     def _at_once(self, begin: int, end: int, wanted: Sequence[int]) -> list[pa.Array] | None:
-        """The columns by pyarrow; None if it finds other records than we did."""
+        """The columns by pyarrow; None if its records differ from ours."""
         if begin == end or not wanted:
             return [pa.array([], pa.string()) for _ in wanted]
         dialect = self._dialect
         data = self.data[self.starts[begin] : self.ends[end - 1]]
         if data.startswith(BOM):
-            return None  # pyarrow would leave it out, here where it is part of a value
-        # Without its line end pyarrow takes an empty last field behind a quoted one for quoted.
+            return None  # part of a value here, which pyarrow would omit
+        # Without a final line end, pyarrow takes an empty last field after a quoted one for quoted.
         data += b"\n"
         names = [str(i) for i in range(len(self._schema))]
         nulls = ["", dialect.null] if dialect.null else [""]
@@ -233,7 +236,7 @@ class CsvBlock:
         return [column.combine_chunks() for column in table.columns] if table.num_rows == end - begin else None
 
     def _one_by_one(self, begin: int, end: int, wanted: Sequence[int]) -> list[pa.Array]:
-        """The columns by the rule; fields that a record does not have are null."""
+        """The columns by `Dialect.record`. Fields that a record lacks are null."""
         dialect = self._dialect
         nulls = (b"", dialect.null.encode())
         columns: list[list[bytes | None]] = [[] for _ in wanted]
@@ -248,12 +251,13 @@ class CsvBlock:
 
 
 def _values(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The texts that are values of the type: `""` is one of text alone, elsewhere null, as in Spark."""
+    """The texts converted to the type. An empty quoted field is a value only for text; for other types it is null, as
+    in Spark."""
     if is_text(kind):
         return texts
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether any text is a value of the type."""
+    """Whether every text is a value of the type."""
     return bool(types.is_string(kind) or types.is_binary(kind))

@@ -1,9 +1,9 @@
 """The types of CSV columns, as Spark infers them, but without loss.
 
-Integers are int or bigint, beyond that decimal; fractions double; then boolean, date, timestamp; columns of several
-kinds string. Where Spark would round, or cut, the type is wider: fractions that would not come back from a double are
-decimals, what 38 digits do not hold is string, and so are times finer than microseconds, and decimals of which some
-have white space around them.
+Integers are int or bigint, or decimal if larger; fractions are double; then come boolean, date and timestamp; columns
+of several kinds are string. Where Spark would round or truncate, the type is wider. Fractions are decimals if a double
+does not give one of them back. Numbers of more than 38 digits are string, and so are times finer than microseconds, and
+decimals if some have white space around them.
 """
 
 import re
@@ -19,24 +19,24 @@ INTS = range(-(1 << 31), 1 << 31)
 INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 DATE = re.compile(r"-?[0-9]{4}-[0-9]{2}-[0-9]{2}")
 TOO_FINE = re.compile(r"\.[0-9]{6}[0-9]*[1-9]")
-SMALL = "^-?[0-9]{1,9}$"  # what a column is mostly made of, known at once
+SMALL = "^-?[0-9]{1,9}$"  # most values of a column of integers, recognized at once
 IS_DATE = converter(pa.date32())
 IS_TIMESTAMP = converter(pa.timestamp("us", "UTC"))
 
 
 class Values:
-    """The kinds of the values of a column. `kinds` are the letters of number, boolean, date, timestamp, string."""
+    """The kinds of the values of a column. `kinds` has the letters of number, boolean, date, timestamp, string."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
-        self.before = self.behind = 0  # digits of numbers, before and behind the point, at most
-        # Every number is an integer of 32 bits; of 64 bits; an integer; comes back from a double; has digits.
+        self.before = self.behind = 0  # most digits of a number before and behind the point
+        # Whether every number is an integer of 32 bits; of 64 bits; an integer; exact as a double; has digits.
         self.int = self.long = self.whole = self.exact = self.finite = True
         self.some_long = False  # some number is an integer of 64 bits, not of 32
-        self.padded = False  # some number has white space around it: a double is read so, a decimal is not
+        self.padded = False  # some number has white space around it: doubles may have it, decimals may not
 
     def see(self, texts: pa.Array) -> None:
-        """Some values; nulls and empty ones tell nothing."""
+        """Add some values. Nulls and empty texts count nothing."""
         if "s" in self.kinds:
             return
         texts = texts.filter(pc.not_equal(texts, "")).unique()
@@ -87,7 +87,7 @@ class Values:
         self.some_long, self.padded = self.some_long or other.some_long, self.padded or other.padded
 
     def field(self, name: str) -> pa.Field:
-        """A field of the type that holds it all, with what was seen in its metadata."""
+        """A field of the type that holds all values seen, with a record of them in its metadata."""
         seen = None if self.kinds else NOTHING
         if self.kinds == {"n"}:
             flags = (self.int, self.long, self.whole, self.exact, self.finite, self.some_long, self.padded)
@@ -111,12 +111,13 @@ class Values:
         digits = self.before + self.behind
         if digits > DIGITS_LIMIT or not self.finite or self.padded:
             return pa.string()
-        beside_long = LONG_DIGITS + 1 if self.some_long and self.whole else 1  # as in Spark
+        # room for the 64-bit integers, as in Spark
+        beside_long = LONG_DIGITS + 1 if self.some_long and self.whole else 1
         return pa.decimal128(max(digits, beside_long), self.behind)
 
 
 def values_of(field: pa.Field) -> Values:
-    """What was seen, from a field; of one that was not inferred, what its type says."""
+    """The record in a field of the values seen; for a field that was not inferred, from its type."""
     values, kind, seen = Values(), field.type, (field.metadata or {}).get(SEEN)
     if seen == NOTHING:
         return values
@@ -141,7 +142,7 @@ def values_of(field: pa.Field) -> Values:
         values.whole = kind.scale == 0
     elif types.is_floating(kind):
         values.kinds = {"n"}
-        values.before = DIGITS_LIMIT + 1  # nobody knows: what a double does not hold any more, only text does
+        values.before = DIGITS_LIMIT + 1  # the digits are unknown: only text holds what a double cannot
         values.int = values.long = values.whole = False
     else:
         values.kinds = {"s"}
@@ -149,7 +150,7 @@ def values_of(field: pa.Field) -> Values:
 
 
 def _moment(text: str) -> str:
-    """The letter of a date, a timestamp, or neither."""
+    """The letter of a date or a timestamp; the letter of a string for other text."""
     try:
         if DATE.fullmatch(text):
             IS_DATE(text)

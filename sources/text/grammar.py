@@ -1,4 +1,4 @@
-"""What CSV and JSON lines implement for `text_file`, and what blocks of records have in common."""
+"""The interface that CSV and JSON lines implement for `text_file`, and the common interface of blocks of records."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,8 +13,8 @@ Positions = NDArray[np.int64]
 
 
 class Block(Protocol):
-    """Whole records, found in some bytes: where each begins and ends (its line end left out), blank ones left out.
-    `consumed` bytes have been looked at; what follows is the beginning of another record."""
+    """Whole records, found in some bytes: the begin and end of each (without its line end), without blank ones.
+    `consumed` bytes are parsed; the rest is the beginning of another record."""
 
     data: bytes
     starts: Positions
@@ -22,10 +22,10 @@ class Block(Protocol):
     consumed: int
 
     def texts(self, begin: int, end: int) -> list[bytes]:
-        """The bytes of records; `RefusedValue` for the first that is not UTF-8."""
+        """The bytes of records. `RefusedValue` for the first that is not UTF-8."""
 
     def read(self, begin: int, end: int, columns: Sequence[str]) -> pa.RecordBatch:
-        """The records from one ordinal to another; `RefusedValue` counts from `begin`."""
+        """The records from ordinal `begin` to `end`. `RefusedValue` counts from `begin`."""
 
 
 class Grammar(Protocol):
@@ -37,21 +37,21 @@ class Grammar(Protocol):
         """Whether each line end ends a record."""
 
     def find(self, data: bytes, final: bool) -> Block:
-        """The records in `data`, which begins with one. `final`: the text ends there, and the last record with it.
-        `RefusedValue` counts bytes."""
+        """The records in `data`, which begins with one. `final`: the text ends with `data`, and so does the last
+        record. The index of `RefusedValue` is a byte."""
 
     def end_of(self, data: bytes, begin: int, final: bool) -> int | None:
-        """Where the record that begins there ends; None if not within `data`."""
+        """The end of the record at `begin`; None if it is not within `data`."""
 
     def next_line(self, data: bytes) -> int | None:
-        """Behind the first line end; None if there is none, or the bytes behind it must be seen to tell."""
+        """The position after the first line end; None if there is none, or if the next byte may belong to it."""
 
     def parts(self, before: int, after: int) -> bool:
         """Whether a record may begin between these two bytes."""
 
 
 def check_utf8(data: bytes, starts: Positions, ends: Positions) -> None:
-    """`RefusedValue` for the first of some records that is not UTF-8."""
+    """`RefusedValue` for the first record that is not UTF-8."""
     if not len(starts):
         return
     begin, end = int(starts[0]), int(ends[-1])
@@ -68,5 +68,5 @@ def check_utf8(data: bytes, starts: Positions, ends: Positions) -> None:
 
 
 def mean_bytes(block: Block) -> int:
-    """Mean length of the records of a block, their ends included; at least 1."""
+    """Mean length of the records of a block with their line ends, at least 1."""
     return max(block.consumed // max(len(block.starts), 1), 1)

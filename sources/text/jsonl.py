@@ -30,7 +30,7 @@ from gnomon.sources.types import (
 
 SCHEMA = "schema"
 JSON_OPTIONS: Mapping[str, str] = {
-    SCHEMA: "the columns, as Spark's DDL; inferred from all rows if not given",
+    SCHEMA: "the columns, as Spark's DDL; default: inferred from all rows",
     **OPTIONS,
 }
 HEAD_BYTES = 64 << 10
@@ -39,8 +39,8 @@ LEADING_SPACE = np.array([*SPACES], dtype=np.uint8)
 
 
 def open_jsonl(reader: RangeReader, options: Options) -> TextFile:
-    """The file, by the option `schema`. Without one all of it is read to infer one: of a damaged file, from the rows
-    before the damage, which a scan then comes upon."""
+    """Open a file of JSON lines with the schema of the option `schema`. Without that option, the whole file is read to
+    infer one; the schema of a damaged file comes from the rows before the damage, which a scan reports."""
     opened = read_ends(reader, options, HEAD_BYTES)
     if SCHEMA in options:
         return _file(opened, parse_ddl(options[SCHEMA]))
@@ -51,7 +51,7 @@ def open_jsonl(reader: RangeReader, options: Options) -> TextFile:
 
 
 def infer_jsonl(reader: RangeReader, options: Options) -> pa.Schema:
-    """The schema of all rows: `gnomon.sources.types.json_schema` has its rules."""
+    """The schema of all rows, by the rules of `gnomon.sources.types.json_schema`."""
     shape = Shape()
     _infer(reader, read_ends(reader, options, HEAD_BYTES), shape)
     return schema_of(shape)
@@ -64,7 +64,8 @@ def _infer(reader: RangeReader, opened: Opened, shape: Shape) -> None:
             try:
                 infer_rows(shape, block.texts(0, rows))
                 break
-            except RefusedValue as error:  # of UTF-8, before any row was seen; of a row, when those before it were
+            # invalid UTF-8 before any row was seen; an invalid row after the rows before it were
+            except RefusedValue as error:
                 refused, rows = refused or error, error.index
         if refused is not None:
             kind = UnsupportedFormat if isinstance(refused, TooManyNames) else DamagedSource

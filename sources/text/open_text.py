@@ -10,13 +10,13 @@ from gnomon.sources.contract import Options
 from gnomon.sources.errors import OptionError, UnsupportedFormat
 from gnomon.sources.text.decompress import compression_of, decompress_pieces
 
-END_BYTES = 64 << 10  # of the file, at each end, that the digest is made of
+END_BYTES = 64 << 10  # bytes at each end of the file that the digest covers
 BOM = b"\xef\xbb\xbf"
 WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 WHOLE_FILE = "whole_file"
 ENCODING = "encoding"
 OPTIONS: Mapping[str, str] = {
-    ENCODING: "UTF-8, which is the only one",
+    ENCODING: "UTF-8, the only supported encoding",
     WHOLE_FILE: "true: read compressed files, each fetch from their beginning",
 }
 UTF8 = ("utf-8", "utf8", "us-ascii", "ascii")
@@ -24,8 +24,8 @@ UTF8 = ("utf-8", "utf8", "us-ascii", "ascii")
 
 class Opened(NamedTuple):
     """A file whose ends were read. `head` is the begin of the text, the whole text if `complete`. `first`: offset after
-    a byte-order mark. `packed`: the compression, None without one; with one all offsets are those of the decompressed
-    text."""
+    a byte-order mark. `packed`: the compression, or None. In a compressed file all offsets are those of the
+    decompressed text."""
 
     path: str
     size: int
@@ -58,7 +58,7 @@ def read_ends(reader: RangeReader, options: Options, head_bytes: int) -> Opened:
             )
         head, complete = _decompressed_head(reader, packed, head_bytes)
     if head.startswith(WIDE_BOMS):
-        raise UnsupportedFormat("text in UTF-16 or UTF-32, of which only UTF-8 is supported", path, 0)
+        raise UnsupportedFormat("text in UTF-16 or UTF-32; only UTF-8 is supported", path, 0)
     first = len(BOM) if head.startswith(BOM) else 0
     return Opened(path, size, digest, packed, head, complete, first)
 

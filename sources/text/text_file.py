@@ -1,7 +1,7 @@
 """A text file as a `SourceFile`: scanned in blocks of whole records, fetched record by record.
 
-A grammar (`csv`, `jsonl`) finds the ends of records and parses their columns. Text has no checksum: changed bytes that
-still make a valid row are not noticed.
+A grammar (`csv`, `jsonl`) finds the ends of records and parses their columns. Text has no checksum: a change that
+leaves a valid row is not detected.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,21 +20,21 @@ from gnomon.sources.text.open_text import Opened
 from gnomon.sources.types import RefusedValue, int32s, int64s
 
 BATCH_ROWS = 64 << 10
-BATCH_VALUES = 4 << 20  # of all columns: rows of thousands of columns, all but some of them null, come few at a time
+BATCH_VALUES = 4 << 20  # of all columns: bounds a batch of rows with thousands of columns, even if most are null
 PIECE_BYTES = 4 << 20  # of a scan's reads
-RECORD_LIMIT = 64 << 20  # bytes: a record that has not ended by then is damage (a quote that is never closed)
-GUESS_BYTES = 4 << 10  # a fetch reads at least so much for a row
-GUESS_ROWS = 4  # or so many times the mean
+RECORD_LIMIT = 64 << 20  # bytes: a longer record is damage (a quote that is never closed)
+GUESS_BYTES = 4 << 10  # fewest bytes that a fetch reads for a row
+GUESS_ROWS = 4  # or this multiple of the mean length
 GUESS_GROWTH = 8
 ROUND_BYTES = 32 << 20  # of a fetch's reads at once
 
-LINE_BYTES = 64 << 10  # read at a time in search of a line's end
+LINE_BYTES = 64 << 10  # read at a time in search of a line end
 
-Records = tuple[Positions, list[bytes]]  # offsets, and the records there
+Records = tuple[Positions, list[bytes]]  # offsets, and the records at them
 
 
 class TextFile:
-    """One text file. `first`: the position of its first row."""
+    """One text file. `first` is the position of its first row."""
 
     def __init__(self, opened: Opened, grammar: Grammar, first: int, row_bytes: int) -> None:
         self._size, self._digest, self._packed = opened.size, opened.digest, opened.packed
@@ -42,7 +42,7 @@ class TextFile:
 
     @property
     def rows(self) -> None:
-        """Only a scan can tell."""
+        """Unknown: only a scan can count them."""
 
     @property
     def row_bytes(self) -> int:
@@ -97,7 +97,7 @@ class TextFile:
                 yield base, self._grammar.find(data[: error.index], True)
                 raise DamagedSource(str(error), path, base + error.index) from None
             yield base, block
-            enough = 0 if block.consumed else 2 * len(data)  # of a long record: all of it is looked at each time
+            enough = 0 if block.consumed else 2 * len(data)  # a long record is parsed from its begin each time
             base, data = base + block.consumed, data[block.consumed :]
             if self._packed is None and base >= end:
                 return
@@ -105,7 +105,8 @@ class TextFile:
                 raise DamagedSource(f"a record that does not end within {RECORD_LIMIT} bytes", path, base)
 
     def _first_in(self, reader: RangeReader, begin: int, end: int) -> int:
-        """Where the first record begins in a range of the file; `end`, or a byte behind it, if none does."""
+        """The position of the first record that begins in a range of the file. If none does: `end`, or a byte after
+        it."""
         if begin <= self._first:
             return self._first
         position = begin - 1
@@ -120,7 +121,7 @@ class TextFile:
         return end
 
     def _pieces(self, reader: RangeReader, begin: int, end: int) -> Iterator[tuple[bytes, bool]]:
-        """The file in pieces, each with whether it is the last: up to `end`, then in growing pieces as long as the
+        """The file in pieces, each with whether it is the last. The pieces go up to `end`, then grow as long as the
         caller continues."""
         position, length = begin, LINE_BYTES
         while position < self._size and begin < end:
@@ -130,7 +131,7 @@ class TextFile:
             position += length
 
     def units(self, offsets: Numbers) -> Numbers:
-        """Rows stand alone; of a compressed file all that is before the last of them is read."""
+        """The offsets, since each row is read by itself. Zeros for a compressed file, which is read from its begin."""
         return offsets if self._packed is None else np.zeros_like(offsets)
 
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
@@ -160,7 +161,7 @@ class TextFile:
             waiting, length = offsets[low : low + together].tolist(), guess
             records: dict[int, bytes] = {}
             while waiting:
-                # One by one when they have grown: what is held stays bounded.
+                # Fewer at a time once the reads have grown, so that memory stays bounded.
                 several = max(ROUND_BYTES // length, 1)
                 records.update(self._ended_within(reader, waiting[:several], length, path))
                 missing = [offset for offset in waiting[:several] if offset not in records]
@@ -171,9 +172,9 @@ class TextFile:
             yield offsets[low : low + together], [records[offset] for offset in offsets[low : low + together].tolist()]
 
     def _ended_within(self, reader: RangeReader, offsets: list[int], length: int, path: str) -> dict[int, bytes]:
-        """Those of the records that end within `length` bytes of their beginning, from one round of reads."""
+        """The records that end within `length` bytes of their beginning, from one round of reads."""
         spans: list[tuple[int, int]] = []
-        for offset in offsets:  # with the byte before each; those that overlap are read once
+        for offset in offsets:  # each with the byte before it; overlapping ranges are read once
             begin, end = max(offset - 1, 0), min(offset + length, self._size)
             if spans and begin <= spans[-1][1]:
                 spans[-1] = (spans[-1][0], end)
@@ -187,13 +188,16 @@ class TextFile:
             part, local, final = parts[at], offset - spans[at][0], spans[at][1] == self._size
             if offset > self._first and not self._grammar.parts(part[local - 1], part[local]):
                 raise StalePointer(
-                    "no row begins there, the byte before it ends none", path, offset, action=Action.BUILD_AGAIN
+                    "no row begins there: no row ends before it",
+                    path,
+                    offset,
+                    action=Action.BUILD_AGAIN,
                 )
             end_at = self._grammar.end_of(part, local, final)
             if end_at is not None:
                 ended[offset] = part[local:end_at]
             elif final:
-                raise DamagedSource("a quote that is not closed before the file ends", path, offset)
+                raise DamagedSource("a quote that does not close before the file ends", path, offset)
         return ended
 
     def _unpacked_records(self, reader: RangeReader, offsets: Positions, path: str) -> Iterator[Records]:
@@ -237,12 +241,12 @@ class TextFile:
 
 
 def _values(kind: pa.DataType) -> int:
-    """How many values a row has of a type, at least."""
+    """The least number of values of a type in a row."""
     return 1 + sum(_values(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _rows(block: Block, base: int, low: int, high: int, columns: Sequence[str], path: str) -> Iterator[pa.RecordBatch]:
-    """Some rows of a block with their pointers. Where one is refused, the rows before it come before the error."""
+    """Some rows of a block with their pointers. If one is refused, the rows before it come before the error."""
     refused = None
     while low < high:
         try:
@@ -260,7 +264,7 @@ def _rows(block: Block, base: int, low: int, high: int, columns: Sequence[str], 
 
 
 def _without(length: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces without their first bytes."""
+    """The pieces without the first `length` bytes."""
     for piece in pieces:
         yield piece[length:]
         length = max(length - len(piece), 0)

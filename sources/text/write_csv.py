@@ -1,5 +1,5 @@
-"""Writes CSV files like an existing one of the source: its header, order of columns, delimiter, quotes and line ends;
-RFC 4180 where the file does not show them.
+"""Writes CSV files like an existing one of the source: its header, column order, delimiter, quotes and line ends. Where
+the file does not show them, RFC 4180 applies.
 """
 
 import re
@@ -24,8 +24,8 @@ BOM = "\ufeff"
 
 @dataclass(frozen=True)
 class CsvStyle:
-    """`fields` are the columns of the file in its order, `header` the very text of its first record, if that names
-    them. `new`: there is no file."""
+    """How CSV files are written. `fields` are the columns of the file in its order; `header` is the exact text of its
+    first record, if that names them. `new`: there is no existing file."""
 
     dialect: Dialect
     fields: pa.Schema = field(default_factory=lambda: pa.schema([]))
@@ -44,7 +44,7 @@ class CsvStyle:
 
 
 def csv_style(reader: RangeReader | None, options: Options) -> CsvStyle:
-    """The style of a file, unpacked; where there is none, that of the options."""
+    """The style of a file, with its text decompressed; without a file, the style of the options."""
     headed = flag(options, "header", True)
     if reader is None:
         return CsvStyle(dialect_of(options, ""), headed=headed)
@@ -63,7 +63,7 @@ def csv_style(reader: RangeReader | None, options: Options) -> CsvStyle:
 
 
 class CsvWriter:
-    """Records as text, many at once."""
+    """Writes records as text, many at once."""
 
     def __init__(self, style: CsvStyle, schema: pa.Schema, path: str) -> None:
         self._style, self._path, self._dialect = style, path, style.dialect
@@ -76,7 +76,7 @@ class CsvWriter:
         self.size = sum(map(len, self._out))
 
     def _header(self) -> str:
-        """That of the file, and the names of columns that it lacks."""
+        """The file's header, extended by the names of columns that it lacks."""
         known = len(self._style.fields)
         if self._style.header is not None:
             names = [column.field.name for column in self._columns[known:]]
@@ -101,7 +101,7 @@ class CsvWriter:
         self.size += len(data)
 
     def _quoted(self, texts: pa.Array, column: str) -> pa.Array:
-        """The fields as they stand in the file; null as nothing at all, or as it is spelled."""
+        """The fields as written in the file. A null is the empty field, or the text of option `null_value`."""
         dialect = self._dialect
         null = dialect.null
         needed = pc.match_substring_regex(texts, self._special)
@@ -116,7 +116,7 @@ class CsvWriter:
         alone = len(self._columns) == 1 and not null and texts.null_count
         if alone:
             raise UnsupportedFormat(
-                "a null, which as the only column is a blank line, and no row",
+                "a null as the only column, which is a blank line and not a row",
                 self._path,
                 column=column,
                 expected="a value, or option null_value",
@@ -124,7 +124,7 @@ class CsvWriter:
         return pc.fill_null(texts, null)
 
     def _check(self, texts: pa.Array, column: str) -> None:
-        """UnsupportedFormat for texts that would have to be quoted, where they cannot be."""
+        """UnsupportedFormat for texts that need quotes, where the dialect has none."""
         value = texts[0].as_py()
         if not self._dialect.quote:
             raise UnsupportedFormat(

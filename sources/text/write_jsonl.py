@@ -28,8 +28,8 @@ NULL_MEMBER = re.compile(rb'":\s*null\b')
 
 @dataclass(frozen=True)
 class JsonlStyle:
-    """`fields` are the columns of the file as they are read. `nulls`: a null is spelled, else its key is left out.
-    `whole`: the rows are no objects but values, the one column."""
+    """How JSON lines are written. `fields` are the columns of the file as they are read. `nulls`: nulls are written,
+    else their keys are left out. `whole`: the rows are values instead of objects, in the only column."""
 
     fields: pa.Schema = field(default_factory=lambda: pa.schema([]))
     nulls: bool = False
@@ -45,13 +45,13 @@ class JsonlStyle:
 
 
 def jsonl_style(reader: RangeReader | None, options: Options) -> JsonlStyle:
-    """The style of a file, unpacked; where there is none, keys of nulls are left out, as Spark has it."""
+    """The style of a file, with its text decompressed; without a file, keys of nulls are left out, as in Spark."""
     if reader is None:
         return JsonlStyle()
     schema = open_jsonl(reader, options).schema
     opened = read_ends(reader, options, HEAD_BYTES)
     rows = [_values(line) for line in opened.head[opened.first :].splitlines()[:1000] if line.strip()]
-    mapped = {one.name for one in schema if _has_map(one.type)}  # where a null may be that of an entry
+    mapped = {one.name for one in schema if _has_map(one.type)}  # columns where a null may be that of a map entry
     nulls = any(_has_null(value, name in mapped) for row in rows for name, value in (row or {}).items())
     path = reader.name.lower()
     of_name = next((one for one in ENDINGS if one in path.rpartition("/")[2]), ENDINGS[0])
@@ -61,7 +61,7 @@ def jsonl_style(reader: RangeReader | None, options: Options) -> JsonlStyle:
 
 
 def _values(line: bytes) -> dict[str, bytes] | None:
-    """The values of an object; None where the line, perhaps cut at its end, is none."""
+    """The values of an object; None where the line is not an object. The line may be truncated."""
     try:
         return {name: bytes(value) for name, value in decode_object(one_value(line)).items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -77,13 +77,13 @@ def _has_null(value: bytes, mapped: bool) -> bool:
 
 
 class JsonlWriter:
-    """Lines are made of the texts of whole columns."""
+    """Writes JSON lines, from the texts of whole columns."""
 
     def __init__(self, style: JsonlStyle, schema: pa.Schema, path: str) -> None:
         self._style, self._path = style, path
         self._columns = plan_columns(style.fields, schema, _natural, path)
         if style.whole and len(self._columns) > 1:
-            what = "the rows of the source's files are no objects"
+            what = "the rows of the source's files are not objects"
             raise UnsupportedFormat(what, path, expected=f"the one column {WHOLE}")
         self._out: list[bytes] = []
         self.size = 0
@@ -163,7 +163,7 @@ def _natural(kind: pa.DataType) -> pa.DataType:
         return pa.struct([one.with_type(_natural(one.type)) for one in kind])
     if types.is_map(kind):
         if not types.is_string(kind.key_type):
-            raise TypeError("JSON has no keys but strings")
+            raise TypeError("JSON has only string keys")
         return pa.map_(pa.string(), _natural(kind.item_type))
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return pa.list_(_natural(kind.value_type))

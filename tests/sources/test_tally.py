@@ -14,10 +14,10 @@ def test_a_file_is_read_whole_only_when_every_listed_row_came_by_scan_and_by_poi
         outcome = tally.of(entry(file, "good", "3"))
         outcome.scanned, outcome.fetched = scanned, fetched
         assert tally.of(entry(file, "good", "3")) is outcome
-    tally.of(entry("e", "bad", "")).error = SourceError("no block begins there", "e", 16)
+    tally.of(entry("e", "bad", "")).error = SourceError("no block begins at this position", "e", 16)
     lines = tally.report().splitlines()
     assert lines[0] == "avro bad e: 0 rows listed, 0 equal by scan, 0 by pointer; refused: SourceError: " + str(
-        SourceError("no block begins there", "e", 16)
+        SourceError("no block begins at this position", "e", 16)
     )
     assert lines[1] == "avro good a: 3 rows listed, 3 equal by scan, 3 by pointer"
     assert lines[-4] == f"| {' | '.join(COLUMNS)} |"

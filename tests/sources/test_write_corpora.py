@@ -12,8 +12,8 @@ from tests.sources.text_corpora import options_of
 
 MOST_BYTES = 300_000  # of a file in the daily run
 REFUSED = {  # why, and of how many files at most
-    "parquet": {"it is required, and read as nulls": 1},
-    "avro": {"a type within itself": 2},
+    "parquet": {"it is required, but is read as nulls": 1},
+    "avro": {"a recursive type": 2},
     "orc": {"an instant before 1970 has a fraction of a second": 1},
     "csv": {"no columns; expected one or more": 1},
     "json": {},

@@ -1,7 +1,7 @@
 """Single rows of a page, decoded without the rest of the page.
 
 - `select`            the pages of a chunk that hold the rows, and their rows
-- `page`              one data page, decompressed, from which rows are taken
+- `page`              one data page, decompressed, from which rows are decoded
 - `decompress`        a page's bytes, decompressed to exactly the size in its header
 - `rle`               single numbers of the RLE / bit-packing hybrid
 - `plain_values`      the values of a page or dictionary, in the PLAIN encoding

@@ -28,8 +28,8 @@ class _UntypedRows:
 
 
 class RowAssembler:
-    """Collects the rows of each column in order. Columns that consist of untyped rows only, the usual case, become
-    Arrow arrays together."""
+    """Collects the rows of each column in order. Columns with only untyped rows, the usual case, become Arrow arrays
+    together."""
 
     def __init__(self, types: ArrowTypes, requested: Sequence[Column]) -> None:
         self._types = types
@@ -80,7 +80,7 @@ class RowAssembler:
     def _by_pyarrow(
         self, untyped: Sequence[tuple[int, Column, _UntypedRows]], found: dict[int, pa.ChunkedArray]
     ) -> None:
-        """Decode untyped rows of several columns in one call of pyarrow; adds to `found`."""
+        """Decode untyped rows of several columns in one call of pyarrow. Adds them to `found`."""
         requested, first = [column for _, column, _ in untyped], untyped[0][2]
         leaves = [leaf for column in requested for leaf in column.leaves]
         rows = [concatenate(parts) for _, _, each in untyped for parts in zip(*each.leaves, strict=True)]

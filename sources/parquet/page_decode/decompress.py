@@ -1,5 +1,5 @@
-"""Decompresses pages. The size must be exactly the one in the page's header: bytes of a buffer that a codec leaves
-unwritten would be read as data.
+"""Decompresses pages. The size must be exactly the one in the page's header: buffer bytes that a codec leaves unwritten
+would be read as data.
 """
 
 import pyarrow as pa
@@ -32,8 +32,8 @@ def decompress(body: memoryview, size: int, place: ChunkPlace, offset: int) -> m
 
 
 def _inflate(body: memoryview, size: int) -> bytes:
-    """Decompress a gzip or zlib stream to at most `size` bytes; empty where that fails. This is faster than pyarrow,
-    but reads one stream only, where some writers make several."""
+    """Decompress a gzip or zlib stream to at most `size` bytes; empty where that fails. It is faster than pyarrow, but
+    reads only one stream, while some writers make several."""
     try:
         return decompress_stream("gzip or zlib", body, size, end_required=False)[0]
     except DecompressionError:
@@ -41,8 +41,8 @@ def _inflate(body: memoryview, size: int) -> bytes:
 
 
 def decompress_page(page: bytes, header: PageHeader, place: ChunkPlace, offset: int) -> tuple[memoryview, memoryview]:
-    """`(levels, values)` of a checked page of version 2, both decompressed. Of version 1 and of a dictionary page, no
-    levels and the whole content."""
+    """`(levels, values)` of a checked page of version 2, both decompressed. For version 1 and a dictionary page: no
+    levels, and the whole content."""
     body = memoryview(page)[header.length :]
     if not header.is_v2:
         return body[:0], decompress(body, header.uncompressed, place, offset)

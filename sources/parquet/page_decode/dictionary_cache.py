@@ -1,5 +1,5 @@
-"""A cache of dictionaries, which all pages of a chunk share. One limit of bytes holds for all files together, so that
-dictionaries do not push footers and page maps, which cost more to read, out of other caches.
+"""A cache of dictionaries, which all pages of a chunk share. One limit of bytes holds for all files together. So
+dictionaries do not evict footers and page maps, which cost more to read, from other caches.
 """
 
 import threading
@@ -29,7 +29,7 @@ class _SharedCache:
             return found
 
     def put(self, file: "DictionaryCache", key: Key, made: Dictionary) -> None:
-        """Keep a dictionary, unless it takes more than a quarter of the limit."""
+        """Cache a dictionary, unless it takes more than a quarter of the limit."""
         if made.cache_bytes > self._limit // 4:
             return
         with self._lock:

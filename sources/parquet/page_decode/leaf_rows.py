@@ -1,6 +1,6 @@
 """A few rows of one leaf, taken from their pages, and how they become Arrow arrays.
 
-`build_array` makes an array where Arrow lays values out as the PLAIN encoding does. For other columns `decode_leaves`
+`build_array` makes an array of types whose Arrow layout equals the PLAIN encoding. For other columns `decode_leaves`
 writes the rows of all leaves into one Parquet file in memory, which pyarrow decodes in one call.
 """
 
@@ -62,12 +62,12 @@ def decode_leaves(template: FooterTemplate, leaves: Sequence[Leaf], columns: Seq
     for batch in table.to_batches():
         check_leaf_lengths(batch)
     if table.num_rows != rows:
-        raise pa.ArrowInvalid(f"{table.num_rows} rows of the {rows} that should be there")
+        raise pa.ArrowInvalid(f"{table.num_rows} rows, expected {rows}")
     return table
 
 
 def _encode_levels(levels: bytes, highest: int) -> bytes:
-    """Encode levels in the RLE / bit-packing hybrid, as one run, after their length in bytes."""
+    """Levels encoded in the RLE / bit-packing hybrid, as one run, after their length in bytes."""
     if not highest:
         return b""
     width = highest.bit_length()
@@ -86,11 +86,11 @@ def _pack_booleans(booleans: bytes) -> bytes:
     return np.packbits(np.frombuffer(booleans, np.uint8), bitorder="little").tobytes()
 
 
-MOST_ROWS = 64  # beyond which pyarrow, which is called once for all of them, is faster
+MOST_ROWS = 64  # for more, one call of pyarrow for all columns is faster
 LONGEST = (1 << 31) - 1  # bytes of all texts of an array
 INT32, INT64, FLOAT, DOUBLE = 1, 2, 4, 5  # physical types (Type in parquet.thrift)
-# Each physical type with the Arrow types that have its bytes. Of moments the unit is that of the file, for pyarrow
-# reads every file's schema, and of INT64 it converts none.
+# Each physical type with the Arrow types that have the same bytes. Timestamps keep the file's unit, since pyarrow read
+# the file's schema, and it converts no INT64.
 SAME_BYTES = {
     INT32: frozenset({pa.int32().id, pa.date32().id}),
     INT64: frozenset({pa.int64().id, pa.timestamp("us").id}),
@@ -101,17 +101,17 @@ SAME_BYTES = {
 
 
 def has_arrow_layout(column: Column, kind: pa.DataType, rows: int) -> bool:
-    """Whether `build_array` makes this many rows of a column of this Arrow type."""
+    """Whether `build_array` handles this number of rows of a column of this Arrow type."""
     return column.flat and rows <= MOST_ROWS and kind.id in SAME_BYTES.get(column.leaves[0].kind, ())
 
 
 def build_array(column: Column, kind: pa.DataType, rows: LeafRows) -> pa.Array:
-    """The rows of a column for which `has_arrow_layout`, as an array. ArrowInvalid where levels and values contradict
-    each other."""
+    """The rows of a column for which `has_arrow_layout` is true, as an array. ArrowInvalid where levels and values
+    contradict each other."""
     leaf = column.leaves[0]
     there = rows.definitions if leaf.definitions else b"\1" * rows.entries
     if len(there) != rows.entries:
-        raise pa.ArrowInvalid(f"{len(there)} levels of {rows.entries} rows")
+        raise pa.ArrowInvalid(f"{len(there)} levels for {rows.entries} rows")
     valid, count = None, there.count(1)
     if count < rows.entries:
         valid = pa.py_buffer(np.packbits(np.frombuffer(there, np.uint8), bitorder="little"))
@@ -124,9 +124,9 @@ def build_array(column: Column, kind: pa.DataType, rows: LeafRows) -> pa.Array:
 
 
 def _numbers(values: bytes, there: bytes, width: int, count: int) -> pa.Buffer:
-    """Values of `width` bytes each, zeros where there is none."""
+    """Values of `width` bytes each, with zeros for nulls."""
     if len(values) != width * count:
-        raise pa.ArrowInvalid(f"{len(values)} bytes of {count} values of {width} bytes")
+        raise pa.ArrowInvalid(f"{len(values)} bytes for {count} values of {width} bytes")
     if count == len(there):
         return pa.py_buffer(values)
     whole = np.zeros((len(there), width), np.uint8)
@@ -135,7 +135,7 @@ def _numbers(values: bytes, there: bytes, width: int, count: int) -> pa.Buffer:
 
 
 def _byte_array_buffers(values: bytes, there: bytes) -> list[pa.Buffer]:
-    """The offsets and the bytes of byte arrays; in `values` the length stands before each."""
+    """The offsets and the bytes of byte arrays. In `values`, each has its length before it."""
     lengths, texts, position = [], [], 0
     for is_there in there:
         end = position

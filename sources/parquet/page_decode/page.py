@@ -1,4 +1,4 @@
-"""A decompressed data page. Single rows are decoded without the others. It can be kept for later fetches."""
+"""A decompressed data page. Single rows are decoded without the others. It can be cached for later fetches."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,17 +27,19 @@ from gnomon.sources.parquet.schema import Leaf
 from gnomon.sources.parquet.synthetic_file import decode_hybrid
 from gnomon.sources.parquet.thrift import ThriftError
 
-OBJECT_BYTES = 1500  # of memory that a page takes beside its bytes
-NUMBER_BYTES = 4  # of memory that the place of a byte array takes, or an index
+OBJECT_BYTES = 1500  # memory that a page takes besides its bytes
+NUMBER_BYTES = 4  # memory of one index, or of one position of a byte array
 
 Levels = NDArray[np.int32]
 
 
 class DecompressedPage:
-    """Safe to share between threads. Raises NeedsPyarrow where single rows cannot be decoded, and DamagedSource."""
+    """A decompressed data page, safe to share between threads. Raises NeedsPyarrow where single rows cannot be decoded,
+    and DamagedSource."""
 
     def __init__(self, page: bytes, header: PageHeader, place: ChunkPlace, offset: int, leaf: Leaf, count: int) -> None:
-        """`header` is the page's, which was checked; `count` are its rows, `offset` its place, for errors."""
+        """`header` is the page's, already checked; `count` is its number of rows; `offset` is its position, for
+        errors."""
         self._header = header
         self._place = place
         self._offset = offset
@@ -50,7 +52,7 @@ class DecompressedPage:
         self.cache_bytes = OBJECT_BYTES + header.uncompressed + numbers
 
     def rows(self, rows: list[int], dictionary: Dictionary | None) -> LeafRows:
-        """Decode ascending rows of the page. `dictionary` is the chunk's, where the page needs one."""
+        """The rows with these ascending ordinals in the page. `dictionary` is the chunk's, where the page needs one."""
         with self._decoding():
             nested = self._leaf.repetitions or self._leaf.definitions > 1
             entries, spans = self._nested(rows) if nested else self._flat(rows)
@@ -59,7 +61,7 @@ class DecompressedPage:
             return entries._replace(values=self._plain(spans, rows[-1], dictionary))
 
     def _plain(self, spans: list[Span], last: int, dictionary: Dictionary | None) -> bytes:
-        """The values of spans that end with those of row `last`."""
+        """The values of spans, the last of which belongs to row `last`."""
         if isinstance(self._values, ByteArrayValues):
             return self._values.plain(spans, (last + 1 + LOOK_AHEAD) / self._count)
         if not isinstance(self._values, DictionaryIndices):
@@ -70,7 +72,7 @@ class DecompressedPage:
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:
-        """What decoders raise says something about the bytes, never about the reader."""
+        """Convert errors of decoders to DamagedSource: they are about the bytes, never about the reader."""
         try:
             yield
         except pa.ArrowNotImplementedError as error:
@@ -84,7 +86,7 @@ class DecompressedPage:
         header = self._header
         levels, body = decompress_page(page, header, self._place, self._offset)
         if header.is_v2:
-            levels = memoryview(bytes(levels))  # a view of the page would keep all of it
+            levels = memoryview(bytes(levels))  # a view of the page would keep the whole page in memory
             at = header.repetition_bytes
             return levels[:at], levels[at : at + header.definition_bytes], body
         sections = []
@@ -109,13 +111,14 @@ class DecompressedPage:
         return LeafRows(len(rows), b"", bytes([there for there, _ in flags]), b""), spans
 
     def _nested(self, rows: list[int]) -> tuple[LeafRows, list[Span]]:
-        """All levels of the page are decoded: only they say where a row begins."""
+        """The rows, and the spans of their values. Decodes all levels of the page: only levels show where a row
+        begins."""
         leaf, wanted, entries = self._leaf, np.array(rows), self._header.values
         repetitions = _levels(self._repetitions, leaf.repetitions, entries)
         definitions = _levels(self._definitions, leaf.definitions, entries)
         starts = np.append(np.flatnonzero(repetitions == 0), entries)
         if starts[0] != 0 or len(starts) != self._count + 1:
-            raise NeedsPyarrow  # a page that does not begin with a row, or not as the page map has it
+            raise NeedsPyarrow  # a page that begins within a row, or disagrees with the page map
         there = np.concatenate(([0], np.cumsum(definitions == leaf.definitions)))
         bounds = list(zip(starts[wanted].tolist(), starts[wanted + 1].tolist(), strict=True))
         spans = [(int(there[begin]), int(there[end])) for begin, end in bounds]

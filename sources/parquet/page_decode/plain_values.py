@@ -1,6 +1,6 @@
 """The values of one page or dictionary. Single values are given in their PLAIN encoding, booleans as a byte each (0 or
-1), byte arrays with their length before them. Only the wanted values are decoded, except that the start of a byte array
-depends on all lengths before it, which pyarrow reads in one call.
+1), byte arrays with their length before them. Only the wanted values are decoded. But the start of a byte array depends
+on all lengths before it, which pyarrow reads in one call.
 """
 
 import threading
@@ -21,12 +21,12 @@ from gnomon.sources.parquet.schema import BINARY, BOOLEAN, Leaf
 from gnomon.sources.parquet.synthetic_file import decode_byte_arrays, decode_hybrid
 from gnomon.sources.parquet.thrift import ThriftError
 
-Span = tuple[int, int]  # of values in a page: the first, and the one after the last
+Span = tuple[int, int]  # of values in a page: (first, after the last)
 
 LENGTH_BYTES = 4  # before a byte array, and before levels
-LIKELY, LIKELY_BYTES = 1.2, 64 << 10  # how much more than their share of a page the first values may take
+LIKELY, LIKELY_BYTES = 1.2, 64 << 10  # margin over the share of a page that the first values are expected to take
 LOOK_AHEAD = 4  # byte arrays
-NUMBERS_LIMIT = 1 << 24  # indices that pyarrow may be asked for in one call
+NUMBERS_LIMIT = 1 << 24  # indices that pyarrow may decode in one call
 
 
 class NeedsPyarrow(Exception):
@@ -56,14 +56,14 @@ class FixedWidthValues:
 
 
 class ByteArrayValues:
-    """PLAIN byte arrays: `count` of them, or, for None, as many as are wanted. Safe to share between threads."""
+    """PLAIN byte arrays: `count` of them; None for as many as are wanted. Safe to share between threads."""
 
     def __init__(self, body: memoryview, count: int | None = None) -> None:
         self._body = body
         self._known = (0, np.zeros(1, np.int32)) if count is None else (count, _all_offsets(body, count))
 
     def plain(self, spans: Sequence[Span], share: float = 1.0) -> bytes:
-        """As `PageValues.plain`. `share`: the part of the page, from its begin, that the values are expected in."""
+        """Like `PageValues.plain`. `share` is the part of the page, from its begin, that should contain the values."""
         reached, offsets = self._known
         if spans and spans[-1][1] > reached:
             reached = spans[-1][1]
@@ -97,7 +97,7 @@ class BooleanRuns:
     """Booleans in the RLE / bit-packing hybrid."""
 
     def __init__(self, body: memoryview) -> None:
-        self._body = body  # of a page of nulls not even a length
+        self._body = body  # a page of nulls does not even have a length
 
     def plain(self, spans: Sequence[Span]) -> bytes:
         numbers = level_section(self._body)[0]
@@ -108,7 +108,7 @@ class Dictionary:
     """The dictionary page of a chunk. It is decompressed at the first use of a value."""
 
     def __init__(self, page: bytes, header: PageHeader, place: ChunkPlace, offset: int, leaf: Leaf) -> None:
-        """`header` is the page's, which was checked."""
+        """`header` is the page's, already checked."""
         self.cache_bytes = 1000 + len(page) + header.uncompressed + LENGTH_BYTES * max(header.values, 0)
         self.count = max(header.values, 0)
         self._page = page
@@ -137,8 +137,8 @@ class Dictionary:
 
 
 class DictionaryIndices:
-    """Indices into a dictionary. From the second use on it decodes all indices up to the last wanted one, and keeps
-    them. Safe to share between threads."""
+    """Indices into a dictionary. From the second use on, it decodes and keeps all indices up to the last wanted one.
+    Safe to share between threads."""
 
     def __init__(self, body: memoryview) -> None:
         if len(body) and body[0] > WIDTH_LIMIT:
@@ -147,12 +147,12 @@ class DictionaryIndices:
         self._known: NDArray[np.int32] | None = None
 
     def plain(self, spans: Sequence[Span], dictionary: Dictionary) -> bytes:
-        """As `PageValues.plain`, from the dictionary of the chunk."""
+        """Like `PageValues.plain`, from the dictionary of the chunk."""
         positions = list(chain.from_iterable(range(*span) for span in spans))
         if not positions:
             return b""
         if not len(self._body):
-            raise ThriftError("indices, and not one byte of them")
+            raise ThriftError("no bytes where indices should be")
         if dictionary.count > NUMBERS_LIMIT:
             raise NeedsPyarrow
         return dictionary.at(self._indices(positions, dictionary.count))
@@ -202,8 +202,8 @@ def _all_offsets(body: memoryview, count: int) -> NDArray[np.int32]:
 
 
 def _first_offsets(body: memoryview, count: int, share: float) -> NDArray[np.int32]:
-    """`_offsets` of the first byte arrays and some more, for a wrong length shows in those after it; where there are
-    fewer, the last has to end with the page. pyarrow is handed a copy of the bytes, no more than are likely needed."""
+    """`_offsets` of the first byte arrays and some more, since a wrong length shows in the next ones. Where there are
+    fewer, the last has to end with the page. pyarrow gets a copy of no more bytes than are probably needed."""
     likely = int(len(body) * share * LIKELY) + LIKELY_BYTES
     for part in (body[:likely], body) if likely < len(body) else (body,):
         try:
@@ -219,7 +219,7 @@ def _first_offsets(body: memoryview, count: int, share: float) -> NDArray[np.int
 
 
 def level_section(body: memoryview) -> tuple[memoryview, memoryview]:
-    """`(the section, the bytes after it)`: a section begins with its length."""
+    """`(section, bytes after it)`. A section begins with its length."""
     end = LENGTH_BYTES + int.from_bytes(body[:LENGTH_BYTES], "little")
     if len(body) < LENGTH_BYTES or end > len(body):
         raise ThriftError(f"a section of {end - LENGTH_BYTES} bytes in a page of {len(body)}")

@@ -1,4 +1,4 @@
-"""Single numbers out of the RLE / bit-packing hybrid (parquet-format, Encodings) without decoding the others.
+"""Single numbers of the RLE / bit-packing hybrid (parquet-format, Encodings), without decoding the others.
 
 run of one value     varint(count << 1), the value in whole bytes
 run of packed ones   varint(groups << 1 | 1), groups of 8 numbers, `width` bits each, lowest bit first
@@ -11,11 +11,11 @@ import numpy as np
 from gnomon.sources.parquet.synthetic_file import decode_hybrid
 from gnomon.sources.parquet.thrift import Decoder, ThriftError
 
-RUNS = 64  # runs that are walked; a page of more is decoded by pyarrow, whose loop is not Python's
+RUNS = 64  # runs decoded here; for a page of more, pyarrow is faster than a loop of Python
 WIDTH_LIMIT = 32  # bits
 
 
-Run = tuple[int, int, int, int]  # the first number, the one after the last; value of all, or -1; first byte if packed
+Run = tuple[int, int, int, int]  # first number, one after the last; the value of all, or -1; first byte if packed
 
 
 class TooManyRuns(Exception):
@@ -24,7 +24,7 @@ class TooManyRuns(Exception):
 
 def values_at(data: memoryview, width: int, positions: Sequence[int], limit: int) -> list[int]:
     """The numbers at ascending `positions`. ThriftError where the bytes end before them, or for a number that is not
-    below `limit`; ArrowException where pyarrow finds the same."""
+    below `limit`; ArrowException where pyarrow finds such an error."""
     if not positions:
         return []
     try:
@@ -37,7 +37,7 @@ def values_at(data: memoryview, width: int, positions: Sequence[int], limit: int
 
 
 def flags_at(data: memoryview, positions: Sequence[int]) -> list[tuple[bool, int]]:
-    """For numbers of one bit, at each of ascending `positions`: whether it is 1, and the count of 1 before it."""
+    """For numbers of one bit, at each of ascending `positions`: whether it is 1, and the number of ones before it."""
     try:
         return _find_flags(data, positions)
     except TooManyRuns:
@@ -57,7 +57,7 @@ def _find_values(data: memoryview, width: int, positions: Sequence[int]) -> list
                 bit = (wanted - first) * width
                 begin, end = at + (bit >> 3), at + ((bit + width + 7) >> 3)
                 if end > len(data):
-                    raise ThriftError("the bytes end in a run of packed numbers")
+                    raise ThriftError("the bytes end inside a run of packed numbers")
                 found.append(int.from_bytes(data[begin:end], "little") >> (bit & 7) & mask)
             else:
                 found.append(value)
@@ -77,7 +77,7 @@ def _find_flags(data: memoryview, positions: Sequence[int]) -> list[tuple[bool, 
             within = wanted - first
             if value < 0:
                 if at + (within >> 3) >= len(data):
-                    raise ThriftError("the bytes end in a run of packed levels")
+                    raise ThriftError("the bytes end inside a run of packed levels")
                 found.append((bool(bits >> within & 1), ones + (bits & (1 << within) - 1).bit_count()))
             else:
                 found.append((value == 1, ones + within * value))
@@ -103,7 +103,7 @@ def _runs(data: memoryview, width: int) -> Iterator[Run]:
             decoder.position = at + value_bytes
             stop, value = first + (header >> 1), int.from_bytes(data[at : at + value_bytes], "little")
             if decoder.position > len(data) or value >= limit:
-                raise ThriftError(f"a run of {value} in {width} bits, or cut short")
+                raise ThriftError(f"a run of {value} in {width} bits, or a truncated run")
         yield first, stop, value, at
         first = stop
     raise TooManyRuns

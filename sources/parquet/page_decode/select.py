@@ -22,7 +22,7 @@ Rows = NDArray[np.int64]
 
 class _SelectedPage(NamedTuple):
     """A page with wanted rows: its place, its number of rows, the wanted rows counted from its first, and the
-    decompressed page where it was kept."""
+    decompressed page if cached."""
 
     range: Range
     in_all: int
@@ -42,8 +42,8 @@ class LeafRead:
         dictionaries: DictionaryCache,
         kept: KeptPages | None,
     ) -> None:
-        """`chosen`: each page, and its rows that are wanted, counted from its first. `ranges` is what is to be read:
-        neither pages nor a dictionary that are kept."""
+        """`chosen`: each page, and its wanted rows, counted from its first. `ranges` are the bytes to read: without the
+        pages and the dictionary that are cached."""
         self._place = place
         self._leaf = leaf
         self._dictionaries = dictionaries
@@ -95,7 +95,7 @@ class LeafRead:
         return found
 
     def _rows_of_kept_page(self, page: DecompressedPage, rows: list[int]) -> LeafRows:
-        """Rows of a kept page. Where it is damaged the page is read again, which reports the damage."""
+        """Rows of a cached page. If it is damaged, the page is read again, which reports the damage."""
         try:
             return page.rows(rows, self._dictionary)
         except DamagedSource as error:
@@ -103,12 +103,12 @@ class LeafRead:
 
 
 class RowRead:
-    """The wanted rows of a column in one row group, few for each page."""
+    """The wanted rows of a column in one row group, few in each page."""
 
     def __init__(
         self, column: int, of: Column, places: Sequence[ChunkPlace], leaves: Sequence[LeafRead], wanted: Rows
     ) -> None:
-        """`column` is the place in the list of columns asked for, `wanted` are rows of the row group."""
+        """`column` is the position in the list of requested columns, `wanted` are rows of the row group."""
         self.column = column
         self.of = of
         self.places = places

@@ -210,7 +210,7 @@ def exchanged(lake: Path) -> None:
 def test_page_maps_of_another_file_are_refused(mapped: Path) -> None:
     exchanged(mapped)
     with pytest.raises(
-        DamagedIndexFile, match=r"page maps of the file with footer .*; run gnomon build INDEX --page-maps"
+        DamagedIndexFile, match=r"page maps of a file whose footer has digest .*; run gnomon build INDEX --page-maps"
     ) as e:
         open_index(str(mapped / "index")).fetch(7)
     assert e.value.path == str(maps_files(mapped)[0])
@@ -454,7 +454,7 @@ def test_verify_finds_those_of_another_file_under_right_checksums(mapped: Path) 
     assert [(path, offset) for path, offset, _ in found] == [
         (str(maps_files(mapped)[0]), entry_of(mapped, day).offset) for day in range(2)
     ]
-    assert all(what.startswith("page maps of the file with footer") for _, _, what in found)
+    assert all(what.startswith("page maps of a file whose footer has digest") for _, _, what in found)
 
 
 def test_verify_all_compares_them_with_the_file(mapped: Path) -> None:

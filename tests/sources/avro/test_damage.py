@@ -114,8 +114,8 @@ def one_block(count: int, payload: bytes, kind: Any = "long", codec: str = "null
 FIXED = {"type": "fixed", "name": "F", "size": 4}
 LIES: dict[str, tuple[bytes, type[SourceError], str]] = {
     "more rows than there are": (one_block(5, b"\2\2"), DamagedSource, "5 rows in 2 bytes"),
-    "more rows than there are, long ones": (one_block(2, b"\x82\x82\1"), DamagedSource, "records end before"),
-    "fewer rows than there are": (one_block(1, b"\2\2"), DamagedSource, "1 bytes are left behind the last"),
+    "more rows than there are, long ones": (one_block(2, b"\x82\x82\1"), DamagedSource, "records end inside"),
+    "fewer rows than there are": (one_block(1, b"\2\2"), DamagedSource, "1 bytes follow the last"),
     "no rows in some bytes": (one_block(0, b"\2"), DamagedSource, "no rows in 1 bytes"),
     "rows below 0": (one_block(-1, b"\2"), DamagedSource, "a block of -1 rows"),
     "rows without number": (one_block(1 << 40, b"", "null"), DamagedSource, "a block of 1099511627776 rows"),
@@ -129,10 +129,10 @@ LIES: dict[str, tuple[bytes, type[SourceError], str]] = {
     "a boolean of 2": (one_block(1, b"\2", "boolean"), DamagedSource, "column 'c': a boolean that is neither"),
     "a union's branch that is none": (one_block(1, b"\4\2", ["null", "int"]), DamagedSource, "branch 2 of a union"),
     "a union's branch below 0": (one_block(1, b"\1\2", ["null", "int", "long"]), DamagedSource, "branch -1 of a union"),
-    "a symbol that is none": (
+    "a symbol outside": (
         one_block(1, b"\2", {"type": "enum", "name": "E", "symbols": ["a"]}),
         DamagedSource,
-        "column 'c': a symbol that is none of the enum's 1",
+        "column 'c': a symbol outside the enum's 1",
     ),
     "a decimal of 20 bytes": (
         one_block(1, sized(b"\1" * 20), {"type": "bytes", "logicalType": "decimal", "precision": 9}),
@@ -142,7 +142,7 @@ LIES: dict[str, tuple[bytes, type[SourceError], str]] = {
     "a UUID of other text": (
         one_block(1, sized(b"0123"), {"type": "string", "logicalType": "uuid"}),
         DamagedSource,
-        "column 'c': a UUID that is none",
+        "column 'c': an invalid UUID",
     ),
     "more elements than bytes": (
         one_block(1, number(1 << 50) + b"\2", {"type": "array", "items": "int"}),
@@ -174,7 +174,11 @@ LIES: dict[str, tuple[bytes, type[SourceError], str]] = {
         DamagedSource,
         "unpacks to 2 bytes, the block states 4",
     ),
-    "an lz4 block without its size": (one_block(1, b"ab", codec="lz4"), DamagedSource, "the compressed block is cut"),
+    "an lz4 block without its size": (
+        one_block(1, b"ab", codec="lz4"),
+        DamagedSource,
+        "the compressed block is truncated",
+    ),
     "a deflate stream that is cut": (one_block(1, b"\x4b", codec="deflate"), DamagedSource, "1 rows in 0 bytes"),
     "a deflate stream of another kind": (one_block(1, b"\x07", codec="deflate"), DamagedSource, "cannot be decoded"),
     "a truncated bzip2 stream": (one_block(1, b"BZh9", codec="bzip2"), DamagedSource, "stream is truncated"),
@@ -221,8 +225,8 @@ def test_a_block_longer_than_the_file_is_refused_before_it_is_read() -> None:
     [
         ("string", sized(b"\xff"), "utf-8"),
         ({"type": "map", "values": "int"}, number(1) + sized(b"\xff") + b"\2\0", "utf-8"),
-        ({"type": "enum", "name": "E", "symbols": ["a"]}, b"\4", "a symbol that is none"),
-        ({"type": "string", "logicalType": "uuid"}, sized(b"x"), "a UUID that is none"),
+        ({"type": "enum", "name": "E", "symbols": ["a"]}, b"\4", "a symbol outside"),
+        ({"type": "string", "logicalType": "uuid"}, sized(b"x"), "an invalid UUID"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 5}, sized(b"\1" * 30), "more than 16 bytes"),
         ("int", number(1 << 40), "an int of more than 32 bits"),
         (["int", "string"], b"\6", "branch 3 of a union of 2"),
@@ -265,7 +269,11 @@ def doubled(times: int, fields: Sequence[Any] = ({"name": "a", "type": "int"},))
 HEADERS: dict[str, tuple[bytes, type[SourceError], str]] = {
     "nothing": (b"", DamagedSource, "0 bytes are too few"),
     "another magic": (b"PAR1" + bytes(100), DamagedSource, "begins with b'PAR1'"),
-    "no end": (b"Obj\1" + number(1) + sized(b"a" * 20) + number(1 << 20), DamagedSource, "the file ends within it"),
+    "no end": (
+        b"Obj\1" + number(1) + sized(b"a" * 20) + number(1 << 20),
+        DamagedSource,
+        "the file ends inside the header",
+    ),
     "a length below 0": (b"Obj\1" + number(1) + number(-9) + bytes(50), DamagedSource, "a length below 0"),
     "a length beyond the limit": (
         b"Obj\1" + number(1) + number(1 << 50) + bytes(50),
@@ -277,9 +285,9 @@ HEADERS: dict[str, tuple[bytes, type[SourceError], str]] = {
     "a schema that is no text": (header(b'"\xff"'), DamagedSource, "not JSON"),
     "JSON nested without end": (header(b"[" * 100_000), DamagedSource, "not JSON"),
     "an unknown type": (header("integer"), DamagedSource, "unknown type 'integer'"),
-    "a type that is none": (header({"type": 5}), DamagedSource, "5 is no type"),
+    "a type that is none": (header({"type": 5}), DamagedSource, "5 is not a type"),
     "a union of nothing": (header([]), DamagedSource, "a union of no types"),
-    "an array of nothing": (header({"type": "array"}), DamagedSource, "None is no type"),
+    "an array of nothing": (header({"type": "array"}), DamagedSource, "None is not a type"),
     "a record without fields": (header({"type": "record", "name": "r"}), DamagedSource, "record r without fields"),
     "a record without a name": (header({"type": "record", "fields": []}), DamagedSource, "a type without a name"),
     "a name of half a character": (

@@ -172,7 +172,7 @@ def test_the_rows_of_a_block_that_has_bytes_left_come_before_the_error() -> None
     rows, error = rows_before(container(INT, [(2, b"\2\4"), (1, b"\6\4"), (2, b"\2\4")]))
     assert rows == [1, 2, 3]
     assert error is not None
-    assert str(error).endswith("1 bytes are left behind the last of the block's 1 rows")
+    assert str(error).endswith("1 bytes follow the last of the block's 1 rows")
 
 
 def test_no_row_before_damage_comes_twice_or_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:

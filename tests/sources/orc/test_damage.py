@@ -110,7 +110,7 @@ def test_a_row_index_that_points_elsewhere_is_found_by_the_scan_that_makes_the_p
     moved = data.replace(entry, entry[:-1] + bytes([entry[-1] + 1]))
     reader = BytesReader(moved, "lake/damaged")
     source = open_source(reader, "orc")
-    with pytest.raises(DamagedSource, match="column 'id': the row index says that row 64 of the stripe is elsewhere"):
+    with pytest.raises(DamagedSource, match="column 'id': the row index has another position for row 64 of the stripe"):
         list(source.scan(reader, ["id"]))
 
 
@@ -166,13 +166,13 @@ def type_with(types: list[dict[int, Any]]) -> Callable[[int, Any], Any]:
         (
             [{1: 12, 2: b"\x01", 3: b"id"}, {1: 10, 2: b"\x01"}],
             DamagedSource,
-            "type 1 stands where type 2 of 2 belongs",
+            "found type 1, expected type 2 of 2",
         ),
         ([{1: 12, 2: b"\x01", 3: b"id"}, {1: 11, 2: b"\x02"}], DamagedSource, "a type of kind 11 with 1 children"),
-        ([{1: 12, 2: b"\x00", 3: b"id"}, {1: 4}], DamagedSource, "type 0 stands where type 1"),
+        ([{1: 12, 2: b"\x00", 3: b"id"}, {1: 4}], DamagedSource, "found type 0, expected type 1"),
         ([{1: 12, 2: b"\x01"}, {1: 4}], DamagedSource, "a struct of 1 fields with 0 names"),
         ([{1: 10, 2: b"\x01"}, {1: 4}], UnsupportedFormat, "the root is of type kind 10"),
-        ([{1: 12}, {1: 4}], DamagedSource, "2 types, the tree has 1"),
+        ([{1: 12}, {1: 4}], DamagedSource, "2 types, but the tree has 1"),
     ],
 )
 def test_types_that_are_no_tree_are_refused(types: list[dict[int, Any]], error: type[Exception], message: str) -> None:
@@ -195,7 +195,7 @@ def test_a_type_that_is_not_known_refuses_its_column_alone() -> None:
     source = open_source(reader, "orc")
     assert source.schema.types == [pa.int64(), pa.null()]
     assert source.fetch(reader, [(5, 0)], ["id"]).to_pylist() == [{"id": 5}]
-    with pytest.raises(UnsupportedFormat, match="column n: type kind 77 is not known"):
+    with pytest.raises(UnsupportedFormat, match="column n: unknown type kind 77"):
         source.fetch(reader, [(5, 0)], ["n"])
 
 

@@ -166,7 +166,7 @@ def test_a_row_too_many_in_a_row_group_is_an_error() -> None:
     levels = b"\x03\0\0\0\x05\xaa\xaa"  # each second entry begins a row
     assert data.count(levels) == 1
     reader = BytesReader(data.replace(levels, levels[:-2] + b"\xa8\xaa"), "lake/damaged")
-    with pytest.raises(DamagedSource, match="lake/damaged at byte 4: column l: row group 0: 9 rows were read"):
+    with pytest.raises(DamagedSource, match="lake/damaged at byte 4: column l: row group 0: 9 rows read"):
         list(open_source(reader, "parquet").scan(reader, ["l"]))
     with pytest.raises(DamagedSource, match="lake/damaged at byte 4: row group 0, columns id, l: cannot be decoded"):
         list(open_source(reader, "parquet").scan(reader, ["l", "id"]))

@@ -97,7 +97,7 @@ def test_any_changed_byte_of_recorded_maps_is_noticed() -> None:
 def test_maps_of_another_file_are_refused() -> None:
     reader, other = BytesReader(FILES["page headers"]), BytesReader(FILES["no dictionary"])
     maps = open_parquet(other).export_maps(other)
-    with pytest.raises(DamagedMaps, match="page maps of the file with footer"):
+    with pytest.raises(DamagedMaps, match="page maps of a file whose footer has digest"):
         open_parquet(reader, maps=given(maps))
 
 

@@ -97,7 +97,7 @@ def test_a_damaged_file_gives_the_rows_before_the_damage_and_an_error(
 
 @pytest.mark.parametrize("entry", files_of("rcfile", "wrong-format"))
 def test_an_rcfile_is_refused_by_its_name(entry: dict[str, str], outcome: Outcome) -> None:
-    with pytest.raises(UnsupportedFormat, match="a Hive RCFile, no SequenceFile") as caught:
+    with pytest.raises(UnsupportedFormat, match="a Hive RCFile, not a SequenceFile") as caught:
         open_source(reader_of(entry), "sequence")
     assert caught.value.path == entry["file"]
     outcome.error = caught.value

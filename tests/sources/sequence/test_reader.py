@@ -298,7 +298,7 @@ def test_a_wrong_sub_offset_is_stale() -> None:
         BytesReader(written(ROWS), "lake/x"),
         BytesReader(written(ROWS, codec="GzipCodec", blocks=True), "lake/x"),
     )
-    for reader, message in ((plain, "each record stands alone"), (block, "no row 7 in a block of 7")):
+    for reader, message in ((plain, "must be 0 in a file of single records"), (block, "no row 7 in a block of 7")):
         source = open_source(reader, "sequence")
         offset = pointers_of(source.scan(reader, []))[0][0]
         with pytest.raises(StalePointer, match=message):
@@ -343,17 +343,20 @@ def test_a_pointer_that_is_no_record_is_refused_wherever_it_points(options: dict
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "ends within its header, after 0 bytes"),
-        (b"SEQ", "ends within its header, after 3 bytes"),
-        (b"PAR1" * 20, "begins with b'PAR', a SequenceFile with b'SEQ'"),
-        (written(ROWS)[:50], "ends within its header, after 50 bytes"),
+        (b"", "ends inside its header, after 0 bytes"),
+        (b"SEQ", "ends inside its header, after 3 bytes"),
+        (b"PAR1" * 20, "begins with b'PAR', a SequenceFile begins with b'SEQ'"),
+        (written(ROWS)[:50], "ends inside its header, after 50 bytes"),
         (b"SEQ\x06" + vint(-5), "the header claims a key class of -5 bytes"),
         (b"SEQ\x06" + vint(2**31 - 1), "the header claims a key class of 2147483647 bytes"),
         (b"SEQ\x06" + text(b"\xff\xff") + text("x") + bytes(40), "the header's key class is not UTF-8"),
         (b"SEQ\x06" + text("k") + text("v") + b"\x02" + bytes(40), "has a flag of 2"),
-        (b"SEQ\x06" + text("k") + text("v") + b"\x00\x01" + bytes(40), "in compressed blocks and not compressed"),
+        (
+            b"SEQ\x06" + text("k") + text("v") + b"\x00\x01" + bytes(40),
+            "is marked as block-compressed",
+        ),
         (b"SEQ\x06" + text("k") + text("v") + b"\x00\x00\xff\xff\xff\xff" + SYNC, "claims -1 pairs of metadata"),
-        (b"SEQ\x06" + text("k") + text("v") + b"\x00\x00\x00\x01\x00\x00" + bytes(64), "ends within its header"),
+        (b"SEQ\x06" + text("k") + text("v") + b"\x00\x00\x00\x01\x00\x00" + bytes(64), "ends inside its header"),
     ],
 )
 def test_a_damaged_header_is_reported(data: bytes, message: str) -> None:
@@ -364,12 +367,12 @@ def test_a_damaged_header_is_reported(data: bytes, message: str) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"SEQ\x09" + bytes(60), "a SequenceFile of version 9; those of 4 to 6 can be read"),
+        (b"SEQ\x09" + bytes(60), "a SequenceFile of version 9, expected 4 to 6"),
         (b"SEQ\x03" + bytes(60), "a SequenceFile of version 3"),
         (b"SEQ\x06" + text("org.apache.hadoop.hive.ql.io.RCFile$KeyBuffer") + text("v") + bytes(9), "a Hive RCFile"),
         (b"RCF\x01" + bytes(60), "a Hive RCFile"),
         (header("k", "v", "com.hadoop.compression.lzo.LzoCodec"), "LzoCodec': LZO is not supported"),
-        (header("k", "v", "com.example.MyCodec"), "MyCodec': the codec is not known; supported: DefaultCodec"),
+        (header("k", "v", "com.example.MyCodec"), "MyCodec': unknown codec; supported: DefaultCodec"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(data: bytes, message: str) -> None:

@@ -192,12 +192,12 @@ def test_a_value_that_is_not_of_its_type_is_refused_with_its_place(
     [
         ({"value_format": "xml", "schema": "a int"}, "option value_format: expected delimited or json, found 'xml'"),
         ({"value_format": "json"}, "option value_format: json needs the option schema"),
-        ({"schema": "a int"}, "option schema: only of use with value_format"),
-        ({"delimiter": ","}, "option delimiter: only of use with value_format"),
-        ({"value_format": "json", "schema": "a int", "delimiter": ","}, "option delimiter: JSON has none"),
+        ({"schema": "a int"}, "option schema: requires value_format"),
+        ({"delimiter": ","}, "option delimiter: requires value_format"),
+        ({"value_format": "json", "schema": "a int", "delimiter": ","}, "option delimiter: not applicable to JSON"),
         ({**HIVE, "schema": "a int", "delimiter": ""}, "option delimiter: it is empty"),
         ({**HIVE, "schema": "a int", "escape": "ab"}, "option escape: expected one ASCII character, found 'ab'"),
-        ({**HIVE, "schema": ""}, "option schema: it names no column"),
+        ({**HIVE, "schema": ""}, "option schema: it has no column"),
         ({**HIVE, "schema": "a strange"}, "'strange' is not a type of Spark"),
     ],
 )
@@ -209,5 +209,5 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, str], me
 
 def test_values_that_are_no_text_are_not_parsed() -> None:
     data = written([("a", 1)], value="IntWritable")
-    with pytest.raises(UnsupportedFormat, match="IntWritable are no text to parse as json"):
+    with pytest.raises(UnsupportedFormat, match="IntWritable are not text and cannot be parsed as json"):
         open_source(BytesReader(data), "sequence", {"value_format": "json", "schema": "a int"})

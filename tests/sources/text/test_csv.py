@@ -182,7 +182,7 @@ def test_escapes_quotes_and_nulls_are_what_the_options_say() -> None:
         ({"delimiter": "||"}, r"option delimiter: '\|\|' is not one ASCII character"),
         ({"delimiter": ""}, "option delimiter"),
         ({"delimiter": "é"}, "option delimiter"),
-        ({"delimiter": '"'}, "is the quote or escape, too"),
+        ({"delimiter": '"'}, "is the quote or escape as well"),
         ({"quote": "\n"}, "option quote"),
         ({"header": "yes"}, "option header: expected true or false, found 'yes'"),
         ({"encoding": "latin-1"}, "option encoding: expected UTF-8, found latin-1"),
@@ -211,8 +211,8 @@ def test_options_it_does_not_take_are_refused_by_name(options: dict[str, str], m
             4,
             "a record of 2 fields, where 1 columns are known",
         ),
-        (b'a,b\n1,x\n2,"y\n', {}, 8, "a quote that is not closed before the file ends"),
-        (b'a,b\n1,x\n2,"y\n3,z"\n', {"multiline": "false"}, 8, "a quote that is not closed before the line ends"),
+        (b'a,b\n1,x\n2,"y\n', {}, 8, "a quote that does not close before the file ends"),
+        (b'a,b\n1,x\n2,"y\n3,z"\n', {"multiline": "false"}, 8, "a quote that does not close before the line ends"),
         (b"a,b\n1,x\n2,\xff\n", {}, 8, "a record that is not UTF-8: 0xff at its byte 2"),
     ],
 )
@@ -230,7 +230,7 @@ def test_damage_is_reported_with_its_place_and_the_rows_before_it(
 
 
 def test_headers_that_cannot_be_read_are_refused() -> None:
-    with pytest.raises(DamagedSource, match=r"lake/x\.csv at byte 0: a quote that is not closed before the file ends"):
+    with pytest.raises(DamagedSource, match=r"lake/x\.csv at byte 0: a quote that does not close before the file ends"):
         opened(b'"a,b\n1,2\n')
     with pytest.raises(DamagedSource, match=r"lake/x\.csv at byte 1: the header: a record that is not UTF-8"):
         opened(b"\na,\xff\n1,2\n")

@@ -131,9 +131,9 @@ def test_what_is_known_of_files_before_is_widened(known: str, new: str, kind: st
 
 def test_damage_is_reported_and_the_rows_before_it_are_read() -> None:
     reader = BytesReader(b'a\n1\n2\n"x')
-    with pytest.raises(DamagedSource, match="not closed"):
+    with pytest.raises(DamagedSource, match="does not close"):
         infer_csv(reader, INFER)
-    with pytest.raises(DamagedSource, match="not closed"):
+    with pytest.raises(DamagedSource, match="does not close"):
         list(open_source(reader, "csv", INFER).scan(reader, ["a"]))
     with pytest.raises(OptionError, match="option infer_schema: expected true or false, found 'yes'"):
         open_source(reader, "csv", {"infer_schema": "yes"})
