@@ -125,17 +125,17 @@ class Column(ABC):
         if self._present is None:
             return self._dense(count)
         valid = self._present.read(count)
-        there = int(np.count_nonzero(valid))
-        dense = self._dense(there)
-        return dense if there == count else _with_nulls(dense, valid)
+        present = int(np.count_nonzero(valid))
+        dense = self._dense(present)
+        return dense if present == count else _with_nulls(dense, valid)
 
     def skip(self, count: int) -> None:
         """Skip the next `count` values."""
         while count:
             some = min(count, WINDOW)
-            there = some if self._present is None else int(np.count_nonzero(self._present.read(some)))
-            if there:
-                self._pass(there)
+            present = some if self._present is None else int(np.count_nonzero(self._present.read(some)))
+            if present:
+                self._pass(present)
             count -= some
 
     def columns(self) -> Iterator["Column"]:

@@ -180,7 +180,7 @@ class _HeaderWalk:
     def feed(self, data: bytes) -> None:
         """Read all headers that lie entirely in the bytes of `window`. Advances the window, or widens it."""
         try:
-            self._use_recorded(data)
+            self._read_headers(data)
             if not self.done and self._position >= self._end:
                 message = f"pages of {self._rows} rows, the row group has {self._place.rows}"
                 raise self._place.damaged(message, self._position)
@@ -189,7 +189,7 @@ class _HeaderWalk:
                 raise
             self._unmappable = True
 
-    def _use_recorded(self, data: bytes) -> None:
+    def _read_headers(self, data: bytes) -> None:
         start = self._position
         while not self.done and self._position - start < len(data):
             try:

@@ -93,7 +93,7 @@ class ReadPlanner:
 
     def _row_reads(self, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[LeafRead] | None:
         """The pages of each leaf that hold `rows`; None where single rows cannot, or should not, be decoded."""
-        picks, read, there = [], 0, 0
+        picks, read, total = [], 0, 0
         for place, leaf in zip(places, column.leaves, strict=True):
             pages = self._maps.get((place.row_group, leaf.ordinal))
             if pages is None or not place.chunk.decodable:
@@ -102,11 +102,11 @@ class ReadPlanner:
             if column.flat and len(rows) > FEW * len(chosen):
                 return None
             if not column.flat:
-                read, there = read + int(pages.lengths[chosen].sum()), there + place.chunk.compressed
+                read, total = read + int(pages.lengths[chosen].sum()), total + place.chunk.compressed
             picks.append(
                 LeafRead(place, leaf, pages, list(zip(chosen, each, strict=True)), self._dictionaries, self._pages)
             )
-        return picks if column.flat or len(rows) <= FEW or 2 * read <= there else None
+        return picks if column.flat or len(rows) <= FEW or 2 * read <= total else None
 
     def whole_page_reads(self, position: int, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[Read]:
         """Reads of whole pages, or of the column's whole row group, which pyarrow decodes."""

@@ -52,35 +52,35 @@ class Need(NamedTuple):
 def measure(data: bytes, at: int, position: int, layout: RowLayout, path: str, size: int) -> Block | Need:
     """The block that begins at `at` in the data, at `position` in the file, which has `size` bytes."""
     marker = layout.header.marker
-    rows, buffers, there = 0, [], at + len(marker)
-    if there > len(data):
+    rows, buffers, end = 0, [], at + len(marker)
+    if end > len(data):
         return _more(len(marker), rows, len(data) - at, path, position, size)
-    if data[at:there] != marker:
+    if data[at:end] != marker:
         raise DamagedSource("expected the file's sync marker, found other bytes", path, position)
     for what in ("number of records", *BUFFERS):
-        found = one_vint(data, there)
+        found = one_vint(data, end)
         if found is None:
-            return _more(there - at, rows, len(data) - at, path, position, size)
+            return _more(end - at, rows, len(data) - at, path, position, size)
         number, digits = found
         if not 0 <= number <= INT32_MAX:
-            raise DamagedSource(f"a block claims {number}: {what}", path, position + there - at)
-        there += digits
+            raise DamagedSource(f"a block claims {number}: {what}", path, position + end - at)
+        end += digits
         if what not in BUFFERS:
             rows = number
             continue
-        buffers.append((there, number))
-        there += number
-        if there - at > size - position:
-            raise _too_long(there - at, path, position, size)
+        buffers.append((end, number))
+        end += number
+        if end - at > size - position:
+            raise _too_long(end - at, path, position, size)
         if number > LARGEST:
             message = f"a block's {what} take {number} bytes; the limit is {LARGEST}"
             raise UnsupportedFormat(message, path, position)
-        if there > len(data):
-            return Need(there - at, what == BUFFERS[VALUES], rows)
-    if rows > max(MOST_ROWS, there - at):
-        message = f"a block of {rows} rows in {there - at} bytes; the limit is {MOST_ROWS}, or one row per byte"
+        if end > len(data):
+            return Need(end - at, what == BUFFERS[VALUES], rows)
+    if rows > max(MOST_ROWS, end - at):
+        message = f"a block of {rows} rows in {end - at} bytes; the limit is {MOST_ROWS}, or one row per byte"
         raise UnsupportedFormat(message, path, position)
-    return Block(rows, buffers, there - at)
+    return Block(rows, buffers, end - at)
 
 
 def _more(length: int, rows: int, held: int, path: str, position: int, size: int) -> Need:
@@ -112,8 +112,8 @@ def lengths_of(block: Block, data: bytes, which: int, position: int, layout: Row
     most = min(block.rows * LONGEST, LARGEST)
     lengths = all_vints(_unpacked(block, data, which, most, position, layout, path))
     if lengths is None or len(lengths) != block.rows:
-        there = "end inside a number" if lengths is None else f"are {len(lengths)}"
-        raise DamagedSource(f"a block of {block.rows} rows: the {BUFFERS[which]} {there}", path, position)
+        fault = "end inside a number" if lengths is None else f"are {len(lengths)}"
+        raise DamagedSource(f"a block of {block.rows} rows: the {BUFFERS[which]} {fault}", path, position)
     if block.rows and (lengths.min() < 0 or lengths.max() > INT32_MAX):
         wrong = lengths.min() if lengths.min() < 0 else lengths.max()
         raise DamagedSource(f"a block's {BUFFERS[which]} say {wrong} bytes", path, position)

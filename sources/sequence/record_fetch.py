@@ -90,8 +90,8 @@ def _records(held: _HeldRanges, layout: RowLayout, offsets: Longs) -> tuple[Long
     _refuse(held, offsets, records > held.size - HEAD, "the file ends before it")
     sync = np.frombuffer(layout.header.sync, dtype=">i8")
     for word, behind in zip(sync, (4, 12), strict=True):
-        there = numbers_at(held.data, ">i8", offsets[marked] + held.shifts[marked] + behind)
-        _refuse(held, offsets[marked], there != word, "the sync marker differs from the file's")
+        found = numbers_at(held.data, ">i8", offsets[marked] + held.shifts[marked] + behind)
+        _refuse(held, offsets[marked], found != word, "the sync marker differs from the file's")
     lengths = numbers_at(held.data, ">i4", records + held.shifts).astype(np.int64)
     keys = numbers_at(held.data, ">i4", records + held.shifts + 4)
     _refuse(held, offsets, (keys < 0) | (keys > lengths), "the lengths of key and record are impossible")

@@ -152,9 +152,9 @@ class _Parts:
     def item(self, ordinal: int) -> pa.Array:
         """The item with that ordinal of each text; null for a text with fewer items."""
         at = self.offsets[:-1] + ordinal
-        there = at < self.offsets[1:]
-        places = int64s(np.where(there, at, 0))
-        return self.items.take(pc.if_else(pa.array(there), places, None))
+        exists = at < self.offsets[1:]
+        places = int64s(np.where(exists, at, 0))
+        return self.items.take(pc.if_else(pa.array(exists), places, None))
 
     def of_text(self, index: int) -> int:
         """The ordinal of the text that contains an item."""

@@ -207,10 +207,10 @@ class TextFile:
         for base, block in self.blocks(reader, 0, self._size):
             wanted = offsets[(offsets >= base) & (offsets < base + block.consumed)]
             rows = np.searchsorted(block.starts, wanted - base)
-            there = rows < len(block.starts)
-            there[there] = block.starts[rows[there]] == wanted[there] - base
-            if not there.all():
-                raise StalePointer("no row begins there", path, int(wanted[~there][0]), action=Action.BUILD_AGAIN)
+            exists = rows < len(block.starts)
+            exists[exists] = block.starts[rows[exists]] == wanted[exists] - base
+            if not exists.all():
+                raise StalePointer("no row begins there", path, int(wanted[~exists][0]), action=Action.BUILD_AGAIN)
             if len(wanted):
                 yield wanted, [block.data[block.starts[row] : block.ends[row]] for row in rows.tolist()]
             if base + block.consumed > offsets[-1]:

@@ -109,37 +109,37 @@ def build_array(column: Column, kind: pa.DataType, rows: LeafRows) -> pa.Array:
     """The rows of a column for which `has_arrow_layout` is true, as an array. ArrowInvalid where levels and values
     contradict each other."""
     leaf = column.leaves[0]
-    there = rows.definitions if leaf.definitions else b"\1" * rows.entries
-    if len(there) != rows.entries:
-        raise pa.ArrowInvalid(f"{len(there)} levels for {rows.entries} rows")
-    valid, count = None, there.count(1)
+    present = rows.definitions if leaf.definitions else b"\1" * rows.entries
+    if len(present) != rows.entries:
+        raise pa.ArrowInvalid(f"{len(present)} levels for {rows.entries} rows")
+    valid, count = None, present.count(1)
     if count < rows.entries:
-        valid = pa.py_buffer(np.packbits(np.frombuffer(there, np.uint8), bitorder="little"))
+        valid = pa.py_buffer(np.packbits(np.frombuffer(present, np.uint8), bitorder="little"))
     buffers = (
-        _byte_array_buffers(rows.values, there)
+        _byte_array_buffers(rows.values, present)
         if leaf.kind == BINARY
-        else [_numbers(rows.values, there, leaf.width, count)]
+        else [_numbers(rows.values, present, leaf.width, count)]
     )
     return pa.Array.from_buffers(kind, rows.entries, [valid, *buffers])
 
 
-def _numbers(values: bytes, there: bytes, width: int, count: int) -> pa.Buffer:
+def _numbers(values: bytes, present: bytes, width: int, count: int) -> pa.Buffer:
     """Values of `width` bytes each, with zeros for nulls."""
     if len(values) != width * count:
         raise pa.ArrowInvalid(f"{len(values)} bytes for {count} values of {width} bytes")
-    if count == len(there):
+    if count == len(present):
         return pa.py_buffer(values)
-    whole = np.zeros((len(there), width), np.uint8)
-    whole[np.frombuffer(there, np.bool_)] = np.frombuffer(values, np.uint8).reshape(-1, width)
+    whole = np.zeros((len(present), width), np.uint8)
+    whole[np.frombuffer(present, np.bool_)] = np.frombuffer(values, np.uint8).reshape(-1, width)
     return pa.py_buffer(whole)
 
 
-def _byte_array_buffers(values: bytes, there: bytes) -> list[pa.Buffer]:
+def _byte_array_buffers(values: bytes, present: bytes) -> list[pa.Buffer]:
     """The offsets and the bytes of byte arrays. In `values`, each has its length before it."""
     lengths, texts, position = [], [], 0
-    for is_there in there:
+    for is_present in present:
         end = position
-        if is_there:
+        if is_present:
             position += LENGTH_BYTES
             end = position + int.from_bytes(values[position - LENGTH_BYTES : position], "little")
             texts.append(values[position:end])

@@ -107,8 +107,8 @@ class DecompressedPage:
         if not self._leaf.definitions:
             return LeafRows(len(rows), b"", b"", b""), [(row, row + 1) for row in rows]
         flags = flags_at(self._definitions, rows)
-        spans = [(rank, rank + 1) for there, rank in flags if there]
-        return LeafRows(len(rows), b"", bytes([there for there, _ in flags]), b""), spans
+        spans = [(rank, rank + 1) for is_set, rank in flags if is_set]
+        return LeafRows(len(rows), b"", bytes([is_set for is_set, _ in flags]), b""), spans
 
     def _nested(self, rows: list[int]) -> tuple[LeafRows, list[Span]]:
         """The rows, and the spans of their values. Decodes all levels of the page: only levels show where a row
@@ -119,9 +119,9 @@ class DecompressedPage:
         starts = np.append(np.flatnonzero(repetitions == 0), entries)
         if starts[0] != 0 or len(starts) != self._count + 1:
             raise NeedsPyarrow  # a page that begins within a row, or disagrees with the page map
-        there = np.concatenate(([0], np.cumsum(definitions == leaf.definitions)))
+        ranks = np.concatenate(([0], np.cumsum(definitions == leaf.definitions)))
         bounds = list(zip(starts[wanted].tolist(), starts[wanted + 1].tolist(), strict=True))
-        spans = [(int(there[begin]), int(there[end])) for begin, end in bounds]
+        spans = [(int(ranks[begin]), int(ranks[end])) for begin, end in bounds]
         found = LeafRows(
             sum([end - begin for begin, end in bounds]),
             _of_rows(repetitions, bounds) if leaf.repetitions else b"",
