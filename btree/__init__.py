@@ -2,35 +2,35 @@
 
 - `format`        every constant and byte rule of the file
 - `schema`        the Avro record schema of an entry
-- `source_types`  types of sources that Spark does not know as keys, and what each is stored as
+- `source_types`  types of sources that Spark does not accept as keys, and the type that stores each
 - `key_types`     one `KeyType` for each: casts, Arrow, Avro and JSON forms, hash and order
 - `keys`          the order of keys, and key columns as Arrow
 - `key_arrays`    Arrow columns of keys in stored form
-- `key_batch`     many keys, sorted, each once, in a form that Arrow compares
+- `key_batch`     many distinct keys, sorted, in a form that Arrow compares
 - `hashing`       Spark's hashes of a key, and its bucket
 - `hash_columns`  Spark's hashes of whole columns
 - `bloom`         Bloom filters: surely not here, or perhaps
 - `errors`        errors of index files and keys
-- `geometry`      when a node is full, and where the nodes lie in the file
+- `geometry`      the size of nodes, and their order in the file
 - `encode`        Arrow columns to Avro records
 - `rows`          sorted batches to records, with the checks that every writer makes
 - `codecs`        block compression, and the checksum of a block
 - `writer`        sorted Arrow batches to one index file
 - `dione`         sorted Arrow batches to a file with the bytes of Dione's own writer
-- `node_decoder`  the places of a node's records, with their keys and links
+- `node_decoder`  the positions of a node's records, with their keys and links
 - `node`          one block, searched by bisection
 - `blocks`        an open file as blocks
 - `traversal`     from a node along its links to its children
 - `columns`       the records of many nodes to Arrow columns at once
-- `block_batch`   blocks unpacked and decoded together
-- `scan`          a whole file as Arrow batches, proved
+- `block_batch`   blocks decompressed and decoded together
+- `scan`          a whole file as Arrow batches, with all checks
 - `inner_levels`  the levels above the leaves as columns
 - `batch`         many keys matched with the leaves that may hold them
 - `reader`        get, get_many, contains_many, match, scans and check over one open index file
 - `display`       stored values as JSON
 - `__main__`      `python -m gnomon.btree` prints and checks an index file
 
-Knows neither pointers nor sources: a value is just columns.
+The package has no notion of pointers or sources: a value consists of columns.
 """
 
 from gnomon.btree.errors import BTreeError, DamagedIndexFile, KeyTypeError, UnsortedKeys

@@ -1,7 +1,7 @@
-"""Look into one local index file: python -m gnomon.btree dump|get|check|stat FILE.
+"""Inspect one local index file: python -m gnomon.btree dump|get|check|stat FILE.
 
-Exit codes: 0 done; 1 a key was not found (hits are printed); 2 wrong usage; 3 a file that is missing or damaged,
-or output that cannot be written.
+Exit codes: 0 done; 1 a key was not found (found entries are printed); 2 wrong usage; 3 a file is missing or damaged, or
+output cannot be written.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from gnomon.btree.keys import Key
 from gnomon.btree.reader import BTreeReader
 
 DONE, NOT_FOUND, USAGE, FAILED = 0, 1, 2, 3
-SHOWN_TEXT = 80  # characters of what was asked, in a message
+SHOWN_TEXT = 80  # characters of a requested key in a message
 
 
 class LocalFile:
@@ -49,11 +49,11 @@ class LocalFile:
 
 
 class WrongUsage(BTreeError):
-    """The command line makes no sense for this file."""
+    """The command line is invalid for this file."""
 
 
 def _visible(text: object) -> str:
-    """One line of text from elsewhere, for a terminal: what would steer it is shown as an escape."""
+    """A text from outside as one line for a terminal: control characters are shown as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
@@ -64,14 +64,14 @@ def _print_entry(tree: BTreeReader, key: Key, value: Key) -> None:
 
 
 def dump(tree: BTreeReader, _arguments: argparse.Namespace) -> int:
-    """One JSON line an entry, in key order."""
+    """Print one JSON line for each entry, in key order."""
     for key, value in tree.scan():
         _print_entry(tree, key, value)
     return DONE
 
 
 def get(tree: BTreeReader, arguments: argparse.Namespace) -> int:
-    """The entries of each key as JSON lines; 1 when a key has none."""
+    """Print the entries of each key as JSON lines. Returns 1 when a key has none."""
     keys = [_parse_key(text, tree) for text in arguments.keys]
     found = tree.get_many(keys)
     for key, values in zip(keys, found, strict=True):
@@ -81,7 +81,7 @@ def get(tree: BTreeReader, arguments: argparse.Namespace) -> int:
 
 
 def _parse_key(text: str, tree: BTreeReader) -> Key:
-    """A one-column key is its text; of more columns, a JSON object."""
+    """A key from its text: for one column the text itself, for several a JSON object."""
     columns = tree.schema.keys
     if len(columns) == 1:
         return (key_type(columns[0].type).to_stored(text, columns[0].name),)
@@ -98,21 +98,21 @@ def _parse_key(text: str, tree: BTreeReader) -> Key:
 
 
 def check(tree: BTreeReader, _arguments: argparse.Namespace) -> int:
-    """Read and prove the whole file; one line of what it holds."""
+    """Read and check the whole file, and print its counts in one line."""
     census = tree.census()
     print(f"{census.entries} entries, {census.nodes} nodes, height {census.height}, {census.bytes} bytes")
     return DONE
 
 
 def stat(tree: BTreeReader, _arguments: argparse.Namespace) -> int:
-    """What the header says, a line each; no block but the root is read."""
+    """Print the header's figures, one per line. Reads no block but the root."""
     for part, columns in (("key", tree.schema.keys), ("value", tree.schema.values)):
         for column in columns:
             print(f"{part} {column.name} {column.type}{'' if column.nullable else ' not null'}")
-    print(f"entries {'not said' if tree.entries is None else tree.entries}")
+    print(f"entries {'unknown' if tree.entries is None else tree.entries}")
     print(f"file {tree.file_bytes} bytes, of which header {tree.header_bytes}, upper levels {tree.upper_bytes}")
     for name, text in sorted(tree.metadata.items()):
-        if name not in (SCHEMA_KEY, KEY_VALUE_KEY, ENTRIES_KEY):  # shown above
+        if name not in (SCHEMA_KEY, KEY_VALUE_KEY, ENTRIES_KEY):  # printed above
             print(_visible(f"{name} {text.decode(errors='replace')}"))
     return DONE
 
@@ -132,7 +132,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         sub = commands.add_parser(name, help=command.__doc__, description=command.__doc__)
         sub.add_argument("file", metavar="FILE")
         if command is get:
-            help_ = "its text; of several columns, a JSON object. One that begins with - comes after --"
+            help_ = "one column: its text; several: a JSON object; a key that begins with - comes after --"
             sub.add_argument("keys", metavar="KEY", nargs="+", help=help_)
     return parser.parse_args(argv)
 
@@ -158,12 +158,13 @@ def _answer(arguments: argparse.Namespace) -> int:
 
 
 def _drop_output() -> None:
-    """What could not be written is still in the buffer; Python must not try it again at exit."""
+    """Drop the output that could not be written. It is still in the buffer, and Python would try to write it again at
+    exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(argv: list[str] | None = None) -> int:
-    """The exit code of a command line."""
+    """Run a command line. Returns its exit code."""
     arguments = _arguments(argv)
     if sys.stdout is None:
         return _fail("output: it is closed", FAILED)
@@ -172,7 +173,7 @@ def run(argv: list[str] | None = None) -> int:
     try:
         code = _answer(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the reader of the output stopped reading
         _drop_output()
         return DONE
     except OSError as error:

@@ -1,6 +1,8 @@
-"""Match many keys with one file at once. The fences (the records of the inner levels) tell which leaves may hold some.
-These leaves are read in long ranges, decoded together, proved to lie between their fences and in order, and matched by
-Arrow: no Python object per key.
+"""Match many keys with one file at once.
+
+The fences (the records of the inner levels) determine the leaves that may hold some of the keys. These leaves are read
+in long ranges and decoded together. Their keys are checked for order and against the fences, and matched by Arrow: no
+Python object per key.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,12 +19,12 @@ from gnomon.btree.key_batch import SortedKeys, comparable, index_in, is_rising, 
 from gnomon.btree.keys import compare
 
 LEAVES_AT_ONCE = 2048
-CHUNK_BYTES = 32 * 1024 * 1024  # of what is decoded together in memory, roughly; and twice as much of what was found
+CHUNK_BYTES = 32 * 1024 * 1024  # approximate memory that is decoded together; the results may take twice as much
 
 
 class Found(NamedTuple):
-    """Entries found, in file order, which is that of their keys: the key of each, as its place in the
-    key batch, and its columns; how many leaves the file has, and how many of them were read."""
+    """Found entries, in file order, which is key order. For each its key, as an index in the key batch, and its
+    columns; also the number of leaves in the file, and of leaves read."""
 
     keys: Ints
     columns: list[pa.Array]
@@ -31,8 +33,8 @@ class Found(NamedTuple):
 
 
 class _Leaves(NamedTuple):
-    """Leaves that may hold a key, ascending: each one's place among all, and the keys it may hold, by place. One of
-    very many records stands in pieces, one after the other."""
+    """Leaves that may hold a key, ascending: the index of each among all leaves, and its range in the key batch. A leaf
+    of very many records is in several consecutive pieces."""
 
     which: Ints
     begins: Ints
@@ -40,7 +42,8 @@ class _Leaves(NamedTuple):
 
 
 class _Hits(NamedTuple):
-    """Keys found, where in the file (fence i is at 2 i, the leaf behind it at 2 i + 1), and columns of the entries."""
+    """Found keys; their positions in the file (fence i is at 2 i, the leaf after it at 2 i + 1); columns of the
+    entries."""
 
     keys: Ints
     at: Ints
@@ -48,7 +51,7 @@ class _Hits(NamedTuple):
 
 
 class Batch:
-    """One look-up of many keys, for these columns of their entries. Without columns it only says which are there."""
+    """One look-up of many keys, for these columns of their entries. Without columns, it only finds which keys exist."""
 
     def __init__(
         self,
@@ -65,11 +68,11 @@ class Batch:
         self._stats = stats
         self._types = {column.name: column.type for column in file.schema.entry.columns}
         self._key_names = [column.name for column in file.schema.entry.keys]
-        self._last: list[pa.Array] = []  # the last key that was proved
+        self._last: list[pa.Array] = []  # the last checked key
 
     def pieces(self) -> Iterator[Found]:
-        """What the file holds of the keys, in file order, leaves by the thousand. DamagedIndexFile, or Irregular where
-        it is to be walked node by node."""
+        """The entries of the keys, in file order, a piece for thousands of leaves. DamagedIndexFile, or Irregular where
+        the file has to be read node by node."""
         before, upto = places(self._inner_levels.keys, self._sorted_keys.columns)
         leaves = self._leaves(before, upto)
         at = np.flatnonzero(upto > before)
@@ -85,16 +88,19 @@ class Batch:
             yield self._piece([_some(fences, done, len(at))], 0)
 
     def _piece(self, hits: Sequence[_Hits], leaves_read: int) -> Found:
-        """Hits in file order."""
+        """The hits in file order."""
         turn = np.argsort(np.concatenate([some.at for some in hits]), kind="stable")
         keys = np.concatenate([some.keys for some in hits])[turn]
         columns = [pa.concat_arrays(some).take(pa.array(turn)) for some in zip(*(h.columns for h in hits), strict=True)]
         return Found(keys, columns, len(self._inner_levels.leaves), leaves_read)
 
     def _leaves(self, before: Ints, upto: Ints) -> _Leaves:
-        """A leaf holds keys from the fence before it on, which may begin a run of equal keys, up to the one behind it,
-        which a run may reach if runs may be split. A key that is a fence is there, if that is all that is asked."""
-        here = self._inner_levels.below + 1  # in the two below
+        """The leaves that may hold a key.
+
+        A leaf holds keys from the fence before it to the fence after it. The first fence may begin a run of equal keys;
+        the last one may end a run if runs may be split. A key that equals a fence exists, so without columns its leaves
+        are not needed."""
+        here = self._inner_levels.below + 1  # in arrays whose first item is for no fence
         until = before if self._file.has_whole_runs or not self._columns else upto
         begins = np.concatenate([[0], before if self._columns else upto])[here]
         ends = np.concatenate([until, [len(self._sorted_keys)]])[here]
@@ -102,7 +108,7 @@ class Batch:
         return _Leaves(which, begins[which], ends[which])
 
     def _chunks(self, leaves: _Leaves) -> Iterator[tuple[_Leaves, BlockBatch]]:
-        """The leaves, unpacked, in groups that are decoded together."""
+        """The decompressed leaves, in groups that are decoded together."""
         columns = len({*self._columns, *self._key_names})
         blocks, which = BlockBatch(), []
         for i, offset, count, records in self._cut(self._inner_levels.leaves[leaves.which].tolist()):
@@ -115,7 +121,7 @@ class Batch:
             yield _Leaves(*(some[which] for some in leaves)), blocks
 
     def _cut(self, offsets: list[int]) -> Iterator[tuple[int, int, int, bytes]]:
-        """Of leaves, one by one, its number, offset, and records; of a long one in pieces."""
+        """The number, offset and records of each leaf; a long leaf comes in pieces."""
         for i, (frame, data) in enumerate(self._file.unpacked(offsets, self._stats)):
             self._stats.nodes += 1
             if frame.count <= LONG_BLOCK:
@@ -125,7 +131,7 @@ class Batch:
                 yield i, offsets[i], count, records
 
     def _match(self, leaves: _Leaves, blocks: BlockBatch, last: int) -> _Hits:
-        """What these leaves hold of the keys. `last`: the leaf before them."""
+        """The hits in these leaves. `last`: the leaf before them."""
         columns, first, _ = decode(self._file, blocks, {*self._columns, *self._key_names})
         counts = np.array(blocks.counts)
         firsts = np.concatenate([[0], np.cumsum(counts)])
@@ -144,12 +150,12 @@ class Batch:
         return _Hits(found[rows] + begin, at, arrays)
 
     def _prove(self, keys: Sequence[pa.Array], pieces: RecordBlocks, leaves: _Leaves, last: int) -> None:
-        """The keys of each leaf are in order, and lie between its fences."""
+        """Check that the keys of each leaf are in order and between its fences."""
         rising = is_rising(keys, pieces.firsts[1:-1][np.diff(leaves.which) > 0])
         if not rising.all():
             offset = pieces.offset_of(int(np.argmin(rising)) + 1)
             raise self._file.damaged("the keys of a node are not in order", offset)
-        if leaves.which[0] == last:  # the first piece goes on with a leaf
+        if leaves.which[0] == last:  # the first piece continues a leaf
             equal, greater = compare(self._last, [key.slice(0, 1) for key in keys])
             if not (equal | greater)[0]:
                 raise self._file.damaged("the keys of a node are not in order", pieces.offsets[0])

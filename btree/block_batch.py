@@ -1,4 +1,4 @@
-"""A batch of blocks, unpacked and decoded together, for scans and for matches of many keys."""
+"""A batch of blocks, decompressed and decoded together, for scans and for matches of many keys."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -10,11 +10,12 @@ from gnomon.btree.blocks import BlockFile
 from gnomon.btree.columns import NO_LINK, Columns, Ints, JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
 from gnomon.btree.node import Row
 
-CELL_BYTES = 24  # of a record's column in memory
-CHUNK_BYTES = 64 * 1024 * 1024  # of what is decoded together in memory, roughly; a single node may take more
+CELL_BYTES = 24  # memory of one column of a record
+CHUNK_BYTES = 64 * 1024 * 1024  # approximate memory that is decoded together; a single node may take more
 LONG_BLOCK = 1 << 14  # records; a longer block is one run of equal keys, and is decoded in pieces
 CUT_RECORDS = 1 << 9
-STEP_US, ROW_US = 70.0, 2.0  # measured: the i-th records of any number of nodes at once; a record by itself
+# measured: decoding the i-th records of any number of nodes at once; decoding one record alone
+STEP_US, ROW_US = 70.0, 2.0
 
 
 class Irregular(Exception):
@@ -25,8 +26,8 @@ class RecordBlocks(NamedTuple):
     """The blocks that records in key order come from."""
 
     offsets: Sequence[int]  # of the blocks
-    firsts: Ints  # of the records, in key order; one more than there are blocks
-    is_leaf: Sequence[bool]  # whether the block is a leaf, which ends before what follows
+    firsts: Ints  # index of each block's first record, in key order; one more than there are blocks
+    is_leaf: Sequence[bool]  # whether the block is a leaf: the records after it are of another block
 
     def offset_of(self, record: int) -> int:
         return self.offsets[int(np.searchsorted(self.firsts, record, side="right")) - 1]
@@ -36,16 +37,16 @@ class BlockBatch:
     """Blocks that are decoded together: whole leaves, and the needed records of inner nodes."""
 
     def __init__(self) -> None:
-        self.index: dict[int, int] = {}  # part by offset of its block
+        self.index: dict[int, int] = {}  # offset of a block: number of its part
         self.offsets: list[int] = []
         self.is_leaf: list[bool] = []
-        self.begins: list[int] = []  # first record
+        self.begins: list[int] = []  # index of the first record
         self.counts: list[int] = []
         self.records: list[bytes] = []
         self._bytes = self._records = 0
 
     def add_inner(self, offset: int, begin: int, count: int, records: bytes) -> None:
-        """Records of a node from `begin` on."""
+        """Add `count` records of a node, from record `begin` on."""
         self._add(offset, False, begin, count, records)
 
     def add_leaf(self, offset: int, count: int, records: bytes) -> None:
@@ -62,7 +63,7 @@ class BlockBatch:
         self._records += count
 
     def size(self, columns: int) -> int:
-        """Memory that they take once decoded, roughly."""
+        """Approximate memory of the blocks when decoded."""
         return self._bytes + self._records * columns * CELL_BYTES
 
 
@@ -75,12 +76,12 @@ class Decoded(NamedTuple):
 
 
 def decode(file: BlockFile, blocks: BlockBatch, columns: Collection[str] | None = None) -> Decoded:
-    """The records of these blocks, in the order of memory; of these columns, by default all. Irregular where what was
-    taken for a leaf has links, DamagedIndexFile where a part is not what its node says."""
+    """The records of these blocks, in the order of decoding; with these columns, by default all. Irregular where a
+    supposed leaf has links, DamagedIndexFile where a part contradicts its node."""
     part, counts, records = _cut(file, blocks)
     begins = np.searchsorted(part, np.arange(len(blocks.counts)))  # the first piece of each part
     is_cut = np.diff(begins, append=len(part))[part] > 1
-    single = _long_parts(np.where(is_cut, 0, counts))  # a part that was cut stays together
+    single = _long_parts(np.where(is_cut, 0, counts))  # the pieces of one part are decoded the same way
     while True:
         many = np.setdiff1d(np.arange(len(counts)), single)
         try:
@@ -109,7 +110,8 @@ def decode(file: BlockFile, blocks: BlockBatch, columns: Collection[str] | None 
 
 
 def _cut(file: BlockFile, blocks: BlockBatch) -> tuple[Ints, Ints, list[bytes]]:
-    """The blocks in pieces: of each its part, the number of its records, and these. Most are a piece each."""
+    """The blocks in pieces: the part of each piece, the number of its records, and the records. Most blocks are one
+    piece."""
     part: list[int] = []
     counts: list[int] = []
     records: list[bytes] = []
@@ -123,17 +125,17 @@ def _cut(file: BlockFile, blocks: BlockBatch) -> tuple[Ints, Ints, list[bytes]]:
 
 
 def _long_parts(counts: Ints) -> Ints:
-    """The blocks that are decoded one by one, for all others end long before them: those of most records."""
+    """The blocks to decode one by one: the longest ones, since all others end long before them."""
     falling = np.argsort(-counts, kind="stable")
-    steps = np.append(counts[falling], 0)  # when so many of the longest are left out
+    steps = np.append(counts[falling], 0)  # steps that remain if the n longest blocks are left out
     alone = np.concatenate([[0], np.cumsum(counts[falling])])
     best = int(np.argmin(alone * ROW_US + steps * STEP_US))
     return falling[:best]
 
 
 def take(file: BlockFile, columns: Columns, name: str, order: Ints, pieces: RecordBlocks) -> pa.Array:
-    """A column of the records named, which come from these pieces. DamagedIndexFile where a value is none of its
-    type."""
+    """A column of the records in `order`, which come from these pieces. DamagedIndexFile for a value that its type does
+    not have."""
     try:
         return columns.take(name, order)
     except (pa.ArrowInvalid, OutOfRange):

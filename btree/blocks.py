@@ -1,4 +1,5 @@
-"""An open index file as blocks: its header, its length, and the node at an offset. Nothing here knows the tree."""
+"""An open index file as blocks: its header, its length, and the node at an offset. The shape of the tree is not known
+here."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -16,18 +17,18 @@ from gnomon.btree.geometry import head_guess
 from gnomon.btree.node import Node, NodeDecoder
 from gnomon.btree.schema import FileSchema, file_schema
 
-FIRST_READ_BYTES = 32 * 1024  # at least; `head_guess` says how much more of a large file
+FIRST_READ_BYTES = 32 * 1024  # at least; `head_guess` estimates the rest for a large file
 UPPER_READ_BYTES = 16 * 1024 * 1024  # upper levels up to this size come in one read and stay in memory
-NODE_READ_BYTES = 8 * 1024  # first guess at a node whose length neither a link nor the header tells
+NODE_READ_BYTES = 8 * 1024  # first guess at the length of a node that neither a link nor the header gives
 LONGEST_GUESS_BYTES = 256 * 1024
 LONG_READ_BYTES = 4 * 1024 * 1024  # of a scan
-DECODED_BYTES = 64 * 1024 * 1024  # of decoded nodes that one file keeps
-BARE_BYTES = 4096  # memory of an open file without its nodes, roughly
+DECODED_BYTES = 64 * 1024 * 1024  # of decoded nodes that one file caches
+BARE_BYTES = 4096  # approximate memory of an open file without its nodes
 
 
 class Visit(NamedTuple):
-    """A node that a look-up went to: its offset in the file, its level (the root's is 0), its records; the reads and
-    bytes that it cost, and when that began and ended (nanoseconds of `time.perf_counter_ns`)."""
+    """A node that a look-up visited: its offset in the file, its level (the root's is 0), the number of its records,
+    the reads and bytes that it cost, and the begin and end of the visit (nanoseconds of `time.perf_counter_ns`)."""
 
     offset: int
     level: int
@@ -40,8 +41,8 @@ class Visit(NamedTuple):
 
 @dataclass
 class LookupStats:
-    """The cost of look-ups: nodes visited, ranged reads, bytes read, of these the bytes of Bloom filters, and the keys
-    checked against one. `visits`, if it is a list, receives each visited node."""
+    """The cost of look-ups: visited nodes, ranged reads, bytes read, the bytes of Bloom filters among them, and the
+    keys checked against a filter. `visits`, if it is a list, receives each visited node."""
 
     nodes: int = 0
     reads: int = 0
@@ -51,7 +52,7 @@ class LookupStats:
     visits: list[Visit] | None = field(default=None, repr=False, compare=False)
 
     def add(self, other: "LookupStats") -> None:
-        """Count what another look-up cost, too; not its visits."""
+        """Add the cost of another look-up, without its visits."""
         self.nodes += other.nodes
         self.reads += other.reads
         self.bytes += other.bytes
@@ -61,7 +62,7 @@ class LookupStats:
 
 @dataclass(frozen=True)
 class Block:
-    """A node and the bytes of the file it takes."""
+    """A node and its range of bytes in the file."""
 
     node: Node
     offset: int
@@ -69,12 +70,12 @@ class Block:
 
     @property
     def cache_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory of the node, in bytes."""
         return self.node.cache_bytes
 
 
 class Leaves(Protocol):
-    """Keeps decoded leaves of a file, by their offsets, as long as it has room."""
+    """A cache of decoded leaves of a file, by their offsets."""
 
     def get(self, offset: int) -> Block | None: ...
 
@@ -109,7 +110,7 @@ class BlockFile:
         if checksum not in (None, CHECKSUMS.get(self.codec)):
             self._refuse_header(f"unknown checksum {checksum[:80]!r} of codec {self.codec}")
         self._checked = checksum is not None
-        self.entries = self._number(header, fmt.ENTRIES_KEY)  # None in a file that does not say: Dione's
+        self.entries = self._number(header, fmt.ENTRIES_KEY)  # None in a file without this entry: Dione's
         self.upper_bytes = self._number(header, fmt.UPPER_BYTES_KEY) or 0
         self.has_whole_runs = self._number(header, fmt.SPLIT_RUNS_KEY) == 0  # no node ends between two equal keys
         self._guess = min(self._number(header, fmt.NODE_BYTES_KEY) or NODE_READ_BYTES, LONGEST_GUESS_BYTES)
@@ -141,7 +142,7 @@ class BlockFile:
         expected: object = None,
         found: object = None,
     ) -> DamagedIndexFile:
-        """The error about this file, to be raised."""
+        """An error about this file, to be raised."""
         return DamagedIndexFile(
             what, self.path, offset, column=column, expected=expected, found=found, action=self._action
         )
@@ -174,7 +175,8 @@ class BlockFile:
             self._refuse_header(f"unusable schema ({error})")
 
     def _load_upper(self, head: bytes, stats: LookupStats) -> memoryview:
-        """The upper levels, or where the file has none or does not say, what came with the header."""
+        """The upper levels. If the file has none, or does not state their length: the bytes that came with the
+        header."""
         have = head[self.start :]
         if not 0 < self.upper_bytes <= UPPER_READ_BYTES:
             return memoryview(have)
@@ -193,12 +195,12 @@ class BlockFile:
         return len(self._memory) == self.size - self.start
 
     def forget_leaves(self) -> None:
-        """Of a file that was read whole, keep the upper levels only."""
+        """Keep only the upper levels of a file that was read whole."""
         if self._whole and 0 < self.upper_bytes <= UPPER_READ_BYTES:
             self._memory = memoryview(bytes(self._memory[: self.upper_bytes]))
 
     def check_upper(self, stats: LookupStats) -> None:
-        """Prove the checksum of upper levels that were too long to be read when the file was opened."""
+        """Check the checksum of upper levels that were too long to be read when the file was opened."""
         if self.upper_bytes <= UPPER_READ_BYTES or fmt.UPPER_CRC_KEY not in self.metadata:
             return
         end = self.start + self.upper_bytes
@@ -211,13 +213,13 @@ class BlockFile:
 
     @property
     def cache_bytes(self) -> int:
-        """Memory this file keeps: bytes read ahead, decoded nodes."""
+        """Memory that this file holds: bytes read ahead and decoded nodes."""
         return BARE_BYTES + len(self._memory) + self._kept_bytes
 
     # -- blocks ----------------------------------------------------------------------------------------------------
 
     def block(self, offset: int, stats: LookupStats, length: int | None = None, most: int | None = None) -> Block:
-        """The block at `offset`; `length` is a guess at its size. Upper nodes and the root are kept decoded. TooMany
+        """The block at `offset`; `length` is a guess at its size. Upper nodes and the root are cached decoded. TooMany
         where it has more than `most` records, which are not decoded then."""
         kept = self._kept.get(offset)
         if kept is None and self._leaves is not None and offset >= self.start + max(self.upper_bytes, 1):
@@ -240,8 +242,8 @@ class BlockFile:
         return block
 
     def is_leaf(self, offset: int) -> bool:
-        """Whether the header says that the block at `offset` is one: what lies behind the levels above the leaves, in a
-        file that says how long these are."""
+        """Whether the header shows that the block at `offset` is a leaf. It is, after the levels above the leaves, in a
+        file that states their length."""
         return fmt.UPPER_BYTES_KEY in self.metadata and offset >= self.start + self.upper_bytes
 
     def _bytes_of(self, offset: int, length: int | None, stats: LookupStats) -> tuple[bytes, fmt.BlockFrame]:
@@ -257,8 +259,8 @@ class BlockFile:
         return data, frame
 
     def unpacked(self, offsets: Sequence[int], stats: LookupStats) -> Iterator[tuple[fmt.BlockFrame, bytes]]:
-        """The frame and the records, not decoded, of the blocks at these ascending offsets. Those that lie close
-        together come in long reads."""
+        """The frame and the records, not decoded, of the blocks at these ascending offsets. Blocks close together are
+        read in long ranges."""
         begin, have = self.start, self._memory
         for i, offset in enumerate(offsets):
             if not begin <= offset <= begin + len(have) - fmt.BLOCK_HEAD_BYTES:
@@ -273,7 +275,7 @@ class BlockFile:
             yield frame, self._unpack(offset, frame, data)
 
     def _long_read(self, offsets: Sequence[int], first: int) -> int:
-        """How many bytes to read from the block at `offsets[first]` on."""
+        """The number of bytes to read from the block at `offsets[first]` on."""
         begin = end = offsets[first]
         for offset in islice(offsets, first + 1, None):
             if offset - end > LONGEST_GUESS_BYTES or offset - begin > LONG_READ_BYTES:
@@ -299,7 +301,7 @@ class BlockFile:
         return self.damaged(f"the block cannot be decoded ({why})", offset)
 
     def decode(self, offset: int, count: int, records: bytes) -> Node:
-        """The node whose block lies at `offset`, from its unpacked records."""
+        """The node whose block lies at `offset`, from its decompressed records."""
         try:
             node = self.decoder.node(count, records)
         except (ValueError, IndexError, struct.error) as error:
@@ -309,14 +311,14 @@ class BlockFile:
         return node
 
     def cut(self, offset: int, count: int, records: bytes, most: int) -> Iterator[tuple[int, bytes]]:
-        """The same records, not decoded, as pieces of at most so many: `(count, bytes)`."""
+        """The records, not decoded, in pieces of at most `most`: `(count, bytes)`."""
         try:
             yield from self.decoder.cut(count, records, most)
         except (ValueError, IndexError, struct.error) as error:
             raise self._undecodable(offset, error) from None
 
     def read(self, offset: int, length: int, stats: LookupStats) -> bytes:
-        """Bytes of the file, as many as asked for."""
+        """Exactly `length` bytes of the file."""
         stats.reads += 1
         stats.bytes += length
         data = self._reader.read_range(offset, length)

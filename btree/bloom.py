@@ -1,13 +1,15 @@
-"""Bloom filters: "surely not" or "perhaps" for a key, from about ten bits per key. Every byte rule of a filter file.
+"""Bloom filters: "surely not" or "perhaps" for a key, from about ten bits per key. This module has every byte rule of a
+filter file.
 
-A split-block filter with the blocks, salts and arithmetic of the Parquet format (BloomFilter.md there), over the
-XXH64 of a key that `hashing.xxhash64` gives: 256-bit blocks of eight 32-bit words; a key sets one bit in each word of
-one block. So a check reads one block, and a file need not be read whole: its blocks lie in pages, each with a checksum.
+A filter is a split-block filter with the blocks, salts and arithmetic of the Parquet format (BloomFilter.md there),
+over the XXH64 of a key by `hashing.xxhash64`. A block has 256 bits in eight 32-bit words; a key sets one bit in each
+word of one block. So a check reads one block, and a file need not be read whole: its blocks lie in pages, each with a
+checksum.
 
     head    magic, version, blocks a page, name of the hash, seed, keys, blocks     48 bytes, little-endian
             CRC-32 of each page                                                     4 bytes each
-            CRC-32 of the head up to here; who names the file knows it, too         4 bytes
-    pages   the blocks, 32 bytes each, as a Parquet file would hold them
+            CRC-32 of the head up to here; metadata that name the file have it      4 bytes
+    pages   the blocks, 32 bytes each, as in a Parquet file
 """
 
 import math
@@ -26,7 +28,7 @@ from gnomon.btree.blocks import LookupStats
 from gnomon.btree.errors import DamagedIndexFile
 from gnomon.btree.hashing import FILTER_HASH_NAME, SEED
 
-FALSE_POSITIVES = 0.01  # share of absent keys that pass, unless asked otherwise
+FALSE_POSITIVES = 0.01  # share of absent keys that pass, by default
 MAGIC, VERSION = b"GnKF", 1
 HEAD = struct.Struct("<4sHH16sQQQ")
 CRC = struct.Struct("<I")
@@ -35,10 +37,10 @@ PAGE_BLOCKS = 128
 PAGE_BYTES = PAGE_BLOCKS * BLOCK_BYTES
 MOST_BLOCKS = 1 << 31
 SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
-WHOLE_BYTES = 256 * 1024  # a file of up to this size is read whole when it is opened, to be kept
-SMALL_BYTES = 32 * 1024  # likewise, where larger ones are not kept
-PAGES_FOR_ONE = 16  # pages that are read and checked together in the time of one alone
-BARE_BYTES = 1024  # memory of an open filter without its pages, roughly
+WHOLE_BYTES = 256 * 1024  # a file of up to this size is read whole when opened, if it is cached
+SMALL_BYTES = 32 * 1024  # the same limit for files that are not cached
+PAGES_FOR_ONE = 16  # pages that are read and checked together in the time of one page alone
+BARE_BYTES = 1024  # approximate memory of an open filter without its pages
 
 Hashes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -48,8 +50,8 @@ Flags = npt.NDArray[np.bool_]
 
 
 def false_positive_rate(keys: int, blocks: int) -> float:
-    """The share of absent keys that pass a filter: blocks hold a Poisson number of keys, and a key that is not there
-    must meet a set bit in each of eight words."""
+    """The share of absent keys that pass a filter. The number of keys in a block has a Poisson distribution, and an
+    absent key passes if it meets a set bit in each of eight words."""
     mean = keys / blocks
     if mean > BLOCK_WORDS * WORD_BITS:
         return 1.0
@@ -61,7 +63,7 @@ def false_positive_rate(keys: int, blocks: int) -> float:
 
 
 def blocks_for(keys: int, rate: float) -> int:
-    """The least number of blocks at which so many keys have at most this rate."""
+    """The least number of blocks at which this number of keys has at most this rate."""
     low, high = 1, 1
     while high < MOST_BLOCKS and false_positive_rate(keys, high) > rate:
         low, high = high, 2 * high
@@ -76,7 +78,7 @@ def blocks_for(keys: int, rate: float) -> int:
 
 @lru_cache(4096)
 def _mask(hash_: int) -> int:
-    """The bits of a key in its block, as one number; its first word lowest."""
+    """The bits of a key in its block, as one number with the first word lowest."""
     low = hash_ & 0xFFFFFFFF
     return sum(1 << WORD_BITS * i + ((low * salt & 0xFFFFFFFF) >> 27) for i, salt in enumerate(SALTS))
 
@@ -95,7 +97,7 @@ def _low(hashes: Hashes) -> npt.NDArray[np.uint32]:
 
 
 def _bit(low: npt.NDArray[np.uint32], salt: int) -> npt.NDArray[np.uint32]:
-    """The place of each key's bit in the word of a salt."""
+    """The bit of each key in the word of a salt."""
     return low * np.uint32(salt) >> np.uint32(27)
 
 
@@ -112,8 +114,8 @@ def _pass(hashes: Hashes, places: npt.NDArray[np.int64], words: npt.NDArray[np.u
 
 
 class BloomFilter(NamedTuple):
-    """A finished filter file: its bytes, the number of different keys, and the CRC-32 of its head, which holds the CRCs
-    of its pages and so identifies the file."""
+    """A finished filter file: its bytes, the number of distinct keys, and the CRC-32 of its head. The head holds the
+    CRCs of the pages, so its CRC identifies the file."""
 
     data: bytes
     keys: int
@@ -121,7 +123,7 @@ class BloomFilter(NamedTuple):
 
     @classmethod
     def build(cls, hashes: Hashes, rate: float = FALSE_POSITIVES) -> Self:
-        """The filter of keys, by their XXH64."""
+        """The filter of keys, from their XXH64."""
         ordered = np.sort(hashes.view(np.uint64))  # numpy's `unique` takes a hundred times longer
         ordered = ordered[np.flatnonzero(np.diff(ordered, prepend=~ordered[:1]))]
         blocks = blocks_for(len(ordered), rate)
@@ -135,10 +137,10 @@ class BloomFilter(NamedTuple):
 
 
 def _filled(ordered: Hashes, blocks: int) -> bytes:
-    """The blocks, from hashes in unsigned order, which is the order of their blocks."""
+    """The bytes of the blocks, from hashes in unsigned order, which is the order of their blocks."""
     words = np.zeros((blocks, BLOCK_WORDS), np.uint32)
     places, low = _blocks_of(ordered, blocks), _low(ordered)
-    firsts = np.flatnonzero(np.diff(places, prepend=-1))  # the first key of each block that has any
+    firsts = np.flatnonzero(np.diff(places, prepend=-1))  # the first key of each block that has keys
     for i, salt in enumerate(SALTS):
         bits = np.uint32(1) << _bit(low, salt)
         words[places[firsts], i] = np.bitwise_or.reduceat(bits, firsts) if len(firsts) else 0
@@ -164,43 +166,43 @@ class _Head(NamedTuple):
 
 
 def _pages_in(size: int) -> int:
-    """Pages of a file of so many bytes."""
+    """The pages of a file of `size` bytes, by their number."""
     return max(0, -(-(size - HEAD.size - CRC.size) // (PAGE_BYTES + CRC.size)))
 
 
 def _decode_head(data: bytes, size: int, path: str, crc32: int | None) -> _Head:
-    """The head at the start of a file of `size` bytes, of which `data` are the first ones."""
+    """The head of a file of `size` bytes. `data` has the first ones."""
     pages = _pages_in(size)
     crcs = HEAD.size + CRC.size * pages
     if len(data) < crcs + CRC.size or data[: len(MAGIC)] != MAGIC:
         _refuse("", path, 0, expected="a filter", found=f"{size} bytes beginning {data[:4]!r}")
     _, version, page_blocks, name, seed, keys, blocks = HEAD.unpack_from(data)
     if version > VERSION:
-        _refuse(f"version {version}, this program knows {VERSION}", path, 4)
+        _refuse(f"version {version}, expected {VERSION}", path, 4)
     (crc,) = CRC.unpack_from(data, crcs)
     found = zlib.crc32(data[:crcs])
     if found != crc or (crc32 is not None and crc32 != crc):
         wanted = crc if crc32 is None else crc32
-        _refuse(f"head that says CRC {crc:08x}", path, 0, expected=f"CRC {wanted:08x}", found=f"{found:08x}")
+        _refuse(f"a head that states CRC {crc:08x}", path, 0, expected=f"CRC {wanted:08x}", found=f"{found:08x}")
     hash_ = (page_blocks, name.rstrip(b"\0").decode(errors="replace"), seed)
     if hash_ != (PAGE_BLOCKS, FILTER_HASH_NAME, SEED) or crcs + CRC.size + blocks * BLOCK_BYTES != size or not blocks:
-        _refuse(f"not of this program: {blocks} blocks in {size} bytes, {hash_}", path, 0)
+        _refuse(f"not a filter of this program: {blocks} blocks in {size} bytes, {hash_}", path, 0)
     return _Head(keys, blocks, crcs + CRC.size, np.frombuffer(data, "<u4", pages, HEAD.size))
 
 
 class BloomFilterReader:
-    """An open filter file. Not bound to a thread: a check changes nothing but what is kept.
+    """An open filter file, which threads may share: a check changes only the cache.
 
-    A small file is read whole when it is opened. A larger one is read by the page, and whole once the pages asked for
-    come to what that costs; then it stays, if `keep` says so. `crc32` is the file's, where the caller knows it.
-    DamagedIndexFile, with path and offset, for any byte that is read and is not as it was written."""
+    A small file is read whole when it is opened. A larger one is read by pages, and whole once the pages read cost as
+    much as the whole file; then it is cached, if `keep` is true. `crc32` is the file's, where the caller knows it.
+    DamagedIndexFile, with path and offset, for any byte read that differs from the written one."""
 
     def __init__(
         self, reader: RangeReader, crc32: int | None = None, keep: bool = True, stats: LookupStats | None = None
     ) -> None:
         self._reader = reader
         self._keep = keep
-        self._asked = 0  # pages
+        self._asked = 0  # pages requested so far
         self.path = reader.name
         self.size = reader.size
         whole = self.size <= (WHOLE_BYTES if keep else SMALL_BYTES)
@@ -214,17 +216,17 @@ class BloomFilterReader:
 
     @classmethod
     def of(cls, data: bytes, path: str, crc32: int | None = None) -> Self:
-        """A filter of bytes that were read."""
+        """A filter from the bytes of its file."""
         return cls(MemoryFile(data, path), crc32)
 
     @property
     def keys(self) -> int:
-        """How many different keys it was made of."""
+        """The number of distinct keys in the filter."""
         return self._head.keys
 
     @property
     def cache_bytes(self) -> int:
-        """Memory this reader keeps."""
+        """Memory that this reader holds."""
         return BARE_BYTES + len(self._body) + self._head.crcs.nbytes
 
     @property
@@ -233,7 +235,7 @@ class BloomFilterReader:
         return self._words is not None
 
     def may_contain(self, hash_: int, stats: LookupStats | None = None) -> bool:
-        """False when no key of this hash (as `hashing.xxhash64` gives it) is in the file the filter was made of."""
+        """Whether the filter may have a key with this hash (by `hashing.xxhash64`). False is certain."""
         stats = stats if stats is not None else LookupStats()
         stats.filter_checks += 1
         block = _block_of(hash_, self._head.blocks)
@@ -260,12 +262,12 @@ class BloomFilterReader:
         if self._is_due(len(pages)):
             return _pass(hashes, places, np.frombuffer(self._whole(stats), "<u4"))
         body = b"".join([self._pages(begin, end, stats) for begin, end in _runs(pages.tolist())])
-        nth = np.cumsum(wanted) - 1  # where a page lies in `body`
+        nth = np.cumsum(wanted) - 1  # index of each page in `body`
         places = nth[places // PAGE_BLOCKS] * PAGE_BLOCKS + places % PAGE_BLOCKS
         return _pass(hashes, places, np.frombuffer(body, "<u4"))
 
     def _is_due(self, pages: int) -> bool:
-        """Whether to read the file whole rather than some pages."""
+        """Whether to read the whole file instead of some pages."""
         asked = self._asked + pages
         if self._keep:
             self._asked = asked
@@ -288,7 +290,7 @@ class BloomFilterReader:
         return self._checked(begin, self._read(self._head.start + offset, length, stats))
 
     def _checked(self, first: int, body: bytes) -> bytes:
-        """Pages from page `first` on, if they are as they were written."""
+        """The pages from page `first` on, if their checksums match."""
         view = memoryview(body)
         for page, at in enumerate(range(0, len(body), PAGE_BYTES), first):
             expected, found = int(self._head.crcs[page]), zlib.crc32(view[at : at + PAGE_BYTES])
@@ -308,7 +310,7 @@ class BloomFilterReader:
 
 
 def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """Runs of neighbours among ascending numbers, as (first, one past the last)."""
+    """Runs of consecutive numbers among ascending ones, as (first, one past the last)."""
     begin = 0
     for i in range(1, len(numbers) + 1):
         if i == len(numbers) or numbers[i] != numbers[i - 1] + 1:

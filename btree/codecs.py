@@ -1,7 +1,7 @@
 """Compression of blocks, by the codec's Avro name, and the checksum of a block's records.
 
-Avro's snappy ends in a CRC. Our deflate does so, too: readers stop at the end of the stream and do not see it. A
-zstandard frame has room for a checksum of its own, which Avro writers leave out and all readers check.
+Avro's snappy has a CRC at its end. Our deflate has one, too: readers stop at the end of the stream and ignore it. A
+zstandard frame has an optional checksum, which Avro writers leave out and all readers check.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,14 @@ from gnomon.btree.errors import BTreeError
 from gnomon.btree.format import CRC_BYTES
 
 ZSTANDARD_WRITTEN: dict[int, int] = {
-    zstd.CompressionParameter.compression_level: 1,  # higher ones gain nothing on nodes of some KiB
+    zstd.CompressionParameter.compression_level: 1,  # higher levels gain nothing on nodes of some KiB
     zstd.CompressionParameter.checksum_flag: 1,
 }
 ZSTANDARD_HEAD_BYTES = 5  # of a frame: magic, and a byte of flags
 ZSTANDARD_CHECKSUM_FLAG = 1 << 2
 
-CHECKSUMS = {"deflate": b"crc32", "zstandard": b"xxh64"}  # what CHECKSUM_KEY says of each codec that can do without
+# the value of CHECKSUM_KEY for each codec without its own checksum
+CHECKSUMS = {"deflate": b"crc32", "zstandard": b"xxh64"}
 
 Compress = Callable[[bytes], bytes]
 
@@ -50,7 +51,7 @@ def _zstandard() -> Compress:
     packer = zstd.ZstdCompressor(options=ZSTANDARD_WRITTEN)
 
     def pack(data: bytes) -> bytes:
-        packer.set_pledged_input_size(len(data))  # so it stands in the frame
+        packer.set_pledged_input_size(len(data))  # so that the frame states it
         return packer.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
 
     return pack
@@ -65,7 +66,7 @@ COMPRESSORS: dict[str, Callable[[], Compress]] = {
 
 
 def compressor(codec: str) -> Compress:
-    """The function that packs a node's records, with the checksum that CHECKSUMS says. For one thread."""
+    """The function that compresses a node's records, with the checksum of CHECKSUMS. For one thread."""
     try:
         return COMPRESSORS[codec]()
     except KeyError:

@@ -1,8 +1,8 @@
 """Decode the records of many nodes to Arrow columns at once, for scans.
 
-Each node has a cursor: record i of every node is decoded in the same few numpy calls, so the work in Python is the work
-of one node. Records that this way cannot decode raise `Unclear`. The caller then decodes the nodes one by one
-(`RowColumns`), which finds the damage and its place, if any."""
+Each node has a cursor, and record i of every node is decoded in the same few numpy calls. So Python does the work of
+one node. Records that cannot be decoded in this way raise `Unclear`. The caller then decodes the nodes one by one
+(`RowColumns`), which finds the damage, if any, and its position."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
@@ -28,16 +28,16 @@ WIDTHS = {FLOAT: 4, DOUBLE: 8}
 
 
 class Unclear(Exception):
-    """These bytes are not decoded here: damaged, or in a form no writer is known to use."""
+    """These bytes cannot be decoded here: they are damaged, or in a form that no known writer uses."""
 
 
 class OutOfRange(BTreeError):
-    """A value that its column's type cannot hold."""
+    """A value exceeds the type of its column."""
 
 
 class _Cells:
-    """Where the values of one field are, or what they are: an entry a record. One that is not `wanted` is passed
-    over."""
+    """The values of one field, or their positions: an entry for each record. A field that is not `wanted` is
+    skipped."""
 
     def __init__(self, field: FileField, records: int, wanted: bool) -> None:
         self.wanted = wanted
@@ -45,12 +45,12 @@ class _Cells:
         self.kind = LONG if field.plain_type == "int" else field.plain_type
         self.null_branch = field.null_branch
         dtype = {BOOLEAN: np.uint8, FLOAT: np.float32, DOUBLE: np.float64}.get(self.kind, np.int64)
-        self.values = np.zeros(records, dtype)  # of TEXT, where the bytes begin
+        self.values = np.zeros(records, dtype)  # for TEXT, the positions of the bytes
         self.lengths = np.zeros(records, np.int64) if self.kind == TEXT else None
-        self.valid: Bools | None = None  # None: no null among them
+        self.valid: Bools | None = None  # None: no value is null
 
     def put(self, data: Bytes, cursor: Ints, ends: Ints, at: Ints) -> None:
-        """Decode a value at each cursor, and move on; `at` is the place of each record."""
+        """Decode a value at each cursor, and advance the cursors. `at` has the index of each record."""
         if self.null_branch is None:
             self._put_values(data, cursor, ends, at)
             return
@@ -97,7 +97,7 @@ class _Cells:
             cursor += width
 
     def _pass(self, data: Bytes, cursor: Ints, ends: Ints) -> None:
-        """Move on behind a value at each cursor."""
+        """Advance past a value at each cursor."""
         if self.kind == LONG:
             skip_array(data, cursor)
         elif self.kind == TEXT:
@@ -110,17 +110,18 @@ class _Cells:
 
 
 class VectorColumns:
-    """Columns of the records of many nodes, decoded at once. Records count from 0, node after node."""
+    """Columns of the records of many nodes, decoded at once. Records count from 0, through all nodes."""
 
     def __init__(
         self, schema: FileSchema, counts: Ints, records: Sequence[bytes], columns: Collection[str] | None = None
     ) -> None:
-        """`counts` records in the bytes of each node; `columns` are those to be taken, by default all. Raises
-        Unclear."""
+        """`counts` is the number of records in the bytes of each node; `columns` are the columns to decode, by default
+        all. Raises Unclear."""
         self._schema = schema
         self.links = np.full(int(counts.sum()), NO_LINK)  # of each record
         self.has_link = np.zeros(len(counts), np.bool_)  # of each node
-        padding = (LONGEST_VARINT + 1) * (len(schema.fields) + 1)  # a cursor may leave its node before that is seen
+        # a cursor may leave its node before the check sees it
+        padding = (LONGEST_VARINT + 1) * (len(schema.fields) + 1)
         self._bytes = b"".join([*records, bytes(padding)])
         self._cells = {
             field.column.name: _Cells(field, len(self.links), columns is None or field.column.name in columns)
@@ -136,7 +137,8 @@ class VectorColumns:
         data = np.frombuffer(self._bytes, np.uint8)
         null_link = self._schema.link_type == ["null", "long"]
         link = _Link(NULL if null_link else VALUE)
-        order = np.argsort(-counts, kind="stable")  # those still decoding come first
+        # the nodes with the most records first, so that finished ones are at the end
+        order = np.argsort(-counts, kind="stable")
         falling = counts[order]
         ends = np.cumsum(sizes)[order]
         cursor = ends - sizes[order]
@@ -162,7 +164,7 @@ class VectorColumns:
             raise Unclear
 
     def take(self, name: str, order: Ints) -> pa.Array:
-        """A column of the records named. OutOfRange or ArrowInvalid where a value is none of its type."""
+        """A column of the records in `order`. OutOfRange or ArrowInvalid for a value that its type does not have."""
         cells = self._cells[name]
         field = next(field for field in self._schema.fields if field and field.column.name == name)
         nulls = None if cells.valid is None else ~cells.valid[order]
@@ -171,7 +173,7 @@ class VectorColumns:
         if key_type(field.column.type).decimal:
             numbers = _decimals(np.frombuffer(self._bytes, np.uint8), cells.values[order], cells.lengths[order])
             return _decimal_array(numbers, nulls, field.column.type)
-        # The bytes between two texts count as a text of their own and are not taken: one gather in Arrow.
+        # The bytes between two texts count as a text, too, which is not taken: one gather in Arrow.
         offsets = np.empty(2 * len(cells.values) + 1, np.int32)
         offsets[0:-1:2] = cells.values
         offsets[1::2] = cells.values + cells.lengths
@@ -188,7 +190,7 @@ class _Link:
         self._null = null
 
     def read(self, data: Bytes, cursor: Ints) -> tuple[Ints, Ints]:
-        """Which of the cursors had a link, and these."""
+        """The cursors that had a link, and the links."""
         branch = data.take(cursor)
         cursor += 1
         linked = np.flatnonzero(branch != self._null)
@@ -203,14 +205,14 @@ class _Link:
 
 
 class RowColumns:
-    """The same of nodes that were decoded one by one; `rows` are the records as they lie in the file."""
+    """Columns of nodes that were decoded one by one; `rows` are the records as stored in the file."""
 
     def __init__(self, schema: FileSchema, rows: Sequence[dict[str, Any]]) -> None:
         self._types = {column.name: column.type for column in schema.entry.columns}
         self._rows = rows
 
     def take(self, name: str, order: Ints) -> pa.Array:
-        """A column of the records named. OutOfRange or ArrowInvalid where a value is none of its type."""
+        """A column of the records in `order`. OutOfRange or ArrowInvalid for a value that its type does not have."""
         type_name = self._types[name]
         values = [self._rows[record][name] for record in order.tolist()]
         if key_type(type_name).decimal:
@@ -233,13 +235,13 @@ class Columns(Protocol):
 
 
 class JoinedColumns:
-    """The records of one, `count` of them, and then those of another."""
+    """The `count` records of `first`, followed by those in `second`."""
 
     def __init__(self, first: Columns, count: int, second: Columns) -> None:
         self._first, self._count, self._second = first, count, second
 
     def take(self, name: str, order: Ints) -> pa.Array:
-        """A column of the records named, as of either."""
+        """A column of the records in `order`, from either."""
         here = order < self._count
         joined = [self._first.take(name, order[here]), self._second.take(name, order[~here] - self._count)]
         turn = np.empty(len(order), np.int64)
@@ -263,7 +265,7 @@ def _typed(values: npt.NDArray[Any], nulls: Bools | None, type_name: str) -> pa.
 
 
 def _decimals(data: Bytes, starts: Ints, lengths: Ints) -> Bytes:
-    """Big-endian two's complements of any length to little-endian ones of 16 bytes, a row each."""
+    """Big-endian two's complements of any length, as little-endian ones of 16 bytes, one per row."""
     if (lengths > DECIMAL_BYTES).any():
         raise OutOfRange(f"a decimal of more than {DECIMAL_BYTES} bytes")
     sign = np.where((lengths > 0) & (data.take(starts, mode="clip") > 0x7F), 0xFF, 0).astype(np.uint8)
@@ -288,5 +290,5 @@ def _decimal_array(numbers: Bytes, nulls: Bools | None, type_name: str) -> pa.Ar
         valid = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     buffers = [valid, pa.py_buffer(np.ascontiguousarray(numbers))]
     array = pa.Array.from_buffers(key_type(type_name).arrow, len(numbers), buffers)
-    array.validate(full=True)  # more digits than its type has
+    array.validate(full=True)  # raises for more digits than the type has
     return array

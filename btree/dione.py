@@ -1,8 +1,8 @@
-"""Index files byte for byte as Dione's own writer makes them, for those who keep Dione's readers.
+"""Index files byte for byte as Dione's own writer makes them, for users who keep Dione's readers.
 
-Everything that is Dione's and not ours stands here: fixed numbers of records a node, children before their parents in
-memory and so the last child first in the file, nulls greatest, zlib at level 6, a header without our keys. One thing is
-not Dione's: a node never ends between two equal keys, so that its reader loses no duplicate.
+This module has everything in which Dione differs from us: fixed numbers of records per node; children before their
+parents in memory, so the last child is first in the file; nulls greatest; zlib at level 6; a header without our keys.
+There is one difference from Dione: a node never ends between two equal keys, so that Dione's reader loses no duplicate.
 """
 
 import bz2
@@ -32,7 +32,7 @@ def _deflate(data: bytes) -> bytes:
 
 def _zstandard(data: bytes) -> bytes:
     packer = zstd.ZstdCompressor(ZSTANDARD_LEVEL)
-    return packer.compress(data) + packer.flush()  # a stream: no length in the frame
+    return packer.compress(data) + packer.flush()  # streaming: the frame then has no length
 
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
@@ -47,18 +47,18 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 @dataclass
 class _OpenNode:
     node: InnerNode = field(default_factory=InnerNode)
-    links: list[int] = field(default_factory=list)  # of its finished children
+    links: list[int] = field(default_factory=list)  # links to its finished children
 
 
 class DioneWriter:
-    """Collects sorted entries as `BTreeWriter` does, but nulls are greatest, and the tree has at most `height` levels
-    with `interval` records a node (more in the root, and for a run of equal keys in a leaf)."""
+    """Collects sorted entries like `BTreeWriter`, but nulls are greatest. The tree has at most `height` levels with
+    `interval` records per node (more in the root, and for a run of equal keys in a leaf)."""
 
     def __init__(
         self, schema: EntrySchema, interval: int, height: int, codec: str = "deflate", sync: bytes | None = None
     ) -> None:
         if interval < 1 or height < 1 or codec not in COMPRESSORS:
-            raise BTreeError(f"no Dione file has interval {interval}, height {height} and codec {codec!r}")
+            raise BTreeError(f"Dione has no files of interval {interval}, height {height} and codec {codec!r}")
         for column in schema.keys:
             if column.type == "binary" or key_type(column.type).decimal:
                 raise BTreeError(f"Dione orders {column.type} by signed bytes", column=column.name)
@@ -70,7 +70,7 @@ class DioneWriter:
         self._rows = RowEncoder(schema, as_dione=True)
         self._open = [_OpenNode()]  # root first
         self._blocks: list[bytes] = []  # children before their parents
-        self._total = 0  # bytes of these
+        self._total = 0  # bytes of the blocks
         self._levels = 1
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
@@ -91,7 +91,7 @@ class DioneWriter:
             self._open.append(_OpenNode())
 
     def _close(self) -> None:
-        """Finish the lowest open node; one without records makes no block, and no link."""
+        """Finish the lowest open node. A node without records makes no block and no link."""
         closed = self._open.pop()
         if not closed.node.records:
             return
@@ -106,7 +106,7 @@ class DioneWriter:
         return node_block(count, records, COMPRESSORS[self._codec], self._sync)
 
     def finish(self) -> IndexFile:
-        """Close all open nodes and lay out the file. The writer is spent afterwards."""
+        """Close all open nodes and lay out the file. The writer cannot be used afterwards."""
         while self._open:
             self._close()
         names = [[column.name for column in part] for part in (self._schema.keys, self._schema.values)]

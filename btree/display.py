@@ -1,4 +1,4 @@
-"""Stored values as JSON shows them: the form in which a key may be given back."""
+"""Stored values in their JSON form, which is also accepted in keys."""
 
 from gnomon.btree.key_types import Json, key_type
 from gnomon.btree.keys import Key

@@ -1,7 +1,7 @@
 """Arrow columns to Avro records, a whole batch at a time.
 
-Each column becomes one Arrow binary column holding the Avro bytes of its values; the columns of a row are then
-joined in one call. No Python object is made for a row.
+Each column becomes one Arrow binary column with the Avro bytes of its values; then one call joins the columns of each
+row. No Python object is made for a row.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from gnomon.btree.schema import Column, EntrySchema
 
 
 class Union(NamedTuple):
-    """How the two branches of a nullable column are told apart."""
+    """The bytes that select the two branches of a nullable column."""
 
     null: bytes
     value: bytes
@@ -30,7 +30,7 @@ NULL_LAST = Union(b"\x02", b"\x00")  # [T, "null"]: Dione's
 
 
 class EncodedRows:
-    """The Avro records of a batch, one after the other, each ending in a null link.
+    """The Avro records of a batch, concatenated, each with a null link at its end.
 
     `data` holds the bytes; record i lies at `starts[i]` to `starts[i + 1]`."""
 
@@ -44,8 +44,8 @@ class EncodedRows:
 def normalise(array: pa.Array | pa.ChunkedArray, column: Column, one_zero: bool = True) -> pa.Array:
     """A column in the Arrow type of its column type, with one NaN and one zero. Text may stay dictionary-encoded.
 
-    BTreeError where the values are of another kind than the type, or one does not fit it, is no UTF-8, or is null in a
-    column that has none."""
+    BTreeError where the values are of another kind than the type, or one exceeds it, is not UTF-8, or is null in a
+    column that allows no nulls."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     array = _cast(array, column)
@@ -62,7 +62,7 @@ def normalise(array: pa.Array | pa.ChunkedArray, column: Column, one_zero: bool 
             array = pc.if_else(pc.equal(array, zero), zero, array)
         array = pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
     if array.null_count and not column.nullable:
-        raise BTreeError("holds a null, but its file says it never does", column=column.name)
+        raise BTreeError("holds a null, but its schema allows none", column=column.name)
     return array
 
 
@@ -70,13 +70,13 @@ def _cast(array: pa.Array, column: Column) -> pa.Array:
     if not pa.types.is_dictionary(array.type) or column.type != "string":
         return key_array(array, column.type, column.name)
     words = key_array(array.dictionary, column.type, column.name)
-    if words.null_count:  # a null may stand among the words, too
+    if words.null_count:  # the dictionary, too, may hold a null
         return words.take(array.indices)
     return pa.DictionaryArray.from_arrays(array.indices, words)
 
 
 def encode_rows(arrays: list[pa.Array], schema: EntrySchema, union: Union = NULL_FIRST) -> EncodedRows:
-    """The records of a batch, from its columns in schema order (as `normalise` returns them)."""
+    """The records of a batch, from its columns in schema order (as returned by `normalise`)."""
     columns = zip(arrays, schema.columns, strict=True)
     parts = [part for array, column in columns for part in _encode_column(array, column, union)]
     link = pa.scalar(NULL_LINK, pa.large_binary())
@@ -84,7 +84,7 @@ def encode_rows(arrays: list[pa.Array], schema: EntrySchema, union: Union = NULL
 
 
 def _encode_column(array: pa.Array, column: Column, union: Union) -> list[pa.Array | pa.Scalar]:
-    """The bytes of each value in one or two parts: what comes before (branch, length), and the value."""
+    """The bytes of each value in one or two parts: the branch and length, and the value."""
     if pa.types.is_dictionary(array.type):
         words = _join(_encode_column(array.dictionary, Column(column.name, column.type, nullable=False), union))
         values = words.take(array.indices)
@@ -111,7 +111,7 @@ def _join(parts: list[pa.Array]) -> pa.Array:
 
 
 def _encode_values(array: pa.Array) -> list[pa.Array]:
-    """The bytes of the values; where a value is null, the bytes there mean nothing."""
+    """The bytes of the values. For a null the bytes are undefined."""
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
@@ -151,9 +151,9 @@ def _decimals(array: pa.Array) -> list[pa.Array]:
     raw = np.frombuffer(array.buffers()[1], np.uint8, rows * DECIMAL_BYTES, array.offset * DECIMAL_BYTES)
     big = raw.reshape(rows, DECIMAL_BYTES)[:, ::-1]
     sign = np.where(big[:, :1] > 0x7F, 0xFF, 0).astype(np.uint8)
-    needed = big != sign  # bytes that are not just sign
+    needed = big != sign  # bytes other than sign extension
     first = np.where(needed.any(axis=1), needed.argmax(axis=1), DECIMAL_BYTES)
-    # the sign must still show in the first byte kept
+    # the first byte kept must still show the sign
     at = np.minimum(first, DECIMAL_BYTES - 1)
     head = big[np.arange(rows), at]
     keep_sign = (first == DECIMAL_BYTES) | ((head ^ sign[:, 0]) > 0x7F)

@@ -1,4 +1,4 @@
-"""What can go wrong with an index file or a key. Each message says what, where, expected and found."""
+"""Errors of an index file or a key. Each message says what is wrong, where, expected and found."""
 
 from gnomon.base.actions import Action
 from gnomon.base.errors import GnomonError
@@ -9,7 +9,7 @@ class BTreeError(GnomonError):
 
 
 class DamagedIndexFile(BTreeError):
-    """The bytes at `offset` of the index file `path` are not what the format says they must be."""
+    """The bytes at `offset` of the index file `path` violate the format."""
 
     path: str
     offset: int
@@ -29,7 +29,7 @@ class DamagedIndexFile(BTreeError):
 
 
 class TooMany(Exception):
-    """More entries than the caller holds at once, in the node at `offset` or before it."""
+    """There are more entries than the caller holds at once, in the node at `offset` or before it."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
@@ -37,11 +37,11 @@ class TooMany(Exception):
 
 
 class UnsortedKeys(BTreeError):
-    """The rows handed to a writer are not in key order."""
+    """The rows given to a writer are not in key order."""
 
 
 class KeyTypeError(BTreeError):
-    """A key value cannot be read as the type of its column. `hint` follows the type that was expected."""
+    """A key value cannot be read as the type of its column. `hint` follows the expected type."""
 
     COLUMN_LABEL = "key column"
     column: str

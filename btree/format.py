@@ -1,7 +1,7 @@
-"""Every constant and byte rule of an index file (docs/internals/btree-format.md). Byte arithmetic on index files lives
+"""Every constant and byte rule of an index file (docs/internals/btree-format.md). All byte arithmetic on index files is
 here.
 
-One frame of reference for offsets: bytes from the start of the file. A link alone counts from the file's end.
+Offsets are bytes from the start of the file. Only a link counts from the file's end.
 """
 
 import json
@@ -18,26 +18,26 @@ from gnomon.btree.errors import BTreeError, DamagedIndexFile
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16  # the marker after the header and after each block
 
-# Header metadata. The first four are Dione's; a reader of Dione's ignores the others.
+# Header metadata. The first four are Dione's; Dione's readers ignore the others.
 SCHEMA_KEY = "avro.schema"
 CODEC_KEY = "avro.codec"  # absent means null
 KEY_VALUE_KEY = "btree.spec.kv"  # key fields joined by a comma, a bar, value fields joined by a comma
 DATA_BYTES_KEY = "data_bytes"  # decimal text: length of all blocks
-UPPER_BYTES_KEY = "gnomon.upper_bytes"  # decimal text: length of the blocks above the leaves, which lie first
+UPPER_BYTES_KEY = "gnomon.upper_bytes"  # decimal text: length of the blocks above the leaves, which come first
 ENTRIES_KEY = "gnomon.entries"  # decimal text: records in the file
 NODE_BYTES_KEY = "gnomon.node_bytes"  # decimal text: length of the longest block
 SPLIT_RUNS_KEY = "gnomon.split_runs"  # decimal text: nodes that end between two equal keys
 UPPER_CRC_KEY = "gnomon.upper_crc32"  # eight hex digits: CRC-32 of the blocks above the leaves
-CHECKSUM_KEY = "gnomon.checksum"  # which checksum each payload carries beyond what Avro's codec has
-HEADER_CRC_KEY = "gnomon.header_crc32"  # eight hex digits: CRC-32 of the header as it would be without this key
+CHECKSUM_KEY = "gnomon.checksum"  # the checksum that each payload carries in addition to that of Avro's codec
+HEADER_CRC_KEY = "gnomon.header_crc32"  # eight hex digits: CRC-32 of the header without this key
 SEALED_KEYS = {HEADER_CRC_KEY, CHECKSUM_KEY, UPPER_CRC_KEY, SPLIT_RUNS_KEY}  # a header with any of these has the CRC
 
 LINK_FIELD = "metadata"  # last field of each record: null, or the link to the child node
 
-NODE_LIMIT = 64 * 1024 * 1024  # bytes of records in one node; a longer run of equal keys spills into children
-NODE_RECORDS = 1 << 20  # records in one node; likewise
-ENTRY_LIMIT = 4 * 1024 * 1024  # bytes of one record that is written: any number of the longest still has a tree
-PAYLOAD_LIMIT = NODE_LIMIT + NODE_LIMIT // 8  # bytes of a block's payload: what does not compress may grow
+NODE_LIMIT = 64 * 1024 * 1024  # bytes of records in one node; a longer run of equal keys is split into children
+NODE_RECORDS = 1 << 20  # records in one node; more are split likewise
+ENTRY_LIMIT = 4 * 1024 * 1024  # bytes of one written record: a tree exists for any number of records of this length
+PAYLOAD_LIMIT = NODE_LIMIT + NODE_LIMIT // 8  # bytes of a block's payload: incompressible records may grow
 HEADER_LIMIT = 1024 * 1024  # bytes of a header
 METADATA_LIMIT = 1000  # entries of a header
 BLOCK_HEAD_BYTES = 2 * LONGEST_VARINT  # the longest record count and payload length
@@ -69,7 +69,7 @@ class Header:
 
 
 def sync_marker(given: bytes | None) -> bytes:
-    """The marker that a writer was given, or a random one."""
+    """The given marker, or a random one."""
     if given is not None and len(given) != SYNC_BYTES:
         raise BTreeError("sync marker", expected=f"{SYNC_BYTES} bytes", found=len(given))
     return given if given is not None else os.urandom(SYNC_BYTES)
@@ -85,7 +85,7 @@ def encode_header(metadata: dict[str, bytes], sync: bytes) -> bytes:
 
 
 def sealed(metadata: dict[str, bytes], sync: bytes) -> dict[str, bytes]:
-    """The metadata with the CRC of its header, which comes first, so that a reader has it before anything damaged."""
+    """The metadata with the CRC of its header. The CRC comes first, so that a reader has it before any damaged byte."""
     others = {key: value for key, value in metadata.items() if key != HEADER_CRC_KEY}
     return {HEADER_CRC_KEY: crc_text(encode_header(others, sync)), **others}
 
@@ -110,7 +110,7 @@ def decode_header(data: bytes, path: str, action: Action = Action.BUILD_FULL) ->
             count, at = decode_signed(data, at)
             if count == 0:
                 break
-            if count < 0:  # Avro allows a block of a map to say its size in bytes
+            if count < 0:  # Avro allows a block of a map to state its size in bytes
                 count = -count
                 _, at = decode_signed(data, at)
             if len(metadata) + count > METADATA_LIMIT:
@@ -149,7 +149,7 @@ def encode_block(count: int, payload: bytes, sync: bytes) -> bytes:
 
 @dataclass(slots=True)
 class BlockFrame:
-    """Where the parts of a block lie; offsets from the start of the file."""
+    """The parts of a block: offsets from the start of the file."""
 
     count: int
     payload: int
@@ -160,7 +160,7 @@ class BlockFrame:
 def decode_block_frame(
     head: bytes, offset: int, file_bytes: int, path: str, action: Action = Action.BUILD_FULL
 ) -> BlockFrame:
-    """The frame of the block at `offset`, from its first bytes; the lengths are checked against the file."""
+    """The frame of the block at `offset`, from its first bytes. The lengths are checked against the file."""
     try:
         count, at = decode_signed(head, 0)
         length, at = decode_signed(head, at)
@@ -181,29 +181,29 @@ def decode_block_frame(
 
 
 def child_offset(file_bytes: int, link: int) -> int:
-    """Offset of the block a link names: the link counts from the start of the child to the end of the file.
+    """Offset of the block of a link. The link counts from the start of the child to the end of the file.
 
     (Dione's form, header end + data_bytes - link, is the same number in a sound file.)"""
     return file_bytes - link
 
 
 def encode_key_value_spec(keys: list[str], values: list[str]) -> bytes:
-    """Header text of KEY_VALUE_KEY."""
+    """The header text of KEY_VALUE_KEY."""
     return f"{','.join(keys)}|{','.join(values)}".encode()
 
 
 def decode_key_value_spec(text: bytes, path: str, action: Action = Action.BUILD_FULL) -> tuple[list[str], list[str]]:
-    """Key and value field names of KEY_VALUE_KEY."""
+    """The key and value field names in the text of KEY_VALUE_KEY."""
     keys, bar, values = text.decode(errors="replace").partition("|")
     if not bar or not keys or not values:
         raise DamagedIndexFile(
-            f"{KEY_VALUE_KEY} names no key or no value fields: {text[:80]!r}", path, 0, action=action
+            f"{KEY_VALUE_KEY} names no key fields or no value fields: {text[:80]!r}", path, 0, action=action
         )
     return keys.split(","), values.split(",")
 
 
 def decode_schema(text: bytes, path: str, action: Action = Action.BUILD_FULL) -> dict[str, object]:
-    """The record schema of SCHEMA_KEY."""
+    """The record schema in the text of SCHEMA_KEY."""
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,8 @@
 """The hashes of `hashing` for many keys at once, column by column: numpy for numbers and for Murmur3 of text.
 
-A key column is first made *plain*: an Arrow column of int32, int64, float32, float64 or large_binary, which is what the
-hashes take of each type. XXH64 of text is the C package's, value by value: 0.1 us, which numpy does not beat by much.
+A key column is first made *plain*: an Arrow column of int32, int64, float32, float64 or large_binary, the form that the
+hashes use for its type. XXH64 of text uses the C package, value by value: 0.1 us each, which numpy does not improve
+much.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key
 
 _PLAIN = {"<i": pa.int32(), "<q": pa.int64(), "<f": pa.float32(), "<d": pa.float64(), None: pa.large_binary()}
-_FEW = 48  # a step of Murmur3 over all rows costs as much as this many rows one by one
+_FEW = 48  # rows that, hashed one by one, cost as much as one step of Murmur3 over all rows
 
 Words = npt.NDArray[np.unsignedinteger[Any]]
 Hashes32 = npt.NDArray[np.uint32]
@@ -30,7 +31,7 @@ Hashes64 = npt.NDArray[np.uint64]
 
 
 def plain_column(array: pa.Array | pa.ChunkedArray, type_name: str) -> pa.Array:
-    """An Arrow column of a key type (one that `type_of_arrow` maps to it) in the form that is hashed."""
+    """An Arrow column of a key type (one that `type_of_arrow` maps to it) in plain form."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     kind = key_type(type_name)
@@ -85,7 +86,7 @@ def xxhash64_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
 
 
 def buckets_of(columns: Sequence[pa.Array], buckets: int) -> npt.NDArray[np.int64]:
-    """The bucket of each row of plain columns, as `hashing.bucket_of`."""
+    """The bucket of each row of plain columns, as by `hashing.bucket_of`."""
     return spark_hash_columns(columns).astype(np.int64) % buckets
 
 
@@ -97,7 +98,7 @@ def _valid(column: pa.Array) -> npt.NDArray[np.bool_] | None:
 
 
 def _words(column: pa.Array) -> Words:
-    """A column of numbers as the unsigned words that are hashed; anything where a row is null."""
+    """A column of numbers as the unsigned words to hash; a null has any word."""
     values: npt.NDArray[Any] = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f":
         values = np.where(np.isnan(values), values.dtype.type(np.nan), values) + 0  # one NaN; -0.0 + 0 is 0.0
@@ -134,8 +135,8 @@ def _murmur3_words(words: Words, state: Hashes32) -> Hashes32:
 
 
 def _murmur3_binary(column: pa.Array, seeds: Hashes32) -> Hashes32:
-    """Murmur3 of each value, a word of all rows at a time, longest rows first. The rows longer than all but a few are
-    hashed one by one, so that one value of a megabyte does not take a quarter of a million steps."""
+    """Murmur3 of each value, one word of all rows at a time, longest rows first. A few much longer rows are hashed one
+    by one, so that one value of a megabyte does not take a quarter of a million steps."""
     starts, lengths, data = _bytes_of(column)
     words = lengths // WORD
     order = np.argsort(-words, kind="stable")
@@ -158,7 +159,7 @@ def _murmur3_binary(column: pa.Array, seeds: Hashes32) -> Hashes32:
 
 
 def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Where each value begins, its length (0 for a null), and the bytes, with some to spare behind them."""
+    """The begin of each value, its length (0 for a null), and the bytes, with some padding after them."""
     column = pc.fill_null(column, b"")
     _, offsets, data = column.buffers()
     edges = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)

@@ -1,9 +1,10 @@
-"""Spark's own hashes of one key: Murmur3 `hash`, which names the bucket, and `xxhash64`, which the filters use.
+"""Spark's own hashes of one key: Murmur3 `hash`, which gives the bucket, and `xxhash64`, which the filters use.
 
-Rules read off Spark (HashExpression, Murmur3_x86_32, XXH64): the columns are folded from the left, the hash of one is
-the seed of the next; a null leaves it as it is. Each value is hashed as bytes: a number as 4 or 8 little-endian bytes,
-text and binary as they are, a decimal of more than 18 digits as the shortest big-endian two's complement. Murmur3 takes
-them in words of four bytes and then byte by byte, each tail byte a word of its own (signed). Many keys: `hash_columns`.
+The rules are those of Spark (HashExpression, Murmur3_x86_32, XXH64). The columns are folded from the left: the hash of
+one is the seed of the next, and a null leaves it unchanged. Each value is hashed as bytes: a number as 4 or 8
+little-endian bytes, text and binary unchanged, a decimal of more than 18 digits as the shortest big-endian two's
+complement. Murmur3 takes them in words of four bytes and then byte by byte, each tail byte as its own word (signed).
+For many keys, use `hash_columns`.
 """
 
 import struct
@@ -24,7 +25,7 @@ WORD = 4  # bytes
 
 
 def hashed_bytes(value: Stored, type_name: str) -> bytes:
-    """The bytes that both hashes take of a value that is not null."""
+    """The bytes that both hashes use for a value that is not null."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytes):
@@ -57,7 +58,7 @@ def _finish(state: int, length: int) -> int:
 
 
 def murmur3(data: bytes, seed: int) -> int:
-    """Murmur3 as Spark computes it of some bytes: an unsigned 32-bit number."""
+    """Murmur3 of some bytes, as Spark computes it: an unsigned 32-bit number."""
     state = seed
     words = len(data) // WORD
     for word in struct.unpack_from(f"<{words}I", data):

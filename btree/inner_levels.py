@@ -1,7 +1,7 @@
-"""The inner levels of a file as columns: the records above the leaves in key order, and the leaf that follows each.
+"""The inner levels of a file as columns: the records above the leaves in key order, and the leaf after each.
 
-They are decoded level by level, each level at once, and proved as a walk proves them: each link leads forward to a
-block that no other leads to, and the records are in order across levels. A file of another shape is `Irregular`.
+They are decoded level by level, each level at once, with the checks of a traversal: each link leads forward to a block
+that no other link leads to, and the records are in order across levels. A file of another shape is `Irregular`.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from gnomon.btree.traversal import Traversal
 @dataclass(frozen=True)
 class InnerLevels:
     """`entries` are the records above the leaves in key order, `keys` their keys in comparable form. `leaves` are the
-    offsets of the leaves, in order; `below` the fence before each, -1 where there is none."""
+    offsets of the leaves, in order; `below` is the fence before each, -1 where there is none."""
 
     entries: pa.RecordBatch
     keys: list[pa.Array]
@@ -31,14 +31,14 @@ class InnerLevels:
 
     @property
     def cache_bytes(self) -> int:
-        """Memory they take, roughly."""
+        """Approximate memory in bytes."""
         return int(2 * self.entries.nbytes + self.leaves.nbytes + self.below.nbytes)
 
 
 @dataclass(frozen=True)
 class _Level:
-    """The records of a level, node after node: their columns, how many each node has, and the child of each (0: it has
-    none)."""
+    """The records of a level, node after node: their columns, the number of records in each node, and the child of each
+    record (0: none)."""
 
     columns: list[pa.Array]
     counts: Ints
@@ -50,7 +50,7 @@ class _Level:
 
 
 def inner_levels_of(file: BlockFile, stats: LookupStats) -> InnerLevels:
-    """The fences of a file that is not empty. Irregular where it is to be walked node by node."""
+    """The fences of a file that is not empty. Irregular where it has to be read node by node."""
     if not file.decoder.is_arrow_ordered or any(file.schema.nulls_last):
         raise Irregular
     columns = file.schema.entry.columns
@@ -84,7 +84,7 @@ def _keys(file: BlockFile, entries: pa.RecordBatch) -> list[pa.Array]:
 
 
 def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:
-    """The nodes at these offsets."""
+    """The level of the nodes at these offsets."""
     if not len(offsets) or (np.diff(offsets) <= 0).any():
         raise Irregular
     blocks, ends = BlockBatch(), []
@@ -107,7 +107,7 @@ def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:
 
 
 def _prove_links(levels: list[_Level]) -> None:
-    """No two links lead to one block, and leaves lie in key order."""
+    """Check that no two links lead to one block, and that leaves lie in key order."""
     led = np.sort(np.concatenate([level.children[level.children > 0] for level in levels]))
     leaves = levels[-1].children[levels[-1].children > 0]
     if (np.diff(led) == 0).any() or (np.diff(leaves) <= 0).any():
@@ -115,9 +115,9 @@ def _prove_links(levels: list[_Level]) -> None:
 
 
 def _in_order(levels: list[_Level]) -> list[Ints]:
-    """The place of each record of each level among the records above the leaves, in key order."""
-    spans: list[Ints] = []  # of each record: itself and what lies below it, above the leaves
-    below = np.zeros(0, np.int64)  # what the nodes of the level beneath hold, themselves and below
+    """The position of each record of each level among the records above the leaves, in key order."""
+    spans: list[Ints] = []  # for each record: the number of records in it and its subtree, above the leaves
+    below = np.zeros(0, np.int64)  # the number of records in each node of the level below and its subtree
     for level in reversed(levels):
         span = np.ones(len(level.children), np.int64)
         if spans:
@@ -125,7 +125,7 @@ def _in_order(levels: list[_Level]) -> list[Ints]:
         below = np.add.reduceat(span, level.firsts)
         spans.insert(0, span)
     places: list[Ints] = []
-    begins = np.zeros(1, np.int64)  # the place of the first record of each node
+    begins = np.zeros(1, np.int64)  # the position of the first record of each node
     for level, span in zip(levels, spans, strict=True):
         ahead = np.cumsum(span) - span
         places.append(ahead + np.repeat(begins - ahead[level.firsts], level.counts))
@@ -134,7 +134,8 @@ def _in_order(levels: list[_Level]) -> list[Ints]:
 
 
 def _prove_order(keys: list[pa.Array], depths: Ints, has_whole_runs: bool) -> None:
-    """The records do not decrease; from a node to what follows it they increase, where no run is split."""
+    """Check that the records do not decrease. From a node to the record after it they must increase, if no run is
+    split."""
     equal, rising = adjacent(keys)
     wrong = ~rising
     if has_whole_runs:

@@ -1,5 +1,5 @@
-"""Arrow columns of keys in stored form. Not with `pa.array`: it imports pandas where that is installed, a third of a
-second within the first fetch of a process."""
+"""Arrow columns of keys in stored form. `pa.array` is not used: it imports pandas, if installed, a third of a second in
+the first fetch of a process."""
 
 from array import array
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ LONGEST = (1 << 31) - 1  # bytes of all texts of a column
 
 
 def stored_array(values: Sequence[Stored], type_name: str) -> pa.Array:
-    """The column that `stored_values` gives these stored forms of."""
+    """The column whose `stored_values` are these stored forms."""
     kind = key_type(type_name).arrow
     valid = None
     if None in values:
         there = np.array([value is not None for value in values], dtype=np.bool_)
         valid = pa.py_buffer(np.packbits(there, bitorder="little"))
-    buffers: Sequence[Any]  # whatever has bytes
+    buffers: Sequence[Any]  # any object with bytes
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         buffers = _texts(values)
     elif pa.types.is_boolean(kind):

@@ -1,7 +1,7 @@
-"""A batch of keys: sorted, each once, in a form that Arrow compares as keys are ordered.
+"""A batch of distinct keys, sorted, in a form that Arrow compares in key order.
 
-The *comparable* form of a key column is one of int64 (numbers, days, moments, booleans; floats by their bits, turned so
-that they order as integers do), binary (text and bytes) or decimal128. Nulls come first and equal each other.
+The *comparable* form of a key column is int64 (numbers, days, timestamps, booleans; floats by their bits, changed so
+that they order like integers), binary (text and bytes) or decimal128. Nulls come first and equal each other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ class SortedKeys:
     def __init__(
         self, given: Sequence[pa.Array], types: Sequence[str], rows: Ints, columns: Sequence[pa.Array]
     ) -> None:
-        """`rows` are the rows of `given`, columns of these key types, that the keys stand in."""
+        """`rows` are the rows of `given`, columns of these key types, with the keys."""
         self._given, self._types, self._rows = given, types, rows
         self.columns = columns
 
@@ -37,7 +37,7 @@ class SortedKeys:
         return len(self._rows)
 
     def given(self) -> list[pa.Array]:
-        """The keys as they were given."""
+        """The keys as the caller gave them."""
         if len(self._rows) == len(self._given[0]) and (np.diff(self._rows) == 1).all():
             return list(self._given)
         return [column.take(pa.array(self._rows)) for column in self._given]
@@ -68,7 +68,7 @@ class KeyBatch:
             order = _sorted(columns)
             columns = [column.take(pa.array(order)) for column in columns]
             equal, _ = adjacent(columns)
-        is_new = np.ones(rows, bool)  # not the key of the row before
+        is_new = np.ones(rows, bool)  # whether the key differs from that of the row before
         is_new[1:] = ~equal
         self._order = order
         self._firsts = np.append(np.flatnonzero(is_new), rows)  # the first row of each key, in that order
@@ -77,14 +77,14 @@ class KeyBatch:
         self.keys = SortedKeys(given, types, order[is_new], columns)
 
     def by_row(self, values: Bools) -> Bools:
-        """Of values of the keys, that of each row's key."""
+        """The value of each row's key, from the values of the keys."""
         out = np.empty(len(self._order), bool)
         out[self._order] = np.repeat(values, np.diff(self._firsts))
         return out
 
     def spread(self, found: Ints, most: int | None = None) -> Iterator[tuple[Ints, Ints]]:
-        """From hits of the keys to hits of the rows: each hit, in order, for each row that has its key, as (row, place
-        among the hits); about `most` at a time, by default all. `found` is the key of each hit."""
+        """Hits of the rows, from hits of the keys: each hit, in order, once for each row with its key, as (row, index
+        of the hit); about `most` at a time, by default all. `found` is the key of each hit."""
         counts = (self._firsts[found + 1] - self._firsts[found]).astype(np.int64)
         ends = np.cumsum(counts)
         begin = 0
@@ -99,7 +99,7 @@ class KeyBatch:
 
 
 def _sorted(columns: Sequence[pa.Array]) -> Ints:
-    """The order of rows of comparable columns, that of equal rows kept."""
+    """The order of rows of comparable columns. Equal rows keep their order."""
     names = [str(i) for i in range(len(columns))]
     keys = [(name, "ascending", "at_start") for name in names]
     order: Ints = (
@@ -112,8 +112,8 @@ def _sorted(columns: Sequence[pa.Array]) -> Ints:
 
 
 def places(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> tuple[Ints, Ints]:
-    """How many of `keys`, which are in order, each once, are less than each of `rows`, which are in order, too; and how
-    many are not greater."""
+    """For each of `rows`, how many of `keys` are less, and how many are not greater. Both are in order; keys are
+    distinct."""
     if len(rows[0]) <= len(keys[0]):
         before = _bisect(keys, rows, False)
         here = np.minimum(before, max(len(keys[0]) - 1, 0))
@@ -126,7 +126,7 @@ def places(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> tuple[Ints, In
 
 
 def _bisect(columns: Sequence[pa.Array], wanted: Sequence[pa.Array], past_equal: bool) -> Ints:
-    """How many rows of sorted columns are less than each of those wanted, or, with `past_equal`, not greater."""
+    """For each wanted row, how many rows of sorted columns are less, or, with `past_equal`, not greater."""
     if len(columns) == 1 and columns[0].type == pa.int64() and not columns[0].null_count and not wanted[0].null_count:
         found: Ints = np.searchsorted(columns[0].to_numpy(), wanted[0].to_numpy(), "right" if past_equal else "left")
         return found
@@ -137,7 +137,8 @@ def _bisect(columns: Sequence[pa.Array], wanted: Sequence[pa.Array], past_equal:
         here, asked = pa.array(middle), pa.array(active)
         all_ = len(active) == len(low)
         equal, greater = compare(
-            [column.take(here) for column in columns], wanted if all_ else [column.take(asked) for column in wanted]
+            [column.take(here) for column in columns],
+            wanted if all_ else [column.take(asked) for column in wanted],
         )
         before = greater | equal if past_equal else greater
         low[active[before]] = middle[before] + 1
@@ -146,7 +147,7 @@ def _bisect(columns: Sequence[pa.Array], wanted: Sequence[pa.Array], past_equal:
 
 
 def index_in(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> Ints:
-    """The place of each row among distinct keys; -1 where it is none of them."""
+    """The index of each row among distinct keys; -1 for a row that equals none of them."""
     if len(rows) == 1:
         return _index_in(rows[0], keys[0])
     place, wanted = np.zeros(len(rows[0]), np.int64), np.zeros(len(keys[0]), np.int64)
@@ -171,7 +172,7 @@ def _index_in(values: pa.Array, among: pa.Array) -> Ints:
 
 
 def is_rising(columns: Sequence[pa.Array], borders: Ints) -> Bools:
-    """Whether each row is not less than the row before; borders, the rows that begin anew, count as such."""
+    """Whether each row is not less than the row before it. True for borders, the rows that begin a new sequence."""
     _, rising = adjacent(columns)
     rising[borders - 1] = True
     return rising

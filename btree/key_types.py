@@ -1,11 +1,11 @@
 """Key types: one `KeyType` for each, with its casts, its Arrow and Avro types, its JSON form, its hash and its order.
 
-A new key type is one entry in `_TYPES`; the type of a source that Spark does not know is one in `source_types`.
+A new key type is one entry in `_TYPES`; a source type that Spark does not accept is one in `source_types`.
 
-The *stored form* of a value is what an index file holds, as plain Python:
+The *stored form* of a value is its form in an index file, as plain Python:
 string -> str, boolean -> bool, tinyint/smallint/int/bigint -> int, float/double -> float, date -> int (days since
-1970-01-01), timestamp/timestamp_ntz -> int (microseconds since 1970-01-01T00:00), decimal -> int (unscaled),
-binary -> bytes, null -> None. Type names are Spark's.
+1970-01-01), timestamp/timestamp_ntz -> int (microseconds since 1970-01-01T00:00), decimal -> int (unscaled), binary ->
+bytes, null -> None. Type names are Spark's.
 """
 
 import base64
@@ -31,7 +31,7 @@ Stored = str | bool | int | float | bytes | None
 Json = str | bool | int | float | None
 
 LONGEST_DECIMAL = 38  # digits
-LONG_DIGITS = 18  # of a decimal that Spark hashes as a long
+LONG_DIGITS = 18  # digits of a decimal that Spark hashes as a long
 DECIMAL_NAME = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 INTEGER_TEXT = re.compile(r"[+-]?[0-9]+")
 FINER_TEXT = re.compile(r"[.,][0-9]{7}")  # a fraction finer than microseconds
@@ -65,8 +65,8 @@ class KeyType:
     arrow: pa.DataType  # of a column in stored form
     avro: object  # the schema in a file
     cast: Callable[[object], Stored]  # from a value in its own, its text or its JSON form; ValueError
-    hash_format: str | None  # the `struct` format that Spark hashes a value in; None where it hashes bytes
-    comparable: Callable[[pa.Array], pa.Array]  # a column to one that Arrow compares as keys are ordered
+    hash_format: str | None  # the `struct` format in which Spark hashes a value; None where it hashes bytes
+    comparable: Callable[[pa.Array], pa.Array]  # converts a column to one that Arrow compares in key order
     show: Callable[[Stored], Json] = _unchanged  # from a stored value to JSON
     hint: str = ""  # how to write a value, for errors
     decimal: DecimalType | None = None
@@ -139,7 +139,7 @@ def _binary(value: object) -> bytes:
 
 
 def _far_days(date: str) -> int:
-    """The day number; ValueError for what is no day of the calendar."""
+    """The day number; ValueError for a date that does not exist."""
     return int(np.datetime64(date.removeprefix("+"), "D").astype(np.int64))
 
 
@@ -155,10 +155,10 @@ def _date(value: object) -> int:
 
 def _timestamp(value: object, utc: bool) -> int:
     if isinstance(value, str):
-        if FINER_TEXT.search(value):  # Python would cut it
+        if FINER_TEXT.search(value):  # Python would truncate it
             raise ValueError
         far = FAR_DATE.match(value)
-        if far:  # Python reads the rest on a day that it knows
+        if far:  # Python reads the time with a date that it supports
             rest = _timestamp(f"{EPOCH.date()}{value[far.end() :]}", utc)
             return _integer(_far_days(far[0]) * (DAY // MICROSECOND) + rest, 64)
         value = dt.datetime.fromisoformat(value)
@@ -316,7 +316,7 @@ _TYPES = {
 
 
 def key_types() -> list[KeyType]:
-    """All types but the decimals."""
+    """All types except the decimals."""
     return list(_TYPES.values())
 
 

@@ -1,7 +1,8 @@
 """The order of stored keys, and key columns as Arrow.
 
-Order: nulls first, then Spark's: strings by UTF-8 bytes (equal to code points, as Python compares), binary unsigned,
-numbers by value, every NaN one value and greatest; -0.0 is stored as 0.0. `key_types` has the stored form of each type.
+Order: nulls first, then Spark's order: strings by UTF-8 bytes (equal to code points, as Python compares), binary
+unsigned, numbers by value, all NaN equal and greatest; -0.0 is stored as 0.0. `key_types` has the stored form of each
+type.
 """
 
 import struct
@@ -18,29 +19,29 @@ from gnomon.btree.source_types import MAPPED, mapped, source_type, value_type
 Key = tuple[Stored, ...]
 OrderKey = tuple[tuple[int, Stored], ...]
 
-DECIMAL_BYTES = 16  # of one in Arrow
+DECIMAL_BYTES = 16  # of a decimal in Arrow
 SIGNED_TO_UNSIGNED = bytes(byte ^ 0x80 for byte in range(256))
 LARGEST_LONG = (1 << 63) - 1
 
 
 def order_key(key: Key) -> OrderKey:
-    """A tuple that Python compares as the keys of our files are ordered."""
+    """A tuple that Python compares in the key order of our files."""
     return tuple([(0, None) if v is None else (2, 0.0) if v != v else (1, v) for v in key])
 
 
 class KeyOrder:
-    """The order of the keys in one file. Ours is `order_key`'s. A file of Dione's is in Java's: nulls may be greatest,
-    bytes (decimals are given as the bytes that lie in the file) compare signed, and -0.0 comes before 0.0."""
+    """The order of the keys in one file. Ours is that of `order_key`. A file of Dione's has Java's order: nulls may be
+    greatest, bytes (decimals are given as their bytes in the file) compare signed, and -0.0 comes before 0.0."""
 
     def __init__(self, nulls_last: Sequence[bool], java_types: Sequence[str] = ()) -> None:
-        """`java_types` are the types of the key columns, where they are in Java's order."""
+        """`java_types` are the types of the key columns, for a file in Java's order."""
         signed = [has_signed_bytes(name) for name in java_types] or [False] * len(nulls_last)
         self._columns = list(zip(nulls_last, signed, strict=True))
         self._as_java = bool(java_types)
         self.is_ours = not java_types and not any(nulls_last)
 
     def __call__(self, key: Key) -> OrderKey:
-        """A tuple that Python compares as this file's keys are ordered."""
+        """A tuple that Python compares in this file's key order."""
         if self.is_ours:
             return order_key(key)
         out: list[tuple[int, Stored]] = []
@@ -57,7 +58,7 @@ class KeyOrder:
 
 
 def _total_order(value: float) -> int:
-    """An integer that compares as Java's Double.compare does: the bits, those of negative numbers turned around."""
+    """An integer that compares as Java's Double.compare does: the bits, inverted for negative numbers."""
     bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
     return bits if bits >= 0 else bits ^ LARGEST_LONG
 
@@ -71,7 +72,7 @@ def has_signed_bytes(type_name: str) -> bool:
 
 
 def type_of_arrow(arrow: pa.DataType) -> str | None:
-    """The key type that a column of an Arrow type is stored as, or None where there is none without loss."""
+    """The key type that stores a column of an Arrow type, or None where none does without loss."""
     name = source_type(arrow)
     arrow = MAPPED[name] if name else value_type(arrow)
     if pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
@@ -88,10 +89,10 @@ def type_of_arrow(arrow: pa.DataType) -> str | None:
 
 
 def key_array(array: pa.Array | pa.ChunkedArray, type_name: str, column: str) -> pa.Array:
-    """A column in the Arrow type of its key type, each value exactly. One of type null is so many nulls.
+    """A column in the Arrow type of its key type, with each value exact. A column of type null gives as many nulls.
 
-    BTreeError, which names the column, where the values are of another kind than the type, or one does not fit it or is
-    text that is not UTF-8."""
+    BTreeError, with the column's name, where the values are of another kind than the type, or one exceeds it or is text
+    that is not UTF-8."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     target = key_type(type_name).arrow
@@ -115,8 +116,8 @@ def key_array(array: pa.Array | pa.ChunkedArray, type_name: str, column: str) ->
 
 
 def _is_of_kind(arrow: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a safe cast keeps each value or refuses it. Between other kinds Arrow's cast would cut, round or read
-    text."""
+    """Whether a safe cast keeps each value or refuses it. Between other kinds Arrow's cast would truncate, round or
+    read text."""
     if pa.types.is_timestamp(arrow) and pa.types.is_timestamp(target):
         return bool(arrow.tz) == bool(target.tz)
     if pa.types.is_floating(arrow) and pa.types.is_floating(target):
@@ -143,7 +144,7 @@ def stored_values(array: pa.Array, type_name: str) -> list[Stored]:
 
 def adjacent(columns: Sequence[pa.Array], nulls_last: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Compare each row of key columns with the row before it: (equal, greater or equal), both of n - 1 booleans, or
-    none of no rows."""
+    none if there are no rows."""
     rows = max(len(columns[0]) - 1, 0)
     last = len(columns[0]) - rows
     equal, greater = compare([c.slice(0, rows) for c in columns], [c.slice(last) for c in columns], nulls_last)
@@ -164,7 +165,8 @@ def compare(
 
 
 def _compare(before: pa.Array, after: pa.Array, nulls_last: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(after equals before, after is greater than before), NaN one value and greatest but for nulls at that end."""
+    """(after equals before, after is greater than before). All NaN are equal, and greatest except for nulls with
+    `nulls_last`."""
     more = _filled(pc.greater(after, before))
     if before.null_count or after.null_count:
         no_before, no_after = _filled(before.is_null()), _filled(after.is_null())
@@ -175,7 +177,7 @@ def _compare(before: pa.Array, after: pa.Array, nulls_last: bool) -> tuple[np.nd
 
 
 def same_values(one: pa.Array, other: pa.Array) -> np.ndarray:
-    """Whether two key columns of one type hold the same value, row by row: null is one, NaN is one."""
+    """Whether two key columns of one type hold the same value, row by row: null equals null, NaN equals NaN."""
     same = _filled(pc.equal(one, other))
     if one.null_count or other.null_count:
         same |= _filled(one.is_null()) & _filled(other.is_null())
@@ -185,7 +187,7 @@ def same_values(one: pa.Array, other: pa.Array) -> np.ndarray:
 
 
 def _filled(mask: pa.Array) -> np.ndarray:
-    """Null is false. Not by `fill_null` nor `to_numpy`, which import pandas where that is installed."""
+    """The mask with false for null. `fill_null` and `to_numpy` are not used: they import pandas, if installed."""
     if mask.null_count:
         mask = pc.and_kleene(mask, mask.is_valid())
     bits = np.frombuffer(mask.buffers()[1] or b"", np.uint8)

@@ -1,4 +1,4 @@
-"""One block: its records, searched by bisection. Values are decoded when they are asked for."""
+"""One block: its records, searched by bisection. Values are decoded on request."""
 
 import io
 from bisect import bisect_left, bisect_right
@@ -17,25 +17,25 @@ from gnomon.btree.keys import Key, KeyOrder, OrderKey, has_signed_bytes
 from gnomon.btree.node_decoder import Located, locator
 from gnomon.btree.schema import Column, FileSchema
 
-RECORD_BYTES = 300  # of memory that a record takes beside its bytes, measured roughly
+RECORD_BYTES = 300  # approximate memory of a record besides its bytes
 
 Row = dict[str, Any]
 
 
 class Probe(NamedTuple):
-    """A key asked for, in the forms that nodes compare."""
+    """A wanted key, in the forms that nodes compare."""
 
     order: OrderKey
     plain: Any  # None where only `order` compares: a part is null or a float
 
 
 class NodeDecoder:
-    """Turns the records of a block into a `Node`; made once per file from its own schema."""
+    """Makes a `Node` of the records of a block. There is one per file, for its own schema."""
 
     def __init__(self, schema: FileSchema, as_java: bool = False) -> None:
         """`as_java`: the keys are in Java's order, as in a file of Dione's."""
-        # A block is `count` records; an Avro array is the same with a count before it and a zero after it, so
-        # that one call decodes them all.
+        # A block is `count` records. An Avro array has a count before and a zero after them, so one call decodes them
+        # all.
         self._array = fastavro.parse_schema({"type": "array", "items": schema.plain_avro()})
         self._locate = locator(schema, raw_decimals=as_java)
         self._keys = [(column.name, _converter(column)) for column in schema.entry.keys]
@@ -45,9 +45,9 @@ class NodeDecoder:
         self._raw_decimals = [as_java and key_type(name).decimal is not None for name in types]
         self._both_zeros = [as_java and is_float for is_float in floats]
         self.order = KeyOrder(schema.nulls_last, types if as_java else ())
-        # Arrow compares keys as Java does, but for these.
+        # Arrow compares keys as Java does, with these exceptions.
         self.is_arrow_ordered = not as_java or not any(floats + [has_signed_bytes(name) for name in types])
-        # Keys without nulls, floats and signed bytes compare as they come from the file.
+        # Keys without nulls, floats and signed bytes compare in their form in the file.
         self.is_plain = self.is_arrow_ordered and not any(floats)
 
     def node(self, count: int, records: bytes) -> "Node":
@@ -55,7 +55,7 @@ class NodeDecoder:
         return Node(self, self._locate(records, count), records)
 
     def cut(self, count: int, records: bytes, most: int) -> Iterator[tuple[int, bytes]]:
-        """The same records as pieces of at most so many: `(count, bytes)`."""
+        """The records in pieces of at most `most`: `(count, bytes)`."""
         begin = 0
         for left in range(count, 0, -most):
             some = min(left, most)
@@ -64,22 +64,22 @@ class NodeDecoder:
             begin = end
 
     def rows(self, count: int, records: bytes) -> list[Row]:
-        """The same records as they lie in the file: text as its UTF-8 bytes, decimals as bytes."""
+        """The records in their form in the file: text as its UTF-8 bytes, decimals as bytes."""
         stream = io.BytesIO(b"".join([encode_signed(count), records, b"\x00"]))
         rows: list[Row] = fastavro.schemaless_reader(stream, self._array, None)
         return rows
 
     def key_of(self, row: Row) -> Key:
-        """The key of a record in stored form. ValueError where a value is none of its type."""
+        """The key of a record in stored form. ValueError for a value that its type does not have."""
         return _stored(row, self._keys)
 
     def value_of(self, row: Row) -> Key:
-        """The value of a record in stored form. ValueError where a value is none of its type."""
+        """The value of a record in stored form. ValueError for a value that its type does not have."""
         return _stored(row, self._values)
 
     def probes(self, key: Key) -> list[Probe]:
-        """A key in stored form, to be looked for in nodes of this file: one probe, or ascending ones where the file
-        holds what is one key as several, for -0.0 and 0.0 are two in Java's order."""
+        """The probes for a key in stored form, in nodes of this file. There is one, or several in ascending order where
+        the file holds equal keys as different ones: in Java's order -0.0 and 0.0 differ."""
         raw = tuple([part.encode() if isinstance(part, str) else part for part in key])
         if self.is_plain and None not in raw:
             return [Probe(self.order(raw), raw[0] if len(raw) == 1 else raw)]
@@ -112,7 +112,7 @@ class Node:
         return self._order(record) <= other._order(others)
 
     def _order(self, record: int) -> OrderKey:
-        """The key of a record, as keys of any node compare."""
+        """The key of a record, in a form that compares with keys of any node."""
         return self._decoder.order(tuple([column[record] for column in self._columns]))
 
     def is_sorted(self) -> bool:
@@ -136,24 +136,24 @@ class Node:
         return self._ordered
 
     def rows(self, first: int, last: int) -> list[Row]:
-        """Records from `first` to before `last`, as they lie in the file."""
+        """Records from `first` to before `last`, in their form in the file."""
         return self._decoder.rows(last - first, self.bytes(first, last)) if first < last else []
 
     def bytes(self, first: int, last: int) -> bytes:
-        """The same, not decoded."""
+        """The bytes of records from `first` to before `last`, not decoded."""
         return self._records[self._starts[first] : self._starts[last]]
 
     def values(self, first: int, last: int) -> list[Key]:
-        """Their values in stored form. ValueError where a value is none of its type."""
+        """The values of records in stored form. ValueError for a value that its type does not have."""
         return [self._decoder.value_of(row) for row in self.rows(first, last)]
 
     def entries(self, first: int, last: int) -> list[tuple[Key, Key]]:
-        """Their keys and values in stored form. ValueError where a value is none of its type."""
+        """The keys and values of records in stored form. ValueError for a value that its type does not have."""
         return [(self._decoder.key_of(row), self._decoder.value_of(row)) for row in self.rows(first, last)]
 
 
 def _as_in_file(part: Stored, is_raw_decimal: bool, both_zeros: bool) -> tuple[Stored, ...]:
-    """What a part of a key may be in a file that is in Java's order."""
+    """The forms of a part of a key in a file that is in Java's order."""
     if part is None:
         return (None,)
     if is_raw_decimal:
@@ -165,7 +165,7 @@ Converter = Callable[[Any], Stored]
 
 
 def _converter(column: Column) -> Converter | None:
-    """From a value as it lies in the file to its stored form; None where they are the same."""
+    """The conversion of a value from its form in the file to its stored form; None where they are the same."""
     kind = key_type(column.type).decimal
     if kind:
         return partial(_decimal, 10**kind.precision)
@@ -178,7 +178,7 @@ def _text(data: bytes) -> str:
 
 def _int(value: int) -> int:
     if not -(1 << 31) <= value < 1 << 31:  # Avro's int is a long on disk
-        raise ValueError(f"{value} is no int of 32 bits")
+        raise ValueError(f"{value} exceeds 32 bits")
     return value
 
 

@@ -24,19 +24,19 @@ from gnomon.btree.traversal import Place, Traversal
 __all__ = ["BTreeReader", "Census", "LookupStats"]
 
 
-_Wanted = list[tuple[Probe, int]]  # in key order, each with the place of its answer
-_Steps = Iterator[tuple[int, _Wanted]]  # records whose children are to be visited, and what is wanted there
+_Wanted = list[tuple[Probe, int]]  # in key order, each with the index of its result
+_Steps = Iterator[tuple[int, _Wanted]]  # records whose children will be visited, and the keys wanted there
 _Visit = Callable[[Place, _Wanted], _Steps]
 
-UNREADABLE = (ValueError, EOFError, IndexError, OverflowError, TypeError)  # what fastavro raises on damaged bytes
+# errors that fastavro raises on damaged bytes
+UNREADABLE = (ValueError, EOFError, IndexError, OverflowError, TypeError)
 
 
 class BTreeReader:
-    """An open index file. Not bound to a thread: a look-up changes nothing but the cache of upper nodes.
+    """An open index file, which threads may share: a look-up changes only the cache of upper nodes.
 
-    Each look-up checks what it touches: framing, sync markers, order, and that a node lies after its parent in the
-    file and between its parent's keys in order. A block that two links reach is refused, so no look-up outlasts
-    the file."""
+    Each look-up checks the nodes that it visits: framing, sync markers, order, and that a node lies after its parent in
+    the file and between its parent's keys in order. A block that two links reach is refused, so every look-up ends."""
 
     def __init__(
         self,
@@ -46,21 +46,21 @@ class BTreeReader:
         leaves: Leaves | None = None,
         action: Action = Action.BUILD_FULL,
     ) -> None:
-        """`head_bytes`, where it is known (`IndexFile.head_bytes`), is the length of header and upper levels: they
-        come in one read. Where it is not, it is guessed from the file's size. A file that is read whole by that stays
-        in memory whole. `leaves` keeps those that look-ups of single keys decode. `action` is what errors
-        advise to do about a damaged file."""
+        """`head_bytes`, if known (`IndexFile.head_bytes`), is the length of header and upper levels: they come in one
+        read. Otherwise it is guessed from the file's size. If that read gets the whole file, it stays in memory.
+        `leaves` caches the leaves that look-ups of single keys decode. `action` is the advice in errors about a damaged
+        file."""
         stats = stats if stats is not None else LookupStats()
         self._file = BlockFile(reader, stats, head_bytes, leaves, action)
         self.path = self._file.path
         self.codec = self._file.codec
         self.schema: EntrySchema = self._file.schema.entry
-        self.entries = self._file.entries  # None in a file that does not say
-        self._inner_levels: InnerLevels | None = None  # once many keys were looked for
+        self.entries = self._file.entries  # None in a file that does not state it
+        self._inner_levels: InnerLevels | None = None  # set by the first look-up of many keys
 
     @property
     def cache_bytes(self) -> int:
-        """Memory this reader keeps."""
+        """Memory that this reader holds."""
         return self._file.cache_bytes + (self._inner_levels.cache_bytes if self._inner_levels else 0)
 
     @property
@@ -69,7 +69,7 @@ class BTreeReader:
         return self._file.is_whole
 
     def forget_leaves(self) -> None:
-        """Keep of a file that was read whole the levels above the leaves only."""
+        """Keep only the levels above the leaves of a file that was read whole."""
         self._file.forget_leaves()
 
     @property
@@ -83,7 +83,7 @@ class BTreeReader:
 
     @property
     def metadata(self) -> dict[str, bytes]:
-        """The pairs of the header."""
+        """The metadata of the header."""
         return dict(self._file.metadata)
 
     @property
@@ -93,12 +93,12 @@ class BTreeReader:
 
     @property
     def upper_bytes(self) -> int:
-        """Length of the levels above the leaves; 0 in a file that does not say, or has none."""
+        """Length of the levels above the leaves; 0 in a file that does not state it, or has none."""
         return self._file.upper_bytes
 
     @property
     def has_inner_levels(self) -> bool:
-        """Whether the levels above the leaves are kept in the form that `match` takes."""
+        """Whether the levels above the leaves are cached in the form for `match`."""
         return self._inner_levels is not None
 
     # -- look-ups --------------------------------------------------------------------------------------------------
@@ -114,9 +114,9 @@ class BTreeReader:
     def get_many(
         self, keys: Sequence[Key], stats: LookupStats | None = None, most: int | None = None
     ) -> list[list[Key]]:
-        """The values for each key, in the order asked. Each node is read and decoded at most once; the file is walked
-        forward. TooMany where they are more than `most` together, and another node is to be looked in; or where a node
-        has more records than that, which is then not decoded."""
+        """The values for each key, in the order of `keys`. Each node is read and decoded at most once; the file is read
+        forward. TooMany where there are more than `most` in total before another node is visited, or where a node has
+        more records than that: it is not decoded then."""
         probes = self._probes(keys)
         found: list[list[Key]] = [[] for _ in range(sum(map(len, probes)))]
 
@@ -132,8 +132,8 @@ class BTreeReader:
     def contains_many(
         self, keys: Sequence[Key], stats: LookupStats | None = None, most: int | None = None
     ) -> list[bool]:
-        """For each key, in the order asked, whether an entry exists. Walks as `get_many` does, but never below an
-        entry that is found. TooMany where a node has more than `most` records."""
+        """For each key, in the order of `keys`, whether an entry exists. Visits nodes like `get_many`, but never below
+        a found entry. TooMany where a node has more than `most` records."""
         probes = self._probes(keys)
         found = [False] * sum(map(len, probes))
         self._look_up(probes, lambda place, wanted: _mark(place, wanted, found), stats, most)
@@ -141,9 +141,9 @@ class BTreeReader:
         return [any(list(islice(answers, len(some)))) for some in probes]
 
     def match(self, keys: SortedKeys, columns: Sequence[str], stats: LookupStats | None = None) -> Iterator[Found]:
-        """The entries of many keys, as these of their value columns; without columns it only says which keys are there
-        (each at least once). Leaves are read in long ranges and decoded together, thousands for each piece of the
-        answer; together the pieces are what `get_many` gives, in file order."""
+        """The entries of many keys, with these of their value columns. Without columns, only the keys that exist (each
+        at least once). Leaves are read in long ranges and decoded together, thousands for each piece of the result. The
+        pieces together equal the result of `get_many`, in file order."""
         stats = stats if stats is not None else LookupStats()
         if self.is_empty or not len(keys):
             return
@@ -151,7 +151,7 @@ class BTreeReader:
             if self._inner_levels is None:
                 self._inner_levels = inner_levels_of(self._file, stats)
             pieces = Batch(self._file, self._inner_levels, keys, columns, stats).pieces()
-            if self.entries is None:  # only a file of others may turn out to be irregular by its leaves
+            if self.entries is None:  # only a file of another writer may turn out to be irregular by its leaves
                 pieces = iter(list(pieces))
         except Irregular:
             yield self.match_each(keys, columns, stats)
@@ -159,13 +159,13 @@ class BTreeReader:
         try:
             yield from pieces
         except Irregular:
-            raise self._file.damaged("a leaf with links, at a depth where others have none", 0) from None
+            raise self._file.damaged("a leaf with links, at a level whose other leaves have none", 0) from None
 
     def match_each(
         self, sorted_keys: SortedKeys, columns: Sequence[str], stats: LookupStats | None = None, most: int | None = None
     ) -> Found:
-        """The same, key by key: fewer microseconds for a few keys, and for any tree. All of it is held in memory:
-        TooMany where that would be more than `most` entries, and those of a node, or where a node has more records."""
+        """Like `match`, but key by key: faster for few keys, and correct for any tree. All of it is held in memory:
+        TooMany where that would be more than `most` entries and those of a node, or where a node has more records."""
         keys = sorted_keys.stored()
         if not columns:
             return Found(np.flatnonzero(np.array(self.contains_many(keys, stats, most), bool)), [])
@@ -179,7 +179,8 @@ class BTreeReader:
     def _look_up(
         self, probes: Sequence[Sequence[Probe]], visit: _Visit, stats: LookupStats | None, most: int | None = None
     ) -> None:
-        """Visit the nodes where these may lie, each once, with those that may lie there, numbered as they come."""
+        """Visit the nodes that may hold these probes, each once, with the probes that it may hold. Probes are numbered
+        in order."""
         stats = stats if stats is not None else LookupStats()
         wanted = [(probe, i) for i, probe in enumerate(chain(*probes))]
         if self.is_empty or not wanted:
@@ -188,7 +189,7 @@ class BTreeReader:
         traversal = Traversal(self._file, stats, most)
         root = traversal.root()
         stats.nodes += 1
-        stack = [(root, visit(root, wanted))]  # a stack of our own: a damaged file may be as deep as it is long
+        stack = [(root, visit(root, wanted))]  # an explicit stack, since a damaged file may be as deep as it is long
         while stack:
             place, steps = stack[-1]
             step = next(steps, None)
@@ -201,10 +202,10 @@ class BTreeReader:
             stack.append((child, visit(child, below)))
 
     def _collect(self, place: Place, wanted: _Wanted, found: list[list[Key]]) -> _Steps:
-        """Answer the wanted keys from a node; yields each record whose child is to be visited next, and the keys
-        to look for there."""
+        """Add the values of wanted keys in a node. Yields each record whose child is to be visited next, and the keys
+        to find there."""
         node = place.block.node
-        if len(wanted) == 1:  # by far the most usual: one key, which is not in this node
+        if len(wanted) == 1:  # the usual case: one key, which is not in this node
             first, last = node.find(wanted[0][0])
             if first == last:
                 if first and node.links[first - 1] is not None:
@@ -213,13 +214,13 @@ class BTreeReader:
         hits = [node.find(probe) for probe, _ in wanted]
         below: dict[int, list[int]] = {}
         for i, (first, last) in enumerate(hits):
-            # A key may lie in the child of each record equal to it, and of the record before the first of them,
-            # for a run of equal keys may begin at the end of that child, if runs may be split.
+            # A key may lie in the child of each record equal to it. It may also lie in the child of the record before
+            # the first of them: a run of equal keys may begin at the end of that child, if runs may be split.
             begin = first if first < last and self._file.has_whole_runs else max(first - 1, 0)
             for record in range(begin, last):
                 if node.links[record] is not None:
                     below.setdefault(record, []).append(i)
-        done = [first for first, _ in hits]  # own records already answered
+        done = [first for first, _ in hits]  # own records that are already in the result
         for record in sorted(below):
             for i in below[record]:  # in the tree's order a record comes before its child
                 upto = min(record + 1, hits[i][1])
@@ -230,7 +231,7 @@ class BTreeReader:
             self._emit(place.block, done[i], last, found[wanted[i][1]])
 
     def _probes(self, keys: Sequence[Key]) -> list[list[Probe]]:
-        """What to look for to find each key."""
+        """The probes for each key."""
         columns = len(self.schema.keys)
         if any(len(key) != columns for key in keys):
             raise BTreeError(f"a key of this file has {columns} columns")
@@ -267,9 +268,9 @@ class BTreeReader:
     def scan_batches(
         self, columns: Sequence[str] | None = None, stats: LookupStats | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All entries in key order as Arrow batches of these columns, by default all; proved as `check` does.
+        """All entries in key order as Arrow batches of these columns, by default all, with the checks of `check`.
 
-        DamagedIndexFile may come after batches were given: they are sound, but what follows is not."""
+        DamagedIndexFile may come after some batches: these batches are sound, but the file is not."""
         names = [column.name for column in self.schema.columns]
         unknown = [name for name in columns or () if name not in names]
         if unknown:
@@ -291,12 +292,12 @@ class BTreeReader:
     # -- proof -----------------------------------------------------------------------------------------------------
 
     def check(self) -> int:
-        """Read the whole file as a tree and return its number of entries; DamagedIndexFile as `census`."""
+        """Read the whole file as a tree and return its number of entries. DamagedIndexFile as in `census`."""
         return self.census().entries
 
     def census(self) -> Census:
-        """Read the whole file and count. DamagedIndexFile where anything is wrong: framing, order inside nodes and
-        across them, a link, bytes that no link reaches or two do, text that is none, or the number of entries."""
+        """Read the whole file and count its parts. DamagedIndexFile for any fault: framing, order inside nodes and
+        across them, a link, bytes that no link reaches or two do, text that is not UTF-8, or the number of entries."""
         scan = Scan(self._file, [column.name for column in self.schema.columns], LookupStats())
         for _ in scan.batches():
             pass
@@ -310,7 +311,7 @@ class BTreeReader:
 
 
 def _mark(place: Place, wanted: _Wanted, found: list[bool]) -> _Steps:
-    """Mark the wanted keys that a node holds; yields where to look for the others."""
+    """Mark the wanted keys that a node holds. Yields the records whose children may hold the others."""
     node = place.block.node
     below: dict[int, _Wanted] = {}
     for probe, i in wanted:

@@ -1,4 +1,4 @@
-"""Batches of sorted entries to Avro records: what each writer checks before it places them."""
+"""Sorted batches to Avro records, with the checks that each writer needs before it places them."""
 
 from typing import NamedTuple
 
@@ -24,8 +24,8 @@ class SortedRows(NamedTuple):
 
 
 class RowEncoder:
-    """Encodes one batch after the other; their keys must not decrease, across batches too. In the order of Dione's
-    files nulls are greatest, and -0.0 is a key of its own before 0.0."""
+    """Encodes one batch after the other. Keys must not decrease, not even between batches. In the order of Dione's
+    files nulls are greatest, and -0.0 is a different key, before 0.0."""
 
     def __init__(self, schema: EntrySchema, as_dione: bool = False) -> None:
         self._schema = schema
@@ -34,7 +34,8 @@ class RowEncoder:
         self.entries = 0  # so far
 
     def encode(self, batch: pa.RecordBatch | pa.Table) -> SortedRows | None:
-        """The rows of a batch; None where it has none. UnsortedKeys, or BTreeError for a value that does not fit."""
+        """The rows of a batch; None for an empty one. UnsortedKeys, or BTreeError for a value that its type does not
+        have."""
         columns = self._schema.columns
         if batch.num_columns != len(columns):
             raise BTreeError("", expected=f"a batch of {len(columns)} columns", found=batch.num_columns)
@@ -53,7 +54,7 @@ class RowEncoder:
         longest = int(np.argmax(lengths))
         if lengths[longest] > ENTRY_LIMIT:
             raise BTreeError(
-                f"row {self.entries + longest} makes an entry of {lengths[longest]} bytes, the most is {ENTRY_LIMIT}; "
+                f"row {self.entries + longest} makes an entry of {lengths[longest]} bytes, the limit is {ENTRY_LIMIT}; "
                 "its key or its other columns are too long"
             )
 

@@ -1,8 +1,9 @@
-"""A whole file as Arrow batches in key order, proved on the way.
+"""A whole file as Arrow batches in key order, checked while it is read.
 
-A walk over the upper levels alone says where the leaves lie and which records stand between them. Leaves are read in
-long ranges and decoded many at once (`columns`); Arrow puts the records in order. A tree of another shape than that of
-its leftmost path, or one whose order Arrow does not know, is walked node by node: slower, with the same result.
+A traversal of the upper levels alone gives the positions of the leaves and the records between them. Leaves are read in
+long ranges and many are decoded at once (`columns`); Arrow puts the records in order. A tree whose shape differs from
+that of its leftmost path, or with an order that Arrow does not have, is read node by node: slower, with the same
+result.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +22,12 @@ from gnomon.btree.node import Node, Row
 from gnomon.btree.traversal import Traversal, next_link
 
 LEAVES_AT_ONCE = 2048
-ROWS_AT_ONCE = 8192  # of a walk node by node
+ROWS_AT_ONCE = 8192  # of a scan node by node
 
 
 @dataclass(frozen=True)
 class Census:
-    """What a file holds, counted."""
+    """The counts of a file."""
 
     entries: int
     nodes: int
@@ -35,7 +36,7 @@ class Census:
 
 
 class _Step(NamedTuple):
-    """Records that follow each other in key order: all of a leaf that is not read yet, or some of another node."""
+    """Consecutive records in key order: all records of a leaf that is not read yet, or some records of another node."""
 
     offset: int
     node: Node | None = None  # None: a leaf
@@ -44,7 +45,7 @@ class _Step(NamedTuple):
 
 
 class Scan:
-    """One scan of a file. `census` says what was seen once `batches` is exhausted."""
+    """One scan of a file. `census` has the counts once `batches` is exhausted."""
 
     def __init__(self, file: BlockFile, columns: Sequence[str], stats: LookupStats) -> None:
         self._file = file
@@ -58,11 +59,11 @@ class Scan:
     def _begin_anew(self) -> None:
         self._entries = self._height = 0
         self._spans: list[list[tuple[int, int]]] = []  # (begin, end) of blocks
-        self._last: list[pa.Array] | None = None  # the key before, one-row arrays
+        self._last: list[pa.Array] | None = None  # the key before, as one-row arrays
         self._ended_in_leaf = False
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All entries. DamagedIndexFile where anything is wrong with the file, at the latest at the end."""
+        """All entries. DamagedIndexFile for any fault of the file, at the latest at the end."""
         if self._file.start < self._file.size:
             given = 0
             try:
@@ -76,7 +77,7 @@ class Scan:
 
     @property
     def census(self) -> Census:
-        """What the file holds."""
+        """The counts of the file."""
         return Census(self._entries, sum(map(len, self._spans)), max(self._height, 1), self._file.size)
 
     # -- many nodes at once ----------------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ class Scan:
             yield from self._chunk(steps)
 
     def _steps(self) -> Iterator[_Step]:
-        """The tree in key order; its leaves are not read."""
+        """The tree in key order, without reading its leaves."""
         self._height = height = Traversal(self._file, self._stats, LONG_BLOCK).leftmost_level()
         traversal = Traversal(self._file, self._stats)
         if height == 1:
@@ -122,13 +123,13 @@ class Scan:
                 break
 
     def _chunk(self, steps: list[_Step]) -> Iterator[pa.RecordBatch]:
-        """The records of these steps, in as many batches as memory asks for."""
+        """The records of these steps, in several batches if one would take too much memory."""
         blocks = BlockBatch()
         inner: dict[int, list[_Step]] = {}
         for step in steps:
             if step.node is not None:
                 inner.setdefault(step.offset, []).append(step)
-        for runs in inner.values():  # of one node, in order, nothing of it between them
+        for runs in inner.values():  # consecutive runs of one node
             node, begin, end = runs[0].node, runs[0].begin, runs[-1].end
             if node is not None:
                 blocks.add_inner(runs[0].offset, begin, end - begin, node.bytes(begin, end))
@@ -157,7 +158,7 @@ class Scan:
     # -- node by node ----------------------------------------------------------------------------------------------
 
     def _slow(self) -> Iterator[pa.RecordBatch]:
-        """The walk checks the order; here is only what it sees turned into batches."""
+        """All entries, node by node. The traversal checks the order, so the batches are not checked."""
         rows: list[Row] = []
         offsets: list[int] = []
         firsts = [0]
@@ -193,7 +194,8 @@ class Scan:
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)).select(self._columns)
 
     def _check_order(self, keys: list[pa.Array], pieces: RecordBlocks) -> None:
-        """The keys do not decrease; from a leaf to what follows they increase, where no run of equal keys is split."""
+        """Check that the keys do not decrease. From a leaf to the record after it they must increase, if no run of
+        equal keys is split."""
         if self._last is None:
             joined, before = keys, 0
         else:
@@ -221,8 +223,8 @@ class Scan:
     # -- proof -----------------------------------------------------------------------------------------------------
 
     def _prove(self) -> None:
-        """Each byte lies in one block, there are as many entries as the header says, and the upper levels have its
-        checksum."""
+        """Check that each byte lies in one block, that the number of entries is the header's, and the checksum of the
+        upper levels."""
         self._file.check_upper(self._stats)
         start, size = self._file.start, self._file.size
         spans = np.array(sorted(chain([(size, size)], *self._spans)))
@@ -232,7 +234,7 @@ class Scan:
             end, begin = int(ends[wrong[0]]), int(spans[wrong[0], 0])
             if begin > end:
                 raise self._file.damaged(f"no link reaches the {begin - end} bytes here", end)
-            raise self._file.damaged(f"a block that ends at {end} lies over this one", begin)
+            raise self._file.damaged(f"overlaps a block that ends at {end}", begin)
         if self._file.entries not in (None, self._entries):
             raise self._file.damaged("", start, expected=f"{self._file.entries} entries", found=str(self._entries))
 

@@ -16,7 +16,7 @@ AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Column:
-    """A column of an index file: its name in the file, its type (Spark's name), and whether nulls may occur."""
+    """A column of an index file: its name in the file, its type (Spark's name), and whether it may hold nulls."""
 
     name: str
     type: str
@@ -25,7 +25,7 @@ class Column:
 
 @dataclass(frozen=True)
 class EntrySchema:
-    """Key columns in key order, then value columns. At least one of each: Dione's header text asks for both."""
+    """Key columns in key order, then value columns. Dione's header text requires at least one of each."""
 
     keys: tuple[Column, ...]
     values: tuple[Column, ...]
@@ -37,7 +37,7 @@ class EntrySchema:
         taken = {LINK_FIELD}
         for name in names:
             if not AVRO_NAME.fullmatch(name) or name in taken:
-                raise BTreeError(f"{name!r} cannot be a column of an index file: not an Avro name, or taken")
+                raise BTreeError(f"{name!r} cannot be a column of an index file: not an Avro name, or reserved")
             taken.add(name)
         for column in self.columns:
             if not is_key_type(column.type):
@@ -62,7 +62,7 @@ class EntrySchema:
         return {"type": "record", "name": RECORD_NAME, "namespace": RECORD_NAMESPACE, "doc": doc, "fields": fields}
 
     def to_json(self, doc: str = RECORD_DOC, null_first: bool = True) -> bytes:
-        """The schema as it stands in the header of a file."""
+        """The schema as in the header of a file."""
         return json.dumps(self.to_avro(doc, null_first), separators=(",", ":")).encode()
 
 
@@ -87,7 +87,7 @@ def type_of_avro(schema: object) -> str:
         if not is_key_type(name):
             raise BTreeError(f"an index file cannot hold a column of Avro type {_short(schema)}")
         return name
-    return _LOGICAL_NAMES.get((str(base), str(logical)), name)  # Avro: an unknown logical type counts for nothing
+    return _LOGICAL_NAMES.get((str(base), str(logical)), name)  # Avro ignores an unknown logical type
 
 
 def _short(schema: object) -> str:
@@ -97,20 +97,20 @@ def _short(schema: object) -> str:
 
 @dataclass(frozen=True)
 class FileField:
-    """A field of the records in a file: its column, and where null stands in its union (None: no union)."""
+    """A field of the records in a file: its column, and the index of null in its union (None: no union)."""
 
     column: Column
     null_branch: int | None
 
     @property
     def plain_type(self) -> str:
-        """The Avro type of its values without logical type, text as bytes: how they lie in the file."""
+        """The Avro type of its values in the file: without logical type, and bytes for text."""
         base = key_type(self.column.type).avro
         plain = str(base["type"] if isinstance(base, dict) else base)
         return "bytes" if plain == "string" else plain
 
     def plain_avro(self) -> dict[str, object]:
-        """The field, to be decoded as it lies in the file."""
+        """The field's schema for decoding values in their form in the file."""
         plain = self.plain_type
         union = {None: plain, 0: ["null", plain], 1: [plain, "null"]}[self.null_branch]
         return {"name": self.column.name, "type": union}
@@ -118,7 +118,7 @@ class FileField:
 
 @dataclass(frozen=True)
 class FileSchema:
-    """How the records of one file lie: its own field order and unions, and the entry schema they make."""
+    """The records of one file: its own field order and unions, and the entry schema that results."""
 
     entry: EntrySchema
     fields: tuple[FileField | None, ...]  # in file order; None is the link
@@ -131,15 +131,15 @@ class FileSchema:
         return tuple(branch[key.name] == 1 for key in self.entry.keys)
 
     def plain_avro(self) -> dict[str, object]:
-        """The record schema to decode with."""
+        """The record schema for decoding."""
         link = {"name": LINK_FIELD, "type": self.link_type}
         fields = [field.plain_avro() if field else link for field in self.fields]
         return {"type": "record", "name": RECORD_NAME, "fields": fields}
 
 
 def file_schema(avro: dict[str, object], keys: Sequence[str], values: Sequence[str]) -> FileSchema:
-    """The schema of a file, from its record schema and the names of its key and value fields. BTreeError where it
-    is none of an index file."""
+    """The schema of a file, from its record schema and the names of its key and value fields. BTreeError for a schema
+    that an index file cannot have."""
     listed = avro.get("fields")
     if avro.get("type") != "record" or not isinstance(listed, list):
         raise BTreeError("the schema of an index file is not a record")

@@ -1,7 +1,7 @@
-"""Source types that Spark does not know as keys, and the key type that stores each without loss.
+"""Source types that Spark does not accept as keys, and the key type that stores each without loss.
 
 The *source type* is the name of such a type in an index's spec. Dictionaries, run-end encoding, views and extension
-types are as their values; they have no name of their own. The rules stand in docs/reference/key-types.md.
+types count as the type of their values; they have no name of their own. The rules are in docs/reference/key-types.md.
 """
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ MAPPED: dict[str, pa.DataType] = {
 
 
 def source_type(arrow: pa.DataType) -> str | None:
-    """The name in MAPPED of an Arrow type; None for one that is no mapped type."""
+    """The name in MAPPED of an Arrow type; None for a type that is not mapped."""
     if isinstance(arrow, pa.UuidType):
         return "uuid"
     if isinstance(arrow, pa.Bool8Type):
@@ -47,7 +47,7 @@ def source_type(arrow: pa.DataType) -> str | None:
 
 
 def value_type(arrow: pa.DataType) -> pa.DataType:
-    """The type of the values of a dictionary, of run-end encoding or of an extension type; other types as they are."""
+    """The type of the values of a dictionary, of run-end encoding or of an extension type; other types unchanged."""
     if isinstance(arrow, pa.BaseExtensionType):
         return value_type(arrow.storage_type)
     if pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
@@ -56,7 +56,7 @@ def value_type(arrow: pa.DataType) -> pa.DataType:
 
 
 def mapped(array: pa.Array) -> pa.Array:
-    """The column as its values, in the type that MAPPED has for them; times and timestamps as the number of their
+    """The values of the column in the type that MAPPED has for them; times and timestamps as the number of their
     units."""
     arrow = array.type
     if pa.types.is_dictionary(arrow):
@@ -76,10 +76,11 @@ def mapped(array: pa.Array) -> pa.Array:
 
 
 def is_number_of_units(name: str | None) -> bool:
-    """Whether the values of a source type are stored as a number of its units, which says nothing without them."""
+    """Whether the values of a source type are stored as a number of its units, which has no meaning without the
+    unit."""
     return name is not None and name.startswith(("time(", "timestamp"))
 
 
 def mean_the_same(one: str | None, other: str | None) -> bool:
-    """Whether files with these source types (None: not mapped), stored as the same type, may be of one column."""
+    """Whether files with these source types (None: not mapped), stored as the same type, may hold one column."""
     return one == other or not (is_number_of_units(one) or is_number_of_units(other))

@@ -11,12 +11,12 @@ from gnomon.btree.blocks import Block, BlockFile, LookupStats, Visit
 from gnomon.btree.errors import BTreeError, TooMany
 from gnomon.btree.node import Node, Probe
 
-HELD_BYTES = 1 << 30  # memory of a node and those above it; one alone takes up to a third of that
+HELD_BYTES = 1 << 30  # memory of a node and of the nodes above it; one alone may take up to a third of that
 
 
 class Place(NamedTuple):
-    """A block, the record (of a node) that follows its subtree, its level (the root's is 1), and the memory that it and
-    the nodes above it take."""
+    """A block, the record (of a node) that follows its subtree, its level (the root's is 1), and the memory of it and
+    of the nodes above it."""
 
     block: Block
     bound: tuple[Node, int] | None
@@ -50,8 +50,8 @@ class Traversal:
         return block
 
     def leftmost_level(self, most: float = math.inf) -> int:
-        """The level of the leaf at the left end; where it lies deeper than `most`, a greater one than that. A leaf of
-        more records than the walk takes is not decoded."""
+        """The level of the leaf at the left end, or, if it is deeper than `most`, a level greater than that. A leaf
+        with more records than the traversal allows is not decoded."""
         level = 1
         try:
             place = self.root()
@@ -69,7 +69,7 @@ class Traversal:
         return level
 
     def child_offset(self, place: Place, record: int) -> int:
-        """Where the child of a record lies; the link is checked, the child is not."""
+        """The offset of a record's child. Checks the link, but not the child."""
         link = place.block.node.links[record]
         if link is None:
             raise BTreeError("a record without a link has no child")
@@ -83,7 +83,7 @@ class Traversal:
         return offset
 
     def child(self, place: Place, record: int) -> Place:
-        """The node that a record with a link leads to, checked against its parent."""
+        """The node to which a record's link leads, checked against its parent."""
         offset = self.child_offset(place, record)
         node = place.block.node
         following = node.links[record + 1] if record + 1 < len(node) else None
@@ -96,11 +96,12 @@ class Traversal:
             raise self._file.damaged("a node holds keys outside of its parent's interval", offset)
         held = place.held + child.node.cache_bytes
         if held > HELD_BYTES:
-            raise self._file.damaged(f"nodes above one another that take {held} bytes", offset)
+            raise self._file.damaged(f"nested nodes that take {held} bytes", offset)
         return Place(child, bound, place.level + 1, held)
 
     def _ends_before(self, child: Node, node: Node, record: int) -> bool:
-        """Whether the keys of a child are not greater than its bound; less, where no run of equal keys is split."""
+        """Whether the keys of a child are not greater than its bound; if no run of equal keys is split, less than
+        it."""
         last = len(child) - 1
         if self._file.has_whole_runs:
             return not node.is_ordered(record, child, last)
@@ -122,8 +123,8 @@ class Traversal:
                 stack.append(self._span(self.child(place, end - 1), first, last))
 
     def _span(self, place: Place, first: Probe | None, last: Probe | None) -> tuple[Place, int, int, int]:
-        """Of a node: the first record whose child may hold a key wanted, the first that is wanted itself, and one
-        past the last of either."""
+        """For a node: the first record whose child may hold a wanted key, the first record that is wanted itself, and
+        one past the last of either."""
         node = place.block.node
         least = 0 if first is None else node.find(first)[0]
         most = len(node) if last is None else node.find(last)[1]

@@ -1,14 +1,15 @@
 """Sorted Arrow batches to one index file.
 
-One pass: leaves are compressed as they fill, the records between them are kept, and at the end the levels above are
-laid out from the bottom up (`layout`), for a record's link is the distance from its child to the end of the file.
-Memory holds the encoded leaves, and the records above them unencoded (one in 70 for entries of 100 bytes).
+It takes one pass. Leaves are compressed as they fill, and the records between them are kept. At the end the levels
+above are laid out from the bottom up (`geometry.level_order`), since a record's link is the distance from its child to
+the end of the file. Memory holds the encoded leaves, and the records above them unencoded (one in 70 for entries of 100
+bytes).
 
-A tree grows at its root, as entries come. A node's first record is less than all below it, so each level that is
-added takes one record from the head of the first leaf; that leaf is kept open until the end.
+A tree grows at its root, as entries come. A node's first record is less than all below it, so each new level takes one
+record from the head of the first leaf. That leaf is kept open until the end.
 
-A node is closed only where the key changes, so that Dione's reader, which goes down once per node, finds every
-row of a key; a run of equal keys longer than the node limit spills into children (ours finds those, too).
+A node is closed only where the key changes: Dione's reader, which goes down once per node, so finds every row of a key.
+A run of equal keys longer than the node limit is split into children, where only our reader finds all of it.
 """
 
 import numpy as np
@@ -35,8 +36,8 @@ from gnomon.btree.schema import EntrySchema
 class BTreeWriter:
     """Collects sorted entries and lays them out as an index file.
 
-    The batches handed to `write` hold the columns of the schema in its order; their keys must not decrease
-    (UnsortedKeys). The same entries and the same `sync` marker (16 bytes, random unless given) make the same bytes,
+    The batches given to `write` hold the columns of the schema in its order; their keys must not decrease
+    (UnsortedKeys). The same entries and the same `sync` marker (16 bytes, random by default) make the same bytes,
     however the entries are cut into batches."""
 
     def __init__(
@@ -54,17 +55,17 @@ class BTreeWriter:
         self._node_limit = min(node_limit, fmt.NODE_LIMIT)
         self._sync = fmt.sync_marker(sync)
         self._rows = RowEncoder(schema)
-        self._head: list[bytes] = []  # the first records of the file, one for each level that may come
+        self._head: list[bytes] = []  # the first records of the file, one for each possible level
         self._first_leaf = b""  # records of the first leaf, once it is full
         self._first_records = 0
         self._levels: list[list[InnerNode]] = []  # above the leaves, the lowest first; the last node of each is open
-        self._upper_bytes = 0  # of the records in these
+        self._upper_bytes = 0  # of the records in `_levels`
         self._split_runs = 0  # leaves that end between two equal keys
         self._forced: list[int] = []  # levels that need a record before the next leaf can begin
         self._leaf: list[memoryview] = []  # the open leaf
         self._leaf_records = 0
         self._leaf_bytes = 0
-        self._blocks: list[bytes] = []  # finished leaves in key order, but for the first
+        self._blocks: list[bytes] = []  # finished leaves in key order, without the first
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append the entries of a batch."""
@@ -76,7 +77,7 @@ class BTreeWriter:
         self._place(rows.records, rows.changes, len(rows))
 
     def _place(self, encoded: EncodedRows, changes: np.ndarray, rows: int) -> None:
-        """Give each record of the batch its node."""
+        """Assign each record of the batch to a node."""
         starts, data = encoded.starts, encoded.data
         at = 0
         while at < rows:
@@ -102,8 +103,8 @@ class BTreeWriter:
         self._upper_bytes += len(record)
 
     def _leaf_end(self, starts: np.ndarray, changes: np.ndarray, at: int, rows: int) -> tuple[int, bool]:
-        """The row at which the open leaf ends: the first change of key at or after the target size, or `rows`; and
-        whether it ends before that, in a run of equal keys, for it would hold too much."""
+        """The row at which the open leaf ends: the first change of key at or after the target size, or `rows`. And
+        whether the leaf ends before that, in a run of equal keys, since it would exceed a limit."""
         begin = int(starts[at]) - self._leaf_bytes
         full = max(at, int(starts.searchsorted(begin + leaf_target(self._upper_bytes, self._node_bytes))))
         if not self._levels:
@@ -118,7 +119,7 @@ class BTreeWriter:
         return end, end < rows and not _holds(changes, end)
 
     def _close_leaf(self) -> None:
-        """Compress the open leaf, or keep it when it is the first."""
+        """Compress the open leaf, or keep it if it is the first."""
         records = b"".join(self._leaf)
         if not self._levels:
             self._first_leaf, self._first_records = records, self._leaf_records
@@ -129,7 +130,8 @@ class BTreeWriter:
         self._leaf, self._leaf_records, self._leaf_bytes = [], 0, 0
 
     def _climb(self) -> None:
-        """Find the lowest inner node that is not full: the next record goes there, and one to each level below."""
+        """Find the lowest inner node that is not full: the next record goes there, and one record to each level
+        below."""
         most = min(MAX_HEIGHT - 1, self._first_records)
         level = 0
         while level + 1 < most:
@@ -146,7 +148,7 @@ class BTreeWriter:
         return node_block(count, records, self._compress, self._sync)
 
     def finish(self) -> IndexFile:
-        """Close all open nodes and lay out the file. The writer is spent afterwards."""
+        """Close all open nodes and lay out the file. The writer cannot be used afterwards."""
         if not self._levels:
             leaves = [self._block(self._rows.entries, b"".join(self._leaf))] if self._rows.entries else []
         else:
@@ -161,7 +163,7 @@ class BTreeWriter:
         return IndexFile.of(self._header(upper, blocks), blocks, self._rows.entries, height, upper_bytes)
 
     def _settle_first_leaf(self) -> list[bytes]:
-        """Give each level its first record, from the head of the first leaf; the leaf that remains, if any."""
+        """Give each level its first record, from the head of the first leaf. Returns the rest of that leaf, if any."""
         height = len(self._levels)
         for level, record in zip(reversed(self._levels), self._head, strict=False):
             level[0].records[0] = record
@@ -197,7 +199,7 @@ def _holds(ascending: np.ndarray, value: int) -> bool:
 
 
 def _spine_node() -> InnerNode:
-    """The first node of a new level; its first record is put in at the end."""
+    """The first node of a new level. Its first record is inserted at the end."""
     return InnerNode([b""], [True])
 
 

@@ -195,8 +195,8 @@ def test_the_sound_filter_of_another_file_is_noticed() -> None:
 
 def test_a_later_version_and_another_hash_are_refused() -> None:
     data = BloomFilter.build(random_hashes(10)).data
-    assert "version 2, this program knows 1" in str(refused(data[:4] + b"\2\0" + data[6:]))
+    assert "version 2, expected 1" in str(refused(data[:4] + b"\2\0" + data[6:]))
     for at, value in ((8, b"spark-xxhash63\0\0"), (24, struct.pack("<Q", 43)), (6, struct.pack("<H", 64))):
         head = data[:at] + value + data[at + len(value) : 52]
         changed = head + struct.pack("<I", zlib.crc32(head)) + data[56:]
-        assert "not of this program" in str(refused(changed))
+        assert "not a filter of this program" in str(refused(changed))

@@ -234,7 +234,7 @@ BROKEN = {
     ),
     "a count of records that is too large": (_rebuilt([fmt.encode_block(9, _record("a", 0, None), SYNC)]), "decoded"),
     "a huge count of records": (_rebuilt([fmt.encode_block(2**60, _record("a", 0, None), SYNC)]), "expected a block"),
-    "text that is none": (_rebuilt([_block(("a", 0, None)).replace(b"\x02f", b"\x02\xff")]), "UTF-8"),
+    "text that is not UTF-8": (_rebuilt([_block(("a", 0, None)).replace(b"\x02f", b"\x02\xff")]), "UTF-8"),
     "a text as long as memory": (
         _rebuilt([fmt.encode_block(1, b"\x02" + encode_signed(2**62) + b"a" * 9, SYNC)]),
         "decoded",
@@ -354,7 +354,7 @@ def test_nodes_above_one_another_take_bounded_memory(
     data = write(schema, entries, **options)
     ask(opened(data))
     monkeypatch.setattr("gnomon.btree.traversal.HELD_BYTES", 1000)
-    with pytest.raises(DamagedIndexFile, match="nodes above one another"):
+    with pytest.raises(DamagedIndexFile, match="nested nodes"):
         ask(opened(data))
 
 

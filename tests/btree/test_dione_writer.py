@@ -120,5 +120,5 @@ def test_what_dione_cannot_read_is_not_written() -> None:
     with pytest.raises(BTreeError, match="signed bytes"):
         DioneWriter(EntrySchema((Column("k", "binary"),), (Column("v", "int"),)), 3, 2)
     for bad in [(0, 2, "null"), (3, 0, "null"), (3, 2, "xz")]:
-        with pytest.raises(BTreeError, match="no Dione file"):
+        with pytest.raises(BTreeError, match="Dione has no files"):
             DioneWriter(URL_SCHEMA, *bad)

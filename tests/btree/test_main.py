@@ -111,7 +111,7 @@ def test_a_key_that_begins_with_a_dash_comes_after_two(tmp_path: Path, capsys: O
     assert [line["value"]["row"] for line in _lines(capsys.readouterr().out)] == [0, 1]
     with pytest.raises(SystemExit):
         run(["get", "--help"])
-    assert "begins with - comes after --" in " ".join(capsys.readouterr().out.split())
+    assert "a key that begins with - comes after --" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def _three(first: bytes = LEAVES[0], second: bytes = LEAVES[1], between: bytes =
 
 
 BROKEN = {
-    "text that is none": (
+    "text that is not UTF-8": (
         _three(second=_block(("d", None), text=b"\xff")),
         "column file: text that is not UTF-8",
         "second",

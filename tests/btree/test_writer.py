@@ -207,7 +207,7 @@ def test_a_file_of_random_cuts_and_copies_equals_its_entries() -> None:
 
 def test_an_entry_that_is_too_long_is_refused_with_its_row() -> None:
     rows: list[Entry] = [((f"{i}" + "a" * (5 << 20) * (i == 3),), ("f", i)) for i in range(5)]
-    with pytest.raises(BTreeError, match=r"row 3 makes an entry of 52428\d\d bytes, the most is 4194304"):
+    with pytest.raises(BTreeError, match=r"row 3 makes an entry of 52428\d\d bytes, the limit is 4194304"):
         write(URL_SCHEMA, rows, cuts=[2])
 
 

@@ -164,7 +164,7 @@ def test_filters_of_equal_size_that_changed_places_are_noticed(place: str) -> No
     one, *others = filter_files_of(place)
     other = next(path for path in others if path.stat().st_size == one.stat().st_size)
     shutil.copy(other, one)
-    with pytest.raises(DamagedIndexFile, match=r"Bloom filter: head that says CRC .* expected") as caught:
+    with pytest.raises(DamagedIndexFile, match=r"Bloom filter: a head that states CRC .* expected") as caught:
         open_index(place)._found(Query([2, 3, 4, 5], FetchStats(), None))
     assert caught.value.path == str(one)
 
