@@ -134,11 +134,11 @@ def _bisect(columns: Sequence[pa.Array], wanted: Sequence[pa.Array], past_equal:
     high = np.full(len(wanted[0]), len(columns[0]))
     while (active := np.flatnonzero(low < high)).size:
         middle = (low[active] + high[active]) // 2
-        here, asked = pa.array(middle), pa.array(active)
+        middles, requested = pa.array(middle), pa.array(active)
         all_ = len(active) == len(low)
         equal, greater = compare(
-            [column.take(here) for column in columns],
-            wanted if all_ else [column.take(asked) for column in wanted],
+            [column.take(middles) for column in columns],
+            wanted if all_ else [column.take(requested) for column in wanted],
         )
         before = greater | equal if past_equal else greater
         low[active[before]] = middle[before] + 1

@@ -54,9 +54,9 @@ class Scan:
         self._columns = list(columns)
         self._keys = [column.name for column in file.schema.entry.keys]
         self._leaves_at_once = LEAVES_AT_ONCE
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._entries = self._height = 0
         self._spans: list[list[tuple[int, int]]] = []  # (begin, end) of blocks
         self._last: list[pa.Array] | None = None  # the key before, as one-row arrays
@@ -71,7 +71,7 @@ class Scan:
                     given += batch.num_rows
                     yield batch
             except Irregular:
-                self._begin_anew()
+                self._reset()
                 yield from _without_first(given, self._slow())
         self._prove()
 
