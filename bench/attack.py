@@ -1,8 +1,8 @@
-"""An open-loop load of constant rate, by vegeta: a request is due when the clock says so, whether those before it were
-answered or not, and its latency counts from when it was due. So waiting counts, also that of a request that the
-generator itself sent too late.
+"""An open-loop load of constant rate, by vegeta.
 
-vegeta is built once, by Go, from the versions and checksums of `bench/vegeta/`."""
+A request is due at a fixed time, whether the requests before it were answered or not. Its latency counts from that
+time. So waiting counts, even where the generator itself sent the request too late. vegeta is built once, by Go, from
+the versions and checksums of `bench/vegeta/`."""
 
 import csv
 import math
@@ -21,14 +21,14 @@ SOURCE = Path(__file__).parent / "vegeta"
 PROGRAM = "github.com/tsenart/vegeta/v12"
 TOOLS = Path(".bench/tools")
 BUILD_SECONDS = 600
-CONNECTIONS = 256  # so many requests at most are under way; those beyond are late, which counts
+CONNECTIONS = 256  # most requests in flight; further ones are late, which counts
 TIMEOUT_SECONDS = 10
 SPARE_SECONDS = 60
 
 
 class Load(NamedTuple):
-    """What came of a load. `right` answers had the status that was expected; times are in ms, from when a request was
-    due, over all requests, also those that failed."""
+    """The result of a load. `right` answers had the expected status. Times are in ms, from the time at which a request
+    was due, over all requests, including failed ones."""
 
     asked: float  # requests a second
     achieved: float  # right answers a second, over the time until the last answer
@@ -44,12 +44,12 @@ class Load(NamedTuple):
 
 
 def vegeta() -> Path:
-    """The program, built where it is not there yet. RuntimeError without Go."""
+    """The program, which is built first if missing. RuntimeError without Go."""
     program = (TOOLS / "vegeta").absolute()
     if not program.exists():
         go = shutil.which("go")
         if go is None:
-            raise RuntimeError("the load is made by vegeta, which is built with Go: expected go on the PATH")
+            raise RuntimeError("vegeta makes the load and is built with Go: expected go on the PATH")
         program.parent.mkdir(parents=True, exist_ok=True)
         command = [go, "build", "-mod=readonly", "-o", str(program), PROGRAM]
         subprocess.run(command, cwd=SOURCE, check=True, timeout=BUILD_SECONDS)
@@ -57,13 +57,13 @@ def vegeta() -> Path:
 
 
 def write_targets(path: Path, server: Server, keys: Iterable[str]) -> None:
-    """A request of each key, in this order; a load begins again when they end."""
+    """Write a request for each key, in this order. A load starts over at the end."""
     lines = (f"GET http://{server.host}:{server.port}/rows/{quote(key, safe='')}\n\n" for key in keys)
     path.write_text("".join(lines))
 
 
 def attack(server: Server, targets: Path, rate: float, seconds: float, expected: int = 200) -> Load:
-    """Ask at `rate` requests a second for so long, and wait for the answers."""
+    """Send `rate` requests a second for `seconds`, and wait for the answers."""
     a_minute = round(rate * 60)
     binary = targets.with_suffix(".results")
     command = [str(vegeta()), "attack", f"-targets={targets}", f"-output={binary}", "-max-body=0"]
@@ -98,7 +98,7 @@ def load_of(
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The least value that so large a share of all does not exceed."""
+    """The least value such that this share of all values does not exceed it."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 

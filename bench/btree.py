@@ -1,7 +1,7 @@
-"""One index file beside other files that find entries by key: `python -m bench.btree`.
+"""One index file compared with other files that find entries by key: `python -m bench.btree`.
 
-Workloads: the entries of a made-up web crawl (text keys), and the same entries under numbers (bigint keys). The files
-go to a folder of their own; the tables to standard output and into docs/benchmarks.md.
+Workloads: the entries of a made-up web crawl (text keys), and the same entries with numbers as keys (bigint). The files
+go to their own folder; the tables to standard output and into docs/benchmarks.md.
 """
 
 import gc
@@ -28,9 +28,9 @@ from gnomon.commands.output import say
 BENCH = "bench.btree"
 COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyarrow", "numpy", "fastavro", "isal", "zlib-ng", "polars", "rocksdict")
-FILES = 8  # that the entries point into
-FILE_NAME = "dt=2026-01-01/part-{:05d}-5f0c9f6e-6e0f-4d8a-9a0b-cafe00000000-c000.snappy.parquet"  # as Spark names them
-SINGLE_KEYS, MANY_KEYS = 1000, 20_000  # a round; who scans for a key gets 1
+FILES = 8  # to which the entries point
+FILE_NAME = "dt=2026-01-01/part-{:05d}-5f0c9f6e-6e0f-4d8a-9a0b-cafe00000000-c000.snappy.parquet"  # named as by Spark
+SINGLE_KEYS, MANY_KEYS = 1000, 20_000  # in a round; a store that scans for a key gets 1
 COLUMNS = (
     "", "write", "bytes an entry", "get µs", "get_many µs a key", "contains_many µs a key", "scan", "check",
     "nodes a get", "bytes a get",
@@ -40,11 +40,11 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 
 class WrongAnswer(Exception):
-    """A store gave another entry than was written."""
+    """A store gave an entry that differs from the written one."""
 
 
 class Workload(NamedTuple):
-    """Entries, sorted by key, and which keys are there."""
+    """Entries, sorted by key, and some absent keys."""
 
     title: str
     table: pa.Table
@@ -52,7 +52,7 @@ class Workload(NamedTuple):
 
 
 def workloads(entries: int) -> list[Workload]:
-    """The entries: a key, and the pointer to a row of one of some Parquet files."""
+    """The workloads. An entry is a key, and the pointer to a row of one of some Parquet files."""
     order = np.random.default_rng(1).permutation(entries)
     names = [FILE_NAME.format(i) for i in range(FILES)]
     pointers = {
@@ -73,7 +73,7 @@ def workloads(entries: int) -> list[Workload]:
 
 @dataclass
 class Line:
-    """What was measured of a store: seconds of each round."""
+    """The measurements of a store: seconds of each round."""
 
     store: Store
     seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -81,25 +81,25 @@ class Line:
     cost: tuple[float, float] | None = None  # nodes and bytes a get
 
     def time(self, what: str, work: Callable[[], Any], count: int) -> Any:
-        """Do it; seconds for each of `count` things are kept."""
+        """Run `work`, and record its seconds for each of `count` items."""
         begin = time.perf_counter()
         answer = work()
         self.seconds.setdefault(what, []).append((time.perf_counter() - begin) / count)
         return answer
 
     def median(self, what: str) -> float | None:
-        """Seconds."""
+        """The median, in seconds."""
         return statistics.median(self.seconds[what]) if what in self.seconds else None
 
 
 def measure(workload: Workload, stores: Sequence[type[Store]], folder: Path, rounds: int) -> list[Line]:
-    """Write all files anew and ask them, `rounds` times, in turns. WrongAnswer where one errs."""
+    """Write all files and query them, `rounds` times, in turns. WrongAnswer for a wrong entry."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [Line(store(folder)) for store in stores]
     rows = {key: tuple(value) for key, *value in rows_of(workload.table)}
     keys = list(rows)
     gc.collect()
-    gc.freeze()  # a million tuples are not to be gone through in the middle of a round
+    gc.freeze()  # otherwise the collector would walk a million tuples in a round
     try:
         for turn in range(rounds):
             chance = random.Random(turn)
@@ -121,7 +121,7 @@ def _round(line: Line, table: pa.Table, rows: dict[Key, Any], single: list[Key],
     store.open()
     with closing(store):
         for key in [] if store.scans else single[: len(single) // 10]:
-            store.get(key)  # warm
+            store.get(key)  # to warm up
         _expect(store, line.time("get", lambda: [store.get(key) for key in single], len(single)), rows, single)
         _expect(store, line.time("get_many", lambda: store.get_many(many), len(many)), rows, many)
         there = line.time("contains_many", lambda: store.contains_many(many), len(many))
@@ -170,8 +170,8 @@ def _cells(line: Line, entries: int) -> list[str]:
 @app.command()
 def btree(
     entries: Annotated[int, typer.Option(help="Entries of each file.", min=1000)] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="Medians are taken over so many.", min=1)] = 3,
-    folder: Annotated[Path, typer.Option(help="Where the files go; they are made anew.")] = Path(".bench/btree"),
+    rounds: Annotated[int, typer.Option(help="Rounds, of which the medians count.", min=1)] = 3,
+    folder: Annotated[Path, typer.Option(help="Where the files go; replaces them.")] = Path(".bench/btree"),
     write: Annotated[bool, typer.Option(help="Write the tables into docs/benchmarks.md.")] = True,
 ) -> None:
     """Write, find, scan and check entries in an index file, plain Avro, SQLite and RocksDB, side by side."""

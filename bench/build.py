@@ -1,4 +1,5 @@
-"""Index narrow rows, beside Spark's own shuffle, sort and write of the same entries: `python -m bench.build`.
+"""The build of an index of narrow rows, compared with Spark's own shuffle, sort and write of the same entries: `python
+-m bench.build`.
 
 Data, indexes and copies go to `.bench/build`; the table to standard output and into docs/benchmarks.md.
 """
@@ -44,7 +45,7 @@ class WrongCount(Exception):
 
 
 class Run(NamedTuple):
-    """What one run of a contender took: seconds, seconds of CPU, bytes written."""
+    """The cost of one run of a contender: seconds, seconds of CPU, bytes written."""
 
     seconds: float
     cpu: Cpu
@@ -52,7 +53,7 @@ class Run(NamedTuple):
 
 
 def write_source(spark: SparkSession, folder: Path, rows: int) -> None:
-    """Rows in no order of their keys: a URL of 51 bytes, a number as another key, and a short payload."""
+    """Write rows in random order of their keys: a URL of 51 bytes, a number as another key, and a short payload."""
     number = F.xxhash64("id").bitwiseAND(2**60 - 1)
     frame = spark.range(0, rows, 1, max(1, rows // ROWS_PER_FILE)).select(
         F.format_string("https://www.example.org/crawl/%010d/index.html", F.col("id") * 7919 % rows).alias("url"),
@@ -63,7 +64,7 @@ def write_source(spark: SparkSession, folder: Path, rows: int) -> None:
 
 
 def buckets_of(rows: int) -> int:
-    """The buckets that a build of so many rows takes, for both contenders."""
+    """The number of buckets that a build of this number of rows uses, for both contenders."""
     return -(-rows // ENTRIES_PER_BUCKET)
 
 
@@ -76,7 +77,7 @@ def gnomon_count(spark: SparkSession, target: Path) -> int:
 
 
 def spark_alone(spark: SparkSession, source: Path, target: Path, key: str, buckets: int) -> None:
-    """The same entries: key, file, row."""
+    """Write the same entries with Spark: key, file, row."""
     rows = spark.read.parquet(str(source))
     file, ordinal = (
         F.col("_metadata.file_path").alias("data_filename"),
@@ -90,7 +91,7 @@ def spark_count(spark: SparkSession, target: Path) -> int:
     return spark.read.parquet(str(target)).count()
 
 
-# Each with what it does, and how many entries it wrote.
+# Each with the function that runs it, and the one that counts its entries.
 CONTENDERS: dict[str, tuple[Callable[..., None], Callable[[SparkSession, Path], int]]] = {
     GNOMON: (gnomon, gnomon_count),
     SPARK: (spark_alone, spark_count),
@@ -98,8 +99,8 @@ CONTENDERS: dict[str, tuple[Callable[..., None], Callable[[SparkSession, Path], 
 
 
 def measure(spark: SparkSession, folder: Path, rows: int, key: str, rounds: int) -> dict[str, list[Run]]:
-    """The runs of each contender in turns, so that a machine that slows down slows both. The first of each, which
-    compiles and starts workers, does not count where there are more."""
+    """The runs of each contender, in turns, so that a slow phase of the machine slows both. The first run of each
+    compiles and starts workers; it does not count if there are more."""
     source = folder / "source"
     runs: dict[str, list[Run]] = {name: [] for name in CONTENDERS}
     for turn in range(rounds + 1):
@@ -116,7 +117,7 @@ def measure(spark: SparkSession, folder: Path, rows: int, key: str, rounds: int)
 
 
 def profile(spark: SparkSession, folder: Path, rows: int, key: str) -> str:
-    """Where the Python tasks that write index files spend their CPU time, in a build of its own."""
+    """The functions in which the Python tasks that write index files spend their CPU time, in a separate build."""
     stats = folder / "profiles"
     stats.mkdir()
     writer = index_writing._writer
@@ -143,7 +144,7 @@ def _profiled(
 
 
 def table(found: dict[tuple[int, str], dict[str, list[Run]]]) -> str:
-    """All results, and how far they are from the goal."""
+    """All results, and their distance from the goal."""
     lines = head(["", "wall s", "CPU s: JVM", "CPU s: Python", "µs of CPU an entry", "written", "bytes an entry"])
     for (rows, key), runs in found.items():
         lines.append(row([f"**{rows:,} entries, key `{key}`**", *[""] * 6]))

@@ -1,5 +1,5 @@
-"""What an index file is made of and read by, and what it could be: deflate by whom, which codec, how long a node,
-and which decoder for a whole file and for one node."""
+"""The parts of an index file and of its reader, compared with their alternatives: deflate libraries, codecs, node
+lengths, and decoders of a whole file and of one node."""
 
 import io
 import random
@@ -38,7 +38,7 @@ DEFLATES: dict[str, Callable[[bytes], bytes]] = {
 
 
 SCANS = (
-    "whole file, proved, in key order, as Arrow batches (ours)",
+    "whole file, checked, in key order, as Arrow batches (ours)",
     "whole file in key order, as tuples (ours, node by node)",
     "whole file in file order, as dicts: fastavro",
     "whole file in file order, as a frame: Polars",
@@ -64,7 +64,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def choices(table: pa.Table, rounds: int) -> str:
-    """The tables as Markdown, of these entries."""
+    """The tables as Markdown, measured with these entries."""
     return "\n".join([_deflates(table, rounds), _files(table, rounds), _decoders(table, rounds)])
 
 
@@ -142,5 +142,5 @@ def _decoders(table: pa.Table, rounds: int) -> str:
 
 
 def _time_of_get(tree: BTreeReader, keys: Sequence[tuple[str]]) -> float:
-    tree.contains_many(keys)  # the upper levels are decoded
+    tree.contains_many(keys)  # to decode the upper levels
     return _timed(lambda: [tree.get(key) for key in keys]) / len(keys)

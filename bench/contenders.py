@@ -1,4 +1,4 @@
-"""The contenders: each fetches the rows of one key. All give Python values, as a program would use them."""
+"""The contenders: each fetches the rows of one key, as Python values like a program would use them."""
 
 import http.client
 import json
@@ -31,19 +31,19 @@ Row = dict[str, Any]
 
 
 class Answer(NamedTuple):
-    """The rows of a key; bytes read for them, where the contender itself counts them."""
+    """The rows of a key, and the bytes read for them where the contender itself counts them."""
 
     rows: list[Row]
     bytes: int | None = None
 
 
 class Contender(ABC):
-    """Opened on a source and on what it keeps beside it, ready to be asked; closed at the end."""
+    """One way to fetch rows. It is opened on a source and on its extra data, and closed at the end."""
 
     name: ClassVar[str]
-    beside: ClassVar[str | None] = None  # a name in `MAKERS`
-    scans: ClassVar[bool] = False  # reads whole columns for every key, so it is asked for few
-    is_told: ClassVar[bool] = False  # where the row lies: it is not asked for keys that are absent
+    beside: ClassVar[str | None] = None  # a name in `MAKERS`; None without extra data
+    scans: ClassVar[bool] = False  # reads whole columns for every key, so it gets few keys
+    is_told: ClassVar[bool] = False  # gets the row's position instead of looking it up, so it gets no absent keys
 
     def __init__(self, source: Path, beside: Path) -> None:
         self.pid = os.getpid()  # of the process that reads
@@ -71,7 +71,7 @@ class GnomonInProcess(Contender):
 
 
 class GnomonOverHttp(Contender):
-    """One connection, kept alive; the time is of the whole round trip, JSON decoded."""
+    """One connection, kept alive. The time is of the whole round trip, with the JSON decoded."""
 
     name = "Gnomon over HTTP"
     beside = "index"
@@ -169,11 +169,12 @@ class LanceCopy(Contender):
 
 
 def _lance() -> ModuleType:
-    """Lance, imported when it is needed: from then on it warns whenever this process forks, as to start Spark."""
+    """Lance, imported on demand: once imported, it warns whenever this process forks, for example to start Spark."""
     return import_module("lance")
 
 
-# -- what is kept beside a source ------------------------------------------------------------------------------------
+# -- extra data for a source
+# --------------------------------------------------------------------------------------------
 
 
 def make_index(spark: SparkSession, source: Path, target: Path) -> None:

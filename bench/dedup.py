@@ -1,8 +1,8 @@
-"""What it costs to find, and to append, the rows of a batch that a table lacks: `python -m bench.dedup`.
+"""The cost to find, and to append, the rows of a batch that a table lacks: `python -m bench.dedup`.
 
-Beside Spark's anti join, and beside a set of keys in each task. A batch of narrow rows into tables of 1 to 50 million
-rows, one of wide rows into tables of up to a million. Tables and indexes go to `.bench/dedup`; the figures to standard
-output and docs/benchmarks.md.
+Gnomon is compared with Spark's anti join, and with a set of keys in each task. A batch of narrow rows goes into tables
+of 1 to 50 million rows, one of wide rows into tables of up to a million. Tables and indexes go to `.bench/dedup`; the
+figures to standard output and docs/benchmarks.md.
 """
 
 import itertools
@@ -32,11 +32,11 @@ WORKLOADS = (
     Workload("narrow", 0, 1_000_000, (1_000_000, 10_000_000, 50_000_000)),
     Workload("wide", 5_000, 100_000, (100_000, 1_000_000)),
 )
-QUICK = 100  # a quick run has so many times fewer rows
+QUICK = 100  # a quick run has this factor fewer rows
 SHARES = (0.01, 0.1, 0.5, 0.9)
-APPENDED_SHARES = (0.1, 0.9)  # of which whole appends are measured, too
-MOST_ROWS_OF_TURNS = 20_000_000  # a table has fewer turns where it has more than its part of so many rows
-NUMBERS = itertools.count(1)  # for batches, no two alike
+APPENDED_SHARES = (0.1, 0.9)  # shares for which whole appends are measured, too
+MOST_ROWS_OF_TURNS = 20_000_000  # fewer rounds on a table with more than its part of this number of rows
+NUMBERS = itertools.count(1)  # for batches, all distinct
 CHECK, APPEND = "The check alone", "The whole append"
 COLUMNS = (
     "rows of the batch that are old", "contender", "runs", "s", "anti join's s / its own", "CPU s: JVM",
@@ -49,7 +49,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 
 class Line(NamedTuple):
-    """A contender on a table; without runs it was left out, since it was expected to take so many seconds."""
+    """A contender on a table. Without runs it was left out, since it was expected to take `expected` seconds."""
 
     existing: int
     share: float
@@ -64,7 +64,7 @@ class Line(NamedTuple):
 
 
 class Lake(NamedTuple):
-    """A table, and what its index costs."""
+    """A table, and the cost of its index."""
 
     rows: int
     bytes: int
@@ -72,7 +72,7 @@ class Lake(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table as it is measured."""
+    """A table under measurement."""
 
     spark: SparkSession
     source: Path
@@ -82,7 +82,7 @@ class Table(NamedTuple):
 
 
 def run_check(table: Table, batch: DataFrame, new: Truth, one: Contender) -> Took:
-    """Find the new rows, and take each of them. WrongRows unless they are those that there are."""
+    """Find the new rows, and read each of them. WrongRows unless they are the expected ones."""
     seen = Observation()
 
     def work() -> None:
@@ -94,7 +94,7 @@ def run_check(table: Table, batch: DataFrame, new: Truth, one: Contender) -> Too
 
 
 def run_append(table: Table, batch: DataFrame, new: Truth, one: Contender) -> Took:
-    """Append the new rows, look at the table, and take them away again."""
+    """Append the new rows, read the table, and remove them again."""
     with undone(table.source, one.beside):
         took = measured(table.spark, one, lambda: one.append(batch, next(NUMBERS)))
         _check(one, truth_of(table.spark.read.parquet(str(table.source))), table.truth + new)
@@ -114,7 +114,7 @@ RUNS: dict[str, Callable[[Table, DataFrame, Truth, Contender], Took]] = {CHECK: 
 def measure(
     spark: SparkSession, folder: Path, workload: Workload, rounds: int, patience: float
 ) -> tuple[list[Line], list[Lake]]:
-    """All contenders' runs on all tables of a workload, and what the tables are. Nothing is left of them."""
+    """All contenders' runs on all tables of a workload, and the cost of the tables. Removes all their files."""
     lines: list[Line] = []
     lakes = []
     for existing in workload.existing:
@@ -158,7 +158,7 @@ def measure_batch(
             if one.is_patient or seconds <= patience
         ]
         if rounds > 1 and all(line.what != what for line in before):
-            for one, _ in pairs:  # so that none pays for what the first of them starts and compiles
+            for one, _ in pairs:  # so that the first contender does not pay for start-up and compilation
                 run(one)
         for turn in range(turns):
             for one, own in pairs[turn % len(pairs) :] + pairs[: turn % len(pairs)]:
@@ -172,7 +172,7 @@ def measure_batch(
 
 
 def _expected(before: Sequence[Line], existing: int, share: float, what: str, contender: type[Contender]) -> float:
-    """Seconds that a run takes if it takes as many for each row of the table as the last one on a smaller table."""
+    """The expected seconds of a run, at the cost per table row of the last run on a smaller table."""
     known = [line for line in before if (line.share, line.what, line.contender) == (share, what, contender)]
     measured_ones = [line for line in known if line.runs]
     return measured_ones[-1].seconds * existing / measured_ones[-1].existing if measured_ones else 0.0
@@ -226,7 +226,7 @@ def beside(lakes: Sequence[Lake]) -> str:
 
 
 def goals(lines: Sequence[Line]) -> str:
-    """The goals as Markdown: checks of narrow rows, on those tables that were measured."""
+    """The goals as Markdown: checks of narrow rows, on the measured tables."""
     seconds = {(one.existing, one.share, one.contender): one.seconds for one in lines if one.what == CHECK and one.runs}
     sizes = sorted({existing for existing, _, _ in seconds})
     made = [row(["goal for the check of narrow rows", "measured", ""]), row(["---", "---:", "---"])]
@@ -242,7 +242,7 @@ def goals(lines: Sequence[Line]) -> str:
 
 
 def smaller(workload: Workload) -> Workload:
-    """The same with a hundredth of the rows."""
+    """The workload with a hundredth of the rows."""
     fewer = tuple(rows // QUICK for rows in workload.existing)
     return workload._replace(incoming=workload.incoming // QUICK, existing=fewer)
 

@@ -1,5 +1,5 @@
-"""Ways to find, and to append, the rows of a batch whose key a table lacks: one class each. All are handed the same
-batch, and give one row for each such key."""
+"""Ways to find, and to append, the rows of a batch whose key a table lacks: one class each. All get the same batch, and
+give one row for each such key."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from gnomon.indexer.join.key_join import lookup_counters
 
 
 class Took(NamedTuple):
-    """What a run took: seconds, seconds of CPU, bytes written to shuffles, and bytes read of an index."""
+    """The cost of a run: seconds, seconds of CPU, bytes written to shuffles, and bytes read of an index."""
 
     seconds: float
     cpu: Cpu
@@ -31,7 +31,7 @@ class Contender:
     """One way, on one table."""
 
     name = ""
-    is_patient = True  # measured however long it takes
+    is_patient = True  # measured even if it takes long
 
     def __init__(self, spark: SparkSession, source: Path, beside: Path) -> None:
         self._spark = spark
@@ -39,14 +39,14 @@ class Contender:
         self.beside = beside
 
     def prepare(self) -> None:
-        """Make what is kept beside the table, if anything."""
+        """Make the extra data of the table, if any."""
 
     def new_rows(self, batch: DataFrame) -> DataFrame:
         """The rows of the batch whose key the table lacks, one for each key."""
         raise NotImplementedError
 
     def append(self, batch: DataFrame, number: int) -> None:
-        """Append them to the table. `number` is another one for each batch."""
+        """Append these rows to the table. `number` is different for each batch."""
         self.new_rows(batch).write.mode("append").parquet(self._source)
 
     def read(self) -> int:
@@ -87,7 +87,7 @@ class AntiJoin(Contender):
 
 class HashSets(Contender):
     """The keys of the table and the rows of the batch go to the same tasks, keys first. Each task puts its keys into a
-    set, and hands on the rows whose key is not yet in it."""
+    set, and returns the rows whose key is not in it yet."""
 
     name = "hash sets"
     is_patient = False
@@ -103,7 +103,7 @@ CONTENDERS = (Gnomon, AntiJoin, HashSets)
 
 
 def measured(spark: SparkSession, one: Contender, work: Callable[[], object]) -> Took:
-    """What something takes that a contender does in jobs of Spark's."""
+    """The cost of `work`, which a contender does in jobs of Spark."""
     scheduler = spark.sparkContext._jsc.sc().dagScheduler()
     first, before, begin = scheduler.numTotalJobs(), cpu_of(spark), time.perf_counter()
     work()
@@ -114,7 +114,7 @@ def measured(spark: SparkSession, one: Contender, work: Callable[[], object]) ->
 
 @contextmanager
 def undone(*folders: Path) -> Iterator[None]:
-    """Takes away all files that appear below the folders meanwhile. WrongRows where others changed."""
+    """Removes all files that appear in the folders during the block. WrongRows where others changed."""
     before = {path: _state(path) for path in _files(folders)}
     try:
         yield
@@ -124,7 +124,7 @@ def undone(*folders: Path) -> Iterator[None]:
                 path.unlink()
     changed = [path for path, state in before.items() if not path.exists() or _state(path) != state]
     if changed:
-        raise WrongRows(f"{changed[0]}: a file of the table or the index changed; a run must leave what was there")
+        raise WrongRows(f"{changed[0]}: a file of the table or the index changed; a run must not change existing files")
 
 
 def _files(folders: tuple[Path, ...]) -> list[Path]:

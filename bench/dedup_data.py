@@ -1,4 +1,4 @@
-"""The data of the bench of appends: tables, batches for them, and what the answer is."""
+"""The data of the benchmark of appends: tables, batches for them, and the expected results."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,14 +8,14 @@ from pyspark.sql import functions as F
 
 from bench.dedup_tasks import KEY
 
-COPIES = 100  # one in so many new rows comes twice
+COPIES = 100  # one in this number of new rows occurs twice
 HOSTS = 20_000
-HASH_BYTES = 128  # of text that one hash gives
+HASH_BYTES = 128  # text bytes of one hash
 NARROW_BYTES, FILE_BYTES = 100, 64 << 20
 
 
 class Workload(NamedTuple):
-    """Batches of so many rows into tables of so many, whose rows have a payload of so many bytes."""
+    """Batches of `incoming` rows for tables of `existing` rows; each row has a payload of `payload` bytes."""
 
     name: str
     payload: int
@@ -23,12 +23,12 @@ class Workload(NamedTuple):
     existing: tuple[int, ...]
 
     def files(self, rows: int) -> int:
-        """Files of so many rows."""
+        """The number of files for this number of rows."""
         return max(rows * (self.payload + NARROW_BYTES) // FILE_BYTES, 2)
 
 
 class Truth(NamedTuple):
-    """How many rows there are, and the sum of the hashes of their keys."""
+    """The number of rows, and the sum of the hashes of their keys."""
 
     rows: int
     checksum: int
@@ -38,8 +38,8 @@ class Truth(NamedTuple):
 
 
 def rows_of(ids: DataFrame, payload: int) -> DataFrame:
-    """The row of each id: a URL of 63 bytes, some small columns, and a payload that no codec makes much smaller. URLs
-    lie in no order of the ids."""
+    """The row of each id: a URL of 63 bytes, some small columns, and a payload that hardly compresses. URLs are in
+    random order of the ids."""
     host = F.lpad(F.pmod(F.xxhash64("id"), F.lit(HOSTS)).cast("string"), 5, "0")
     page = F.lpad(F.col("id").cast("string"), 12, "0")
     url = F.concat(F.lit("https://www.site"), host, F.lit(".example.org/crawl/"), page, F.lit("/index.html"))
@@ -54,15 +54,16 @@ def rows_of(ids: DataFrame, payload: int) -> DataFrame:
 
 
 def write_table(spark: SparkSession, folder: Path, workload: Workload, rows: int) -> Truth:
-    """A table of so many rows."""
+    """Write a table of this number of rows."""
     rows_of(spark.range(0, rows, 1, workload.files(rows)), workload.payload).write.parquet(str(folder))
-    for mark in folder.glob("*_SUCCESS*"):  # an append by Spark makes it anew
+    for mark in folder.glob("*_SUCCESS*"):  # an append by Spark writes it again
         mark.unlink()
     return truth_of(spark.read.parquet(str(folder)))
 
 
 def write_batch(spark: SparkSession, folder: Path, workload: Workload, existing: int, share: float) -> Truth:
-    """Rows of which a share are in a table of so many, from all over it; some of the others come twice. What is new."""
+    """Write a batch, of which `share` are rows of a table of `existing` rows, spread over it; some of the others occur
+    twice. Returns the new rows."""
     incoming = workload.incoming
     old = round(incoming * share)
     fresh = (incoming - old) - (incoming - old) // COPIES
@@ -74,7 +75,7 @@ def write_batch(spark: SparkSession, folder: Path, workload: Workload, existing:
 
 
 def sums() -> list[Column]:
-    """What makes a Truth."""
+    """The aggregates that make a Truth."""
     checksum = F.sum(F.xxhash64(KEY).cast("decimal(20,0)"))
     return [F.count(F.lit(1)).alias("rows"), F.coalesce(checksum, F.lit(0)).alias("checksum")]
 

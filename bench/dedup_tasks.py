@@ -1,4 +1,5 @@
-"""What tasks of the bench of appends run. A module of its own, so that a worker imports no more than it needs."""
+"""The code of the tasks in the benchmark of appends. It is a separate module, so that a worker imports no more than it
+needs."""
 
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ IS_OLD = "is_old"
 
 
 def unseen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows whose key did not come before; those that are old come first."""
+    """The rows whose key did not occur before; old rows come first."""
     seen: set[str] = set()
     for batch in batches:
         keys, is_old = batch[KEY].to_pylist(), batch[IS_OLD]

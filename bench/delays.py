@@ -1,4 +1,4 @@
-"""A proxy that answers late, as a store that is far away does, and tells what passed through it."""
+"""A proxy that delays answers, like a remote store, and records its requests."""
 
 import asyncio
 import threading
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 FIRST_BYTE_SECONDS = 0.1
 CHUNK = 1 << 16
 METHODS = (b"GET ", b"HEAD ", b"PUT ", b"POST ", b"DELETE ")
-STILL_SECONDS = 0.5  # without a request: nothing comes by itself any more
+STILL_SECONDS = 0.5  # without a request: the proxy is idle
 SETTLE_SECONDS = 30
 
 
 @dataclass
 class Passed:
-    """A request, when it came, and when the last byte of its answer was handed on that came so far (of the monotonic
-    clock; None before the first)."""
+    """A request, the time when it came, and the time when the last byte of its answer so far was forwarded (of the
+    monotonic clock; None before the first byte)."""
 
     target: str
     begin: float
@@ -25,8 +25,8 @@ class Passed:
 
 
 def one_after_another(requests: Iterable[Passed]) -> int:
-    """The most of them of which each came when the answer of the one before was there: as often as an answer that needs
-    them had to wait. Those that are not answered yet were not waited for."""
+    """The length of the longest chain of requests of which each came after the answer of the previous one. A program
+    that needs the answers waits this number of times. A request without an answer does not count."""
     count, end = 0, float("-inf")
     for begin, answered in sorted(((one.begin, one.end) for one in requests if one.end), key=lambda span: span[1] or 0):
         if begin >= end:
@@ -35,8 +35,8 @@ def one_after_another(requests: Iterable[Passed]) -> int:
 
 
 class Delays:
-    """The proxy, on a port of its own: the first byte of an answer is handed on no sooner than `FIRST_BYTE_SECONDS`
-    after the request for it; the rest at once. `passed` are the requests, in the order in which they came."""
+    """The proxy, on its own port. It forwards the first byte of an answer no sooner than `FIRST_BYTE_SECONDS` after the
+    request; the rest at once. `passed` are the requests, in order of arrival."""
 
     def __init__(self, host: str, port: int) -> None:
         self.passed: list[Passed] = []
@@ -60,11 +60,11 @@ class Delays:
         self._thread.join()
 
     def settle(self) -> None:
-        """Wait until nothing is asked for by itself any more. RuntimeError where that has no end."""
+        """Wait until the client sends no more requests by itself. RuntimeError if that does not end."""
         end = time.monotonic() + SETTLE_SECONDS
         while any(time.monotonic() - (one.end or one.begin) < STILL_SECONDS for one in self.passed[-10:]):
             if time.monotonic() > end:
-                raise RuntimeError(f"requests without an end: {self.passed[-1].target}")
+                raise RuntimeError(f"requests do not end: {self.passed[-1].target}")
             time.sleep(STILL_SECONDS / 10)
 
     async def _run(self) -> None:

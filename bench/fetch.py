@@ -34,7 +34,7 @@ from gnomon.commands.spark import spark_session
 
 
 class Workload(NamedTuple):
-    """A source, and who fetches from it."""
+    """A source, and its contenders."""
 
     source: str
     title: str
@@ -54,7 +54,7 @@ WORKLOADS = (
     ),
 )
 WARM_UP_KEYS = 20
-ABSENT_SHARE = 5  # one absent key for so many present ones
+ABSENT_SHARE = 5  # one absent key for this number of present ones
 BENCH = "bench.fetch"
 COMMAND = f".venv/bin/python -m {BENCH}"
 
@@ -62,7 +62,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 
 def prepare(spark: SparkSession, folder: Path, pages: int) -> list[Line]:
-    """Make the sources, or take those that are there, and all that is kept beside them, which is always made anew."""
+    """Make the sources, unless they exist, and all their extra data, which is always made again."""
     lines = []
     places = sources(spark, folder, pages)
     for workload in WORKLOADS:
@@ -75,7 +75,7 @@ def prepare(spark: SparkSession, folder: Path, pages: int) -> list[Line]:
                 costs[contender.beside] = cost_of(partial(MAKERS[contender.beside], spark, source, beside), beside)
             cost = costs.get(contender.beside or "")
             lines.append(Line(contender, workload.source, title, source, beside, cost))
-    os.sync()  # so that nothing is written back while fetches are timed
+    os.sync()  # so that nothing is written to disk while fetches are timed
     return lines
 
 
@@ -100,7 +100,7 @@ def fetch(
     folder.mkdir(parents=True, exist_ok=True)
     with spark_session() as spark:
         lines = prepare(spark, folder, pages)
-    heading = about(f"{COMMAND} --pages {pages} --keys {keys}", LIBRARIES)  # before the load is our own
+    heading = about(f"{COMMAND} --pages {pages} --keys {keys}", LIBRARIES)  # before the load comes from this process
     say("fetching ...")
     measure(lines, chosen)
     result = f"{heading}\n{table(lines)}\n{goals(lines)}"

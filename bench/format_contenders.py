@@ -1,4 +1,4 @@
-"""Who fetches a row from a single file of a format, with its key or with its place in the file."""
+"""Contenders that fetch a row from a single file of a format, by its key or by its position in the file."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,7 +20,7 @@ from gnomon.shadow.values.row_values import python_values
 from gnomon.sources import open_source
 from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 
-# Of text the time is left as text, as it stands in the file.
+# For text formats the time stays text, as stored in the file.
 DUCKDB_TYPES = (
     "{'url': 'VARCHAR', 'merchant_id': 'BIGINT', 'crawl_ts': 'VARCHAR', 'status': 'INTEGER', 'html': 'VARCHAR', "
     "'dt': 'VARCHAR'}"
@@ -29,7 +29,7 @@ POLARS_TYPES = dict.fromkeys(SCHEMA.names, pl.String) | {"merchant_id": pl.Int64
 
 
 class GnomonByPointer(Contender):
-    """The reader of the format alone: which row it is was looked up before."""
+    """The reader of the format alone: the position of the row was looked up before."""
 
     name = "Gnomon, by pointer alone"
     is_told = True
@@ -92,7 +92,7 @@ class PyarrowOnFile(PyarrowOnFiles):
 
     def dataset(self, source: Path) -> ds.Dataset:
         path = data_file(source)
-        schema = SCHEMA if path.suffix in (".csv", ".jsonl") else None  # which do not say what they hold
+        schema = SCHEMA if path.suffix in (".csv", ".jsonl") else None  # formats that do not declare their columns
         return ds.dataset(path, schema, self.formats[path.suffix])
 
 
@@ -127,7 +127,7 @@ class FastavroScan(Contender):
 
 
 class PyorcByRow(Contender):
-    """pyorc, told the number of the row, in a file kept open."""
+    """pyorc with the number of the row, in a file kept open."""
 
     name = "pyorc, by row number alone"
     is_told = True

@@ -1,4 +1,4 @@
-"""The same rows of the made-up crawl as one file of each format, as usual writers with their defaults lay them out."""
+"""The same rows of the made-up crawl as one file of each format, as common writers with their defaults write them."""
 
 import json
 import shutil
@@ -41,7 +41,8 @@ Write = Callable[[SparkSession, pa.Table, Path], object]
 
 
 class FormatFile(NamedTuple):
-    """How a file is written into a folder, and how it is indexed: the name of its format, its key column, options."""
+    """How a file is written into a folder, and how it is indexed: the name of its format, its key column, its
+    options."""
 
     name: str
     title: str
@@ -52,13 +53,13 @@ class FormatFile(NamedTuple):
 
 
 def rows_of(rows: int) -> pa.Table:
-    """So many pages of the crawl, all of one day."""
+    """This number of pages of the crawl, all of one day."""
     file = crawl.File(0, 0, rows)
     return pa.Table.from_batches(crawl.file_batches(file, crawl.same_number, SEED), crawl.SCHEMA)
 
 
 def data_file(folder: Path) -> Path:
-    """The file with the rows, beside what Spark leaves there."""
+    """The file with the rows, without the files that Spark adds."""
     (path,) = (path for path in folder.iterdir() if not is_hidden(path.name))
     return path
 
@@ -104,7 +105,7 @@ def json_lines(_: SparkSession, table: pa.Table, folder: Path) -> None:
 
 
 def sequence(kind: str | None, spark: SparkSession, table: pa.Table, folder: Path) -> None:
-    """Keys and JSON as Text, by Hadoop; `kind` is what is compressed: RECORD, BLOCK or nothing."""
+    """Keys and JSON as Text, by Hadoop; `kind` is the unit of compression: RECORD, BLOCK or None."""
     conf = {COMPRESS: str(kind is not None).lower()}
     if kind is not None:
         conf |= {f"{COMPRESS}.type": kind, f"{COMPRESS}.codec": "org.apache.hadoop.io.compress.DefaultCodec"}
@@ -118,7 +119,7 @@ def _dicts(table: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _documents(table: pa.Table) -> Iterator[tuple[str, str]]:
-    """The URL and the whole row as JSON."""
+    """The URL of each row, and the whole row as JSON."""
     for row in _dicts(table):
         yield row["url"], json.dumps({**row, "crawl_ts": row["crawl_ts"].isoformat()}, ensure_ascii=False)
 
@@ -147,7 +148,7 @@ FILES = (
 
 
 def write_file(spark: SparkSession, one: FormatFile, table: pa.Table, folder: Path) -> None:
-    """The rows in this format; what was there is gone."""
+    """Write the rows in this format. Replaces the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     one.write(spark, table, folder)

@@ -50,7 +50,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 
 def prepare(spark: SparkSession, folder: Path, rows: int, files: Sequence[FormatFile]) -> list[Line]:
-    """Write the files and their indexes; who fetches from them."""
+    """Write the files and their indexes. Returns the contenders."""
     pages = rows_of(rows)
     lines = []
     for number, one in enumerate(files):
@@ -63,7 +63,7 @@ def prepare(spark: SparkSession, folder: Path, rows: int, files: Sequence[Format
         title = f"{one.title}: {megabytes(data_file(source).stat().st_size)}"
         lines.append(Line(GnomonInProcess, one.name, title, source, beside, cost))
         lines += [Line(peer, one.name, title, source, beside) for peer in (GnomonByPointer, *PEERS[one.format])]
-    os.sync()  # so that nothing is written back while fetches are timed
+    os.sync()  # so that nothing is written to disk while fetches are timed
     return lines
 
 
@@ -79,7 +79,7 @@ def formats(
     folder: Annotated[Path, typer.Option(help="Where the files and indexes go.")] = Path(".bench/formats"),
     write: Annotated[bool, typer.Option(help="Write the table into docs/benchmarks.md.")] = True,
 ) -> None:
-    """Fetch rows by key from Parquet, ORC, Avro, SequenceFiles, CSV and JSON lines, beside others who read them."""
+    """Fetch rows by key from Parquet, ORC, Avro, SequenceFiles, CSV and JSON lines, and compare other readers."""
     files = [one for one in FILES if not only or one.name in only]
     if unknown := set(only or ()) - {one.name for one in FILES}:
         raise typer.BadParameter(f"no format {', '.join(sorted(unknown))}", param_hint="--formats")
@@ -87,7 +87,8 @@ def formats(
     with spark_session() as spark:
         lines = prepare(spark, folder, rows, files)
     chosen = "".join(f" --formats {name}" for name in only or ())
-    heading = about(f"{COMMAND} --rows {rows} --keys {keys}{chosen}", LIBRARIES)  # before the load is our own
+    # before the load comes from this process
+    heading = about(f"{COMMAND} --rows {rows} --keys {keys}{chosen}", LIBRARIES)
     say("fetching ...")
     measure(lines, choose_keys(rows, keys))
     result = f"{heading}\n{table(lines)}"

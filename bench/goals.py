@@ -1,4 +1,4 @@
-"""What the design asks of a fetch over HTTP, and what a run gave."""
+"""The goals of the design for a fetch over HTTP, and the results of a run."""
 
 from collections.abc import Sequence
 

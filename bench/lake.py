@@ -1,4 +1,4 @@
-"""The data of the benches: one web crawl as two sources, and the keys that are asked for."""
+"""The data of the benchmarks: one web crawl as two sources, and the requested keys."""
 
 import hashlib
 import json
@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 
 from gnomon.commands import crawl
 
-AS_SPARK_WRITES, MEGABYTE_PAGES = "spark", "pages"  # the two sources: folders of the bench's folder
+AS_SPARK_WRITES, MEGABYTE_PAGES = "spark", "pages"  # the two sources: subfolders of the benchmark's folder
 PARTITIONING = ds.partitioning(pa.schema([("dt", pa.string())]), flavor="hive")
 PAGE_BYTES = 1024 * 1024
-# pyarrow looks at the size of a page only between batches of so many rows: with its default of 1,024, a page of 5 KB
-# rows has 5 MB.
+# pyarrow checks the size of a page only between batches of this number of rows. With its default of 1,024, a page of 5
+# KB rows has 5 MB.
 WRITE_BATCH_ROWS = 64
 FIRST_ABSENT_PAGE = 2**31
 PARAMETERS = "parameters.json"
@@ -30,7 +30,7 @@ COPY_BATCH_ROWS = 2_000
 
 
 class Keys(NamedTuple):
-    """URLs of the crawl to warm up with and to measure; URLs it does not have."""
+    """URLs of the crawl for warm-up and for measurement; absent URLs."""
 
     warm_up: list[str]
     present: list[str]
@@ -38,7 +38,7 @@ class Keys(NamedTuple):
 
 
 def sources(spark: SparkSession, folder: Path, pages: int) -> dict[str, Path]:
-    """The sources below `folder`, made anew unless they are there with these parameters."""
+    """The sources below `folder`. Makes them, unless they exist with these parameters."""
     wanted = {
         "pages": pages,
         "generator": hashlib.sha256(Path(crawl.__file__).read_bytes()).hexdigest(),
@@ -58,7 +58,8 @@ def sources(spark: SparkSession, folder: Path, pages: int) -> dict[str, Path]:
 
 
 def write_megabyte_pages(crawled: Path, target: Path) -> None:
-    """The rows of `crawled` with pyarrow: pages of 1 MB, page index, one file a partition, row groups as they were."""
+    """Write the rows of `crawled` with pyarrow: pages of 1 MB, page index, one file a partition, the same row
+    groups."""
     for day in sorted(crawled.glob("dt=*")):
         (target / day.name).mkdir(parents=True)
         schema = pa.schema([field for field in crawl.SCHEMA if field.name != "dt"])
@@ -84,12 +85,12 @@ def all_rows(source: Path) -> Iterator[pa.RecordBatch]:
 
 
 def parquet_dataset(source: Path) -> ds.Dataset:
-    """A source as pyarrow sees it, with `dt` as text."""
+    """A source as pyarrow reads it, with `dt` as text."""
     return ds.dataset(source, format="parquet", partitioning=PARTITIONING)
 
 
 def keys_of(pages: int, warm_up: int, present: int, absent: int, seed: int = 8) -> Keys:
-    """Random keys, no page twice; the same ones for the same numbers."""
+    """Random keys, no page twice; the same arguments give the same keys."""
     if warm_up + present > pages:
         raise ValueError(f"{warm_up} keys to warm up and {present} to measure are more than {pages} pages")
     chosen = random.Random(seed).sample(range(pages), warm_up + present)

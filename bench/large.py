@@ -1,7 +1,6 @@
-"""One index file of 100 million entries: what a look-up in it takes, cold and warm: `python -m bench.large`.
+"""Look-ups in one index file of 100 million entries, cold and warm: `python -m bench.large`.
 
-The file is written to a folder of its own, batch by batch; the table goes to standard output and into
-docs/benchmarks.md.
+The file is written to its own folder, batch by batch; the table goes to standard output and into docs/benchmarks.md.
 """
 
 import random
@@ -35,7 +34,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 
 def url(number: int) -> str:
-    """Key `number` of the file; in the order of the numbers."""
+    """Key `number` of the file; keys ascend with their numbers."""
     return f"https://www.example.org/crawl/{number:010d}/index.html"
 
 
@@ -58,7 +57,7 @@ def batches(entries: int) -> Iterator[pa.Table]:
 
 
 def write(entries: int, path: Path) -> float:
-    """Write the file; seconds for an entry, made-up entries not counted."""
+    """Write the file. Returns the seconds per entry, without the time to make up the entries."""
     schema = entry_schema(next(batches(1)))
     writer = BTreeWriter(schema)
     seconds = 0.0
@@ -73,7 +72,7 @@ def write(entries: int, path: Path) -> float:
 
 
 def cold(path: Path, keys: list[str]) -> list[LookupStats]:
-    """What each look-up takes in a file that nobody has opened yet, opening it included."""
+    """The cost of each look-up in a file that no program has opened yet, including the opening."""
     costs = []
     for key in keys:
         stats = LookupStats()
@@ -85,7 +84,8 @@ def cold(path: Path, keys: list[str]) -> list[LookupStats]:
 
 
 def warm(path: Path, keys: list[str]) -> tuple[list[LookupStats], list[float], int]:
-    """What each look-up takes in a file whose upper nodes were used before, its seconds, and the memory of these."""
+    """The cost of each look-up in a file whose upper nodes were used before, its seconds, and the memory of these
+    nodes."""
     file = LocalFile(str(path))
     tree = BTreeReader(file)
     tree.contains_many([(key,) for key in keys])
@@ -129,7 +129,7 @@ def measure(entries: int, path: Path) -> str:
         f"{census.entries:,} entries in {megabytes(census.bytes)}: {digits(census.bytes / entries)} bytes an entry, of "
         f"which the URL has {len(url(0))} before compression; {census.nodes:,} nodes in {census.height} levels. "
         f"Written in {digits(seconds * 1e6)} µs an entry, with {megabytes(memory)} of memory at most in this process; "
-        f"proved in {digits(checked * 1e6 / entries)} µs an entry. A warm reader keeps {megabytes(cached)}.",
+        f"checked in {digits(checked * 1e6 / entries)} µs an entry. A warm reader keeps {megabytes(cached)}.",
         "",
         *head(["look-up", "keys", "nodes, most", "dependent reads, most", "bytes, mean", "p50 µs"]),
         row(_cost_cells("cold: nothing of the file in memory, opening it included", cold_costs, "")),
@@ -141,10 +141,10 @@ def measure(entries: int, path: Path) -> str:
 @app.command()
 def large(
     entries: Annotated[int, typer.Option(help="Entries of the file.", min=1000)] = 100_000_000,
-    folder: Annotated[Path, typer.Option(help="Where the file goes; it is made anew.")] = Path(".bench/large"),
+    folder: Annotated[Path, typer.Option(help="Where the file goes; replaces it.")] = Path(".bench/large"),
     write_docs: Annotated[bool, typer.Option("--write/--no-write", help="Into docs/benchmarks.md.")] = True,
 ) -> None:
-    """Write one large index file, look keys up in it, and prove it."""
+    """Write one large index file, look keys up in it, and check it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "large.btree.avro"
     heading = about(f"{COMMAND} --entries {entries}", LIBRARIES)

@@ -1,7 +1,7 @@
-"""What it costs to load the rows of 0.01 to 10 % of a table's keys, beside Spark's own joins: `python -m bench.load`.
+"""The cost to load the rows of 0.01 to 10 % of a table's keys, compared with Spark's own joins: `python -m bench.load`.
 
-Two tables of wide rows, of 5 KB and of 100 KB. Every contender is handed the same sample of keys, in turns; the sums of
-the hashes of all columns of their answers are compared. The tables go to standard output and docs/benchmarks.md.
+There are two tables of wide rows, of 5 KB and of 100 KB. All contenders get the same sample of keys, in turns; the sums
+of the hashes of all columns of their answers are compared. The tables go to standard output and docs/benchmarks.md.
 """
 
 import itertools
@@ -27,13 +27,13 @@ COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyspark", "pyarrow", "numpy")
 ROW_BYTES = {"5 KB": 5_000, "100 KB": 100_000}
 SHARES = (0.0001, 0.001, 0.01, 0.1)
-HASH_BYTES = 128  # of text that one hash gives
+HASH_BYTES = 128  # text bytes of one hash
 FILES = 8
 MEMORY = "6g"  # Spark's joins hold thousands of rows of 100 KB at a time in each task
-RUNS = itertools.count()  # numbers for runs, no two alike in a session
+RUNS = itertools.count()  # numbers for runs, unique in a session
 COLUMNS = ("rows wanted", "contender", "s", "/ Gnomon's", "shuffled", "read")
 BESIDE = ("beside the source", "made in s", "bytes")
-# Goals: of which rows, which share, whom to beat, by how often.
+# Goals: workload, share of the keys, the contender to beat, and the factor.
 GOALS = (("5 KB", 0.001, SortMergeJoin, 5), ("100 KB", 0.01, SortMergeJoin, 5), ("5 KB", 0.01, BroadcastJoin, 1))
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
 
 def write_source(spark: SparkSession, folder: Path, rows: int, row_bytes: int) -> None:
-    """Rows whose payload no codec makes much smaller; their keys lie in no order."""
+    """Write rows in random order of their keys; the payload hardly compresses."""
     hashes = f"transform(sequence(1, {row_bytes // HASH_BYTES}), i -> sha2(id || '-' || i, 512))"
     page = F.expr(f"array_join({hashes}, '')").alias("page")
     table = spark.range(0, rows, 1, FILES)
@@ -70,7 +70,8 @@ def write_sample(spark: SparkSession, path: Path, rows: int, share: float) -> No
 def measure(
     spark: SparkSession, folder: Path, workload: str, rows: int, shares: Sequence[float], rounds: int
 ) -> tuple[list[Line], dict[str, Cost], int]:
-    """All contenders' runs on a source of so many rows, what each keeps beside it, and its bytes."""
+    """All contenders' runs on a source of this number of rows, the cost of each one's extra data, and the source's
+    bytes."""
     shutil.rmtree(folder, ignore_errors=True)
     source = folder / "source"
     write_source(spark, source, rows, ROW_BYTES[workload])
@@ -80,7 +81,7 @@ def measure(
     contenders = [kind(spark, source, folder / kind.__name__) for kind in CONTENDERS]
     costs = {one.name: cost_of(one.prepare, folder / type(one).__name__) for one in contenders}
     try:
-        for one in contenders:  # so that none pays for what the first of them starts
+        for one in contenders:  # so that the first contender does not pay for start-up
             one.run(spark.read.parquet(str(samples[0])), next(RUNS))
         lines = []
         for sample, share in zip(samples, shares, strict=True):
@@ -122,7 +123,7 @@ def table(lines: Sequence[Line]) -> list[str]:
 
 
 def goals(lines: Sequence[Line]) -> list[str]:
-    """The goals as Markdown, those of the workloads that were measured."""
+    """The goals as Markdown, for the measured workloads."""
     seconds = {(line.workload, line.share, line.contender): line.run.seconds for line in lines}
     made = [row(["goal", "measured", ""]), row(["---", "---:", "---"])]
     for workload, share, peer, times in GOALS:

@@ -1,5 +1,5 @@
-"""Ways to load the rows of many keys with Spark: one class each. All are handed the same sample, and give the same
-rows: those of the source whose key is in it, with all columns."""
+"""Ways to load the rows of many keys with Spark: one class each. All get the same sample, and give the same rows: those
+of the source whose key is in it, with all columns."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -21,8 +21,8 @@ SHUFFLES, VECTORED = "spark.sql.shuffle.partitions", "parquet.hadoop.vectored.io
 
 
 class Run(NamedTuple):
-    """What a load took: seconds, bytes that went through shuffles, bytes read of source, index or copy; and what it
-    gave: rows, and a sum of their hashes."""
+    """The cost of a load: seconds, bytes through shuffles, bytes read of source, index or copy. And its result: rows,
+    and a sum of their hashes."""
 
     seconds: float
     shuffled: int
@@ -42,7 +42,7 @@ class Contender:
         self._beside = beside
 
     def prepare(self) -> None:
-        """Make what is kept beside the source, if anything."""
+        """Make the extra data of the source, if any."""
 
     def rows(self, sample: DataFrame) -> DataFrame:
         """The rows of the sample's keys."""
@@ -53,10 +53,10 @@ class Contender:
         return None
 
     def close(self) -> None:
-        """Let go of what Spark keeps of it."""
+        """Release everything that Spark holds for it."""
 
     def run(self, sample: DataFrame, number: int) -> Run:
-        """Load, and look at every byte of every row. `number` is another one for each run."""
+        """Load, and read every byte of every row. `number` is different for each run."""
         context = self._spark.sparkContext
         group = f"{COPY}-{number}"
         context.setJobGroup(group, self.name)
@@ -102,7 +102,7 @@ class BroadcastJoin(Contender):
 
 
 class BucketedCopy(Contender):
-    """The source once more, as a table of Spark's in buckets of the key: only the sample is shuffled."""
+    """A second copy of the source, as a table of Spark in buckets of the key: only the sample is shuffled."""
 
     name = "bucketed copy"
 
@@ -123,8 +123,8 @@ CONTENDERS = (Gnomon, SortMergeJoin, BroadcastJoin, BucketedCopy)
 
 @contextmanager
 def settled(spark: SparkSession) -> Iterator[None]:
-    """So many partitions of every shuffle as the copy has buckets, else Spark may shuffle it; and Parquet files read by
-    the threads in which Spark counts bytes."""
+    """Sets as many partitions for every shuffle as the copy has buckets, else Spark may shuffle the copy. Parquet files
+    are read by the threads in which Spark counts bytes."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     partitions, vectored = spark.conf.get(SHUFFLES, None), hadoop.get(VECTORED)
     spark.conf.set(SHUFFLES, str(BUCKETS))
@@ -150,7 +150,7 @@ def of_jobs(spark: SparkSession, jobs: Iterable[int]) -> tuple[int, int]:
     shuffled = read = 0
     found = [tracker.getJobInfo(job) for job in jobs]
     for stage in {stage for job in found if job is not None for stage in job.stageIds}:
-        with suppress(Py4JJavaError):  # of one that was skipped
+        with suppress(Py4JJavaError):  # of a skipped stage
             told = store.lastStageAttempt(stage)
             shuffled += told.shuffleWriteBytes()
             read += told.inputBytes()

@@ -1,7 +1,7 @@
-"""Many keys against the entries of one index file, as a task of a join or an append asks: `python -m bench.match`.
+"""Many keys against the entries of one index file, as in a task of a join or an append: `python -m bench.match`.
 
-An index of made-up entries (no source is read) under text and under bigint keys; CPU time of one process. The table
-goes to standard output and into docs/benchmarks.md.
+The index has made-up entries (no source is read) with text and with bigint keys. The figures are CPU time of one
+process. The table goes to standard output and into docs/benchmarks.md.
 """
 
 import random
@@ -46,7 +46,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 
 class Workload(NamedTuple):
-    """Entries under keys of a type: key `i` of those in the index, and of those that are not."""
+    """Entries with keys of a type: key `i` of the present ones, and of the absent ones."""
 
     kind: str
     present: Callable[[int], Any]
@@ -82,7 +82,7 @@ def make(folder: Path, kind: str, entries: int) -> Index:
 
 
 class Cost(NamedTuple):
-    """Microseconds of CPU a key, keys found, and what was done."""
+    """Microseconds of CPU per key, keys found, and the work done."""
 
     micros: float
     found: int
@@ -90,7 +90,7 @@ class Cost(NamedTuple):
 
 
 def ask(folder: Path, keys: pa.Array, way: str) -> Cost:
-    """Look the keys up in an index just opened, which is not counted."""
+    """Look the keys up in an index that was just opened. Opening does not count."""
     index, stats = open_index(str(folder)), MatchStats()
     batch = pa.record_batch({"k": keys})
     begin = time.process_time()
@@ -105,7 +105,7 @@ def ask(folder: Path, keys: pa.Array, way: str) -> Cost:
 
 
 def line(folder: Path, workload: Workload, entries: int, count: int, share: float) -> list[str]:
-    """The cells of so many keys, sorted, of which a share is there."""
+    """The cells for this number of keys, sorted, of which `share` exist."""
     chance = random.Random(count)
     there = round(count * share)
     some = chance.sample(range(entries), count)
@@ -151,8 +151,8 @@ def measure(entries: int, counts: Sequence[int], folder: Path) -> str:
 @app.command()
 def match(
     entries: Annotated[int, typer.Option(help="Entries of the index.", min=1000)] = 10_000_000,
-    keys: Annotated[int, typer.Option(help="The most keys asked for.", min=1000)] = 1_000_000,
-    folder: Annotated[Path, typer.Option(help="Where the index goes; it is made anew.")] = Path(".bench/match"),
+    keys: Annotated[int, typer.Option(help="The largest number of keys.", min=1000)] = 1_000_000,
+    folder: Annotated[Path, typer.Option(help="Where the index goes; replaces it.")] = Path(".bench/match"),
     write: Annotated[bool, typer.Option(help="Write the table into docs/benchmarks.md.")] = True,
 ) -> None:
     """Look up 1000 keys, and ten times as many until the most, in one index file."""

@@ -1,4 +1,5 @@
-"""Results as Markdown: how all benches show figures, say on what they ran, and put that into docs/benchmarks.md."""
+"""Results as Markdown: the common format of figures, the description of the machine, and the insertion into
+docs/benchmarks.md."""
 
 import os
 import platform
@@ -14,7 +15,7 @@ DOCS = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 
 def markers(bench: str) -> tuple[str, str]:
-    """What stands before and after the result of a bench."""
+    """The lines before and after the result of a benchmark."""
     return f"<!-- {bench}: begin -->", f"<!-- {bench}: end -->"
 
 
@@ -50,7 +51,7 @@ def digits(number: float) -> str:
 
 
 def insert(bench: str, result: str, page: str) -> str:
-    """The page with the result of a bench between its markers."""
+    """The page with the result of a benchmark between its markers."""
     first, last = markers(bench)
     before, begin, rest = page.partition(first)
     _, end, after = rest.partition(last)

@@ -1,4 +1,4 @@
-"""What a look-up costs with ever more partitions, in both layouts of an index: `python -m bench.partitions`.
+"""The cost of a look-up with more and more partitions, in both layouts of an index: `python -m bench.partitions`.
 
 The same rows are spread over 1, 30 and 365 partitions and indexed twice: in the partition folders, and flat. The table
 goes to standard output and into docs/benchmarks.md.
@@ -43,7 +43,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 
 class WrongAnswer(Exception):
-    """A look-up found other than one row, or one of a key that is not there."""
+    """A look-up of a present key did not find one row, or one of an absent key found some."""
 
 
 class Cost(NamedTuple):
@@ -54,7 +54,7 @@ class Cost(NamedTuple):
 
 
 def write_source(folder: Path, rows: int, partitions: int) -> None:
-    """One Parquet file a partition; the URLs lie in no order."""
+    """Write one Parquet file a partition, with the URLs in random order."""
     order = np.random.default_rng(1).permutation(rows)
     for number, pages in enumerate(np.array_split(order, partitions)):
         path = folder / f"day={number:04d}" / "part-00000.parquet"

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-PARENT, UTIME, CHILDREN_STIME, START = 1, 11, 14, 19  # fields of /proc/<pid>/stat behind the name
+PARENT, UTIME, CHILDREN_STIME, START = 1, 11, 14, 19  # fields of /proc/<pid>/stat after the name
 
-_spent: dict[tuple[int, int], int] = {}  # by process and its start: a worker that idles is ended, and nobody adds it up
+# by process and its start time: an idle worker is ended, and no parent counts its time
+_spent: dict[tuple[int, int], int] = {}
 
 
 class Cpu(NamedTuple):
@@ -24,7 +25,7 @@ class Cpu(NamedTuple):
 
 
 def cpu_of(spark: SparkSession) -> Cpu:
-    """What a local session has used so far."""
+    """The CPU time that a local session has used so far."""
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     stats = _stats()
     workers = _below(stats, jvm)
@@ -37,19 +38,19 @@ def cpu_of(spark: SparkSession) -> Cpu:
 
 
 def _stats() -> dict[int, list[int]]:
-    """The numbers of each process, in the order of the file; what is no number is 0."""
+    """The numbers of each process, in the order of the file; other fields are 0."""
     stats = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # it ended
+        except OSError:  # the process ended
             continue
         stats[int(path.parent.name)] = [int(text) if text.lstrip("-").isdigit() else 0 for text in fields]
     return stats
 
 
 def _below(stats: dict[int, list[int]], root: int) -> set[int]:
-    """The processes that a process started, and those that these did."""
+    """The processes that a process started, and all their descendants."""
     found: set[int] = set()
     more = {root}
     while more:

@@ -1,5 +1,5 @@
-"""Fetches in turns: every contender is asked for a key, then every contender for the next, so that a machine that
-slows down slows all of them. Every answer is compared with the others'."""
+"""Fetches in turns: each key goes to every contender before the next key, so that a slow phase of the machine slows all
+of them. Every answer is compared with the others'."""
 
 import gc
 import os
@@ -18,7 +18,7 @@ from bench.contenders import Answer, Contender, Row
 from bench.lake import Keys, folder_bytes
 from gnomon.commands.crawl import SCHEMA
 
-SCAN_KEYS, SCAN_ABSENT_KEYS, SCAN_WARM_UP = 20, 10, 2  # a contender that scans is asked for so many
+SCAN_KEYS, SCAN_ABSENT_KEYS, SCAN_WARM_UP = 20, 10, 2  # numbers of keys for a contender that scans
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -27,14 +27,14 @@ class WrongRows(Exception):
 
 
 class Cost(NamedTuple):
-    """What something kept beside a source costs."""
+    """The cost of a contender's extra data."""
 
     seconds: float
     bytes: int
 
 
 def cost_of(make: Callable[[], object], target: Path) -> Cost:
-    """What it costs to make `target` anew."""
+    """The cost to make `target`, which is replaced."""
     shutil.rmtree(target, ignore_errors=True)
     begin = time.perf_counter()
     make()
@@ -50,25 +50,25 @@ class Sample(NamedTuple):
 
 @dataclass
 class Line:
-    """A contender on a source, and what was measured of it."""
+    """A contender on a source, and its measurements."""
 
     contender: type[Contender]
     workload: str  # its source by name
-    title: str  # its source in words
+    title: str  # its source, described
     source: Path
-    beside: Path  # where the contender keeps what it needs, if it needs anything
+    beside: Path  # the folder of the contender's extra data, if it needs any
     cost: Cost | None = None
     present: list[Sample] = field(default_factory=list)
     absent: list[Sample] = field(default_factory=list)
 
     @property
     def p50_ms(self) -> float:
-        """Of keys that are there."""
+        """The median of the fetches of present keys."""
         return statistics.median(sample.ms for sample in self.present)
 
 
 def measure(lines: Sequence[Line], keys: Keys) -> None:
-    """Fill the samples of all lines. WrongRows when two of them disagree; all are closed at the end."""
+    """Fill the samples of all lines. WrongRows when two of them disagree. Closes all contenders at the end."""
     with ExitStack() as stack, _settled():
         opened = [stack.enter_context(closing(line.contender(line.source, line.beside))) for line in lines]
         _in_turns(opened, [[] for _ in lines], keys.warm_up, 1, SCAN_WARM_UP)
@@ -79,7 +79,7 @@ def measure(lines: Sequence[Line], keys: Keys) -> None:
 
 @contextmanager
 def _settled() -> Iterator[None]:
-    """Without the garbage of what was done before: not collected again and again in the middle of fetches."""
+    """Excludes earlier objects from garbage collection, which would otherwise run again and again during fetches."""
     gc.collect()
     gc.freeze()
     try:
@@ -91,8 +91,8 @@ def _settled() -> Iterator[None]:
 def _in_turns(
     contenders: Sequence[Contender], samples: Sequence[list[Sample]], keys: Sequence[str], rows: int, scan_keys: int
 ) -> None:
-    """Ask for each key, contender after contender, in another order each turn: the same one always after the same
-    scan would be slowed by what that leaves behind. `rows` is how many there are of a key."""
+    """Fetch each key from contender after contender, in another order each turn. With a fixed order, the contender
+    after a scan would always be slowed by its effects. `rows` is the number of rows of a key."""
     for turn, key in enumerate(keys):
         expected: list[tuple[object, ...]] | None = None
         pairs = list(zip(contenders, samples, strict=True))
@@ -110,12 +110,12 @@ def _in_turns(
 
 
 def has_turn(turn: int, turns: int, wanted: int) -> bool:
-    """Whether a turn is one of `wanted`, which are spread evenly over all turns."""
+    """Whether a turn is one of `wanted` turns, which are spread evenly over all turns."""
     return turn * wanted % turns < wanted
 
 
 def check_rows(name: str, key: str, rows: Sequence[Row], expected: Sequence[tuple[object, ...]]) -> None:
-    """WrongRows unless the rows are those expected, `crawl_ts` compared as an instant."""
+    """WrongRows unless the rows are the expected ones, with `crawl_ts` compared as an instant."""
     found = _comparable(rows, name)
     if found == expected:
         return
@@ -137,7 +137,7 @@ def _comparable(rows: Sequence[Row], name: str) -> list[tuple[object, ...]]:
 
 
 def instant(value: Any) -> int:
-    """Microseconds since 1970 of a number of them, ISO text, or a datetime, which is UTC unless it says otherwise."""
+    """Microseconds since 1970, from a number of them, ISO text, or a datetime, which is UTC by default."""
     if isinstance(value, int):
         return value
     time = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -156,7 +156,7 @@ def _timed(contender: Contender, key: str) -> tuple[Sample, Answer]:
 
 
 def bytes_read(pid: int) -> tuple[int, int]:
-    """Bytes a process has asked the system for, from disk or from memory, but not those it maps; and the bytes read
-    to learn this, which count from now on."""
+    """Bytes that a process has requested from the system, from disk or from memory, without those that it maps; and the
+    bytes read to find this out, which count from now on."""
     text = Path(f"/proc/{pid}/io").read_text()
     return int(text.split()[1]), len(text)

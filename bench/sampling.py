@@ -1,4 +1,5 @@
-"""Where a Python task spends its CPU time, by samples: a tracing profiler would make the many small calls look dear."""
+"""The CPU time of a Python task by function, from samples: a tracing profiler would exaggerate the cost of many small
+calls."""
 
 import json
 import signal
@@ -12,8 +13,8 @@ SAMPLE_SECONDS = 0.001  # of CPU
 
 
 class Sampled:
-    """Seconds of CPU by innermost line, and by each function below it on the stack, while this is entered. Of a main
-    thread only. A call into C is one line's, however long it takes."""
+    """Seconds of CPU by innermost line, and by each function below it on the stack, while this context is entered.
+    Works in a main thread only. A call into C counts for one line, however long it takes."""
 
     def __init__(self) -> None:
         self.lines: Counter[str] = Counter()
@@ -51,7 +52,7 @@ def _stack(frame: FrameType | None) -> Iterator[str]:
 
 
 def report(paths: Iterable[Path], most: int) -> str:
-    """The samples of several tasks together: the functions with what they call, then the lines themselves."""
+    """The samples of several tasks together: the functions with their callees, then the lines themselves."""
     totals: tuple[Counter[str], Counter[str]] = Counter(), Counter()
     for path in paths:
         for total, part in zip(totals, json.loads(path.read_text()), strict=True):

@@ -1,4 +1,5 @@
-"""The service under a load of constant rate, beside a hello and a copy in SQLite: `python -m bench.serve`.
+"""The service under a load of constant rate, compared with a hello service and a copy in SQLite: `python -m
+bench.serve`.
 
 Data, index and copy go to `.bench/serve`; the tables to standard output and into docs/benchmarks.md.
 """
@@ -33,16 +34,16 @@ from gnomon.shadow import UsageError
 BENCH = "bench.serve"
 COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyarrow", "fastavro", "fastapi", "uvicorn", "httptools", "pyspark")
-PARTS = ("slow", "rates", "memory")  # Spark has to be started with the addresses of the slow store
+PARTS = ("slow", "rates", "memory")  # the slow store comes first, since Spark has to be started with its addresses
 SOURCES = {"Parquet": "parquet-pages", "Avro": "avro-deflate"}
-ZIPF = 1.1  # the k-th most wanted key is asked for as often as k to the power of minus this
+ZIPF = 1.1  # the frequency of the k-th most frequent key is proportional to k to the power of minus this
 SEED = 8
 FIRST_RATE, FACTOR, LAST_RATE = 50.0, 1.4, 20_000.0
-BEARABLE_MS, ACHIEVED = 250.0, 0.95  # beyond this p99, or below this share of what was asked, a service is saturated
+BEARABLE_MS, ACHIEVED = 250.0, 0.95  # a service is saturated beyond this p99, or below this share of the requested rate
 WARM_SECONDS = 3.0
 COLUMNS = [
     "load",
-    "asked/s",
+    "requested/s",
     "answered/s",
     "p50 ms",
     "p99 ms",
@@ -54,7 +55,7 @@ COLUMNS = [
 
 
 class Size(NamedTuple):
-    """How much is done."""
+    """The amount of work."""
 
     pages: int
     rates: tuple[float, ...]
@@ -74,7 +75,7 @@ class Contender(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """URLs in the order they are asked for."""
+    """URLs in the order of the requests."""
 
     uniform: list[str]
     skewed: list[str]
@@ -85,7 +86,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 
 def prepare(folder: Path, pages: int) -> list[Contender]:
-    """The files, an index of each, and the copy, all made anew."""
+    """Make the files, an index of each, and the copy. Replaces existing ones."""
     contenders = []
     table = rows_of(pages)
     with spark_session() as spark:
@@ -110,7 +111,7 @@ def prepare(folder: Path, pages: int) -> list[Contender]:
 
 
 def choose_keys(pages: int, count: int) -> Keys:
-    """The same keys in every run."""
+    """The keys, which are the same in every run."""
     chance = np.random.default_rng(SEED)
     weights = 1 / np.arange(1, pages + 1) ** ZIPF
     ranks = chance.permutation(pages)
@@ -125,7 +126,7 @@ def is_borne(load: Load) -> bool:
 
 
 def saturation(ask: Callable[[float], Load]) -> tuple[Load | None, Load]:
-    """The greatest load, of rates that rise step by step, that is borne, and the last one tried."""
+    """The greatest load that the service keeps up with, of rates that rise step by step, and the last one tried."""
     borne, rate = None, FIRST_RATE
     while True:
         load = ask(rate)
@@ -149,7 +150,7 @@ def rates(contender: Contender, keys: Keys, size: Size, folder: Path) -> tuple[l
         write_targets(targets, server, keys.uniform)
         attack(server, targets, FIRST_RATE, min(WARM_SECONDS, size.seconds))
         borne, beyond = saturation(lambda rate: attack(server, targets, rate, size.seconds / 2))
-        lines += [cells("greatest load that is borne", borne)] if borne else []
+        lines += [cells("greatest sustained load", borne)] if borne else []
         lines.append(cells("the next one", beyond))
         if borne:
             tenth = attack(server, targets, borne.asked / 10, size.seconds)
@@ -212,8 +213,8 @@ def parts(names: list[str], size: Size, folder: Path) -> Iterator[str]:
             yield from head(
                 [
                     "memory",
-                    "asked/s",
-                    "asked in all",
+                    "requested/s",
+                    "requested in total",
                     "wrong",
                     "at the start",
                     "after a tenth",
@@ -225,7 +226,7 @@ def parts(names: list[str], size: Size, folder: Path) -> Iterator[str]:
 
 
 def _memory_of(one: Contender, keys: Keys, borne: dict[str, float], size: Size, folder: Path) -> Iterator[str]:
-    """At a tenth of what it bears, which is found first where no other part did."""
+    """The line of a contender at a tenth of its greatest load. Finds that load first, unless another part did."""
     rate = borne.get(one.name)
     if rate is None:
         targets = folder / "targets"
@@ -238,12 +239,12 @@ def _memory_of(one: Contender, keys: Keys, borne: dict[str, float], size: Size, 
 
 @app.command()
 def main(
-    only: Annotated[str, typer.Option(help=f"Parts, with commas between: {', '.join(PARTS)}.")] = ",".join(PARTS),
-    quick: Annotated[bool, typer.Option("--quick", help="Little of everything, to see that it runs.")] = False,
-    folder: Annotated[Path, typer.Option(help="Where the data goes; it is made anew.")] = Path(".bench/serve"),
+    only: Annotated[str, typer.Option(help=f"Parts, separated by commas: {', '.join(PARTS)}.")] = ",".join(PARTS),
+    quick: Annotated[bool, typer.Option("--quick", help="A small run of each part, as a test.")] = False,
+    folder: Annotated[Path, typer.Option(help="Where the data goes; replaces it.")] = Path(".bench/serve"),
     write: Annotated[bool, typer.Option(help="Write the tables into docs/benchmarks.md.")] = True,
 ) -> None:
-    """Ask the service at constant rates, watch its memory, and let it wait for a slow store."""
+    """Load the service at constant rates, measure its memory, and let it fetch from a slow store."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that servers are stopped
     names = [name.strip() for name in only.split(",")]
     for name in names:
@@ -254,7 +255,7 @@ def main(
     heading = about(f"{COMMAND}{' --quick' if quick else ''} --only {only}", LIBRARIES)
     lines = []
     for line in parts(names, QUICK if quick else FULL, folder.absolute()):
-        say(line)  # as they come: what is measured is not lost where a later part fails
+        say(line)  # immediately: results are not lost where a later part fails
         lines.append(line)
     result = f"{heading}\n" + "\n".join(lines) + "\n"
     if write:

@@ -1,5 +1,5 @@
-"""Servers as processes of their own, for the length of a bench: `gnomon serve`, and others that say as it does where
-they listen."""
+"""Servers as separate processes for the length of a benchmark: `gnomon serve`, and others that print their address in
+the same way."""
 
 import os
 import select
@@ -24,23 +24,23 @@ class Server(NamedTuple):
 
     @property
     def rss_bytes(self) -> int:
-        """Resident memory of all its processes, added up: what they share counts once for each."""
+        """Resident memory of all its processes, added up: shared memory counts once for each process."""
         return sum(int(text.split()[1]) * PAGE_BYTES for text in self._of_each("statm"))
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU of its processes that run, so far."""
+        """CPU of its running processes, so far."""
         stats = (text.rpartition(")")[2].split() for text in self._of_each("stat"))
         return sum(int(fields[11]) + int(fields[12]) for fields in stats) / TICKS_PER_SECOND
 
     def _of_each(self, file: str) -> Iterator[str]:
         for pid in _tree(self.pid):
-            with suppress(OSError):  # it ended
+            with suppress(OSError):  # the process ended
                 yield Path(f"/proc/{pid}/{file}").read_text()
 
 
 def _tree(pid: int) -> list[int]:
-    """A process and those below it."""
+    """A process and its descendants."""
     found = [pid]
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -51,7 +51,7 @@ def _tree(pid: int) -> list[int]:
 
 @contextmanager
 def serve(index: Path | str, workers: int = 1, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Serve an index on a free port of this machine. The process is gone at the end, whatever happens."""
+    """Serve an index on a free port of this machine. The process ends with the block, in any case."""
     command = [sys.executable, "-m", "gnomon", "serve", str(index), "--host", "127.0.0.1", "--port", "0"]
     given = {**(environment or {}), "GNOMON_WORKERS": str(workers), "GNOMON_ACCESS_LOG": "false"}
     with started(command, given) as server:
@@ -60,7 +60,9 @@ def serve(index: Path | str, workers: int = 1, environment: Mapping[str, str] | 
 
 @contextmanager
 def started(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """A server that prints a line with its `http://` address when it is ready."""
+    """A server that prints a line with its `http:
+
+    ` address when it is ready."""
     env = {**os.environ, **(environment or {})}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         try:
@@ -75,7 +77,7 @@ def started(command: Sequence[str], environment: Mapping[str, str] | None = None
 
 
 def _address(process: "subprocess.Popen[str]") -> str:
-    """Host and port, from the line that is printed when the server is ready."""
+    """Host and port, from the line that the server prints when it is ready."""
     assert process.stdout is not None
     end = time.monotonic() + START_SECONDS
     while (left := end - time.monotonic()) > 0:

@@ -1,5 +1,5 @@
-"""Two services to hold Gnomon's against, run as it is, by uvicorn: one that says hello, which is what HTTP itself costs
-here, and one over a copy of the rows in SQLite, with the same JSON.
+"""Two services to compare with Gnomon's, both run by uvicorn like it. One says hello: it shows the cost of HTTP itself.
+One serves a copy of the rows in SQLite, with the same JSON.
 
     python -m bench.services hello
     python -m bench.services sqlite COPY.db"""
@@ -19,7 +19,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Json(Response):
-    """Made by msgspec, as fast as Gnomon's."""
+    """Encoded by msgspec, as fast as Gnomon's."""
 
     media_type = "application/json"
 

@@ -1,5 +1,5 @@
-"""Fetches from a store that takes 100 ms to its first byte, as S3 does: a local S3 server behind a proxy that delays
-each answer. What counts there is how many reads have to wait for others before them."""
+"""Fetches from a store that takes 100 ms to its first byte, like S3: a local S3 server behind a proxy that delays each
+answer. The important figure is the number of reads that have to wait for others before them."""
 
 import http.client
 import json
@@ -30,17 +30,17 @@ from tests.stores.process import Store
 from tests.stores.s3 import s3_server
 
 TIMEOUT_SECONDS = 60
-# What the service looks for by itself, but for once at its start, would be counted among the reads.
+# Turns off periodic checks, except at the start: they would be counted among the reads.
 QUIET = {"GNOMON_REFRESH_SECONDS": "86400", "GNOMON_COVERAGE_SECONDS": "86400"}
-KEPT_ALIVE = {"VGW_KEEP_ALIVE": "true"}  # as S3 keeps its connections, and the server would not
-MANY_FILES = 16  # more than those of which the metadata is read before it is known which one is needed
+KEPT_ALIVE = {"VGW_KEEP_ALIVE": "true"}  # S3 keeps its connections open, the local server by default does not
+MANY_FILES = 16  # more than the number of files whose metadata is read before the needed one is known
 BATCH_KEYS = 100
 COLD_READS, COLD_MS, WARM_MS = 3, 350.0, 250.0
 COLUMNS = ["store with 100 ms to the first byte", "fetches", "p50 ms", "longest ms", "reads", "one after another"]
 
 
 class Source(NamedTuple):
-    """A kind of file, by its name in `FILES`, and in how many of them the rows lie."""
+    """A kind of file, by its name in `FILES`, and the number of files that hold the rows."""
 
     title: str
     file: str
@@ -56,7 +56,7 @@ SOURCES = (
 
 
 class Fetch(NamedTuple):
-    """What a fetch took, the reads that it made, and the most of them that went one after another."""
+    """The time of a fetch, its reads, and the longest chain of reads that depend on each other."""
 
     ms: float
     reads: int
@@ -64,7 +64,7 @@ class Fetch(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Fetches of one kind. `cold`: each is the first of a process. `goal`: there is one for it."""
+    """Fetches of one kind. `cold`: each is the first of a process. `goal`: whether there is one for it."""
 
     name: str
     cold: bool
@@ -81,7 +81,7 @@ class Load(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A request, and what is right for an answer: its status, and the number of keys that have rows."""
+    """A request, and the expected answer: its status, and the number of keys that have rows."""
 
     method: str
     path: str
@@ -105,7 +105,7 @@ def _variables(given: Mapping[str, str]) -> Iterator[None]:
 
 
 def slow_store(folder: Path, pages: int, keys: int) -> Iterator[str]:
-    """Lines of Markdown: what a fetch takes where nothing is in memory, and where the index is; and the goals."""
+    """Lines of Markdown: fetches with nothing in memory, and with the index in memory; and the goals."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     goals: list[str] = []
@@ -131,7 +131,7 @@ def slow_store(folder: Path, pages: int, keys: int) -> Iterator[str]:
 
 
 def _write(folder: Path, store: Store, table: pa.Table) -> None:
-    """The sources, each with its index."""
+    """Write the sources, each with its index."""
     with spark_session() as spark:
         for place, source in enumerate(SOURCES):
             (one,) = (one for one in FILES if one.name == source.file)
@@ -190,7 +190,7 @@ def _index(spark: SparkSession, place: str, one: FormatFile) -> None:
 
 
 def _ask(server: Server, asked: Sequence[Asked], proxy: Delays) -> list[Fetch]:
-    """One after the other, each answer proven."""
+    """Send the requests one after the other, and check each answer."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT_SECONDS)
     fetches = []
     for one in asked:
@@ -208,7 +208,7 @@ def _ask(server: Server, asked: Sequence[Asked], proxy: Delays) -> list[Fetch]:
 
 
 def _found(answer: dict[str, Any]) -> int:
-    """How many of the keys have rows."""
+    """The number of keys that have rows."""
     return sum(bool(result.get("count")) for result in answer.get("results", [answer]))
 
 
@@ -219,7 +219,7 @@ def _line(load: Load) -> str:
 
 
 def _goal(source: Source, load: Load) -> str:
-    """Whether fetches are as quick as they are to be, of a kind of load that has a goal."""
+    """The line of a goal: whether fetches of this kind of load reach it."""
     most = COLD_MS if load.cold else WARM_MS
     met = load.p50 < most and (not load.cold or load.waits <= COLD_READS)
     name = f"{'cold' if load.cold else 'warm'}, {source.title}: "

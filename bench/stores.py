@@ -23,13 +23,13 @@ FIXED = struct.Struct("<qii")  # the numbers of an entry, before its text
 
 
 def key_column(table: pa.Table) -> str:
-    """A table of entries: the key, then the value columns."""
+    """The name of the key column. A table of entries has the key, then the value columns."""
     name: str = table.column_names[0]
     return name
 
 
 def entry_schema(table: pa.Table) -> EntrySchema:
-    """The columns as an index has them: a key may be null, a pointer is not."""
+    """The columns as in an index: a key may be null, a pointer may not."""
     columns = [Column(field.name, type_of_arrow(field.type) or "", i == 0) for i, field in enumerate(table.schema)]
     return EntrySchema(tuple(columns[:1]), tuple(columns[1:]))
 
@@ -41,10 +41,10 @@ def rows_of(table: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 class Store(ABC):
-    """A kind of file. It is written, opened, asked and closed; a row is (value, ...), in the order of the table."""
+    """A kind of file that is written, opened, queried and closed. A row is (value, ...), in the order of the table."""
 
     name: ClassVar[str]
-    scans: ClassVar[bool] = False  # it reads everything to find one key
+    scans: ClassVar[bool] = False  # reads everything to find one key
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / type(self).__name__
@@ -69,14 +69,14 @@ class Store(ABC):
 
     @abstractmethod
     def scan(self) -> int:
-        """Read all entries in key order, in the form in which it gives many of them fastest; how many there are."""
+        """Read all entries in key order, in the form that the store gives fastest. Returns their number."""
 
     def check(self) -> int | None:
-        """Prove the whole file; how many entries it has. None where there is nothing of the kind."""
+        """Check the whole file. Returns its number of entries, or None where the store has no check."""
         return None
 
     def cost_of_get(self, key: Key) -> LookupStats | None:
-        """Nodes and bytes that a look-up in a file that is open takes, where they are counted."""
+        """Nodes and bytes that a look-up in an open file reads, where the store counts them."""
         return None
 
     @property
@@ -215,7 +215,7 @@ class Sqlite(Store):
 
 
 class RocksDb(Store):
-    """One sorted table of RocksDB's, written in order and taken into a database. An entry's value is packed bytes."""
+    """One sorted table of RocksDB, written in order and ingested into a database. An entry's value is packed bytes."""
 
     name = "RocksDB, one SST file"
 

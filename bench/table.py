@@ -22,7 +22,7 @@ COLUMNS = (
 
 
 def described(title: str, source: Path) -> str:
-    """A source in words."""
+    """A source, described in words."""
     files = sum(1 for _ in source.rglob("*.parquet"))
     return f"{title}: {megabytes(folder_bytes(source))} in {files} files"
 
@@ -54,7 +54,7 @@ def _times(samples: Sequence[Sample], gnomon: Sequence[Sample]) -> list[str]:
 
 
 def _worst(ms: Sequence[float]) -> str:
-    """The 99th percentile of times in order, or the longest when there are too few to tell."""
+    """The 99th percentile of sorted times, or the longest if there are too few for a percentile."""
     if len(ms) < ENOUGH_FOR_P99:
         return f"max {digits(ms[-1])}"
     return digits(ms[-(-len(ms) * 99 // 100) - 1])
