@@ -30,7 +30,7 @@ class Load(NamedTuple):
     """The result of a load. `right` answers had the expected status. Times are in ms, from the time at which a request
     was due, over all requests, including failed ones."""
 
-    asked: float  # requests a second
+    requested: float  # requests a second
     achieved: float  # right answers a second, over the time until the last answer
     sent: int
     right: int

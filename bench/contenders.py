@@ -41,11 +41,11 @@ class Contender(ABC):
     """One way to fetch rows. It is opened on a source and on its extra data, and closed at the end."""
 
     name: ClassVar[str]
-    beside: ClassVar[str | None] = None  # a name in `MAKERS`; None without extra data
+    extra: ClassVar[str | None] = None  # a name in `MAKERS`; None without extra data
     scans: ClassVar[bool] = False  # reads whole columns for every key, so it gets few keys
-    is_told: ClassVar[bool] = False  # gets the row's position instead of looking it up, so it gets no absent keys
+    is_by_position: ClassVar[bool] = False  # gets the row's position beforehand, so it gets no absent keys
 
-    def __init__(self, source: Path, beside: Path) -> None:
+    def __init__(self, source: Path, extra: Path) -> None:
         self.pid = os.getpid()  # of the process that reads
         self.closing = ExitStack()
 
@@ -58,11 +58,11 @@ class Contender(ABC):
 
 class GnomonInProcess(Contender):
     name = "Gnomon in process"
-    beside = "index"
+    extra = "index"
 
-    def __init__(self, source: Path, beside: Path) -> None:
-        super().__init__(source, beside)
-        self._index = open_index(str(beside))
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
+        self._index = open_index(str(extra))
 
     def fetch(self, key: str) -> Answer:
         stats = FetchStats()
@@ -74,11 +74,11 @@ class GnomonOverHttp(Contender):
     """One connection, kept alive. The time is of the whole round trip, with the JSON decoded."""
 
     name = "Gnomon over HTTP"
-    beside = "index"
+    extra = "index"
 
-    def __init__(self, source: Path, beside: Path) -> None:
-        super().__init__(source, beside)
-        server = self.closing.enter_context(serve(beside))
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
+        server = self.closing.enter_context(serve(extra))
         self.pid = server.pid
         self._connection = http.client.HTTPConnection(server.host, server.port, timeout=HTTP_SECONDS)
         self.closing.callback(self._connection.close)
@@ -96,8 +96,8 @@ class DuckDbOnFiles(Contender):
     name = "DuckDB on the files"
     scans = True
 
-    def __init__(self, source: Path, beside: Path) -> None:
-        super().__init__(source, beside)
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
         self._connection = self.closing.enter_context(duckdb.connect())
         self._query = f"SELECT * FROM {self.relation(source)} WHERE url = ?"
 
@@ -115,8 +115,8 @@ class PolarsOnFiles(Contender):
     name = "Polars on the files"
     scans = True
 
-    def __init__(self, source: Path, beside: Path) -> None:
-        super().__init__(source, beside)
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
         self._frame = self.frame(source)
 
     def frame(self, source: Path) -> pl.LazyFrame:
@@ -130,8 +130,8 @@ class PyarrowOnFiles(Contender):
     name = "pyarrow dataset on the files"
     scans = True
 
-    def __init__(self, source: Path, beside: Path) -> None:
-        super().__init__(source, beside)
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
         self._dataset = self.dataset(source)
 
     def dataset(self, source: Path) -> ds.Dataset:
@@ -143,11 +143,11 @@ class PyarrowOnFiles(Contender):
 
 class SqliteCopy(Contender):
     name = "SQLite, a full copy"
-    beside = "sqlite"
+    extra = "sqlite"
 
-    def __init__(self, source: Path, beside: Path) -> None:
-        super().__init__(source, beside)
-        self._connection = sqlite3.connect(f"{(beside / 'copy.db').absolute().as_uri()}?mode=ro", uri=True)
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
+        self._connection = sqlite3.connect(f"{(extra / 'copy.db').absolute().as_uri()}?mode=ro", uri=True)
         self.closing.callback(self._connection.close)
 
     def fetch(self, key: str) -> Answer:
@@ -157,11 +157,11 @@ class SqliteCopy(Contender):
 
 class LanceCopy(Contender):
     name = "Lance, a full copy"
-    beside = "lance"
+    extra = "lance"
 
-    def __init__(self, source: Path, beside: Path) -> None:
-        super().__init__(source, beside)
-        self._dataset = _lance().dataset(str(beside))
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
+        self._dataset = _lance().dataset(str(extra))
 
     def fetch(self, key: str) -> Answer:
         quoted = key.replace("'", "''")

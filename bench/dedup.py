@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 import typer
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from bench.dedup_contenders import CONTENDERS, AntiJoin, Contender, Gnomon, Took, measured, undone
+from bench.dedup_contenders import CONTENDERS, AntiJoin, Contender, Gnomon, Took, measured, removing_new_files
 from bench.dedup_data import Truth, Workload, sums, truth_of, write_batch, write_table
 from bench.lake import folder_bytes
 from bench.page import DOCS, about, digits, head, insert, row
@@ -42,7 +42,7 @@ COLUMNS = (
     "rows of the batch that are old", "contender", "runs", "s", "anti join's s / its own", "CPU s: JVM",
     "CPU s: Python", "shuffled", "read by Gnomon",
 )  # fmt: skip
-BESIDE = ("table", "bytes", "index", "built in s")
+LAKE_COLUMNS = ("table", "bytes", "index", "built in s")
 GOAL_ROWS, GOAL_TIMES, GOAL_FLAT = 10_000_000, 5.0, 1.5
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -95,7 +95,7 @@ def run_check(table: Table, batch: DataFrame, new: Truth, one: Contender) -> Too
 
 def run_append(table: Table, batch: DataFrame, new: Truth, one: Contender) -> Took:
     """Append the new rows, read the table, and remove them again."""
-    with undone(table.source, one.beside):
+    with removing_new_files(table.source, one.extra):
         took = measured(table.spark, one, lambda: one.append(batch, next(NUMBERS)))
         _check(one, truth_of(table.spark.read.parquet(str(table.source))), table.truth + new)
     return took
@@ -124,7 +124,7 @@ def measure(
             source = folder / "source"
             truth = write_table(spark, source, workload, existing)
             contenders = [kind(spark, source, folder / kind.__name__) for kind in CONTENDERS]
-            costs = {type(one): cost_of(one.prepare, one.beside) for one in contenders}
+            costs = {type(one): cost_of(one.prepare, one.extra) for one in contenders}
             lakes.append(Lake(existing, folder_bytes(source), costs[Gnomon]))
             table = Table(spark, source, folder / "batch", truth, contenders)
             for share in SHARES:
@@ -216,13 +216,13 @@ def _cells(line: Line, peer: Line) -> list[str]:
     ]
 
 
-def beside(lakes: Sequence[Lake]) -> str:
+def lakes_table(lakes: Sequence[Lake]) -> str:
     """The tables of a workload as Markdown."""
     cells = (
         [f"{lake.rows:,} rows", megabytes(lake.bytes), megabytes(lake.kept.bytes), digits(lake.kept.seconds)]
         for lake in lakes
     )
-    return "\n".join([*head(BESIDE), *map(row, cells), ""])
+    return "\n".join([*head(LAKE_COLUMNS), *map(row, cells), ""])
 
 
 def goals(lines: Sequence[Line]) -> str:
@@ -272,7 +272,7 @@ def dedup(
             goal_lines += lines if workload.name == narrow.name else []
             size = f" with {workload.payload:,} bytes of payload" if workload.payload else ""
             parts.append(f"**{workload.incoming:,} {workload.name} rows{size}**\n")
-            parts += [figures(lines), beside(lakes)]
+            parts += [figures(lines), lakes_table(lakes)]
     result = "\n".join([*parts, *([goals(goal_lines)] if goal_lines else [])])
     say(f"\n{result}")
     if write:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.dedup_tasks import IS_OLD, KEY, unseen
-from bench.load_contenders import of_jobs
+from bench.load_contenders import bytes_of_jobs
 from bench.processes import Cpu, cpu_of
 from bench.rounds import WrongRows
 from gnomon.indexer import append_new, build, filter_new
@@ -33,10 +33,10 @@ class Contender:
     name = ""
     is_patient = True  # measured even if it takes long
 
-    def __init__(self, spark: SparkSession, source: Path, beside: Path) -> None:
+    def __init__(self, spark: SparkSession, source: Path, extra: Path) -> None:
         self._spark = spark
         self._source = str(source)
-        self.beside = beside
+        self.extra = extra
 
     def prepare(self) -> None:
         """Make the extra data of the table, if any."""
@@ -60,19 +60,19 @@ class Contender:
 class Gnomon(Contender):
     name = "Gnomon"
 
-    def __init__(self, spark: SparkSession, source: Path, beside: Path) -> None:
-        super().__init__(spark, source, beside)
+    def __init__(self, spark: SparkSession, source: Path, extra: Path) -> None:
+        super().__init__(spark, source, extra)
         self._counters, self._appended = lookup_counters(spark), 0
 
     def prepare(self) -> None:
-        build(self._spark, self._source, str(self.beside), [KEY])
+        build(self._spark, self._source, str(self.extra), [KEY])
 
     def new_rows(self, batch: DataFrame) -> DataFrame:
         self._counters, self._appended = lookup_counters(self._spark), 0
-        return filter_new(self._spark, str(self.beside), batch, counters=self._counters)
+        return filter_new(self._spark, str(self.extra), batch, counters=self._counters)
 
     def append(self, batch: DataFrame, number: int) -> None:
-        self._appended = append_new(self._spark, str(self.beside), batch, f"bench-{number}").index_bytes_read
+        self._appended = append_new(self._spark, str(self.extra), batch, f"bench-{number}").index_bytes_read
 
     def read(self) -> int:
         return self._appended or self._counters.index_bytes.value
@@ -108,12 +108,12 @@ def measured(spark: SparkSession, one: Contender, work: Callable[[], object]) ->
     first, before, begin = scheduler.numTotalJobs(), cpu_of(spark), time.perf_counter()
     work()
     seconds, after = time.perf_counter() - begin, cpu_of(spark)
-    shuffled, _ = of_jobs(spark, range(first, scheduler.numTotalJobs()))
+    shuffled, _ = bytes_of_jobs(spark, range(first, scheduler.numTotalJobs()))
     return Took(seconds, after - before, shuffled, one.read())
 
 
 @contextmanager
-def undone(*folders: Path) -> Iterator[None]:
+def removing_new_files(*folders: Path) -> Iterator[None]:
     """Removes all files that appear in the folders during the block. WrongRows where others changed."""
     before = {path: _state(path) for path in _files(folders)}
     try:

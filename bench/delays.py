@@ -10,12 +10,12 @@ from dataclasses import dataclass
 FIRST_BYTE_SECONDS = 0.1
 CHUNK = 1 << 16
 METHODS = (b"GET ", b"HEAD ", b"PUT ", b"POST ", b"DELETE ")
-STILL_SECONDS = 0.5  # without a request: the proxy is idle
-SETTLE_SECONDS = 30
+IDLE_SECONDS = 0.5  # without a request: the proxy is idle
+LONGEST_WAIT_SECONDS = 30
 
 
 @dataclass
-class Passed:
+class ProxiedRequest:
     """A request, the time when it came, and the time when the last byte of its answer so far was forwarded (of the
     monotonic clock; None before the first byte)."""
 
@@ -24,7 +24,7 @@ class Passed:
     end: float | None = None
 
 
-def one_after_another(requests: Iterable[Passed]) -> int:
+def longest_chain(requests: Iterable[ProxiedRequest]) -> int:
     """The length of the longest chain of requests of which each came after the answer of the previous one. A program
     that needs the answers waits this number of times. A request without an answer does not count."""
     count, end = 0, float("-inf")
@@ -39,7 +39,7 @@ class Delays:
     request; the rest at once. `passed` are the requests, in order of arrival."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.passed: list[Passed] = []
+        self.passed: list[ProxiedRequest] = []
         self.port = 0
         self._server = (host, port)
         self._ready = threading.Event()
@@ -59,13 +59,13 @@ class Delays:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
-    def settle(self) -> None:
+    def wait_until_idle(self) -> None:
         """Wait until the client sends no more requests by itself. RuntimeError if that does not end."""
-        end = time.monotonic() + SETTLE_SECONDS
-        while any(time.monotonic() - (one.end or one.begin) < STILL_SECONDS for one in self.passed[-10:]):
+        end = time.monotonic() + LONGEST_WAIT_SECONDS
+        while any(time.monotonic() - (one.end or one.begin) < IDLE_SECONDS for one in self.passed[-10:]):
             if time.monotonic() > end:
                 raise RuntimeError(f"requests do not end: {self.passed[-1].target}")
-            time.sleep(STILL_SECONDS / 10)
+            time.sleep(IDLE_SECONDS / 10)
 
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -81,22 +81,22 @@ class Delays:
     async def _connection(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         server, requests = await asyncio.open_connection(*self._server)
         self._writers += [requests, answers]
-        asked = Passed("", 0.0)
+        request = ProxiedRequest("", 0.0)
 
         async def ask() -> None:
-            nonlocal asked
+            nonlocal request
             while chunk := await client.read(CHUNK):
                 if chunk.startswith(METHODS):
-                    asked = Passed(chunk.partition(b"\r")[0].decode("latin-1"), time.monotonic())
-                    self.passed.append(asked)
+                    request = ProxiedRequest(chunk.partition(b"\r")[0].decode("latin-1"), time.monotonic())
+                    self.passed.append(request)
                 requests.write(chunk)
                 await requests.drain()
             requests.close()
 
         async def answer() -> None:
             while chunk := await server.read(CHUNK):
-                await asyncio.sleep(max(0.0, asked.begin + FIRST_BYTE_SECONDS - time.monotonic()))
-                asked.end = time.monotonic()
+                await asyncio.sleep(max(0.0, request.begin + FIRST_BYTE_SECONDS - time.monotonic()))
+                request.end = time.monotonic()
                 answers.write(chunk)
                 await answers.drain()
             answers.close()

@@ -70,11 +70,11 @@ def prepare(spark: SparkSession, folder: Path, pages: int) -> list[Line]:
         title = described(workload.title, source)
         costs: dict[str, Cost] = {}
         for contender in workload.contenders:
-            beside = source.parent / (contender.beside or "")
-            if contender.beside is not None and contender.beside not in costs:
-                costs[contender.beside] = cost_of(partial(MAKERS[contender.beside], spark, source, beside), beside)
-            cost = costs.get(contender.beside or "")
-            lines.append(Line(contender, workload.source, title, source, beside, cost))
+            extra = source.parent / (contender.extra or "")
+            if contender.extra is not None and contender.extra not in costs:
+                costs[contender.extra] = cost_of(partial(MAKERS[contender.extra], spark, source, extra), extra)
+            cost = costs.get(contender.extra or "")
+            lines.append(Line(contender, workload.source, title, source, extra, cost))
     os.sync()  # so that nothing is written to disk while fetches are timed
     return lines
 

@@ -32,11 +32,11 @@ class GnomonByPointer(Contender):
     """The reader of the format alone: the position of the row was looked up before."""
 
     name = "Gnomon, by pointer alone"
-    is_told = True
+    is_by_position = True
 
-    def __init__(self, source: Path, beside: Path) -> None:
-        super().__init__(source, beside)
-        spec = open_index(str(beside)).spec
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
+        spec = open_index(str(extra)).spec
         self._storage, self._path = storage_at(str(source)), data_file(source).name
         (key,) = spec.stored_keys
         self._pointers: dict[str, tuple[int, int]] = {}
@@ -102,8 +102,8 @@ class PolarsReadsAvro(Contender):
     name = "Polars, read_avro"
     scans = True
 
-    def __init__(self, source: Path, beside: Path) -> None:
-        super().__init__(source, beside)
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
         self._path = data_file(source)
 
     def fetch(self, key: str) -> Answer:
@@ -114,8 +114,8 @@ class FastavroScan(Contender):
     name = "fastavro, all rows"
     scans = True
 
-    def __init__(self, source: Path, beside: Path) -> None:
-        super().__init__(source, beside)
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
         self._path = data_file(source)
 
     def fetch(self, key: str) -> Answer:
@@ -130,10 +130,10 @@ class PyorcByRow(Contender):
     """pyorc with the number of the row, in a file kept open."""
 
     name = "pyorc, by row number alone"
-    is_told = True
+    is_by_position = True
 
-    def __init__(self, source: Path, beside: Path) -> None:
-        super().__init__(source, beside)
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
         path = data_file(source)
         with path.open("rb") as file:
             self._numbers = {url: number for number, (url,) in enumerate(pyorc.Reader(file, column_names=["url"]))}

@@ -54,15 +54,15 @@ def prepare(spark: SparkSession, folder: Path, rows: int, files: Sequence[Format
     pages = rows_of(rows)
     lines = []
     for number, one in enumerate(files):
-        source, beside = folder / one.name / "source", folder / one.name / "index"
+        source, extra = folder / one.name / "source", folder / one.name / "index"
         write_file(spark, one, pages, source)
-        make = partial(build, spark, str(source), str(beside), [one.key], format=one.format, options=one.options)
+        make = partial(build, spark, str(source), str(extra), [one.key], format=one.format, options=one.options)
         if number == 0:
             make()  # not measured: the first job of a session starts workers and warms up Java
-        cost = cost_of(make, beside)
+        cost = cost_of(make, extra)
         title = f"{one.title}: {megabytes(data_file(source).stat().st_size)}"
-        lines.append(Line(GnomonInProcess, one.name, title, source, beside, cost))
-        lines += [Line(peer, one.name, title, source, beside) for peer in (GnomonByPointer, *PEERS[one.format])]
+        lines.append(Line(GnomonInProcess, one.name, title, source, extra, cost))
+        lines += [Line(peer, one.name, title, source, extra) for peer in (GnomonByPointer, *PEERS[one.format])]
     os.sync()  # so that nothing is written to disk while fetches are timed
     return lines
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bench.lake import folder_bytes
-from bench.load_contenders import CONTENDERS, KEY, BroadcastJoin, Contender, Gnomon, Run, SortMergeJoin, settled
+from bench.load_contenders import CONTENDERS, KEY, BroadcastJoin, Contender, Gnomon, Run, SortMergeJoin, spark_settings
 from bench.page import DOCS, about, digits, head, insert, row
 from bench.rounds import Cost, WrongRows, cost_of
 from gnomon.commands.output import megabytes, say
@@ -32,7 +32,7 @@ FILES = 8
 MEMORY = "6g"  # Spark's joins hold thousands of rows of 100 KB at a time in each task
 RUNS = itertools.count()  # numbers for runs, unique in a session
 COLUMNS = ("rows wanted", "contender", "s", "/ Gnomon's", "shuffled", "read")
-BESIDE = ("beside the source", "made in s", "bytes")
+EXTRA_COLUMNS = ("beside the source", "made in s", "bytes")
 # Goals: workload, share of the keys, the contender to beat, and the factor.
 GOALS = (("5 KB", 0.001, SortMergeJoin, 5), ("100 KB", 0.01, SortMergeJoin, 5), ("5 KB", 0.01, BroadcastJoin, 1))
 
@@ -148,12 +148,12 @@ def load(
         for workload, row_bytes in ROW_BYTES.items():
             say(f"rows of {workload} ...")
             rows = max(int(gigabytes * 1e9) // row_bytes, 1)
-            with settled(spark):
+            with spark_settings(spark):
                 lines, costs, size = measure(spark, folder.resolve(), workload, rows, SHARES, rounds)
             everything += lines
             parts.append(f"**{rows:,} rows of {workload}, {megabytes(size)}**\n")
-            beside = [row([name, digits(cost.seconds), megabytes(cost.bytes)]) for name, cost in costs.items()]
-            parts.append("\n".join([*table(lines), "", *head(BESIDE), *beside, ""]))
+            extra = [row([name, digits(cost.seconds), megabytes(cost.bytes)]) for name, cost in costs.items()]
+            parts.append("\n".join([*table(lines), "", *head(EXTRA_COLUMNS), *extra, ""]))
     result = "\n".join([*parts, *goals(everything), ""])
     say(f"\n{result}")
     if write:

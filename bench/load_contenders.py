@@ -36,10 +36,10 @@ class Contender:
 
     name = ""
 
-    def __init__(self, spark: SparkSession, source: Path, beside: Path) -> None:
+    def __init__(self, spark: SparkSession, source: Path, extra: Path) -> None:
         self._spark = spark
         self._source = str(source)
-        self._beside = beside
+        self._extra = extra
 
     def prepare(self) -> None:
         """Make the extra data of the source, if any."""
@@ -66,7 +66,7 @@ class Contender:
         found = rows.agg(F.count(F.lit(1)), F.sum(hashed)).first()
         seconds = time.perf_counter() - begin
         assert found is not None  # an aggregate without groups has a row
-        shuffled, read = _of_group(self._spark, group)
+        shuffled, read = _bytes_of_group(self._spark, group)
         own = self.own_reads()
         return Run(seconds, shuffled, read if own is None else own, found[0], int(found[1] or 0))
 
@@ -76,11 +76,11 @@ class Gnomon(Contender):
     _counters: LoadCounters
 
     def prepare(self) -> None:
-        build(self._spark, self._source, str(self._beside), [KEY])
+        build(self._spark, self._source, str(self._extra), [KEY])
 
     def rows(self, sample: DataFrame) -> DataFrame:
         self._counters = load_counters(self._spark)
-        return load(self._spark, str(self._beside), sample, counters=self._counters)
+        return load(self._spark, str(self._extra), sample, counters=self._counters)
 
     def own_reads(self) -> int:
         counters = self._counters
@@ -109,7 +109,7 @@ class BucketedCopy(Contender):
     def prepare(self) -> None:
         source = self._spark.read.parquet(self._source)
         writer = source.repartition(BUCKETS, KEY).write.bucketBy(BUCKETS, KEY).sortBy(KEY)
-        writer.option("path", str(self._beside)).saveAsTable(COPY)
+        writer.option("path", str(self._extra)).saveAsTable(COPY)
 
     def rows(self, sample: DataFrame) -> DataFrame:
         return self._spark.table(COPY).join(sample.hint("merge"), KEY)
@@ -122,7 +122,7 @@ CONTENDERS = (Gnomon, SortMergeJoin, BroadcastJoin, BucketedCopy)
 
 
 @contextmanager
-def settled(spark: SparkSession) -> Iterator[None]:
+def spark_settings(spark: SparkSession) -> Iterator[None]:
     """Sets as many partitions for every shuffle as the copy has buckets, else Spark may shuffle the copy. Parquet files
     are read by the threads in which Spark counts bytes."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
@@ -136,12 +136,12 @@ def settled(spark: SparkSession) -> Iterator[None]:
         hadoop.unset(VECTORED) if vectored is None else hadoop.set(VECTORED, vectored)
 
 
-def _of_group(spark: SparkSession, group: str) -> tuple[int, int]:
+def _bytes_of_group(spark: SparkSession, group: str) -> tuple[int, int]:
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    return of_jobs(spark, spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+    return bytes_of_jobs(spark, spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
-def of_jobs(spark: SparkSession, jobs: Iterable[int]) -> tuple[int, int]:
+def bytes_of_jobs(spark: SparkSession, jobs: Iterable[int]) -> tuple[int, int]:
     """Bytes written to shuffles, and bytes of files read, by Spark's own counts of the stages that ran."""
     context = spark.sparkContext
     jvm = context._jsc.sc()

@@ -56,7 +56,7 @@ class Line:
     workload: str  # its source by name
     title: str  # its source, described
     source: Path
-    beside: Path  # the folder of the contender's extra data, if it needs any
+    extra: Path  # the folder of the contender's extra data, if it needs any
     cost: Cost | None = None
     present: list[Sample] = field(default_factory=list)
     absent: list[Sample] = field(default_factory=list)
@@ -69,16 +69,18 @@ class Line:
 
 def measure(lines: Sequence[Line], keys: Keys) -> None:
     """Fill the samples of all lines. WrongRows when two of them disagree. Closes all contenders at the end."""
-    with ExitStack() as stack, _settled():
-        opened = [stack.enter_context(closing(line.contender(line.source, line.beside))) for line in lines]
+    with ExitStack() as stack, _without_collection():
+        opened = [stack.enter_context(closing(line.contender(line.source, line.extra))) for line in lines]
         _in_turns(opened, [[] for _ in lines], keys.warm_up, 1, SCAN_WARM_UP)
         _in_turns(opened, [line.present for line in lines], keys.present, 1, SCAN_KEYS)
-        asked = [(one, line.absent) for one, line in zip(opened, lines, strict=True) if not one.is_told]
-        _in_turns([one for one, _ in asked], [samples for _, samples in asked], keys.absent, 0, SCAN_ABSENT_KEYS)
+        with_absent = [(one, line.absent) for one, line in zip(opened, lines, strict=True) if not one.is_by_position]
+        _in_turns(
+            [one for one, _ in with_absent], [samples for _, samples in with_absent], keys.absent, 0, SCAN_ABSENT_KEYS
+        )
 
 
 @contextmanager
-def _settled() -> Iterator[None]:
+def _without_collection() -> Iterator[None]:
     """Excludes earlier objects from garbage collection, which would otherwise run again and again during fetches."""
     gc.collect()
     gc.freeze()

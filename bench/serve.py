@@ -39,7 +39,8 @@ SOURCES = {"Parquet": "parquet-pages", "Avro": "avro-deflate"}
 ZIPF = 1.1  # the frequency of the k-th most frequent key is proportional to k to the power of minus this
 SEED = 8
 FIRST_RATE, FACTOR, LAST_RATE = 50.0, 1.4, 20_000.0
-BEARABLE_MS, ACHIEVED = 250.0, 0.95  # a service is saturated beyond this p99, or below this share of the requested rate
+# A service is saturated beyond this p99, or below this share of the requested rate.
+SATURATED_MS, ACHIEVED = 250.0, 0.95
 WARM_SECONDS = 3.0
 COLUMNS = [
     "load",
@@ -120,25 +121,25 @@ def choose_keys(pages: int, count: int) -> Keys:
     return Keys(*(crawl.page_urls(one).to_pylist() for one in (chance.integers(0, pages, count), skewed, absent)))
 
 
-def is_borne(load: Load) -> bool:
+def keeps_up(load: Load) -> bool:
     """Whether a service keeps up with a load."""
-    return load.right == load.sent and load.achieved >= ACHIEVED * load.asked and load.p99 <= BEARABLE_MS
+    return load.right == load.sent and load.achieved >= ACHIEVED * load.requested and load.p99 <= SATURATED_MS
 
 
 def saturation(ask: Callable[[float], Load]) -> tuple[Load | None, Load]:
     """The greatest load that the service keeps up with, of rates that rise step by step, and the last one tried."""
-    borne, rate = None, FIRST_RATE
+    sustained, rate = None, FIRST_RATE
     while True:
         load = ask(rate)
-        if not is_borne(load):
-            return borne, load
-        borne, rate = load, rate * FACTOR
+        if not keeps_up(load):
+            return sustained, load
+        sustained, rate = load, rate * FACTOR
         if rate > LAST_RATE:
-            return borne, load
+            return sustained, load
 
 
 def cells(name: str, load: Load) -> str:
-    figures = [f"{load.asked:,.0f}", f"{load.achieved:,.0f}", *map(digits, (load.p50, load.p99, load.p999))]
+    figures = [f"{load.requested:,.0f}", f"{load.achieved:,.0f}", *map(digits, (load.p50, load.p99, load.p999))]
     return row([name, *figures, str(load.sent - load.right), digits(load.server_cpu), digits(load.generator_cpu)])
 
 
@@ -149,11 +150,11 @@ def rates(contender: Contender, keys: Keys, size: Size, folder: Path) -> tuple[l
     with contender.start() as server:
         write_targets(targets, server, keys.uniform)
         attack(server, targets, FIRST_RATE, min(WARM_SECONDS, size.seconds))
-        borne, beyond = saturation(lambda rate: attack(server, targets, rate, size.seconds / 2))
-        lines += [cells("greatest sustained load", borne)] if borne else []
+        sustained, beyond = saturation(lambda rate: attack(server, targets, rate, size.seconds / 2))
+        lines += [cells("greatest sustained load", sustained)] if sustained else []
         lines.append(cells("the next one", beyond))
-        if borne:
-            tenth = attack(server, targets, borne.asked / 10, size.seconds)
+        if sustained:
+            tenth = attack(server, targets, sustained.requested / 10, size.seconds)
             lines.append(cells("a tenth of the greatest", tenth))
         loads = [("uniform keys", keys.uniform, 200), ("skewed keys", keys.skewed, 200)]
         loads += [("absent keys", keys.absent, 404)] if contender.answers_absent else []
@@ -165,7 +166,7 @@ def rates(contender: Contender, keys: Keys, size: Size, folder: Path) -> tuple[l
         with contender.start() as server:
             write_targets(targets, server, keys.uniform)
             lines.append(cells("cold: a fresh process, uniform keys", attack(server, targets, rate, size.seconds)))
-    return lines, borne.asked if borne else FIRST_RATE
+    return lines, sustained.requested if sustained else FIRST_RATE
 
 
 def memory(contender: Contender, keys: Keys, rate: float, seconds: float, folder: Path) -> list[str]:
@@ -196,7 +197,7 @@ def memory(contender: Contender, keys: Keys, rate: float, seconds: float, folder
 
 def parts(names: list[str], size: Size, folder: Path) -> Iterator[str]:
     """The results of the parts, as lines of Markdown."""
-    borne: dict[str, float] = {}
+    sustained: dict[str, float] = {}
     if "slow" in names:
         yield from slow_store(folder / "slow", size.pages, size.slow_keys)
         yield ""
@@ -206,7 +207,7 @@ def parts(names: list[str], size: Size, folder: Path) -> Iterator[str]:
         if "rates" in names:
             yield from head(COLUMNS)
             for one in contenders:
-                lines, borne[one.name] = rates(one, keys, size, folder)
+                lines, sustained[one.name] = rates(one, keys, size, folder)
                 yield from lines
             yield ""
         if "memory" in names:
@@ -222,18 +223,18 @@ def parts(names: list[str], size: Size, folder: Path) -> Iterator[str]:
                     "at the end",
                 ]
             )
-            yield from _memory_of(contenders[1], keys, borne, size, folder)
+            yield from _memory_of(contenders[1], keys, sustained, size, folder)
 
 
-def _memory_of(one: Contender, keys: Keys, borne: dict[str, float], size: Size, folder: Path) -> Iterator[str]:
+def _memory_of(one: Contender, keys: Keys, sustained: dict[str, float], size: Size, folder: Path) -> Iterator[str]:
     """The line of a contender at a tenth of its greatest load. Finds that load first, unless another part did."""
-    rate = borne.get(one.name)
+    rate = sustained.get(one.name)
     if rate is None:
         targets = folder / "targets"
         with one.start() as server:
             write_targets(targets, server, keys.uniform)
-            load, _ = saturation(lambda asked: attack(server, targets, asked, size.seconds / 2))
-            rate = load.asked if load else FIRST_RATE
+            load, _ = saturation(lambda tried: attack(server, targets, tried, size.seconds / 2))
+            rate = load.requested if load else FIRST_RATE
     yield from memory(one, keys, rate / 10, size.memory_seconds, folder)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from bench.delays import Delays, one_after_another
+from bench.delays import Delays, longest_chain
 from bench.format_files import FILES, FormatFile, data_file, rows_of, write_file
 from bench.lake import FIRST_ABSENT_PAGE
 from bench.page import digits, head, row
@@ -80,7 +80,7 @@ class Load(NamedTuple):
         return max(fetch.waits for fetch in self.fetches)
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """A request, and the expected answer: its status, and the number of keys that have rows."""
 
     method: str
@@ -157,11 +157,11 @@ def _measured(
     some = max(1, len(urls) // 4)
     absent = crawl.page_urls(np.arange(FIRST_ABSENT_PAGE, FIRST_ABSENT_PAGE + some)).to_pylist()
 
-    def cold(asked: Sequence[Asked]) -> list[Fetch]:
+    def cold(requests: Sequence[Request]) -> list[Fetch]:
         fetches = []
-        for one in asked:
+        for one in requests:
             with serve(index, environment=variables) as server:
-                proxy.settle()
+                proxy.wait_until_idle()
                 fetches += _ask(server, [one], proxy)
         return fetches
 
@@ -169,7 +169,7 @@ def _measured(
     yield Load("cold: an absent key", True, False, cold([_of_key(url, 404) for url in absent]))
     yield Load(f"cold: a batch of {BATCH_KEYS} keys", True, False, cold([_of_keys(batch)] * some))
     with serve(index, environment=variables) as server:
-        proxy.settle()
+        proxy.wait_until_idle()
         _ask(server, [_of_keys(batch)], proxy)
         yield Load(
             "warm: other keys of the same files", False, True, _ask(server, [_of_key(url) for url in urls], proxy)
@@ -177,23 +177,23 @@ def _measured(
         yield Load("warm: the same batch again", False, False, _ask(server, [_of_keys(batch)] * some, proxy))
 
 
-def _of_key(url: str, status: int = 200) -> Asked:
-    return Asked("GET", f"/rows/{quote(url, safe='')}", None, status, status == 200)
+def _of_key(url: str, status: int = 200) -> Request:
+    return Request("GET", f"/rows/{quote(url, safe='')}", None, status, status == 200)
 
 
-def _of_keys(urls: Sequence[str]) -> Asked:
-    return Asked("POST", "/rows", json.dumps({"keys": urls}), 200, len(urls))
+def _of_keys(urls: Sequence[str]) -> Request:
+    return Request("POST", "/rows", json.dumps({"keys": urls}), 200, len(urls))
 
 
 def _index(spark: SparkSession, place: str, one: FormatFile) -> None:
     build(spark, f"{place}/source", f"{place}/index", [one.key], format=one.format, options=one.options)
 
 
-def _ask(server: Server, asked: Sequence[Asked], proxy: Delays) -> list[Fetch]:
+def _ask(server: Server, requests: Sequence[Request], proxy: Delays) -> list[Fetch]:
     """Send the requests one after the other, and check each answer."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT_SECONDS)
     fetches = []
-    for one in asked:
+    for one in requests:
         before, begin = len(proxy.passed), time.perf_counter()
         connection.request(one.method, one.path, one.body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -202,7 +202,7 @@ def _ask(server: Server, asked: Sequence[Asked], proxy: Delays) -> list[Fetch]:
         if answer.status != one.status or _found(json.loads(body)) != one.found:
             raise RuntimeError(f"{one.path}: HTTP status {answer.status}: {body[:500]!r}")
         passed = proxy.passed[before:]
-        fetches.append(Fetch(took, len(passed), one_after_another(passed)))
+        fetches.append(Fetch(took, len(passed), longest_chain(passed)))
     connection.close()
     return fetches
 

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench import dedup
-from bench.dedup import APPEND, BENCH, CHECK, COLUMNS, Line, beside, figures, goals, measure
-from bench.dedup_contenders import CONTENDERS, AntiJoin, Gnomon, HashSets, Took, undone
+from bench.dedup import APPEND, BENCH, CHECK, COLUMNS, Line, figures, goals, lakes_table, measure
+from bench.dedup_contenders import CONTENDERS, AntiJoin, Gnomon, HashSets, Took, removing_new_files
 from bench.dedup_data import Truth, Workload, rows_of
 from bench.dedup_tasks import IS_OLD, KEY, unseen
 from bench.page import DOCS, markers
@@ -27,7 +27,7 @@ def test_all_contenders_find_and_append_the_new_rows_and_leave_nothing(
     assert all(run.seconds > 0 and run.cpu.jvm > 0 and run.shuffled > 0 for line in lines for run in line.runs)
     assert {line.contender for line in lines if line.runs[0].read} == {Gnomon}
     assert [lake.rows for lake in lakes] == [400]
-    assert beside(lakes).count("\n| ") == 2
+    assert lakes_table(lakes).count("\n| ") == 2
     assert not (tmp_path / "bench").exists()
 
 
@@ -70,10 +70,10 @@ def test_a_set_of_keys_hands_on_each_new_key_once() -> None:
 def test_a_load_is_taken_back_and_what_was_there_must_stay(tmp_path: Path) -> None:
     there = tmp_path / "a"
     there.write_text("1")
-    with undone(tmp_path):
+    with removing_new_files(tmp_path):
         (tmp_path / "b").write_text("2")
     assert list(tmp_path.iterdir()) == [there]
-    with pytest.raises(WrongRows, match="a: a file of the table or the index changed"), undone(tmp_path):
+    with pytest.raises(WrongRows, match="a: a file of the table or the index changed"), removing_new_files(tmp_path):
         there.write_text("11")
 
 

@@ -59,7 +59,7 @@ def test_every_contender_gives_the_same_rows_and_stands_in_the_table(lines: list
         assert len(line.present) == (min(SCAN_KEYS, KEYS) if scans else KEYS)
         assert len(line.absent) == (min(SCAN_ABSENT_KEYS, KEYS // 5) if scans else KEYS // 5)
         assert all(sample.ms > 0 and sample.bytes >= 0 for sample in [*line.present, *line.absent])
-        assert (line.cost is None) == (line.contender.beside is None)
+        assert (line.cost is None) == (line.contender.extra is None)
     rendered = table(lines).splitlines()
     for workload in WORKLOADS:
         assert sum(workload.title in row for row in rendered) == 1
@@ -74,7 +74,7 @@ def test_every_contender_gives_the_same_rows_and_stands_in_the_table(lines: list
 def test_a_wrong_row_fails_the_bench_and_servers_are_stopped(lines: list[Line]) -> None:
     before = children()
     copy = next(line for line in lines if line.contender is SqliteCopy)
-    wrong = Line(Wrong, copy.workload, copy.title, copy.source, copy.beside)
+    wrong = Line(Wrong, copy.workload, copy.title, copy.source, copy.extra)
     with pytest.raises(WrongRows, match="html is"):
         measure([*lines[:2], wrong], choose_keys(PAGES, 1))
     assert children() == before

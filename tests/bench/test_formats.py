@@ -34,7 +34,7 @@ def test_every_contender_gives_the_same_rows_of_every_format(
     measure(lines, choose_keys(ROWS, KEYS))  # raises WrongRows where two disagree, whatever the format
     for line in lines:
         assert len(line.present) == KEYS
-        assert len(line.absent) == (0 if line.contender.is_told else KEYS // 5)
+        assert len(line.absent) == (0 if line.contender.is_by_position else KEYS // 5)
         assert (line.cost is not None) == (line.contender is GnomonInProcess)
     rendered = table(lines).splitlines()
     for one in files:

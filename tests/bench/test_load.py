@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.load import BENCH, COLUMNS, check, goals, measure, table
-from bench.load_contenders import CONTENDERS, Gnomon, Run, settled
+from bench.load_contenders import CONTENDERS, Gnomon, Run, spark_settings
 from bench.page import DOCS, markers
 from bench.rounds import WrongRows
 
@@ -14,7 +14,7 @@ from bench.rounds import WrongRows
 @pytest.mark.spark
 def test_all_contenders_are_measured_and_leave_nothing(spark: SparkSession, tmp_path: Path) -> None:
     tables = spark.catalog.listTables()  # other tests may have left views
-    with settled(spark):
+    with spark_settings(spark):
         lines, costs, size = measure(spark, tmp_path / "bench", "5 KB", 400, [0.01], 1)
     assert [line.contender for line in lines] == list(CONTENDERS)
     assert {line.run.rows for line in lines} == {4}

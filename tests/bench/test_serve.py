@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from bench import attack as attacking
 from bench import services
 from bench.attack import Load, attack, load_of, quantile, write_targets
-from bench.delays import FIRST_BYTE_SECONDS, Delays, Passed, one_after_another
+from bench.delays import FIRST_BYTE_SECONDS, Delays, ProxiedRequest, longest_chain
 from bench.page import DOCS, markers
 from bench.serve import BENCH, FACTOR, Size, choose_keys, memory, prepare, saturation
 from bench.server import Server, started
@@ -62,9 +62,9 @@ def test_a_quantile_is_a_value_that_was_seen(share: float, value: int) -> None:
 
 @pytest.mark.parametrize("beyond", [{"p99": 300}, {"achieved": 1}, {"right": 9}])
 def test_a_service_is_saturated_at_the_first_load_it_does_not_bear(beyond: dict[str, float]) -> None:
-    borne, last = saturation(lambda rate: load(rate, **(beyond if rate > 100 else {})))
-    assert borne
-    assert borne.asked <= 100 < last.asked == borne.asked * FACTOR
+    sustained, last = saturation(lambda rate: load(rate, **(beyond if rate > 100 else {})))
+    assert sustained
+    assert sustained.requested <= 100 < last.requested == sustained.requested * FACTOR
 
 
 def test_skewed_keys_come_again_and_absent_ones_are_of_no_page() -> None:
@@ -116,9 +116,9 @@ def test_the_proxy_delays_each_answer_once_and_counts_it() -> None:
             assert connection.getresponse().read() == b'{"hello":"world"}'
             assert time.monotonic() - begin >= FIRST_BYTE_SECONDS
         connection.close()
-        proxy.settle()
+        proxy.wait_until_idle()
         assert [one.target for one in proxy.passed] == ["GET /rows/a HTTP/1.1"] * 3
-        assert one_after_another(proxy.passed) == 3
+        assert longest_chain(proxy.passed) == 3
 
 
 @pytest.mark.parametrize(
@@ -127,14 +127,14 @@ def test_the_proxy_delays_each_answer_once_and_counts_it() -> None:
         ([], 0),
         ([(0, 1), (0, 1), (0.5, 1.2)], 1),
         ([(0, 1), (1, 2), (2.5, 3)], 3),
-        ([(0, 10), (1, 2), (3, 4), (3, 5)], 2),  # the long one is beside both
+        ([(0, 10), (1, 2), (3, 4), (3, 5)], 2),  # the long one overlaps both
         ([(0, 1), (1, None)], 1),  # nobody waited for the answer of the second
     ],
 )
 def test_only_reads_that_came_after_an_answer_are_one_after_another(
     spans: list[tuple[float, float | None]], waits: int
 ) -> None:
-    assert one_after_another(Passed("", *span) for span in spans) == waits
+    assert longest_chain(ProxiedRequest("", *span) for span in spans) == waits
 
 
 def test_the_page_has_a_place_for_the_result() -> None:
