@@ -46,7 +46,7 @@ class Contender(ABC):
     is_by_position: ClassVar[bool] = False  # gets the row's position beforehand, so it gets no absent keys
 
     def __init__(self, source: Path, extra: Path) -> None:
-        self.pid = os.getpid()  # of the process that reads
+        self.pid = os.getpid()  # the process that reads
         self.closing = ExitStack()
 
     @abstractmethod

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 
-SAMPLE_SECONDS = 0.001  # of CPU
+SAMPLE_SECONDS = 0.001  # CPU seconds
 
 
 class Sampled:

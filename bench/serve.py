@@ -60,7 +60,7 @@ class Size(NamedTuple):
 
     pages: int
     rates: tuple[float, ...]
-    seconds: float  # of each load
+    seconds: float  # seconds of each load
     memory_seconds: float
     slow_keys: int
 

@@ -25,7 +25,7 @@ class Irregular(Exception):
 class RecordBlocks(NamedTuple):
     """The blocks that records in key order come from."""
 
-    offsets: Sequence[int]  # of the blocks
+    offsets: Sequence[int]  # offset of each block
     firsts: Ints  # index of each block's first record, in key order; one more than there are blocks
     is_leaf: Sequence[bool]  # whether the block is a leaf: the records after it are of another block
 

@@ -21,8 +21,8 @@ FIRST_READ_BYTES = 32 * 1024  # at least; `head_guess` estimates the rest for a 
 UPPER_READ_BYTES = 16 * 1024 * 1024  # upper levels up to this size come in one read and stay in memory
 NODE_READ_BYTES = 8 * 1024  # first guess at the length of a node that neither a link nor the header gives
 LONGEST_GUESS_BYTES = 256 * 1024
-LONG_READ_BYTES = 4 * 1024 * 1024  # of a scan
-DECODED_BYTES = 64 * 1024 * 1024  # of decoded nodes that one file caches
+LONG_READ_BYTES = 4 * 1024 * 1024  # bytes per read of a scan
+DECODED_BYTES = 64 * 1024 * 1024  # bytes of decoded nodes that one file caches
 BARE_BYTES = 4096  # approximate memory of an open file without its nodes
 
 

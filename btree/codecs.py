@@ -24,7 +24,7 @@ ZSTANDARD_WRITTEN: dict[int, int] = {
     zstd.CompressionParameter.compression_level: 1,  # higher levels gain nothing on nodes of some KiB
     zstd.CompressionParameter.checksum_flag: 1,
 }
-ZSTANDARD_HEAD_BYTES = 5  # of a frame: magic, and a byte of flags
+ZSTANDARD_HEAD_BYTES = 5  # start of a frame: magic, and a byte of flags
 ZSTANDARD_CHECKSUM_FLAG = 1 << 2
 
 # the value of CHECKSUM_KEY for each codec without its own checksum

@@ -118,8 +118,8 @@ class VectorColumns:
         """`counts` is the number of records in the bytes of each node; `columns` are the columns to decode, by default
         all. Raises Unclear."""
         self._schema = schema
-        self.links = np.full(int(counts.sum()), NO_LINK)  # of each record
-        self.has_link = np.zeros(len(counts), np.bool_)  # of each node
+        self.links = np.full(int(counts.sum()), NO_LINK)  # link of each record
+        self.has_link = np.zeros(len(counts), np.bool_)  # for each node
         # a cursor may leave its node before the check sees it
         padding = (LONGEST_VARINT + 1) * (len(schema.fields) + 1)
         self._bytes = b"".join([*records, bytes(padding)])

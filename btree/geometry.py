@@ -26,8 +26,8 @@ LEAST_RECORDS = 8  # in a full inner node, however long its records are; one rec
 MOST_LEAST_RECORDS = 64  # the same, for nodes of NODE_BYTES
 LONG_INNER_BYTES = 16 * 1024 * 1024  # bytes at which an inner node is full with fewer records
 MAX_HEIGHT = 8  # levels; the root of such a tree takes all further records
-GROWING_BYTES = 1024 * 1024  # of records above the leaves; beyond it, leaves are longer than NODE_BYTES
-ENTRY_GUESS_BYTES = 48  # of a compressed entry above the leaves; entries in leaves are shorter
+GROWING_BYTES = 1024 * 1024  # bytes of records above the leaves; beyond it, leaves are longer than NODE_BYTES
+ENTRY_GUESS_BYTES = 48  # bytes of a compressed entry above the leaves; entries in leaves are shorter
 UPPER_SHARE_GUESS = 48  # a file has one part in this number above its leaves, while these are NODE_BYTES long
 
 
@@ -58,7 +58,7 @@ class IndexFile:
     nodes: int
     size: int
     crc32: int
-    head_bytes: int  # of header and upper levels; of the header alone where these do not come first
+    head_bytes: int  # bytes of header and upper levels; of the header alone where these do not come first
 
     @classmethod
     def of(cls, header: bytes, blocks: list[bytes], entries: int, height: int, upper_bytes: int = 0) -> Self:

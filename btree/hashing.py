@@ -1,10 +1,10 @@
 """Spark's own hashes of one key: Murmur3 `hash`, which gives the bucket, and `xxhash64`, which the filters use.
 
-The rules are those of Spark (HashExpression, Murmur3_x86_32, XXH64). The columns are folded from the left: the hash of
-one is the seed of the next, and a null leaves it unchanged. Each value is hashed as bytes: a number as 4 or 8
-little-endian bytes, text and binary unchanged, a decimal of more than 18 digits as the shortest big-endian two's
-complement. Murmur3 takes them in words of four bytes and then byte by byte, each tail byte as its own word (signed).
-For many keys, use `hash_columns`.
+The rules follow Spark (HashExpression, Murmur3_x86_32, XXH64). The columns are folded from the left: the hash of one is
+the seed of the next, and a null leaves it unchanged. Each value is hashed as bytes: a number as 4 or 8 little-endian
+bytes, text and binary unchanged, a decimal of more than 18 digits as the shortest big-endian two's complement. Murmur3
+takes them in words of four bytes and then byte by byte, each tail byte as its own word (signed). For many keys, use
+`hash_columns`.
 """
 
 import struct
@@ -17,7 +17,7 @@ from gnomon.btree.keys import Key
 
 HASH_NAME = "spark-murmur3"
 FILTER_HASH_NAME = "spark-xxhash64"
-SEED = 42  # of both
+SEED = 42  # seed of both hashes
 MASK = 0xFFFFFFFF
 C1, C2 = 0xCC9E2D51, 0x1B873593
 NAN = float("nan")  # bits 7fc00000 and 7ff8000000000000, Java's

@@ -63,7 +63,7 @@ class KeyBatch:
         rows = len(given[0])
         columns = [comparable(key, name) for key, name in zip(given, types, strict=True)]
         equal, rising = adjacent(columns)
-        order: Ints = np.arange(rows)  # of the rows, by key
+        order: Ints = np.arange(rows)  # rows in key order
         if not rising.all():
             order = _sorted(columns)
             columns = [column.take(pa.array(order)) for column in columns]

@@ -62,7 +62,7 @@ class KeyType:
     """A type that a column of an index file may have."""
 
     name: str  # Spark's
-    arrow: pa.DataType  # of a column in stored form
+    arrow: pa.DataType  # Arrow type of a column in stored form
     avro: object  # the schema in a file
     cast: Callable[[object], Stored]  # from a value in its own, its text or its JSON form; ValueError
     hash_format: str | None  # the `struct` format in which Spark hashes a value; None where it hashes bytes

@@ -19,7 +19,7 @@ from gnomon.btree.source_types import MAPPED, mapped, source_type, value_type
 Key = tuple[Stored, ...]
 OrderKey = tuple[tuple[int, Stored], ...]
 
-DECIMAL_BYTES = 16  # of a decimal in Arrow
+DECIMAL_BYTES = 16  # bytes of a decimal in Arrow
 SIGNED_TO_UNSIGNED = bytes(byte ^ 0x80 for byte in range(256))
 LARGEST_LONG = (1 << 63) - 1
 

@@ -29,7 +29,7 @@ class Locate(Protocol):
     def __call__(self, data: bytes, count: int, at: int = 0, is_all: bool = True) -> Located: ...
 
 
-NULL_BRANCH, SECOND_BRANCH = 0, 2  # of a union, as varints
+NULL_BRANCH, SECOND_BRANCH = 0, 2  # branches of a union, as varints
 LONG = """\
 n = data[at]
 at += 1
@@ -110,7 +110,7 @@ def _function(code: str) -> Locate:
         "float32": struct.Struct("<f").unpack_from,
         "float64": struct.Struct("<d").unpack_from,
     }
-    exec(code, names)  # of our own words and numbers: no name or value of a file is in it
+    exec(code, names)  # contains our own words and numbers only: no name or value of a file
     return cast(Locate, names["locate"])
 
 

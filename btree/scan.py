@@ -22,7 +22,7 @@ from gnomon.btree.node import Node, Row
 from gnomon.btree.traversal import Traversal, next_link
 
 LEAVES_AT_ONCE = 2048
-ROWS_AT_ONCE = 8192  # of a scan node by node
+ROWS_AT_ONCE = 8192  # rows per batch of a scan node by node
 
 
 @dataclass(frozen=True)

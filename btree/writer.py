@@ -59,7 +59,7 @@ class BTreeWriter:
         self._first_leaf = b""  # records of the first leaf, once it is full
         self._first_records = 0
         self._levels: list[list[InnerNode]] = []  # above the leaves, the lowest first; the last node of each is open
-        self._upper_bytes = 0  # of the records in `_levels`
+        self._upper_bytes = 0  # bytes of the records in `_levels`
         self._split_runs = 0  # leaves that end between two equal keys
         self._forced: list[int] = []  # levels that need a record before the next leaf can begin
         self._leaf: list[memoryview] = []  # the open leaf

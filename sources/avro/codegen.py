@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 INDENT = "    "
-ARGUMENTS = "lists, constants, unsigned, length, wrong, budget"  # of `make`
+ARGUMENTS = "lists, constants, unsigned, length, wrong, budget"  # the arguments of `make`
 
 
 class Program:

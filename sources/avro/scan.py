@@ -16,7 +16,8 @@ from gnomon.sources.pointers import with_pointers
 from gnomon.sources.types import int32s, int64s
 
 BATCH_ROWS = 64 << 10
-BATCH_BYTES = 4 << 20  # of records: as Python objects, before they are Arrow arrays, they may take 40 times as much
+# bytes of records: as Python objects, before they are Arrow arrays, they may take 40 times as much
+BATCH_BYTES = 4 << 20
 
 
 def scan_rows(

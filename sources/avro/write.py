@@ -27,7 +27,7 @@ from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.types import Column, Unfit, arrays_of, plan_columns
 
-BLOCK_BYTES = 64 << 10  # of records; Java's writers have 16 to 64 KB
+BLOCK_BYTES = 64 << 10  # bytes of records; Java's writers have 16 to 64 KB
 USUAL_CODEC = "snappy"  # Spark's
 ROOT = "topLevelRecord"  # as Spark names it
 

@@ -64,7 +64,7 @@ class ChunkSkipper:
         most = [each for _, each in chunks]
         if values is None or not chunks or offset > most[0]:
             return None
-        size = offset + values - beyond  # of all chunks together
+        size = offset + values - beyond  # the chunks' total
         if not sum(most[:-1]) < size <= sum(most):
             return None
         if self._after is None:

@@ -24,7 +24,7 @@ from gnomon.sources.types import int64s
 TOGETHER = 64 << 20  # bytes requested, and held, at once
 NEAR = 2  # row groups: up to this distance, the rows between are skipped by decoding
 GAP_ROWS = 1024  # rows between two wanted ones that are decoded with them
-GAP_BYTES = 64 << 10  # likewise
+GAP_BYTES = 64 << 10  # bytes between two wanted rows that are decoded with them
 PIECE = 64 << 10  # bytes per read where a run continues in a chunk that was not read beforehand
 
 

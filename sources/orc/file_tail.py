@@ -11,7 +11,7 @@ from gnomon.sources.orc.schema import RawType, Type, columns_of, read_type
 
 MAGIC = b"ORC"
 FOOTER_LIMIT = 64 << 20  # bytes of a decompressed footer
-MOST_ROWS = 1 << 31  # of a stripe: a writer holds a stripe in memory
+MOST_ROWS = 1 << 31  # rows of a stripe: a writer holds a stripe in memory
 PROLEPTIC = 2  # CalendarKind
 JAVA = 0  # a writer: its dates are of the hybrid calendar where the footer names no calendar
 DECIMALS_AS_INTEGERS = (1, 9999)  # the file version that writes decimals of 18 digits as integers

@@ -135,7 +135,7 @@ def _unpacked(data: bytes, runs: Sequence[Run], lengths: Ints) -> Words:
     for run, length in zip(runs, lengths.tolist(), strict=True):
         size = length * width + 7 >> 3
         part = data[run.begin : run.begin + size]
-        blocks = length + 7 >> 3  # of eight numbers, which take `width` bytes
+        blocks = length + 7 >> 3  # blocks of eight numbers, each of `width` bytes
         parts.append(part if blocks * width == size else part + bytes(blocks * width - size))
     numbers = unpack(b"".join(parts), width)
     padded = lengths + 7 & ~7

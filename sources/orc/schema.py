@@ -29,8 +29,8 @@ PLAIN: dict[int, pa.DataType] = {
 }
 CHILDREN = {LIST: 1, MAP: 2}  # the number of children, for kinds with a fixed number
 DEEPEST = 150  # levels of nesting: each takes some of Python's stack
-MOST_BRANCHES = 127  # of a union: Arrow's type codes are of 7 bits
-MOST_DIGITS = 38  # of a decimal
+MOST_BRANCHES = 127  # branches of a union: Arrow's type codes have 7 bits
+MOST_DIGITS = 38  # digits of a decimal
 HIVE_11_DECIMAL = (38, 6)  # precision and scale of a type without them, as in pyarrow
 
 

@@ -8,7 +8,7 @@ from gnomon.sources.parquet.footer import CODECS, ChunkPlace
 from gnomon.sources.parquet.thrift import FALSE, I8, I64, TRUE, Decoder, ThriftError
 
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)
-# of PageHeader: the field that holds the header of each type of page
+# fields of PageHeader that hold the header of each type of page
 HEADER_FIELDS = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}
 PLAIN, RLE = 0, 3
 DICTIONARY_ENCODINGS = (2, 8)  # PLAIN_DICTIONARY, RLE_DICTIONARY

@@ -23,7 +23,7 @@ DECIMAL = 5  # ConvertedType
 LOGICAL_TYPE = 10  # field of an element, the last one
 # LogicalType of leaves that hold only nulls. Hive 4 gives it to the entries of maps, and pyarrow refuses it.
 UNKNOWN = 11
-END = bytes([thrift.STOP])  # of a struct
+END = bytes([thrift.STOP])  # ends a struct
 DECIMAL128_DIGITS, DECIMAL128_BYTES = 38, 16
 ARROW_SCHEMA = b"ARROW:schema"
 VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}

@@ -28,7 +28,7 @@ from gnomon.sources.types import int32s, int64s
 KEY_LENGTHS, KEYS, VALUE_LENGTHS, VALUES = range(4)
 BUFFERS = ("lengths of keys", "keys", "lengths of values", "values")
 INT32_MAX = (1 << 31) - 1
-# of a block; a block with more bytes may have one row per byte, since a row takes more memory than a byte
+# rows of a block; a block with more bytes may have one row per byte, since a row takes more memory than a byte
 MOST_ROWS = 1 << 24
 
 

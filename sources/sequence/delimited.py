@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 MARK = b"\xff"
 RAW = MARK + b"\xc0\xc0"  # the byte of the mark itself
 HIDDEN = re.compile(rb"\xff(..)", re.DOTALL)
-MEANINGS = {b"r": b"\r", b"n": b"\n"}  # of escaped letters
+MEANINGS = {b"r": b"\r", b"n": b"\n"}  # meanings of escaped letters
 
 
 class Escapes:

@@ -144,7 +144,7 @@ def decoded(
                 rows = slice(done, done + len(plain.starts))
             chosen = keys.part(rows) if wants_key else None
             arrays = layout.arrays(columns, chosen, plain, path, offsets[rows])
-        except DamagedSource as error:  # of one row: the rows before it are given first
+        except DamagedSource as error:  # one row is damaged: the rows before it are given first
             stop = done + int(np.searchsorted(offsets[rows], error.offset or 0))
             if stop > done:
                 for few, sizes, arrays in decoded(layout, columns, data, starts[done:stop], offsets[done:stop], path):

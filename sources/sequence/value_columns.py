@@ -91,7 +91,7 @@ def value_columns(options: Options, value_class: str, path: str) -> ValueColumns
             for mark, default in zip(marks, (own.items, own.keys, own.null), strict=True)
         )
         escapes = Escapes(escape.encode()) if escape is not None else None
-        null = null if escapes is None else escapes.hide(null)  # as it is in a text whose escapes are hidden
+        null = null if escapes is None else escapes.hide(null)  # its form in texts whose escapes are hidden
         return _Delimited(schema, HIVE_DELIMITER if delimiter is None else delimiter, Marks(items, keys, null, escapes))
     for name in (*DELIMITERS, "null", "escape"):
         if options.get(name) is not None:

@@ -20,13 +20,14 @@ from gnomon.sources.text.open_text import Opened
 from gnomon.sources.types import RefusedValue, int32s, int64s
 
 BATCH_ROWS = 64 << 10
-BATCH_VALUES = 4 << 20  # of all columns: bounds a batch of rows with thousands of columns, even if most are null
-PIECE_BYTES = 4 << 20  # of a scan's reads
+# values of a batch: bounds batches of rows with thousands of columns, even if most values are null
+BATCH_VALUES = 4 << 20
+PIECE_BYTES = 4 << 20  # bytes per read of a scan
 RECORD_LIMIT = 64 << 20  # bytes: a longer record is damage (a quote that is never closed)
 GUESS_BYTES = 4 << 10  # fewest bytes that a fetch reads for a row
 GUESS_ROWS = 4  # or this multiple of the mean length
 GUESS_GROWTH = 8
-ROUND_BYTES = 32 << 20  # of a fetch's reads at once
+ROUND_BYTES = 32 << 20  # bytes of a fetch's reads at once
 
 LINE_BYTES = 64 << 10  # read at a time in search of a line end
 

@@ -21,7 +21,7 @@ from gnomon.sources.parquet.schema import BINARY, BOOLEAN, Leaf
 from gnomon.sources.parquet.synthetic_file import decode_byte_arrays, decode_hybrid
 from gnomon.sources.parquet.thrift import ThriftError
 
-Span = tuple[int, int]  # of values in a page: (first, after the last)
+Span = tuple[int, int]  # values of a page: (first, after the last)
 
 LENGTH_BYTES = 4  # before a byte array, and before levels
 LIKELY, LIKELY_BYTES = 1.2, 64 << 10  # margin over the share of a page that the first values are expected to take
