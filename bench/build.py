@@ -150,8 +150,8 @@ def table(found: dict[tuple[int, str], dict[str, list[Run]]]) -> str:
         lines.append(row([f"**{rows:,} entries, key `{key}`**", *[""] * 6]))
         for name, some in runs.items():
             lines.append(row([name, *_cells(some, rows)]))
-        ours, theirs = (runs[name] for name in CONTENDERS)
-        ratios = [_middle(ours, get) / _middle(theirs, get) for get in (_wall, _cpu)]
+        ours, sparks = (runs[name] for name in CONTENDERS)
+        ratios = [_middle(ours, get) / _middle(sparks, get) for get in (_wall, _cpu)]
         words = [f"{digits(ratio)}x ({'reached' if ratio <= GOAL else 'missed'})" for ratio in ratios]
         lines.append(row([f"Gnomon / Spark, goal {GOAL:g}x", words[0], f"all CPU: {words[1]}", *[""] * 4]))
     return "\n".join(lines) + "\n"

@@ -151,7 +151,7 @@ def bytes_of_jobs(spark: SparkSession, jobs: Iterable[int]) -> tuple[int, int]:
     found = [tracker.getJobInfo(job) for job in jobs]
     for stage in {stage for job in found if job is not None for stage in job.stageIds}:
         with suppress(Py4JJavaError):  # the stage was skipped
-            told = store.lastStageAttempt(stage)
-            shuffled += told.shuffleWriteBytes()
-            read += told.inputBytes()
+            attempt = store.lastStageAttempt(stage)
+            shuffled += attempt.shuffleWriteBytes()
+            read += attempt.inputBytes()
     return shuffled, read

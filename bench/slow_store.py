@@ -199,7 +199,7 @@ def _ask(server: Server, requests: Sequence[Request], proxy: Delays) -> list[Fet
         answer = connection.getresponse()
         body = answer.read()
         took = (time.perf_counter() - begin) * 1000
-        if answer.status != one.status or _found(json.loads(body)) != one.found:
+        if answer.status != one.status or _keys_found(json.loads(body)) != one.found:
             raise RuntimeError(f"{one.path}: HTTP status {answer.status}: {body[:500]!r}")
         passed = proxy.passed[before:]
         fetches.append(Fetch(took, len(passed), longest_chain(passed)))
@@ -207,7 +207,7 @@ def _ask(server: Server, requests: Sequence[Request], proxy: Delays) -> list[Fet
     return fetches
 
 
-def _found(answer: dict[str, Any]) -> int:
+def _keys_found(answer: dict[str, Any]) -> int:
     """The number of keys that have rows."""
     return sum(bool(result.get("count")) for result in answer.get("results", [answer]))
 

@@ -100,10 +100,10 @@ class Batch:
         A leaf holds keys from the fence before it to the fence after it. The first fence may begin a run of equal keys;
         the last one may end a run if runs may be split. A key that equals a fence exists, so without columns its leaves
         are not needed."""
-        here = self._inner_levels.below + 1  # in arrays whose first item is for no fence
+        after_fence = self._inner_levels.below + 1  # in arrays whose first item is for no fence
         until = before if self._file.has_whole_runs or not self._columns else upto
-        begins = np.concatenate([[0], before if self._columns else upto])[here]
-        ends = np.concatenate([until, [len(self._sorted_keys)]])[here]
+        begins = np.concatenate([[0], before if self._columns else upto])[after_fence]
+        ends = np.concatenate([until, [len(self._sorted_keys)]])[after_fence]
         which = np.flatnonzero(ends > begins)
         return _Leaves(which, begins[which], ends[which])
 

@@ -202,7 +202,7 @@ class BloomFilterReader:
     ) -> None:
         self._reader = reader
         self._keep = keep
-        self._asked = 0  # pages requested so far
+        self._requested = 0  # pages requested so far
         self.path = reader.name
         self.size = reader.size
         whole = self.size <= (WHOLE_BYTES if keep else SMALL_BYTES)
@@ -212,7 +212,7 @@ class BloomFilterReader:
         self._words: npt.NDArray[np.uint32] | None = None
         self._body = b""
         if len(data) == self.size:
-            self._kept(self._checked(0, data[self._head.start :]))
+            self._cache(self._checked(0, data[self._head.start :]))
 
     @classmethod
     def of(cls, data: bytes, path: str, crc32: int | None = None) -> Self:
@@ -268,18 +268,18 @@ class BloomFilterReader:
 
     def _is_due(self, pages: int) -> bool:
         """Whether to read the whole file instead of some pages."""
-        asked = self._asked + pages
+        requested = self._requested + pages
         if self._keep:
-            self._asked = asked
-        return asked * PAGES_FOR_ONE >= len(self._head.crcs)
+            self._requested = requested
+        return requested * PAGES_FOR_ONE >= len(self._head.crcs)
 
     def _whole(self, stats: LookupStats) -> bytes:
         body = self._pages(0, len(self._head.crcs), stats)
         if self._keep:
-            self._kept(body)
+            self._cache(body)
         return body
 
-    def _kept(self, body: bytes) -> None:
+    def _cache(self, body: bytes) -> None:
         self._words = np.frombuffer(body, "<u4")
         self._body = body
 

@@ -242,10 +242,10 @@ class JoinedColumns:
 
     def take(self, name: str, order: Ints) -> pa.Array:
         """A column of the records in `order`, from either."""
-        here = order < self._count
-        joined = [self._first.take(name, order[here]), self._second.take(name, order[~here] - self._count)]
+        in_first = order < self._count
+        joined = [self._first.take(name, order[in_first]), self._second.take(name, order[~in_first] - self._count)]
         turn = np.empty(len(order), np.int64)
-        turn[np.concatenate([np.flatnonzero(here), np.flatnonzero(~here)])] = np.arange(len(order))
+        turn[np.concatenate([np.flatnonzero(in_first), np.flatnonzero(~in_first)])] = np.arange(len(order))
         return pa.concat_arrays(joined).take(pa.array(turn))
 
 

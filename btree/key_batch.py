@@ -116,9 +116,9 @@ def places(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> tuple[Ints, In
     distinct."""
     if len(rows[0]) <= len(keys[0]):
         before = _bisect(keys, rows, False)
-        here = np.minimum(before, max(len(keys[0]) - 1, 0))
-        at = pa.array(here)
-        equal = compare([key.take(at) for key in keys], rows)[0] & (before == here) if len(keys[0]) else before > 0
+        nearest = np.minimum(before, max(len(keys[0]) - 1, 0))
+        at = pa.array(nearest)
+        equal = compare([key.take(at) for key in keys], rows)[0] & (before == nearest) if len(keys[0]) else before > 0
         return before, before + equal
     left, right = _bisect(rows, keys, False), _bisect(rows, keys, True)
     every = np.arange(len(rows[0]))
@@ -153,8 +153,8 @@ def index_in(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> Ints:
     place, wanted = np.zeros(len(rows[0]), np.int64), np.zeros(len(keys[0]), np.int64)
     for row, key in zip(rows, keys, strict=True):
         values = key.unique()
-        here = _index_in(row, values)
-        place = np.where((place < 0) | (here < 0), -1, place * len(values) + here)
+        code = _index_in(row, values)
+        place = np.where((place < 0) | (code < 0), -1, place * len(values) + code)
         wanted = wanted * len(values) + _index_in(key, values)
         pairs = pa.array(wanted)
         distinct = pairs.unique()

@@ -118,31 +118,31 @@ def check_written(
 ) -> None:
     """Read a written file back with the source's options, and compare all its rows with the written ones. NotReadBack
     names the first column and row (from 0) that differ."""
-    reader, handed = MemoryFile(data, path), _table(batches)
+    reader, table = MemoryFile(data, path), _table(batches)
     try:
         source = open_source(reader, format, options)
         known = set(source.schema.names)
-        missing = [name for name in handed.column_names if name not in known]
+        missing = [name for name in table.column_names if name not in known]
         if missing:
-            raise NotReadBack("not read back", path, column=missing[0], expected=", ".join(handed.column_names))
+            raise NotReadBack("not read back", path, column=missing[0], expected=", ".join(table.column_names))
         rows = 0
-        for batch in source.scan(reader, handed.column_names):
-            expected = handed.slice(rows, batch.num_rows)
+        for batch in source.scan(reader, table.column_names):
+            expected = table.slice(rows, batch.num_rows)
             if expected.num_rows == batch.num_rows:  # the pointer columns come after the data columns
-                for name, written, found in zip(handed.column_names, expected.columns, batch.columns, strict=False):
+                for name, written, found in zip(table.column_names, expected.columns, batch.columns, strict=False):
                     _compare(name, written, found, rows, path)
             rows += batch.num_rows
     except NotReadBack:
         raise
     except SourceError as error:
         raise NotReadBack(f"the written file cannot be read: {error}", path) from error
-    if rows != handed.num_rows:
-        raise NotReadBack(f"the file gives {rows} rows back", path, expected=handed.num_rows)
+    if rows != table.num_rows:
+        raise NotReadBack(f"the file gives {rows} rows back", path, expected=table.num_rows)
 
 
 def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    handed = [batch for batch in batches if batch.num_rows]
-    return pa.Table.from_batches(handed) if handed else pa.table({})
+    filled = [batch for batch in batches if batch.num_rows]
+    return pa.Table.from_batches(filled) if filled else pa.table({})
 
 
 def _compare(name: str, written: pa.ChunkedArray, found: pa.Array, first: int, path: str) -> None:

@@ -70,11 +70,11 @@ class _Scan:
             while row < block.rows:
                 position, row = pending.read(block, records, position, row, self._most)
                 if pending.rows >= self._most or pending.record_bytes >= BATCH_BYTES:
-                    yield pending.taken()
+                    yield pending.to_batch()
                     pending = _Pending(self._decoder, self.reads.path)
             check_end(block, records, position, self.reads.path)
         if pending.rows:
-            yield pending.taken()
+            yield pending.to_batch()
 
     def sound(self, offset: int, row: int) -> Iterator[pa.RecordBatch]:
         """The rows from row `row` of the block at `offset` up to the damage. Reads a block at a time; after a failure,
@@ -88,7 +88,7 @@ class _Scan:
                     pending = _Pending(self._decoder, self.reads.path)
                     try:
                         end, following = pending.read(block, records, position, row, step)
-                        batch = pending.taken()
+                        batch = pending.to_batch()
                     except SourceError:
                         step = min(step, block.rows - row) // 2
                         if not step:
@@ -125,7 +125,7 @@ class _Pending:
         self._parts.append((block, row, done))
         return position, row + done
 
-    def taken(self) -> pa.RecordBatch:
+    def to_batch(self) -> pa.RecordBatch:
         """The rows, with their pointers."""
         with block_errors(self._path, self._parts[0][0].offset):
             arrays = self._batch.arrays()

@@ -121,11 +121,11 @@ class ByteStream:
         self.data = b""
         self.position = 0
         self._offset = offset  # in the next chunk; used only before the first data
-        self._owed = 0  # bytes still to skip before the next are returned
+        self._pending_skip = 0  # bytes still to skip before the next are returned
 
     @property
     def coordinate(self) -> int:
-        return self._base + self.position + self._offset + self._owed
+        return self._base + self.position + self._offset + self._pending_skip
 
     def coordinate_of(self, chunk: int, offset: int) -> int:
         """The coordinate of a position in the row index; -1 where no chunk begins there."""
@@ -151,8 +151,8 @@ class ByteStream:
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""
-        if self._owed:
-            self._settle()
+        if self._pending_skip:
+            self._apply_skip()
         end = self.position + count
         if end <= len(self.data):
             taken = self.data[self.position : end]
@@ -170,12 +170,12 @@ class ByteStream:
 
     def skip(self, count: int) -> None:
         """Skip the next `count` bytes."""
-        self._owed += count
+        self._pending_skip += count
         if self.tracked:
-            self._settle()
+            self._apply_skip()
 
-    def _settle(self) -> None:
-        count, self._owed = self._owed, 0
+    def _apply_skip(self) -> None:
+        count, self._pending_skip = self._pending_skip, 0
         if count >= LEAST_LEAP:
             count = self._skip_chunks(count)
         while count > len(self.data) - self.position:

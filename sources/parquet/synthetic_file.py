@@ -101,12 +101,12 @@ class FooterTemplate:
         if schema.names != self._names or len(file.schema) != len(self._leaves):
             raise pa.ArrowInvalid(f"the schema elements of {', '.join(self._names)} contradict each other")
         for i, leaf in enumerate(self._leaves):
-            theirs = file.schema.column(i)
-            levels = (theirs.max_repetition_level, theirs.max_definition_level)
+            parsed = file.schema.column(i)
+            levels = (parsed.max_repetition_level, parsed.max_definition_level)
             if levels != (leaf.repetitions, leaf.definitions) or (
-                leaf.kind == FIXED_BYTES and theirs.length != leaf.width
+                leaf.kind == FIXED_BYTES and parsed.length != leaf.width
             ):
-                raise pa.ArrowInvalid(f"pyarrow reads a different schema element at {theirs.path}")
+                raise pa.ArrowInvalid(f"pyarrow reads a different schema element at {parsed.path}")
         return schema
 
 

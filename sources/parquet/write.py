@@ -86,7 +86,7 @@ def parquet_style(reader: RangeReader | None, options: Options) -> ParquetStyle:
         whole_decimals=bool(kinds & {INT32, INT64}) and _whole_decimals(source.schema, footer),
         arrow=ARROW_SCHEMA.decode() in notes,
         compliant=not _names_items(source.schema),
-        notes=_kept(notes),
+        notes=_spark_notes(notes),
         refusals=refusals,
     )
 
@@ -111,7 +111,7 @@ def _key_values(body: bytes) -> dict[str, str]:
     return found
 
 
-def _kept(notes: Mapping[str, str]) -> dict[str, str]:
+def _spark_notes(notes: Mapping[str, str]) -> dict[str, str]:
     """Spark's own key-values: its names of the column types, and its version, where that says that days are stored as
     we write them."""
     kept = {SPARK_COLUMNS: notes[SPARK_COLUMNS]} if SPARK_COLUMNS in notes else {}

@@ -56,7 +56,7 @@ def open_csv(reader: RangeReader, options: Options) -> TextFile:
         opened = read_ends(reader, options, HEAD_BYTES)
     text = opened.head[opened.first :]
     names, first = _header(opened, dialect, text) if headed else (None, 0)
-    head = _found(CsvGrammar(dialect, pa.schema([])), text[first:], opened.complete)
+    head = _whole_records(CsvGrammar(dialect, pa.schema([])), text[first:], opened.complete)
     width = max(int(head.widths.max(initial=0)), len(names or ()))
     given = parse_ddl(options[SCHEMA]) if SCHEMA in options else None
     schema = _limited(_schema(names, width, given), opened.path)
@@ -144,7 +144,7 @@ def _unescaped(match: re.Match[str]) -> str:
     return {"t": "\t", "\\": "\\"}.get(text) or chr(int(text[1:], 16))
 
 
-def _found(grammar: CsvGrammar, text: bytes, complete: bool) -> CsvBlock:
+def _whole_records(grammar: CsvGrammar, text: bytes, complete: bool) -> CsvBlock:
     """The whole records of the head. For a damaged head, the records before the damage; a scan reports it."""
     try:
         return grammar.find(text, complete)

@@ -121,7 +121,7 @@ def _texts(array: pa.Array, nulls: bool) -> list[str | None]:
     if types.is_struct(kind):
         columns = [_texts(column, nulls) for column in array.flatten()]
         made = _objects([one.name for one in kind], columns, nulls) if columns else ["{}"] * len(array)
-        return [text if here else None for text, here in zip(made, valid, strict=True)]
+        return [text if is_valid else None for text, is_valid in zip(made, valid, strict=True)]
     if types.is_list(kind):
         items = [text or NULL for text in _texts(array.flatten(), nulls)]
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_pylist()
@@ -146,14 +146,14 @@ def _maps(array: pa.MapArray, valid: Sequence[bool], nulls: bool) -> list[str | 
     items = _texts(some.items.slice(begin, count), nulls)
     pairs = [f"{key}:{item or NULL}" for key, item in zip(keys, items, strict=True)]
     found = iter([after - before for before, after in pairwise(offsets)])
-    return _joined([next(found) if here else 0 for here in valid], pairs, valid, "{}")
+    return _joined([next(found) if is_valid else 0 for is_valid in valid], pairs, valid, "{}")
 
 
 def _joined(lengths: Sequence[int], items: Sequence[str], valid: Sequence[bool], marks: str) -> list[str | None]:
     texts: list[str | None] = []
     at = 0
-    for length, here in zip(lengths, valid, strict=True):
-        texts.append(f"{marks[0]}{','.join(items[at : at + length])}{marks[1]}" if here else None)
+    for length, is_valid in zip(lengths, valid, strict=True):
+        texts.append(f"{marks[0]}{','.join(items[at : at + length])}{marks[1]}" if is_valid else None)
         at += length
     return texts
 
