@@ -8,8 +8,8 @@ bytes).
 A tree grows at its root, as entries come. A node's first record is less than all below it, so each new level takes one
 record from the head of the first leaf. That leaf is kept open until the end.
 
-A node is closed only where the key changes: Dione's reader, which goes down once per node, so finds every row of a key.
-A run of equal keys longer than the node limit is split into children, where only our reader finds all of it.
+A node is closed only where the key changes, so that Dione's reader, which goes down once per node, finds every row of a
+key. A run of equal keys longer than the node limit is split into children, where only our reader finds all of it.
 """
 
 import numpy as np

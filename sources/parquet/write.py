@@ -167,7 +167,7 @@ class ParquetWriter:
     @property
     def size(self) -> int:
         """Approximate bytes of the file. Rows not written yet count at the compression ratio of the row groups before
-        them; without such, at their size in memory."""
+        them, or at their size in memory if there are none."""
         done = self._out.tell() if self._grouped_bytes else 0
         share = done / self._grouped_bytes if done else 1.0
         return done + math.ceil(self._held_bytes * share)

@@ -139,7 +139,7 @@ def _character(options: Options, name: str, default: str, may_be_empty: bool = F
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    """The character of an escape like `\t`, `\x01` or `\u0001`, for users who cannot type it."""
+    """The character of an escape like `\\t`, `\\x01` or `\\u0001`, for users who cannot type it."""
     text = match[1]
     return {"t": "\t", "\\": "\\"}.get(text) or chr(int(text[1:], 16))
 
