@@ -33,8 +33,8 @@ CACHE_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """How an index is read: bytes of all caches together, and whether look-ups read Bloom filters, fetches read
-    recorded page maps, and pages of the source stay in memory."""
+    """Settings for reading an index: bytes of all caches together, and whether look-ups read Bloom filters, fetches
+    read recorded page maps, and pages of the source stay in memory."""
 
     cache_bytes: int = CACHE_BYTES
     filters: bool = True
@@ -63,7 +63,7 @@ class State:
         return self.fetcher
 
     def covered(self, path: str) -> SourceFileEntry:
-        """The source file by its name in pointers. StalePointer where the snapshot does not cover it."""
+        """The source file with this name in pointers. StalePointer where the snapshot does not cover it."""
         file = self.view.covered.get(path)
         if file is None:
             number, root = self.view.snapshot.number, source_of(self.view.spec).storage.root
@@ -128,8 +128,8 @@ class State:
 
 
 class CurrentSnapshot:
-    """Holds the state that questions are answered from. Threads may share it: each question keeps the state that it
-    began with. A pinned one stays at its snapshot."""
+    """The state from which queries are answered. Threads may share it: each query keeps the state that it began with. A
+    pinned one stays at its snapshot."""
 
     def __init__(self, storage: Storage, view: View, pinned: bool, settings: ReadSettings) -> None:
         self._storage = storage
@@ -158,7 +158,7 @@ class CurrentSnapshot:
         return fixed
 
     def refresh(self) -> bool:
-        """Move to the newest snapshot, unless pinned; whether there was another one."""
+        """Move to the newest snapshot, unless pinned. Returns whether there was a newer one."""
         if self._pinned:
             return False
         with self._refreshing:
@@ -168,7 +168,7 @@ class CurrentSnapshot:
                 return False
             view = open_view(self._storage)
             moved = view.snapshot != state.view.snapshot
-            if moved:  # to another spec where the index was built in full
+            if moved:  # a full build may have another spec
                 same_spec = view.spec == state.view.spec
                 state = replace(state, view=view, source=_source(view)) if same_spec else self._opened(view)
             self.state = replace(state, newest=newest)
@@ -190,9 +190,10 @@ class CurrentSnapshot:
                     raise
 
     def _moved_from(self, view: View) -> bool:
-        """Whether there is a newer snapshot than `view`, of which a file is gone."""
+        """Refresh, and return whether there is a newer snapshot than `view`. SnapshotNotFound where the pinned one is
+        gone."""
         if self._pinned:
-            read_snapshot(self._storage, view.snapshot.number)  # SnapshotNotFound, if that is why
+            read_snapshot(self._storage, view.snapshot.number)  # raises SnapshotNotFound if a vacuum removed it
         self.refresh()
         return self.state.view is not view
 

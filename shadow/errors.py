@@ -1,5 +1,5 @@
-"""What can go wrong with an index, beyond the errors of one index file (`btree`) and one data file (`sources`),
-which this module hands on. Each message says what, where, and what to do."""
+"""Errors of an index. This module also exports the errors of one index file (`btree`) and of one data file (`sources`).
+Each message says what is wrong, where, and what to do."""
 
 from gnomon.base.errors import GnomonError
 from gnomon.btree.errors import BTreeError, DamagedIndexFile, KeyTypeError, UnsortedKeys
@@ -61,8 +61,8 @@ class PartitionNotFound(UsageError):
 
 
 class BeyondBound(ShadowError):
-    """The rows of a key are more than the caller takes in one answer. `unit` is rows or bytes, `most` how many of these
-    it takes, `count` how many rows the key has."""
+    """A key has more rows than the caller accepts in one answer. `unit` is rows or bytes, `most` the caller's limit in
+    this unit, `count` the rows of the key."""
 
     def __init__(self, what: str, unit: str, most: int, count: int) -> None:
         super().__init__(what)
@@ -84,12 +84,11 @@ class SourceNotFound(ShadowError):
 
 
 class FilesVanished(SourceNotFound):
-    """Files that the index covers are gone from the source, and the caller did not say that they were deleted on
-    purpose."""
+    """Files that the index covers are gone from the source, and the caller did not confirm that they were deleted."""
 
 
 class SnapshotNotFound(ShadowError):
-    """A snapshot asked for by its number is not there (any more)."""
+    """The snapshot of a given number does not exist, or no longer."""
 
 
 class NewerFormat(ShadowError):
@@ -97,29 +96,29 @@ class NewerFormat(ShadowError):
 
 
 class DamagedMetadata(ShadowError):
-    """A file below `_shadow/` is missing or not what was written."""
+    """A file below `_shadow/` is missing, or has other bytes than were written."""
 
 
 class IndexFileGone(DamagedMetadata):
-    """An index file that the snapshot lists is not there: vacuumed since, or lost."""
+    """An index file that the snapshot lists is missing: vacuumed since, or lost."""
 
 
 class BuildFailed(ShadowError):
-    """What was written is not what was read; nothing was committed."""
+    """The written entries are not the rows that were read; nothing was committed."""
 
 
 class ConcurrentCommit(ShadowError):
-    """What another commit did cannot be brought together with ours; nothing of ours is visible."""
+    """Our changes conflict with another commit; nothing of ours is visible."""
 
 
 class FilesGone(ConcurrentCommit):
-    """A vacuum removed files that the commit was to name, or may be about to: the work slept for a day. Nothing of it
-    may be committed; it has to be done again."""
+    """A vacuum removed files that the commit names, or may be about to, since the program slept for a day. Nothing of
+    its work may be committed; it has to run again."""
 
 
 class CommitLost(ConcurrentCommit):
-    """Our snapshot was put and does not count. A vacuum may have seen it, and removed what it named as superseded, so
-    that nothing of it may be committed again."""
+    """Our snapshot was put and does not count. A vacuum may have seen it, and removed its files as superseded, so that
+    they may not be committed again."""
 
 
 class StorageError(ShadowError):
@@ -127,11 +126,11 @@ class StorageError(ShadowError):
 
 
 class OutOfTime(StorageError):
-    """The caller's own deadline has passed. It says nothing of the store, or of the index."""
+    """The caller's own deadline has passed. It says nothing about the store or the index."""
 
 
 class Unreachable(StorageError):
-    """The store does not answer, or goes on failing: it may be there again later."""
+    """The store does not answer, or keeps failing. It may answer later."""
 
 
 class AlreadyExists(StorageError):
@@ -139,11 +138,11 @@ class AlreadyExists(StorageError):
 
 
 class UnsafeStore(StorageError):
-    """The store lets a create-only put replace what is there: two writers could lose each other's work."""
+    """The store lets a create-only put replace an existing file: two writers could lose each other's work."""
 
 
 class FileChanged(StorageError):
-    """A file is not the one on record: `how` says in what, `size` are its bytes now where that is known."""
+    """A file is not the one on record: `how` names the difference, `size` is its current size in bytes, where known."""
 
     def __init__(self, path: str, how: str, size: int | None = None) -> None:
         super().__init__(f"the file changed ({how})", path)
@@ -151,5 +150,5 @@ class FileChanged(StorageError):
         self.size = size
 
 
-# What fails where one file is damaged, changed or gone: other keys can be answered.
+# Errors of one damaged, changed or missing file: other keys can be answered.
 OF_ONE_FILE = (SourceError, BTreeError, IndexFileGone, OSError)

@@ -1,4 +1,4 @@
-"""An open index: what a program holds to answer keys."""
+"""An open index, which answers keys."""
 
 import copy
 import time
@@ -52,8 +52,8 @@ Result = TypeVar("Result")
 class Index:
     """An index at one snapshot, until `refresh` moves it to the newest. Safe to share between threads.
 
-    Errors: UsageError and KeyTypeError for what was asked; StalePointer when the source changed; the others of
-    `gnomon.shadow.errors` when index or source are damaged or gone."""
+    Errors: UsageError and KeyTypeError for an invalid query; StalePointer when the source changed; others of
+    `gnomon.shadow.errors` when the index or the source is damaged or gone."""
 
     def __init__(self, storage: Storage, view: View, pinned: bool, settings: ReadSettings = DEFAULT_SETTINGS) -> None:
         self._storage = storage
@@ -67,14 +67,14 @@ class Index:
         return f"<Index {self.location}: snapshot {view.snapshot.number}, {view.snapshot.rows:,} rows by {keys}>"
 
     def __contains__(self, key: object) -> bool:
-        """`contains`, of all partitions."""
+        """`contains` in all partitions."""
         return self.contains(key)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing has to be closed: files are open only while they are read."""
+        """Close nothing: files are open only while they are read."""
 
     @property
     def spec(self) -> IndexSpec:
@@ -96,41 +96,42 @@ class Index:
         return source.table.elsewhere if source is not None and source.table is not None else []
 
     def refresh(self) -> bool:
-        """Move to the newest snapshot; whether there was another one. An index opened at a number stays there."""
+        """Move to the newest snapshot. Returns whether there was a newer one. An index opened at a number stays
+        there."""
         return self._current.refresh()
 
     def here(self) -> Self:
-        """This index at the snapshot it is at now, where it stays, whatever becomes of this one. Caches are shared."""
+        """This index, pinned to its current snapshot, which later refreshes do not change. Caches are shared."""
         fixed = copy.copy(self)
         fixed._current = self._current.pinned()
         return fixed
 
     def source_is_gone(self) -> bool:
-        """Whether nothing at all is where the source was, as where a disk is not mounted. Of remote stores that is not
-        asked: their listings are long."""
+        """Whether the source folder holds no file at all, as when a disk is not mounted. False for remote stores, whose
+        listings are long."""
         return self._current.state.source_is_gone()
 
     def is_as_indexed(self, where: str) -> bool:
-        """Whether a source file, by its whole path, is there now and the one that was indexed."""
+        """Whether the source file at this whole path exists and is the one that was indexed."""
         return self._current.state.is_as_indexed(where)
 
     def coverage(self) -> Diff:
-        """List the source and compare it with the snapshot. For a catalog table, the folders are listed that the last
+        """List the source and compare it with the snapshot. For a catalog table, this lists the folders that the last
         build found in the catalog; only the next build sees new partitions. The table that the files belong to (Delta,
         Iceberg ...) is looked up, too. Empty for an index without a source."""
         return self._current.state.coverage()
 
     def cache_counts(self) -> dict[str, CacheCounts]:
-        """What is held in memory: of each cache hits, misses and bytes."""
+        """The hits, misses and bytes of each cache in memory."""
         counts = self._lookup.cache_counts
         fetcher = self._current.state.fetcher
         return counts if fetcher is None else {**counts, **fetcher.cache_counts}
 
     def check(self, keys: Sequence[object], columns: Sequence[str] | None, where: Mapping[str, object] | None) -> None:
-        """Raise UsageError or KeyTypeError when a question cannot be asked; nothing is read.
+        """Raise UsageError or KeyTypeError for an invalid query; nothing is read.
 
-        `where` gives partition columns a value, or a list of values of which any counts. PartitionNotFound, which is a
-        UsageError, names a value that no partition has: here, and wherever a method takes `where`."""
+        `where` gives partition columns a value, or a list of values of which one must match. Each method with `where`
+        raises PartitionNotFound, a UsageError, for a value that no partition has."""
         view = self._current.state.view
         for key in keys:
             parse_key(key, view.spec)
@@ -138,7 +139,7 @@ class Index:
         view.where(where)
 
     def partitions_asked(self, key: object, where: Mapping[str, object] | None = None) -> list[str]:
-        """The partitions in which a look-up of the key looks."""
+        """The partitions that a look-up of the key searches."""
         view = self._current.state.view
         return list(view.partitions_of(view.where(where), parse_key(key, view.spec).where))
 
@@ -161,8 +162,8 @@ class Index:
         most_rows: int | None = None,
         most_bytes: int | None = None,
     ) -> list[dict[str, Any]]:
-        """The first `limit` entries of a key, from the index alone. In a key-value folder they are all that `fetch`
-        gives; else each has the key, the included columns, the partition columns and the pointer. Bounds as of
+        """The first `limit` entries of a key, from the index alone. In a key-value folder they are the rows of `fetch`;
+        elsewhere each has the key, the included columns, the partition columns and the pointer. Limits as in
         `answer_many`."""
         query = Query([key], stats or FetchStats(), where, limit=limit, bounds=Bounds(most_rows, most_bytes))
         found = self._found(query)
@@ -190,7 +191,7 @@ class Index:
         where: Mapping[str, object] | None = None,
         stats: FetchStats | None = None,
     ) -> list[list[dict[str, Any]]]:
-        """The rows of each key, in the order asked. Pages shared by several rows are read once."""
+        """The rows of each key, in the order of `keys`. Pages shared by several rows are read once."""
         return [answer.rows for answer in self.answer_many(keys, columns, where, stats=stats)]
 
     def answer_many(
@@ -203,10 +204,10 @@ class Index:
         most_rows: int | None = None,
         most_bytes: int | None = None,
     ) -> list[Answer]:
-        """The first `limit` rows of each key, in the order asked, and how many it has. No more rows are read.
+        """The first `limit` rows of each key, in the order of `keys`, and its number of rows. Only these rows are read.
 
-        BeyondBound where all of them together are more than `most_rows`, or take more than `most_bytes` in memory:
-        before they are all there."""
+        BeyondBound where all of them together are more than `most_rows`, or take more than `most_bytes` in memory. It
+        is raised before all of them are read."""
         query = Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes))
         return [_raised(answer) for answer in self._answers(query)]
 
@@ -220,9 +221,9 @@ class Index:
         most_rows: int | None = None,
         most_bytes: int | None = None,
     ) -> list[Answer | Exception]:
-        """As `answer_many`, but of a key that has no answer the error in its place: a file that it lies in is damaged,
-        changed or gone (`gnomon.shadow.errors.OF_ONE_FILE`), or its rows are more than the answer takes. A key that is
-        too large by itself leaves its room to those behind it. All is from one snapshot; what fails for all of them is
+        """As `answer_many`, but with the error in place of the answer of a key that fails: one of its files is damaged,
+        changed or gone (`gnomon.shadow.errors.OF_ONE_FILE`), or its rows exceed the limits. A key that is too large
+        alone takes no space from the keys after it. All answers are from one snapshot; an error of all keys is
         raised."""
         bounds = Bounds(most_rows, most_bytes)
         return self._answers(Query(keys, stats or FetchStats(), where, columns, limit, bounds, each=True))
@@ -243,7 +244,7 @@ class Index:
         most_bytes: int | None = None,
     ) -> pa.Table:
         """The first `limit` rows of each key as Arrow, one key after the other (`gnomon.shadow.fetch.result_tables`).
-        Bounds and errors as of `answer_many`."""
+        Limits and errors as in `answer_many`."""
         query = Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes))
 
         def tabled(state: State, found: Found) -> pa.Table:
@@ -256,10 +257,10 @@ class Index:
 
         return self._answer(query, tabled)
 
-    # -- one question --------------------------------------------------------------------------------------------------
+    # -- one query -----------------------------------------------------------------------------------------------------
 
     def _answer(self, query: Query, use: Callable[[State, Found], Result]) -> Result:
-        """Look the keys of a query up, with source files opened ahead, and make an answer of what was found."""
+        """Look the keys of a query up, with source files opened ahead, and make an answer of their hits."""
         ahead = Ahead(query.stats)
 
         def read(state: State) -> tuple[Found, Result]:
@@ -272,7 +273,7 @@ class Index:
             ahead.end()
 
     def _found(self, query: Query) -> Found:
-        """What the index alone holds of the keys of a query."""
+        """The hits of the keys of a query, from the index alone."""
         return self._current.answer(lambda state: self._find(state, query), _lacks_a_file)
 
     def _find(self, state: State, query: Query, ahead: Ahead | None = None) -> Found:
@@ -299,9 +300,9 @@ class Index:
     def match_pieces(
         self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, null_safe: bool = False
     ) -> Iterator[Matches]:
-        """The entries of many keys, in Arrow, some at a time, in the order of the index files: a key may have any
-        number of them. `keys` holds the stored key columns in key order, in the types of the spec; `within` the values
-        that each key's partition must have. A null matches nulls if `null_safe`, else nothing."""
+        """Yield the entries of many keys as Arrow batches, in the order of the index files: a key may have any number
+        of them. `keys` holds the stored key columns in key order, in the types of the spec; `within` the values that
+        each key's partition must have. A null matches nulls if `null_safe`, else nothing."""
         return Matcher(self._lookup, self._current.state.view, stats).pieces(keys.columns, within, null_safe)
 
     def holds(self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats) -> pa.BooleanArray:
@@ -315,7 +316,7 @@ class Index:
         partitions: Collection[str],
         stats: LookupStats,
     ) -> Iterator[pa.RecordBatch]:
-        """The live entries of an index file, of these partitions, in key order."""
+        """The live entries of an index file in these partitions, in key order."""
         return scan_entries(self._storage, self.spec, file, columns, partitions, stats)
 
     def read(
@@ -326,7 +327,7 @@ class Index:
         return state.required_fetcher().table(state.covered(path), pointers, keys, columns, stats)
 
     def units(self, path: str, offsets: Numbers, stats: FetchReads) -> Numbers:
-        """Which rows of a source file are best read together: `SourceFile.units`."""
+        """The units in which rows of a source file are best read: `SourceFile.units`."""
         state = self._current.state
         return state.required_fetcher().units(state.covered(path), offsets, stats)
 
@@ -342,8 +343,8 @@ class Index:
 
     def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
         """Yield source files with their schemas, newest segment first, until these together give each of `names` a
-        type. Files that changed, are gone or cannot be read are passed over. SourceError, that of the last such file,
-        where no readable file has one of the columns."""
+        type. Files that changed, are gone or cannot be read are skipped. SourceError of the last such file where no
+        readable file has one of the columns."""
         return self._current.state.schemas(names)
 
 
@@ -353,8 +354,7 @@ def _lacks_a_file(found: Found) -> bool:
 
 
 def _raised(answer: Answer | Exception) -> Answer:
-    """The answer of one of many keys where any failure fails all. Failures were raised before; a remaining one is
-    raised here."""
+    """The answer of one key of a query without `each`. Errors were raised before; a remaining one is raised here."""
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -368,9 +368,9 @@ def open_index(
     page_maps: bool = True,
     keep_pages: bool = True,
 ) -> Index:
-    """Open the index at a path or URL, at its newest snapshot or at the one asked for. With `filters=False` Bloom
-    filters are not read, with `page_maps=False` recorded page maps are not: the same answers, at more cost.
-    `keep_pages=False` is for who reads each page of the source once: none is kept.
+    """Open the index at a path or URL, at its newest snapshot or at the one asked for. `filters=False` reads no Bloom
+    filters and `page_maps=False` no recorded page maps: the answers are the same, at more cost. `keep_pages=False`
+    keeps no pages, for callers that read each page of the source once.
 
     IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
     storage = storage_at(location)

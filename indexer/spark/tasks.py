@@ -37,8 +37,8 @@ def open_in_worker(at: AtSnapshot) -> Index:
     found = index.view.snapshot.commit_id
     if found != at.commit_id:
         raise SnapshotNotFound(
-            f"snapshot {at.number} is not the one that was planned with, the index was made anew "
-            f"meanwhile (expected commit {at.commit_id}, found {found}); start the query anew",
+            f"snapshot {at.number} is not the planned one: the index was deleted and built again "
+            f"(expected commit {at.commit_id}, found {found}); run the query again",
             at.location,
         )
     return index

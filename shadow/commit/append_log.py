@@ -9,8 +9,8 @@ is no lease and no clock.
 The index in which an append looks its rows up must be as new as the log whose `parent` it names: read the log first.
 
 Records form a chain: each names the one before it as its parent, the first one the log's origin. An append whose parent
-is not the append before it looked its rows up in an index that was deleted and built again meanwhile. It is **void**:
-its files are never moved into the source. The records alone decide this, so that all programs agree.
+is not the append before it looked its rows up in an index that was since deleted and built again. It is **void**: its
+files are never moved into the source. The records alone decide this, so that all programs agree.
 """
 
 import hashlib
@@ -66,14 +66,14 @@ __all__ = [
     "sweep",
 ]
 
-PIECE = 8 << 20  # bytes: of two files that are compared
+PIECE = 8 << 20  # bytes of each of two files, compared at a time
 
 
 @dataclass(frozen=True)
 class AppendLog:
-    """The log of an index. `last` is the number of its last append, 0 if there is none; `parent` is what the next one
-    names as its parent; `open` are the unfinished appends, in order, without the `void` ones. `marks` are the missing
-    marks, which `open_log` writes. `has_origin`: the log has an id that tells it from the log of an earlier index."""
+    """The log of an index. `last` is the number of its last append, 0 if there is none; the next one names `parent` as
+    its parent; `open` are the unfinished appends, in order, without the `void` ones. `marks` are the missing marks,
+    which `open_log` writes. `has_origin`: the log has an id that tells it from the log of an earlier index."""
 
     last: int
     parent: str
@@ -85,7 +85,7 @@ class AppendLog:
 
 @dataclass(frozen=True)
 class _Names:
-    """What a listing shows: the numbers of the records, and the marks of each: (id, mark)."""
+    """The numbers of the records in a listing, and the marks of each: (id, mark)."""
 
     records: frozenset[int]
     marks: dict[int, set[tuple[str, str]]]
@@ -95,7 +95,7 @@ class _Names:
 
     @cached_property
     def last(self) -> int:
-        """The last number before a gap: what is behind one was put by a program of another history."""
+        """The last number before a gap. A program of another history put the records after the gap."""
         last = 0
         while last + 1 in self.records:
             last += 1
@@ -111,7 +111,7 @@ class _Names:
 
 
 def staging_folder(index_root: str, number: int, token: str) -> str:
-    """Where, below the source's root, the append that aims at a number stages its files."""
+    """The folder, below the source's root, in which an append stages its files before it takes a number."""
     return f"{_staging_of(index_root)}/{number}-{token}"
 
 
@@ -120,8 +120,8 @@ def _staging_of(index_root: str) -> str:
 
 
 def open_log(storage: Storage) -> AppendLog:
-    """The log. One whose batch is known is finished, whatever became of its files since; that, and which are void, is
-    written down. So is the log's origin, before its first append."""
+    """The log, after missing marks and, before the first append, the log's origin were written. An append whose batch
+    is on record is finished, even if its files are gone."""
     found = read_log(storage)
     if not found.has_origin:
         with suppress(AlreadyExists):
@@ -133,7 +133,7 @@ def open_log(storage: Storage) -> AppendLog:
 
 
 def read_log(storage: Storage) -> AppendLog:
-    """The log; nothing is written. DamagedMetadata where the record of a finished append is gone."""
+    """The log, without writing. DamagedMetadata where the record of a finished append is gone."""
     names = _names(storage)
     last = names.last
     for number in sorted(names.records):
@@ -188,7 +188,7 @@ def _closing(names: _Names, append: Append) -> str | None:
 
 
 def _link(append: Append, closing: str | None) -> str:
-    """What the append after this one names as its parent. One that took a void append for a good one is void, too."""
+    """The parent that the next append names. An append that took a void append for a valid one is void, too."""
     return f"void:{append.append_id}" if closing == VOID else append.append_id
 
 
@@ -198,8 +198,8 @@ def _is_known(storage: Storage, append: Append) -> bool:
 
 
 def commit_append(storage: Storage, append: Append) -> bool:
-    """Commit an append; whether the number was free. ConcurrentCommit if the index was deleted and built again after
-    the append's rows were looked up: the append is void."""
+    """Commit an append; return whether the number was free. ConcurrentCommit if the index was deleted and built again
+    after the append's rows were looked up: the append is void."""
     batch_path(append.batch)  # UsageError for an invalid batch id
     try:
         storage.put_new(append_path(append.number), [encode_append(append)])
@@ -208,31 +208,31 @@ def commit_append(storage: Storage, append: Append) -> bool:
             return False
     found = open_log(storage)
     if append.number > found.last or append.number in found.void:
-        raise _made_anew(storage, append)
+        raise _was_rebuilt(storage, append)
     return True
 
 
-def _made_anew(storage: Storage, append: Append) -> ConcurrentCommit:
+def _was_rebuilt(storage: Storage, append: Append) -> ConcurrentCommit:
     return ConcurrentCommit(
-        f"the index was deleted, and made anew, while append {append.number} of batch {append.batch!r} "
-        "ran; it does not count",
+        f"the index was deleted and built again while append {append.number} of batch {append.batch!r} "
+        "ran; the append is void",
         storage.root,
         action=Action.RUN_AGAIN,
     )
 
 
 def _check_on_record(storage: Storage, append: Append) -> None:
-    """ConcurrentCommit where the append is not that of its number any more."""
+    """ConcurrentCommit where the record of the append's number is missing or of another append."""
     is_there = _is_there(storage, append_path(append.number))
     if not is_there or read_append(storage, append.number).append_id != append.append_id:
-        raise _made_anew(storage, append)
+        raise _was_rebuilt(storage, append)
 
 
 def move_files(storage: Storage, source: Storage, append: Append) -> bool:
     """Move the append's files to their names, except files that have theirs already. Several programs may do so at
-    once. Returns whether there was anything to do: the files of an append that is marked as appended are not touched,
-    since their owner may have removed them. StorageError where a file has neither name; ConcurrentCommit where the
-    index was deleted and built again."""
+    once. Returns whether there was anything to do. Files of an append that is marked as appended stay untouched, since
+    their owner may have removed them. StorageError where a file has neither name; ConcurrentCommit where the index was
+    deleted and built again."""
     if _is_appended(storage, append):
         return False
     _check_on_record(storage, append)
@@ -240,12 +240,12 @@ def move_files(storage: Storage, source: Storage, append: Append) -> bool:
         try:
             _move(source, file)
         except (FileNotFoundError, AlreadyExists) as error:
-            if _is_appended(storage, append):  # another program was faster, and files were replaced or removed since
+            if _is_appended(storage, append):  # another program did it, and files changed since
                 return False
             if isinstance(error, AlreadyExists):
                 raise
             raise StorageError(
-                f"missing, and so is {file.path}, the name it was to have: "
+                f"missing, and so is {file.path}, its final name: "
                 f"{file.rows} rows that append {append.number} of batch {append.batch!r} adds "
                 f"(its record: {storage.root}/{append_path(append.number)})",
                 f"{source.root}/{file.staged}",
@@ -255,7 +255,7 @@ def move_files(storage: Storage, source: Storage, append: Append) -> bool:
 
 
 def _move(source: Storage, file: AppendedFile) -> None:
-    """FileNotFoundError where it has neither name, AlreadyExists where another file has the one it is to have."""
+    """Move one file. FileNotFoundError where it has neither name, AlreadyExists where another file has its new name."""
     try:
         source.move_new(file.staged, file.path)
     except FileNotFoundError:
@@ -298,25 +298,25 @@ def settle(storage: Storage, source: Storage, append: Append, snapshot: int) -> 
 
 
 def sweep(storage: Storage, source: Storage, number: int) -> None:
-    """Remove what programs staged that aimed at a number which is taken by now, `number` or less: they can never
-    commit. Several programs may do so at once; what cannot be removed now, the next one removes."""
+    """Remove the staged files of appends that can never commit: their number, `number` or less, is taken. Several
+    programs may do so at once. The next one removes what this one cannot."""
     mine = _staging_of(storage.root)
     folder = re.compile(re.escape(mine) + r"/(\d+)-[^/]+", re.ASCII)
     staged = {match[0]: int(match[1]) for info in source.list(mine, hidden=True) if (match := folder.match(info.path))}
-    # The log is read after the folders are listed. An index that is deleted and made anew between the two begins its
-    # numbers again, so a folder of the new index would pass for one of the old.
+    # The log is read after the folders are listed. If the index is deleted and built again between the two, its numbers
+    # begin again. A folder of the new index would then look like one of the old.
     found = open_log(storage)
     taken = min(number, found.last)
     still = {append.folder for append in found.open}
     for path, aim in staged.items():
         if aim <= taken and path not in still:
             _clear(source, path)
-    with suppress(StorageError):  # also what a program left that died while it removed files
+    with suppress(StorageError):  # also files left by a program that died during this removal
         source.delete_empty(STAGING_FOLDER)
 
 
 def _clear(source: Storage, folder: str) -> None:
-    with suppress(StorageError):  # a task that lost writes there right now
+    with suppress(StorageError):  # a task of an append that lost may write there now
         source.delete_folder(folder)
 
 
@@ -335,7 +335,8 @@ def _size(source: Storage, path: str) -> int | None:
 
 
 def _is_same(source: Storage, file: AppendedFile) -> bool:
-    """Whether what has the file's name is the file. Where the staged one is gone, who removed it has compared them."""
+    """Whether the file at the final name is this file. Where the staged file is gone, the program that removed it has
+    compared them."""
     if _size(source, file.path) != file.size:
         return False
     try:

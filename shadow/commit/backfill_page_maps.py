@@ -1,5 +1,5 @@
-"""Page maps for files that are indexed already: a commit in which they are recorded, and the setting that later builds
-record them, too. No index file changes."""
+"""The commit that records page maps for files that are indexed already. It also makes later builds record them. No
+index file changes."""
 
 import time
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ OPERATION = "page-maps"
 
 
 def record(storage: Storage, made: Made) -> Snapshot:
-    """Commit page maps of source files. A file whose entry in the index has changed since is left out. Returns the
-    newest snapshot; nothing is committed where nothing differs. ConcurrentCommit where other commits keep winning;
-    UnsafeStore where two writers could overwrite each other."""
+    """Commit page maps of source files, except files whose entry in the index has changed since. Returns the newest
+    snapshot; commits nothing where nothing differs. ConcurrentCommit where other commits keep winning; UnsafeStore
+    where two writers could overwrite each other."""
     for attempt in range(ATTEMPTS):
         wait(attempt)
         view = open_view(storage)
@@ -33,7 +33,7 @@ def record(storage: Storage, made: Made) -> Snapshot:
         maps = sorted({entry.path for entry in made.values()})
         if put_snapshot(storage, snapshot, [*maps, *new_lists(view.snapshot, snapshot)], begin):
             return snapshot
-    raise ConcurrentCommit(f"others committed {ATTEMPTS} times meanwhile", storage.root, action=Action.RUN_AGAIN)
+    raise ConcurrentCommit(f"other programs committed first {ATTEMPTS} times", storage.root, action=Action.RUN_AGAIN)
 
 
 def _next(storage: Storage, view: View, made: Made, recorded: int) -> Snapshot:

@@ -1,8 +1,8 @@
-"""The cure of a damaged index: all files of the source are indexed again, and committed as the snapshot after the
-newest, whatever that one and the files that it names are like.
+"""The repair of a damaged index. A build indexes all files of the source again, and commits them as the next snapshot.
+The newest snapshot and its files may be damaged.
 
-Nothing of the newest snapshot is needed but its number. Its readers go on with it until the commit; older snapshots
-stay until they are vacuumed.
+The commit needs only the number of the newest snapshot. Readers use that snapshot until the commit; older snapshots
+stay until a vacuum.
 """
 
 import time
@@ -30,7 +30,7 @@ def newest_number(storage: Storage) -> int:
 
 
 def spec_on_record(storage: Storage) -> IndexSpec | None:
-    """The spec of the newest snapshot that can be read, or else that of spec.json; None where all are damaged."""
+    """The spec of the newest snapshot that can be read, or else the one in spec.json; None where all are damaged."""
     for number in reversed(snapshot_numbers(storage)):
         try:
             return read_snapshot(storage, number).spec
@@ -66,7 +66,7 @@ def publish_full(storage: Storage, spec: IndexSpec, newest: int, changes: Change
     )
     if not put_snapshot(storage, snapshot, paths_of(ours), begin):
         raise ConcurrentCommit(
-            f"others committed snapshot {snapshot.number} meanwhile; nothing was changed",
+            f"another program committed snapshot {snapshot.number} first; nothing was changed",
             storage.root,
             action=Action.RUN_AGAIN,
         )

@@ -1,8 +1,8 @@
 """The commit: the manifest of a segment, and the next snapshot, put create-only.
 
-Before it, no look-up sees anything of a build; after it, everything. No snapshot names the files that a crash leaves,
-and no later build meets them, since names are fresh. The second of two racing commits keeps the part of its work that
-is still needed, and tries again."""
+Before the commit, look-ups see nothing of a build; after it, everything. No snapshot names the files that a crash
+leaves, and later builds never use their names, since names are unique. The second of two racing commits keeps the part
+of its work that is still needed, and tries again."""
 
 import datetime as dt
 import random
@@ -75,15 +75,15 @@ __all__ = [
 
 ATTEMPTS = 20
 _CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
-LISTED = 64  # files that are looked at one by one before a commit; of more the index is listed
+LISTED = 64  # up to this many files are checked one by one before a commit; for more, the index is listed
 LONGEST_SLEEP = 23 * 3600.0  # seconds; a vacuum waits for a day
-LONGEST_PUT = 60.0  # seconds; after a longer put the files are looked at again
+LONGEST_PUT = 60.0  # seconds; after a longer put the files are checked again
 SLEPT = "the program slept for too long; nothing was changed"
-FIRST_WAIT, LONGEST_WAIT = 0.02, 1.0  # seconds before another attempt: at random, up to twice as long each time
+FIRST_WAIT, LONGEST_WAIT = 0.02, 1.0  # seconds before another attempt: random, with a limit that doubles each time
 
 
 def new_segment_id() -> str:
-    """A fresh name, ordered by time."""
+    """A unique name; later names sort after earlier ones."""
     return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(6)}"
 
 
@@ -98,9 +98,9 @@ def publish(
     """Commit what a build wrote for `parent` as the next snapshot, and return it: its `commit_id` is `segment_id`.
     Where another program has committed all of it, nothing is committed, and its snapshot is returned.
 
-    `current` lists the source: that decides who indexed a file last. BuildFailed when the entries are not exactly the
-    rows of the source files, partition by partition; ConcurrentCommit when others changed what the build stands on;
-    UnsafeStore where two builds could overwrite each other."""
+    `current` lists the source, to decide which program indexed a file last. BuildFailed when the entries are not
+    exactly the rows of the source files, partition by partition; ConcurrentCommit when others changed files or settings
+    that the build relied on; UnsafeStore where two builds could overwrite each other."""
     check_counts(changes.spec(spec), changes)
     base = State(parent, _base_segments(storage, parent))
     ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
@@ -128,14 +128,14 @@ def publish(
                 put_back(storage, spec)
             return snapshot
     raise ConcurrentCommit(
-        f"others committed {ATTEMPTS} times while this build tried to; nothing was changed",
+        f"other programs committed first {ATTEMPTS} times; nothing was changed",
         storage.root,
         action=Action.RUN_AGAIN,
     )
 
 
 def wait(attempt: int) -> None:
-    """Let others go first before another attempt (0 is the first, and does not wait)."""
+    """Wait before another attempt, so that others can commit. Attempt 0 does not wait."""
     if attempt:
         time.sleep(_CHANCE.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)))
 
@@ -150,7 +150,7 @@ def _base_segments(storage: Storage, parent: Snapshot | None) -> tuple[Segment, 
 
 @contextmanager
 def made_for(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
-    """While something is made for a snapshot: ConcurrentCommit where it misses what was vacuumed with the snapshot."""
+    """Raise ConcurrentCommit where the block misses files because a vacuum removed the snapshot."""
     try:
         yield
     except DamagedMetadata:
@@ -164,7 +164,8 @@ def made_for(storage: Storage, snapshot: Snapshot) -> Iterator[None]:
 
 
 def write_manifest(storage: Storage, ours: Segment) -> SegmentRef:
-    """Write the manifest of a segment and read it back; one without files is not written, it never comes to be live."""
+    """Write the manifest of a segment and read it back. A segment without files is not written, since it never becomes
+    live."""
     if not ours.source_files:
         return SegmentRef(ours.id, 0, 0)
     ref = write_segment(storage, ours)
@@ -179,10 +180,10 @@ def write_manifest(storage: Storage, ours: Segment) -> SegmentRef:
 def _next(
     base: State, now: State, after: Sequence[Segment], changes: Changes, spec: IndexSpec, ours: SegmentRef
 ) -> Snapshot:
-    """The snapshot of these live segments on top of the newest."""
+    """The next snapshot, with these live segments."""
     parent = now.snapshot
     refs = {ref.id: ref for ref in (*(parent.segments if parent else ()), ours)}
-    # asked for meanwhile
+    # another commit may have set these since the build began
     page_maps = spec.page_maps or (parent is not None and parent.spec.page_maps)
     as_files = spec.as_files or (parent is not None and parent.spec.as_files)
     return Snapshot(
@@ -203,8 +204,7 @@ def _next(
 
 def paths_of(ours: Segment, base: Sequence[Segment] = ()) -> list[str]:
     """The files that a commit of a segment is the first to name: index files, Bloom filters, page maps and the
-    segment's manifest. Files that the replaced segments name are not among them, though the new segment may take some
-    over."""
+    segment's manifest. Files that the replaced segments name are not among them, even if the new segment keeps them."""
     named = {path for segment in base for path in _files_of(segment)}
     manifests = [manifest_path(ours.id)] if ours.source_files else []
     return [*(path for path in _files_of(ours) if path not in named), *manifests]
@@ -218,9 +218,10 @@ def _files_of(segment: Segment) -> list[str]:
 
 
 def check_there(storage: Storage, written: Sequence[str]) -> None:
-    """Raise FilesGone unless all files that a commit is to name first are there, and no vacuum may be about to remove
-    them. A vacuum removes the files of a segment that no snapshot names when none of them was written for a day
-    (`gnomon.shadow.maintenance.vacuuming`), and a program may sleep longer: a suspended machine, a paused container."""
+    """Raise FilesGone if a file that the commit names first is missing, or if a vacuum may be about to remove it. A
+    vacuum removes the files of a segment that no snapshot names once none of them was written for a day
+    (`gnomon.shadow.maintenance.vacuuming`). A program may sleep longer than that: a suspended machine, a paused
+    container."""
     if len(written) > LISTED:
         times: dict[str, int | None] = {info.path: info.mtime_ns for info in storage.list(hidden=True)}
     else:
@@ -249,12 +250,12 @@ def _time_of(storage: Storage, path: str) -> int | None:
 
 
 def put_snapshot(storage: Storage, snapshot: Snapshot, written: Sequence[str], begin: float) -> bool:
-    """Put the next number; whether it is ours then. `written` are the paths of the files that it names and no snapshot
-    named before; the last of them were written after `begin`, a time of `time.time`. A reply that was lost is settled
-    by reading back.
+    """Put the next snapshot; return whether its number is ours. `written` are the paths of the files that no earlier
+    snapshot named; the last of them were written after `begin`, a time of `time.time`. If the reply is lost, the
+    snapshot is read back.
 
-    FilesGone where one of these is not there: nothing was put, or, where the program slept between its look and the
-    put, the snapshot was removed again. CommitLost where the snapshot was put and does not count."""
+    FilesGone where one of these files is missing: nothing was put, or, where the program slept between the check and
+    the put, the snapshot was removed again. CommitLost where the snapshot was put and does not count."""
     check_there(storage, written)
     looked = time.time()
     if looked - begin > LONGEST_SLEEP:
@@ -285,8 +286,8 @@ def _put(storage: Storage, snapshot: Snapshot) -> bool:
             ours = _is_ours(storage, snapshot)
         except (ShadowError, OSError):
             raise StorageError(
-                f"the store failed ({error}) and cannot be asked whether snapshot {snapshot.number} "
-                "was committed; what is committed is not done twice",
+                f"the store failed ({error}) and does not answer whether snapshot {snapshot.number} "
+                "was committed; a committed build is not done twice",
                 storage.root,
                 action=Action.RUN_AGAIN,
             ) from error
@@ -304,19 +305,19 @@ def _is_ours(storage: Storage, snapshot: Snapshot) -> bool:
 
 
 def _check_stands(storage: Storage, snapshot: Snapshot) -> None:
-    """CommitLost where a snapshot that was put is not the newest and the next one was not made from it: others had
-    committed its number and more before, and vacuumed that number. Then it is removed."""
+    """CommitLost where a snapshot that was put is not the newest and the next one was not made from it. Then others had
+    committed this number and later ones before, and vacuumed it. The snapshot is removed."""
     if snapshot_numbers(storage)[-1:] == [snapshot.number]:
         return
     try:
         if read_snapshot(storage, snapshot.number + 1).parent_id == snapshot.commit_id:
             return
     except SnapshotNotFound:
-        # A vacuum removes the oldest first: were ours one that counted, it would be gone, too.
+        # A vacuum removes the oldest first, so a valid snapshot of ours would be gone, too.
         if snapshot.number not in snapshot_numbers(storage):
             raise CommitLost(
-                f"others committed and vacuumed meanwhile, so that it cannot be told whether snapshot "
-                f"{snapshot.number} counted; what is committed is not done twice",
+                f"other programs committed and vacuumed, so it is unknown whether snapshot "
+                f"{snapshot.number} counted; a committed build is not done twice",
                 storage.root,
                 action=Action.RUN_AGAIN,
             ) from None

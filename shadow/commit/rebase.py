@@ -1,5 +1,5 @@
-"""The changes of a build, rebased on commits of other programs. Segments in, segments out: nothing here reads or writes
-files.
+"""The changes of a build, rebased on commits of other programs. The functions take and return segments; they read and
+write no files.
 
 A build starts from one snapshot, its base, and is committed on the newest one. Where these are the same, all changes
 apply. A source file is live in one segment only, whichever program indexed it."""
@@ -32,7 +32,7 @@ Current = Callable[[], Iterable[FileInfo]]
 class Changes:
     """The changes of a commit: one new segment of these files, if any. `dead` has all dead ordinals of the segments it
     names. `replaced` names the segments whose live source files the new one covers, with the same entries. `buckets` is
-    another number of buckets and `flat` another layout: both replace all live segments. `columns` are added to the
+    the new number of buckets and `flat` the new layout: both replace all live segments. `columns` are added to the
     known ones. `folders` are the current folders of a catalog table's partitions (None: unchanged)."""
 
     operation: str
@@ -68,8 +68,8 @@ class State(NamedTuple):
 
 
 def check_changes(base: State, changes: Changes, ours: Segment) -> None:
-    """BuildFailed when the changes do not fit the snapshot they were made for: a file would count twice, or be lost
-    from a segment that is replaced."""
+    """BuildFailed when the changes do not fit their base snapshot: a file would count twice, or be lost from a segment
+    that is replaced."""
     covers = {file.path: _fingerprint(file) for file in ours.source_files}
     if len(covers) < len(ours.source_files):
         raise BuildFailed("a source file is twice in one segment; nothing was committed")
@@ -92,8 +92,8 @@ def rebase(
 ) -> tuple[Segment, ...]:
     """The live segments when the changes that were made for `base` are committed on `now`.
 
-    `current` lists the source; it is called where another program saw a file in another state. ConcurrentCommit when
-    the changes have to be made again."""
+    `current` lists the source, and is called when another program saw a file in another state. ConcurrentCommit when
+    the build has to run again."""
     _check_replaced(now, changes)
     killed = _killed(base, changes)
     moved = _moved(base, changes, killed)
@@ -130,8 +130,8 @@ def rebase(
 
 
 def check_kept(base: State, now: State, after: Sequence[Segment], ours: Segment) -> None:
-    """ConcurrentCommit where our segment names an index file of one that it replaces which the newest snapshot does not
-    need any more (all that it covers is dead there): it may have been vacuumed."""
+    """ConcurrentCommit where our segment keeps an index file of a replaced segment that the newest snapshot no longer
+    needs, since all entries of it are dead there: a vacuum may have removed it."""
     theirs = {file.path for segment in base.segments for file in segment.index_files}
     needed = {file.path for segment in now.segments for file in segment.by_bucket.values()}
     for segment in after:
@@ -139,14 +139,14 @@ def check_kept(base: State, now: State, after: Sequence[Segment], ours: Segment)
             for file in segment.by_bucket.values():
                 if file.path in theirs and file.path not in needed:
                     raise ConcurrentCommit(
-                        "not needed any more, since others found its source files gone meanwhile; nothing was changed",
+                        "no longer needed, since another commit found its source files gone; nothing was changed",
                         file.path,
                         action=Action.RUN_AGAIN,
                     )
 
 
 def is_committed(now: State, commit_id: str) -> bool:
-    """Whether the commit was made, though the store did not tell."""
+    """Whether the commit was made, even if the store's reply was lost."""
     ids = {segment.id for segment in now.segments}
     return commit_id in ids or (now.snapshot is not None and now.snapshot.commit_id == commit_id)
 
@@ -163,18 +163,18 @@ def folders_after(base: State, now: State, changes: Changes) -> dict[str, str] |
 
 
 def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool:
-    """Whether a commit would say nothing new: it moves no file, names no batch and sets no buckets or layout."""
+    """Whether a commit would change nothing: the segments are the same, and it names no batch, buckets or layout."""
     return tuple(after) == now.segments and changes.batch is None and not changes.replaces_all
 
 
 def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpec:
     """The spec to commit: the build's, with the columns that other programs inferred since, for formats whose files do
-    not declare them. ConcurrentCommit when the newest snapshot has another spec or number of buckets than the index
-    files were written for, which is the base's, or `spec` of a first build. `page_maps` and `as_files` may differ."""
+    not declare them. ConcurrentCommit when the newest snapshot has another spec or number of buckets than the base (or
+    than `spec`, for a first build). `page_maps` and `as_files` may differ."""
     if now.snapshot is None:
         if base.snapshot is not None:
             raise ConcurrentCommit(
-                "all snapshots were removed meanwhile; nothing was changed", where, action=Action.RUN_AGAIN
+                "all snapshots were removed during the build; nothing was changed", where, action=Action.RUN_AGAIN
             )
         return spec
     theirs = now.snapshot.spec
@@ -184,7 +184,7 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
     if differences:
         told = "; ".join(f"{name}: {shown(old)} before, {shown(new)} now" for name, old, new in differences)
         raise ConcurrentCommit(
-            f"snapshot {now.snapshot.number} was committed meanwhile with another spec ({told}); nothing was changed",
+            f"another program committed snapshot {now.snapshot.number} with another spec ({told}); nothing was changed",
             where,
             action=Action.RUN_AGAIN,
         )
@@ -192,7 +192,7 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
 
 
 def _both_schemas(ours: IndexSpec, theirs: IndexSpec) -> str:
-    """Columns that hold the values of both. Key columns keep their type, which is the same in both."""
+    """Columns whose types hold the values of both specs. Key columns have the same type in both, and keep it."""
     if ours.schema == theirs.schema:
         return ours.schema
     merge = FORMATS[ours.format].merge
@@ -202,15 +202,14 @@ def _both_schemas(ours: IndexSpec, theirs: IndexSpec) -> str:
 
 
 def is_told(snapshot: Snapshot, after: Snapshot) -> bool:
-    """Whether a snapshot says all of what a catalog table is, and how its files are taken, that the one after it would
-    say."""
+    """Whether a snapshot has the same partition folders, table columns and `as_files` as the one after it would
+    have."""
     is_same_table = not after.spec.table or snapshot.spec.schema == after.spec.schema
     return snapshot.folders == after.folders and is_same_table and snapshot.spec.as_files == after.spec.as_files
 
 
 class _Source:
-    """The files that the source holds now, listed when they are first asked for; of a catalog table also the folders of
-    its partitions."""
+    """The current files of the source, listed on first use, and the partition folders of a catalog table."""
 
     def __init__(self, current: Current | None, folders: Mapping[str, str] | None) -> None:
         self._current = current
@@ -236,7 +235,8 @@ def _covered(state: State) -> set[str]:
 
 
 def _fingerprint(file: SourceFileEntry) -> Fingerprint:
-    """The state in which a file was indexed: the catalog may give the folder that it lies in to another partition."""
+    """The state in which a file was indexed. It has the partition, since the catalog may give a folder to another
+    one."""
     return file.size, file.mtime_ns, file.etag, file.partition
 
 
@@ -266,8 +266,7 @@ def _check_replaced(now: State, changes: Changes) -> None:
     gone = changes.replaced - there
     if gone:
         raise ConcurrentCommit(
-            f"segment {min(gone)} was replaced or dropped by another commit meanwhile; nothing was changed, "
-            "run it again"
+            f"segment {min(gone)} was replaced or dropped by another commit; nothing was changed, run it again"
         )
     if changes.replaces_all and there - changes.replaced:
         raise ConcurrentCommit(

@@ -1,10 +1,9 @@
-"""A lake that was copied or moved: its files have other times or another root, and the content that was indexed.
+"""Adoption of a source that was copied or moved: its files have other times or another root, and the indexed content.
 
-A file is taken over when its path below the root, its size and the digest of its own metadata are as recorded. At
-another root times and etags prove nothing (a copy may keep its times, HDFS numbers the files of each cluster from the
-same number): there each file's digest is compared. A sample of pointers is followed, too, since files of other rows may
-have the same metadata. The commit writes the manifests of the segments anew, with the fingerprints of now; no index
-file changes."""
+A file is adopted when its path below the root, its size and the digest of its own metadata are as recorded. At another
+root, times and etags prove nothing: a copy may keep its times, and HDFS numbers the files of each cluster from the same
+number. So each file's digest is compared there. A sample of pointers is followed, too, since files with other rows may
+have the same metadata. The commit writes new manifests with the current fingerprints; no index file changes."""
 
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -33,21 +32,21 @@ from gnomon.shadow.metadata import (
 from gnomon.shadow.storage import FileInfo, Storage, difference, is_in_doubt, probe
 from gnomon.sources import SourceError
 
-READERS = 16  # files whose metadata is read at a time
+READERS = 16  # files whose metadata is read at the same time
 SAMPLED_FILES, ENTRIES_PER_FILE = 64, 4  # index files, and entries of each, whose pointers are followed
 CACHE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Adoption:
-    """Covered files with a new fingerprint but the recorded content, which are taken over; and the `strangers`, of
+    """Covered files to adopt, which have a new fingerprint and the recorded content; and the `strangers`, which have
     other content, though size, time or etag are as recorded."""
 
     adopted: dict[str, SourceFileEntry]
     strangers: frozenset[str]
 
     def applied_to(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
-        """The segments with the files taken over in the place of what they cover, and the strangers dead."""
+        """The segments with the adopted files in place of their old entries, and the strangers dead."""
         return tuple(
             replace(
                 segment,
@@ -64,7 +63,7 @@ class Adoption:
 
 
 def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileInfo]) -> Adoption:
-    """What of the files at `root` is what the snapshot covers. UsageError where nothing there is."""
+    """The files at `root` that the snapshot covers. UsageError where there are none."""
     covered, elsewhere = view.covered, root.location != view.spec.source
     compared = [
         (covered[info.path], info)
@@ -96,7 +95,7 @@ def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileI
     strangers = (
         entry.path
         for entry, info in compared
-        if entry.path not in now and not difference(entry, info)  # whose fingerprint differs the build finds changed
+        if entry.path not in now and not difference(entry, info)  # the build finds files of another fingerprint
     )
     return Adoption({path: file for path, file in now.items() if file != covered[path]}, frozenset(strangers))
 
@@ -104,7 +103,7 @@ def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileI
 def _of_other_rows(
     index: Storage, root: SourceRoot, view: View, files: Mapping[str, SourceFileEntry]
 ) -> Collection[str]:
-    """The files that a sample of pointers into them shows to hold other keys."""
+    """The files that hold other keys, as a sample of pointers into them shows."""
     if not files:
         return ()
     found: set[str] = set()
@@ -125,8 +124,8 @@ def _of_other_rows(
 
 def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
     """Take over the source at `root`. Returns the newest snapshot, and the number of files with a new fingerprint in
-    it. Nothing is committed where nothing differs. UsageError where an append is not finished; ConcurrentCommit where
-    other commits keep winning; UnsafeStore where two writers could overwrite each other."""
+    it. Commits nothing where nothing differs. UsageError where an append is not finished; ConcurrentCommit where other
+    commits keep winning; UnsafeStore where two writers could overwrite each other."""
     for attempt in range(ATTEMPTS):
         wait(attempt)
         _check_appends(storage)
@@ -139,22 +138,22 @@ def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
         snapshot = _next(storage, view, root, found)
         if put_snapshot(storage, snapshot, new_lists(view.snapshot, snapshot), begin):
             return snapshot, len(found.adopted)
-    raise ConcurrentCommit(f"others committed {ATTEMPTS} times meanwhile", storage.root, action=Action.RUN_AGAIN)
+    raise ConcurrentCommit(f"other programs committed first {ATTEMPTS} times", storage.root, action=Action.RUN_AGAIN)
 
 
 def _check_appends(storage: Storage) -> None:
-    """UsageError if an append has files that are staged at the source on record: none would find them at another."""
+    """UsageError if an append has files staged at the recorded source, which no program would find at the new one."""
     for append in read_log(storage).open:
         raise UsageError(
-            f"append {append.number} of batch {append.batch!r} is not finished, and its files lie at the source as it "
-            f"was (its record: {append_path(append.number)})",
+            f"append {append.number} of batch {append.batch!r} is not finished, and its files are staged at the old "
+            f"source (its record: {append_path(append.number)})",
             storage.root,
             action=Action.FINISH_APPEND,
         )
 
 
 def _next(storage: Storage, view: View, root: SourceRoot, found: Adoption) -> Snapshot:
-    """The snapshot in which the files are adopted; the manifests of its segments are written and read back."""
+    """The snapshot with the adopted files, after its manifests were written and read back."""
     after = found.applied_to(view.segments)
     return replace(
         view.snapshot,

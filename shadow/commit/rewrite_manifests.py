@@ -1,5 +1,4 @@
-"""Segments with new data about their source files: their manifests are written under fresh names, and no index file
-changes."""
+"""New manifests for segments whose source files have new data. They get new names; no index file changes."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,8 +9,8 @@ from gnomon.shadow.storage import Storage
 
 
 def relist(storage: Storage, view: View, after: Iterable[Segment]) -> tuple[SegmentRef, ...]:
-    """The segments of a snapshot as the next one names them, where `after` is what becomes of each. A list that changed
-    is written and read back; a segment with nothing left is dropped."""
+    """The segments as the next snapshot names them; `after` has the new state of each. Changed manifests are written
+    and read back; a segment without live files is dropped."""
     refs = []
     for before, segment, ref in zip(view.segments, after, view.snapshot.segments, strict=True):
         if not segment.live:

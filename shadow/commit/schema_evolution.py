@@ -1,4 +1,4 @@
-"""The columns of a source with their types, by Arrow's names: what snapshots keep of files that differ in them."""
+"""The columns of a source with their Arrow type names, merged over files that differ in them."""
 
 from gnomon.shadow.commit.rebase import Changes, State
 from gnomon.shadow.metadata import IndexSpec
@@ -8,7 +8,8 @@ WIDENING = (("int8", "int16", "int32", "int64"), ("halffloat", "float", "double"
 
 
 def wider(before: str, now: str) -> str:
-    """The type that holds the numbers of both; where there is none in WIDENING, the second, unless it is of nulls."""
+    """The type that holds the numbers of both; where WIDENING has none, the second type, unless that is the null
+    type."""
     if now == "null":
         return before or now
     chain = next((chain for chain in WIDENING if before in chain and now in chain), (now,))
@@ -17,7 +18,7 @@ def wider(before: str, now: str) -> str:
 
 def columns_after(base: State, now: State, changes: Changes, spec: IndexSpec) -> dict[str, str]:
     """The source's columns: the known ones, and the new ones of the build. For formats whose files do not declare
-    columns, `spec` has the types, which hold values that other programs found, too. A catalog table has the columns
+    columns, `spec` has the types, which also hold the values that other programs found. A catalog table has the columns
     that it declares."""
     given = {field.name: str(field.type) for field in parse_ddl(spec.schema)}
     if spec.table:

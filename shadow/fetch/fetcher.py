@@ -1,7 +1,8 @@
-"""Pointers to rows: only from files that are still what was indexed, and only rows that hold the key asked for.
+"""Pointers to rows: only from files that did not change since they were indexed, and only rows that hold the requested
+key.
 
-A partition column's value is that of the folder, as text (of a catalog table: in its type), also where the files have a
-column of that name (Spark does so, too); a column that a file does not have is null in its rows."""
+A partition column has the folder's value, as text (in a catalog table: in its type), even where the files have a column
+of that name, as in Spark. A column that a file does not have is null in its rows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -58,8 +59,8 @@ class FetchReads(ReadStats):
 
 
 class Part(NamedTuple):
-    """Rows of one file: their places among those wanted, and a table of the columns that it has, keys among them; what
-    they cost; why they cannot be had."""
+    """Rows of one file: their places among the requested rows, a table of the file's columns with its keys, the cost,
+    and the error if they cannot be read."""
 
     file: SourceFileEntry
     places: Sequence[int]
@@ -69,9 +70,9 @@ class Part(NamedTuple):
 
 
 class Fetcher:
-    """Reads rows of one source. Parsed file metadata is kept in a cache bounded by bytes, as are unpacked pages in one
-    of `page_bytes`; files are opened for each fetch, so that a changed one is noticed. Recorded page maps are read from
-    `index`; without it they are not used. `action` says what to do where a file is not the one that was indexed."""
+    """Reads rows of one source. One cache, bounded by bytes, keeps parsed file metadata, and another, of `page_bytes`,
+    unpacked pages. Each fetch opens the files, so that a changed one is noticed. Recorded page maps are read from
+    `index`, and not used without it. `action` is the advice where a file changed since it was indexed."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class Fetcher:
 
     @property
     def cache_counts(self) -> dict[str, CacheCounts]:
-        """Of the metadata of source files, and of the pages of formats that have them."""
+        """The counts of the caches of file metadata and, for formats with pages, of pages."""
         pages = {} if self._pages is None else {"source_pages": self._pages.counts}
         return {"source_files": self._sources.counts, **pages}
 
@@ -124,8 +125,7 @@ class Fetcher:
         trace: Trace | None = None,
     ) -> Iterator[Part]:
         """The rows, file by file. Remote files are read concurrently. A file whose rows take more than about
-        `share_bytes` is read in several parts. With `each`, the error of a file takes the place of its rows and is not
-        raised."""
+        `share_bytes` is read in several parts. With `each`, the error of a file replaces its rows and is not raised."""
         shares = shares_of(wanted, share_bytes)
         calls = [
             partial(self._part, file, places, [wanted[place] for place in places], columns, each, trace)
@@ -165,13 +165,13 @@ class Fetcher:
         columns: Sequence[str],
         stats: FetchReads,
     ) -> pa.Table:
-        """Rows of one file, one for each of `pointers` (offset and sub-offset), with the columns in the order asked.
-        `keys`: the key that each row must hold, by column, in the types they are stored in; what is missing there is
-        not compared."""
+        """Rows of one file, one for each of `pointers` (offset and sub-offset), with the columns in the requested
+        order. `keys` has the key that each row must hold, by column, in the stored types; columns missing there are not
+        compared."""
         return self.complete(self._checked(file, pointers, keys, columns, stats), file.partition, columns)
 
     def check(self, file: SourceFileEntry, pointer: Pointer, key: Key) -> None:
-        """That the row a pointer leads to holds a key (in stored form). SourceError where not."""
+        """Raise SourceError unless the row of a pointer holds a key (in stored form)."""
         self._checked(file, _numbers([pointer]), self._as_arrays([key]), [], FetchReads())
 
     def _as_arrays(self, keys: Sequence[Key]) -> dict[str, pa.Array]:
@@ -189,7 +189,7 @@ class Fetcher:
         stats: FetchReads,
         trace: Trace | None = None,
     ) -> pa.Table:
-        """Rows of one file with the columns that it has, and with its keys, which were compared."""
+        """Rows of one file with the file's columns and its keys, which were compared."""
         reads = stats.reads
         with ExitStack() as stack:
             with step_of(trace, "source_file", file.path, stats) as step:
@@ -215,12 +215,12 @@ class Fetcher:
         return table
 
     def units(self, file: SourceFileEntry, offsets: Numbers, stats: FetchReads) -> Numbers:
-        """Which of the rows at these offsets are read together: `SourceFile.units`."""
+        """The units in which rows at these offsets are read: `SourceFile.units`."""
         with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
             return source.units(offsets)
 
     def check_file(self, file: SourceFileEntry) -> None:
-        """That a file is still the one that was indexed, and says what it holds. SourceError where not."""
+        """Raise SourceError unless a file is still the one that was indexed and its metadata can be read."""
         stats = FetchReads()
         with self._open(file, stats) as reader:
             self._look(file)
@@ -228,13 +228,13 @@ class Fetcher:
                 pass
 
     def metadata(self, file: SourceFileEntry) -> SourceFile:
-        """What a source file says of itself."""
+        """The metadata of a source file."""
         stats = FetchReads()
         with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
             return source
 
     def has_maps(self, file: SourceFileEntry, maps: bytes) -> bool:
-        """Whether recorded page maps of a source file are those that it gives now."""
+        """Whether recorded page maps of a source file equal its current ones."""
         with self._open(file, FetchReads()) as reader:
             found = open_mapped(reader, self._spec.format, self._spec.read_options)
             if found.digest != file.digest:
@@ -263,7 +263,7 @@ class Fetcher:
             ) from None
 
     def _look(self, file: SourceFileEntry) -> None:
-        """Ask the store for a file. FileChanged, FileNotFoundError where it is not the one that was indexed."""
+        """Check a file on the store. FileChanged or FileNotFoundError where it is not the one that was indexed."""
         with self._storage.open(file.path) as found:
             if how := difference(file, found):
                 raise FileChanged(found.name, how, found.size)
@@ -272,7 +272,8 @@ class Fetcher:
     def _source(
         self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None = None
     ) -> Iterator[SourceFile]:
-        """The file, its metadata read. Metadata of another digest is of another file: size and time may be forged."""
+        """The file with its metadata. Metadata with another digest mean another file: a program can set size and
+        time."""
         key = _key(file, reader.ctime_ns)
         with self._sources.use(key, lambda: self._opened(file, reader, stats, trace)) as source:
             if source.digest != file.digest:
@@ -293,11 +294,11 @@ class Fetcher:
         return self._sources.begin(_key(file), opened) if self._storage.is_remote else None
 
     def end(self, file: SourceFileEntry) -> None:
-        """End what `begin` began: the caller no longer needs the file's metadata."""
+        """End a read that `begin` began: the caller no longer needs the file's metadata."""
         self._sources.end(_key(file))
 
     def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
-        """The file's metadata, and at the same time its page maps where they were recorded."""
+        """The file's metadata, read concurrently with its recorded page maps, if any."""
         found = self._with_maps(file, reader, stats, trace)
         if self._pages is not None:
             cast(MappedFile, found).keep_in(CacheShare(self._pages, _key(file, reader.ctime_ns)))
@@ -320,10 +321,10 @@ class Fetcher:
             found = open_source(reader, self._spec.format, options)
             if found.digest == file.digest:
                 raise damaged(index, entry, error) from None
-            return found  # another file than the one indexed, which is the answer
+            return found  # another file than the one indexed: the caller reports it
 
     def _check_keys(self, table: pa.Table, pointers: Numbers, keys: Mapping[str, pa.Array], where: str) -> None:
-        """Compare the keys of the rows that were read with the keys asked for, column by column."""
+        """Compare the keys of the read rows with the requested keys, column by column."""
         for key in self._spec.stored_keys:
             expected = keys.get(key.name)
             if expected is None:
@@ -342,8 +343,8 @@ class Fetcher:
                 )
 
     def schema(self, columns: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema:
-        """The columns in the types of the first of the files' schemas that has one for them; partition columns in
-        theirs; null where none has any."""
+        """The columns, each in the type of the first schema that has it; partition columns in their own types; null
+        where no schema has the column."""
         types: dict[str, pa.DataType] = {}
         for schema in schemas:
             for column in schema:

@@ -1,4 +1,4 @@
-"""How much one answer may hold, and what is said where that is not enough."""
+"""Limits of one answer, and the errors of answers beyond them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from gnomon.btree.keys import Key
 from gnomon.shadow.errors import BeyondBound
 
-SHARE_BYTES = 16 << 20  # of rows in memory, roughly, that are read before they are counted
+SHARE_BYTES = 16 << 20  # approximate size in memory of the rows that are read before they are counted
 NUMBER_BYTES = 8  # of a value that is neither text nor bytes
 
 Ints = npt.NDArray[np.int64]
@@ -19,14 +19,14 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Bounds:
-    """Rows, and bytes of their values in memory, of a whole answer; None is no bound."""
+    """Limits of a whole answer: rows, and bytes of their values in memory. None is no limit."""
 
     rows: int | None = None
     bytes: int | None = None
 
     def too_many_rows(self, matches: int, wanted: int, before: int) -> BeyondBound | None:
-        """The error, if any, of adding a key to an answer: from its matches, its rows `wanted`, and the rows that the
-        answer has."""
+        """The error, if any, of adding a key to an answer. `matches` are the key's rows, `wanted` the requested ones,
+        `before` the rows already in the answer."""
         most = self.rows
         if most is None or before + wanted <= most:
             return None
@@ -42,8 +42,7 @@ class Bounds:
         return BeyondBound(text, "rows", most, matches)
 
     def too_many_bytes(self, matches: int, seen: tuple[int, int] | None = None) -> BeyondBound:
-        """What is wrong with a key whose rows alone take too much: `seen` are the rows that were looked at, and their
-        bytes."""
+        """The error of a key whose rows alone exceed the limit. `seen` has the number of rows read, and their bytes."""
         most = self.bytes or 0
         some = f", {seen[0]:,} of which take {seen[1]:,} bytes" if seen is not None else ""
         text = (
@@ -53,7 +52,7 @@ class Bounds:
         return BeyondBound(text, "bytes", most, matches)
 
     def is_full(self, matches: int, held: int) -> BeyondBound:
-        """What is wrong with a key whose rows fit in no more."""
+        """The error of a key whose rows no longer fit into the answer."""
         most = self.bytes or 0
         text = (
             f"the rows of the keys before it take {held:,} bytes; an answer takes {most:,} at most: ask for fewer keys "
@@ -83,5 +82,5 @@ def _sizes(array: pa.Array) -> Any:
 
 
 def bytes_of_key(values: Key) -> int:
-    """The same of values in stored form."""
+    """The bytes that values in stored form take in memory."""
     return sum(len(value) if isinstance(value, (str, bytes)) else NUMBER_BYTES for value in values)

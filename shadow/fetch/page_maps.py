@@ -1,6 +1,6 @@
-"""Page maps on a store: where the pages of each source file lie, recorded when it is indexed, so that the first fetch
-from it reads no page headers. The blocks of several source files stand behind one another in a file of the index; each
-is read by its range.
+"""Page maps on a store: the places of the pages of each source file, recorded when it is indexed, so that the first
+fetch from it reads no page headers. A file of the index has the blocks of several source files, one after the other;
+each is read by its range.
 """
 
 import zlib
@@ -16,7 +16,7 @@ from gnomon.sources import FORMATS, DamagedMaps, check_maps
 
 PAGE_MAPS_FOLDER = "_shadow/page_maps"
 PAGE_MAPS_SUFFIX = ".maps"
-READERS = 16  # files of page maps that are read at a time
+READERS = 16  # files of page maps that are read at the same time
 
 
 def check_format(format: str) -> None:
@@ -32,7 +32,7 @@ def page_maps_path(segment_id: str, number: int) -> str:
 
 
 def write_page_maps(storage: Storage, path: str, blocks: Sequence[bytes]) -> list[PageMapsEntry]:
-    """Write the blocks of some source files into one file, and read it back: the place of each."""
+    """Write the blocks of some source files into one file, and read it back. Returns the place of each."""
     put_again(storage, path, blocks)
     ends = list(accumulate(map(len, blocks)))
     size = ends[-1] if ends else 0
@@ -47,7 +47,7 @@ def write_page_maps(storage: Storage, path: str, blocks: Sequence[bytes]) -> lis
 
 
 def read_page_maps(storage: Storage, entry: PageMapsEntry, stats: ReadStats | None = None) -> bytes:
-    """A block. IndexFileGone or DamagedIndexFile where it is not what was written."""
+    """A block. IndexFileGone or DamagedIndexFile where its file is missing or has other bytes than were written."""
     file = StoredFile(storage, entry.path, entry.size, Action.BUILD_PAGE_MAPS, stats)
     data = file.read_range(entry.offset, entry.length)
     _check(entry, data, file.name)
@@ -55,7 +55,8 @@ def read_page_maps(storage: Storage, entry: PageMapsEntry, stats: ReadStats | No
 
 
 def prove_page_maps(storage: Storage, format: str, entry: PageMapsEntry, digest: str) -> bytes:
-    """A block that is whole and of the source file with this digest. Errors as of `read_page_maps`."""
+    """A block, after a check that it is whole and belongs to the source file with this digest. Errors as in
+    `read_page_maps`."""
     data = read_page_maps(storage, entry)
     try:
         check_maps(format, data, digest)
@@ -69,7 +70,7 @@ def damaged(storage: Storage, entry: PageMapsEntry, error: DamagedMaps) -> Damag
 
 
 def without_maps(storage: Storage, format: str, files: Iterable[SourceFileEntry]) -> list[SourceFileEntry]:
-    """The files with rows that have no page maps, or none that can be read."""
+    """The non-empty files without readable page maps."""
 
     def lacks(file: SourceFileEntry) -> bool:
         if file.page_maps is None:

@@ -1,5 +1,5 @@
 """Source files opened during the index look-up. The metadata of a remote source file then arrives in the same round
-trip as the index file. Only done where few files can hold the key, since most of them are not needed."""
+trip as the index file. This is done only where few files can hold the key, since most of them are not needed."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from gnomon.shadow.metadata import IndexSpec, SourceFileEntry
 from gnomon.shadow.storage import Begun
 from gnomon.sources import SourceFile
 
-FEW_SOURCES = 8  # of a question
+FEW_SOURCES = 8  # of a query
 
 
 class _Opening(NamedTuple):
-    """A source file that was begun, and what that has cost so far."""
+    """A source file whose read has begun, and the cost so far."""
 
     fetcher: Fetcher
     file: SourceFileEntry
@@ -24,14 +24,14 @@ class _Opening(NamedTuple):
 
 
 class Ahead:
-    """What is opened ahead for one question, until that is answered."""
+    """The source files that are opened ahead for one query, until it is answered."""
 
     def __init__(self, stats: FetchStats) -> None:
         self._stats = stats
         self._openings: list[_Opening] = []
 
     def begin(self, fetcher: Fetcher, spec: IndexSpec, files: Sequence[InFile]) -> None:
-        """Open what source files the entries of these index files may name, where they are few."""
+        """Open the source files that the entries of these index files may name, where they are few."""
         for file in _named(spec, files):
             reads = FetchReads()
             begun = fetcher.begin(file, reads, self._stats.trace)
@@ -39,8 +39,7 @@ class Ahead:
                 self._openings.append(_Opening(fetcher, file, begun, reads))
 
     def end(self) -> None:
-        """Count the reads. If steps are recorded, wait for reads that were not needed, too, so that the cost is
-        complete."""
+        """Count the reads. If steps are recorded, also wait for the unneeded reads, so that the cost is complete."""
         for fetcher, file, begun, reads in self._openings:
             fetcher.end(file)
             if self._stats.trace is not None:

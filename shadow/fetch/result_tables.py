@@ -1,11 +1,10 @@
 """Answers as Arrow tables: the rows of all keys, one key after the other.
 
-The first column, `key_number`, is the place of the row's key among those asked for (from 0; with a number behind its
-name where the source has a column of that name). The others are the columns asked for. Partition columns have their
-types. Every other column has the type that it has in the files of the rows in the table; where these files differ, one
-that holds the values of all of them. Files without rows in the table matter only for a column that no file of the rows
-has: its type comes from the newest file that has it. The metadata hold the snapshot, and the number of matches of each
-key.
+The first column, `key_number`, is the place of the row's key among the requested keys (from 0; with a number after its
+name where the source has a column of that name). The others are the requested columns. Partition columns have their own
+types. Every other column has its type in the files of the table's rows; where these files differ, a type that holds the
+values of all of them. Other files matter only for a column that no file of the rows has: its type comes from the newest
+file that has it. The metadata hold the snapshot, and the number of matches of each key.
 """
 
 import json
@@ -29,8 +28,8 @@ SNAPSHOT, COUNTS = b"gnomon.snapshot", b"gnomon.counts"  # metadata: a number; a
 def answer_table(
     found: Found, fetcher: Fetcher | None, columns: Sequence[str], rows: Rows, schemas: Schemas
 ) -> pa.Table:
-    """The rows of all keys. `schemas(columns)` gives schemas of source files, the newest file first, that together have
-    each of the columns that any file has. UsageError where no type holds all values of a column."""
+    """The rows of all keys. `schemas(columns)` yields schemas of source files, newest first, until they have each
+    column that any file has. UsageError where no type holds all values of a column."""
     if fetcher is None:
         keys, table = _of_values(found, columns, rows)
     else:
@@ -80,12 +79,12 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
         raise _no_common_type(tables, next(name for name in names if not _fits_together(tables, name))) from None
     for field in together.schema:
         if any(_rounds(kind, field.type) for kind in _types_of(tables, field.name)):
-            raise _no_common_type(tables, field.name)  # Arrow rounds decimals to put them among floating numbers
+            raise _no_common_type(tables, field.name)  # Arrow would round decimals to floating numbers
     return together
 
 
 def _rounds(kind: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a decimal of a type, or within it, becomes a floating number in another type."""
+    """Whether a conversion to `target` makes a decimal, maybe nested, a floating number."""
     if pa.types.is_decimal(kind):
         return bool(pa.types.is_floating(target))
     if pa.types.is_struct(kind) and pa.types.is_struct(target):
@@ -120,7 +119,7 @@ def _no_common_type(tables: Sequence[pa.Table], name: str) -> UsageError:
 
 
 def _of_values(found: Found, columns: Sequence[str], rows: Rows) -> tuple[np.ndarray, pa.Table]:
-    """The same of a key-value folder, from its entries."""
+    """The rows of a key-value folder, from its entries."""
     spec, kept = found.view.spec, rows.within_bytes()
     hits = [(key, hit) for key in kept for hit in rows.hits(key)]
     places = {column.name: (i, column.type) for i, column in enumerate(spec.include)}

@@ -1,4 +1,4 @@
-"""From the hits of keys to their rows, within bounds, and what that cost."""
+"""The rows of keys from their hits, within limits, with the cost."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ from gnomon.shadow.storage import Trace, deadlines
 
 @dataclass
 class FetchStats:
-    """The cost of an answer: the index look-up, the reads of the source and of its page maps, microseconds of each,
-    source files touched. `trace`, if given, records each step."""
+    """The cost of an answer: the index look-up, the reads of the source and of its page maps, microseconds of each, and
+    the number of source files read. `trace`, if given, records each step."""
 
     snapshot: int = 0
     index: LookupStats = field(default_factory=LookupStats)
@@ -32,7 +32,7 @@ class FetchStats:
     trace: Trace | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The costs as an object of JSON, with the steps of the trace, where there is one."""
+        """The costs as a JSON object, with the steps of the trace, if there is one."""
         counts = {name: value for name, value in vars(self).items() if name not in ("index", "source", "trace")}
         index = {name: value for name, value in vars(self.index).items() if name != "visits"}
         steps = {} if self.trace is None else {"steps": self.trace.to_json()}
@@ -41,8 +41,8 @@ class FetchStats:
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows of a key, and of how many matches they are (a limit may leave some out). `files` are the paths of the
-    source files of the rows, in the order of the rows, where the answer was traced."""
+    """The rows of a key, and the number of its matches, which a limit does not change. `files` has the source file of
+    each row, in their order, if the answer was traced."""
 
     rows: list[dict[str, Any]]
     count: int
@@ -51,8 +51,8 @@ class Answer:
 
 @dataclass(slots=True)
 class Query:
-    """What a caller asks for: keys, partitions, columns, the first `limit` rows of each key, and bounds of the whole
-    answer. `each`: a key that fails has its failure, which is not raised."""
+    """A query: keys, partitions, columns, the first `limit` rows of each key, and limits of the whole answer. With
+    `each`, the error of a key is its answer and is not raised."""
 
     keys: Sequence[object]
     stats: FetchStats
@@ -78,8 +78,8 @@ class Found(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Rows of some of the keys, one key after the other, with their number for each key. Parts hold the rows of one
-    file each, and their places among all of these rows."""
+    """Rows of some of the keys, one key after the other, with the number of rows of each key. Each part holds the rows
+    of one file, and their places among all rows."""
 
     keys: Sequence[int]
     counts: Sequence[int]
@@ -87,7 +87,7 @@ class Share(NamedTuple):
 
 
 class _Over(Exception):
-    """The rows of some keys take more than there is room for: rows and bytes of each that were looked at."""
+    """The rows of some keys exceed the space left. It has the rows and bytes read of each key."""
 
     def __init__(self, seen: dict[int, tuple[int, int]]) -> None:
         super().__init__(seen)
@@ -95,7 +95,7 @@ class _Over(Exception):
 
 
 class Rows:
-    """The rows of keys, read within bounds. `failures` has the error of each key without an answer."""
+    """The rows of keys, read within limits. `failures` has the error of each key without an answer."""
 
     def __init__(self, found: Found, columns: Sequence[str], query: Query) -> None:
         """`columns` are the checked columns of the query."""
@@ -105,7 +105,7 @@ class Rows:
         self._bounds = query.bounds
         self._stats = query.stats
         self._each = query.each
-        self._held = 0  # bytes of the rows that were given
+        self._held = 0  # bytes of the rows that were returned
         self._full = False
         self._files: set[SourceFileEntry] = set()
         self.failures: dict[int, Exception] = {}
@@ -117,7 +117,7 @@ class Rows:
         return hits if self._limit is None else hits[: self._limit]
 
     def _within_rows(self) -> list[int]:
-        """The keys that can be answered as far as the look-up tells."""
+        """The keys that can be answered by the number of their rows."""
         keys, rows = [], 0
         for key, hits in enumerate(self._found.hits):
             wanted = hits.matches if self._limit is None else min(self._limit, hits.matches)
@@ -156,7 +156,7 @@ class Rows:
     # -- rows of a source ----------------------------------------------------------------------------------------------
 
     def shares(self, fetcher: Fetcher) -> Iterator[Share]:
-        """The rows of the keys, of all of them at once where they fit; not of those that fail."""
+        """The rows of the keys that do not fail, all at once where they fit."""
         waiting = [self.keys]
         while waiting:
             keys = [key for key in waiting.pop() if key not in self.failures]
@@ -172,8 +172,8 @@ class Rows:
                 waiting += self._divided(keys, over.seen)
 
     def _divided(self, keys: list[int], seen: dict[int, tuple[int, int]]) -> list[list[int]]:
-        """What to try of keys whose rows are too large together, the last first: without those that are too large each
-        for itself; else one half after the other. A key that would fit, but for those before it, ends the answer."""
+        """The groups of keys to try after a group was too large, the last first. Keys that are too large alone are
+        dropped; without any, the group is halved. A key that fits only without the keys before it ends the answer."""
         most = self._bounds.bytes or 0
         heavy = [key for key, (_, size) in seen.items() if size > most]
         for key in heavy:
@@ -187,8 +187,8 @@ class Rows:
         return [keys[middle:], keys[:middle]]
 
     def _read(self, fetcher: Fetcher, keys: list[int]) -> Share:
-        """The rows of some keys. _Over where they take more than is left; of a single key, where it fits alone, only
-        when all of it was looked at."""
+        """The rows of some keys. _Over where they exceed the space left; for a single key that fits alone, only after
+        all its rows were read."""
         most = self._bounds.bytes
         counts = [len(self.hits(key)) for key in keys]
         located = [Located(hit, self._found.wanted[key].stored) for key in keys for hit in self.hits(key)]
@@ -225,7 +225,7 @@ class Rows:
         return part.table.select([name for name in self._columns if name in part.table.column_names])
 
     def _seen(self, parts: Sequence[Part], owner: np.ndarray) -> dict[int, tuple[int, int]]:
-        """Of each key the rows that were read, and their bytes. `owner`: the key of each place."""
+        """The rows read of each key, and their bytes. `owner` has the key of each place."""
         seen: dict[int, tuple[int, int]] = {}
         for part in parts:
             owners, sizes = owner[list(part.places)], bytes_of_rows(self._asked(part))
@@ -242,8 +242,8 @@ def _owners(keys: Sequence[int], counts: Sequence[int]) -> np.ndarray:
 
 
 def answers(found: Found, fetcher: Fetcher | None, columns: Sequence[str], query: Query) -> list[Answer | Exception]:
-    """The answer of each key, or, where the query wants `each`, its failure. Without a fetcher, of a key-value folder,
-    the entries themselves make the rows."""
+    """The answer of each key, or, with the query's `each`, its error. Without a fetcher, as in a key-value folder, the
+    entries are the rows."""
     begin = time.perf_counter_ns()
     stats = query.stats
     stats.source_files = 0

@@ -1,8 +1,8 @@
-"""Entries of many keys at once, without a Python object for a key, for joins and appends.
+"""Entries of many keys at once, without a Python object per key, for joins and appends.
 
-The keys are grouped by bucket and partitions. Each index file is searched in the cheaper way: key by key, or leaf by
-leaf. Where the keys are dense, leaf by leaf is one read of the whole file. An entry is live only if its own segment
-still covers its source file."""
+Keys are grouped by bucket and partitions. Each index file is searched in the cheaper way: key by key, or leaf by leaf.
+For dense keys, leaf by leaf is one read of the whole file. An entry is live only if its own segment still covers its
+source file."""
 
 import logging
 import math
@@ -30,22 +30,22 @@ from gnomon.sources import POINTER_COLUMNS
 
 LOG = logging.getLogger("gnomon.match")
 FILE_NAME = POINTER_COLUMNS[0]
-# CPU microseconds, measured in files of 2 and 10 million entries. Key by key: a key, and a record of its leaf. Leaf by
-# leaf: a record above the leaves, when they are read for the first time; a leaf, and a record in it; a key; and a byte
-# of the long ranges that are read, which reach over gaps of up to LONGEST_GUESS_BYTES.
+# CPU microseconds, measured in files of 2 and 10 million entries. Key by key: per key, and per record of its leaf. Leaf
+# by leaf: per record above the leaves, on their first read; per leaf, and per record in it; per key; and per byte of
+# the long ranges read, which include gaps of up to LONGEST_GUESS_BYTES.
 EACH_US, EACH_RECORD_US = 20.0, 1.0
 FENCE_US, LEAF_US, RECORD_US, KEY_US, BYTE_US = 1.0, 20.0, 0.2, 0.3, 0.0004
-MOST_HITS = 100_000  # handed on at once
+MOST_HITS = 100_000  # yielded at once
 EACH_AT_ONCE = 64  # keys
-FENCE_LENGTH = 1.5  # of a record above the leaves, packed, to one in a leaf; measured
-WHOLE = 0.9  # of the leaves: who reads so many reads the file whole
+FENCE_LENGTH = 1.5  # packed size of a record above the leaves, relative to one in a leaf; measured
+WHOLE = 0.9  # a search that needs this share of the leaves reads the whole file
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
 class Matches(NamedTuple):
-    """For each hit the place of its key among the given keys, then its entry: included columns, partition columns,
+    """For each hit, the place of its key among the given keys, and its entry: included columns, partition columns,
     pointer columns."""
 
     rows: pa.Int64Array
@@ -54,8 +54,8 @@ class Matches(NamedTuple):
 
 @dataclass
 class MatchStats(LookupStats):
-    """What looking many keys up cost; how many index files their Bloom filter spared, and how many were asked in which
-    way."""
+    """The cost of a look-up of many keys, the number of index files that a Bloom filter ruled out, and the number
+    searched in each way."""
 
     files_spared: int = 0
     files_by_key: int = 0
@@ -86,7 +86,7 @@ class _Wanted:
 
 
 class Matcher:
-    """Look-ups of many keys in one snapshot. `within` narrows each row to the partitions that have its values."""
+    """Look-ups of many keys in one snapshot. `within` restricts each row to the partitions that have its values."""
 
     def __init__(self, lookup: Lookup, view: View, stats: MatchStats) -> None:
         self._lookup = lookup
@@ -95,7 +95,7 @@ class Matcher:
         self._stats = stats
 
     def pieces(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], null_safe: bool) -> Iterator[Matches]:
-        """The entries of each row's key, some at a time, in the order of the index files. A null matches nulls if
+        """Yield the entries of each row's key in batches, in the order of the index files. A null matches nulls if
         `null_safe`, else nothing."""
         asked = np.ones(len(keys[0]), bool)
         for array in () if null_safe else (*keys, *within.values()):
@@ -109,7 +109,7 @@ class Matcher:
                     yield Matches(pa.array(group.rows[row]), self._batch(found, partition, kept[place]))
 
     def holds(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array]) -> Bools:
-        """Whether each row's key is there; nulls equal nulls. No more of the entries is decoded than that takes."""
+        """Whether each row's key has an entry; nulls equal nulls. Only the columns that this needs are decoded."""
         held = np.zeros(len(keys[0]), bool)
         for group in self._groups(keys, within, ~held):
             group = group._replace(rows=self._passing(keys, group))
@@ -125,8 +125,8 @@ class Matcher:
         return held
 
     def _passing(self, keys: Sequence[pa.Array], group: _Group) -> Ints:
-        """The rows of a group that a file may hold, by the Bloom filters. Where all files have one, the filters come
-        before the sort of the keys, which takes longer."""
+        """The rows of a group that pass the Bloom filters. Where all files have a filter, it is checked before the keys
+        are sorted, which takes longer."""
         filters, filter_bytes, rows = self._lookup.filters, self._view.filter_bytes, group.rows
         files = [entry for _, entry in self._files(group)]
         pays = filters is not None and all(
@@ -143,7 +143,7 @@ class Matcher:
         self._stats.files_spared += len(files) * (not passed.any())
         return rows[passed]
 
-    # -- which keys, and where ---------------------------------------------------------------------------------------
+    # -- keys and partitions -----------------------------------------------------------------------------------------
 
     def _groups(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], asked: Bools) -> Iterator[_Group]:
         rows = np.flatnonzero(asked)
@@ -165,11 +165,11 @@ class Matcher:
                 yield _Group(rows[order[begin:end]], bucket, partitions[code])
 
     def _partitions(self, within: Mapping[str, pa.Array]) -> tuple[Ints | None, Sequence[Collection[str]]]:
-        """Which of some sets of partitions each row is to be looked for in (None: the first), and these."""
+        """For each row the place of its set of partitions (None: all rows have the first), and these sets."""
         if not within:
             return None, [self._view.partition_values]
         code = np.zeros(len(next(iter(within.values()))), np.int64)
-        asked: list[tuple[Stored, ...]] = [()]  # what each code stands for
+        asked: list[tuple[Stored, ...]] = [()]  # the values of each code
         for name, array in within.items():
             given = array.dictionary_encode(null_encoding="encode")
             values = asked_values(given.dictionary, self._spec.partition_type(name), name)
@@ -188,8 +188,8 @@ class Matcher:
     def _found(
         self, wanted: _Wanted, group: _Group, columns: Sequence[str], there: Bools | None = None
     ) -> Iterator[tuple[Segment, IndexFileEntry, Found]]:
-        """What each index file holds of the keys; with `there` only of those that are not there yet, and, where the
-        segment has dead files, with the name of the file."""
+        """The entries of the keys in each index file. With `there`, only of keys not found yet, and with the file's
+        name where the segment has dead files."""
         files = self._files(group)
         for segment, entry in files:
             which = np.arange(len(wanted.keys)) if there is None else np.flatnonzero(~there)
@@ -206,7 +206,7 @@ class Matcher:
         return [found for folder in folders for found in self._view.index_files.get((folder, group.bucket), ())]
 
     def _likely(self, wanted: _Wanted, which: Ints, entry: IndexFileEntry, spread: bool) -> Ints:
-        """Of some keys those that an index file may hold."""
+        """The keys among `which` that an index file may hold."""
         filters, filter_bytes = self._lookup.filters, self._view.filter_bytes
         if not len(which) or filters is None or not filters.pays(entry, len(which), spread, filter_bytes):
             return which
@@ -218,7 +218,7 @@ class Matcher:
     def _ask(
         self, segment: Segment, entry: IndexFileEntry, keys: SortedKeys, columns: Sequence[str]
     ) -> Iterator[Found]:
-        """Ask an index file in the way that costs less."""
+        """Search an index file in the way that costs less."""
         stats = self._stats
         with self._lookup.trees.use(self._view, segment, entry, stats) as tree:
             each, by_leaf = costs_us(tree, entry, len(keys))
@@ -250,8 +250,8 @@ class Matcher:
     def _live(
         self, found: Found, place: int, segment: Segment, entry: IndexFileEntry, group: _Group
     ) -> tuple[Ints, Ints]:
-        """For each entry found, the place of its partition in the view, NOT_LIVE where it does not count; and the
-        places of the entries that do: live ones in a partition of the group. The column at `place` has file names."""
+        """For each entry found, the place of its partition in the view, or NOT_LIVE; and the places of the live entries
+        in a partition of the group. The column at `place` has file names."""
         named = Liveness(self._spec, segment, entry, self._lookup.root).source_files(found.columns[place])
         partition = named.numbers(
             lambda file: self._order[file.partition] if file.partition in group.partitions else NOT_LIVE
@@ -265,7 +265,7 @@ class Matcher:
 
     @cached_property
     def _folders(self) -> list[pa.Array]:
-        """The partition columns, a row a partition."""
+        """The partition columns, with a row for each partition."""
         folders = self._view.partition_values.values()
         return [stored_array([folder.get(n) for folder in folders], kind) for n, kind in self._partition_types.items()]
 
@@ -290,7 +290,7 @@ class Matcher:
 
 
 def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float, float]:
-    """The estimated costs of a number of keys in an index file: key by key, and leaf by leaf."""
+    """The estimated costs of a search for `keys` keys in an index file: key by key, and leaf by leaf."""
     fences = tree.upper_bytes * entry.entries / max(entry.size, 1) / FENCE_LENGTH
     leaves = max(fences, 1.0)
     touched = leaves * -math.expm1(-keys / leaves)
@@ -302,7 +302,8 @@ def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float
 
 
 def _key_by_key(tree: BTreeReader, keys: SortedKeys, columns: Sequence[str], stats: MatchStats) -> Iterator[Found]:
-    """Some keys at a time, for each may have any number of entries; those that have too many, leaf by leaf."""
+    """Search a few keys at a time, since each may have any number of entries. Keys with too many are searched leaf by
+    leaf."""
     for begin in range(0, len(keys), EACH_AT_ONCE):
         which = np.arange(begin, min(begin + EACH_AT_ONCE, len(keys)))
         some = keys.some(which)
@@ -315,7 +316,7 @@ def _key_by_key(tree: BTreeReader, keys: SortedKeys, columns: Sequence[str], sta
 
 
 def _taken(array: pa.Array, rows: pa.Array) -> pa.Array:
-    """Rows of a column: the column itself where they are all of it, in order."""
+    """Rows of a column. If they are all rows in order, the column itself."""
     return array if len(rows) == len(array) and _is_range(rows) else array.take(rows)
 
 

@@ -1,8 +1,9 @@
-"""Bloom filters on a store: written and read back with their index files, and consulted by look-ups before these.
+"""Bloom filters on a store: written and read back with their index files, and consulted by look-ups before the index
+files.
 
-A filter is consulted where that saves reads. One key in one file: no, the filter would cost a read and, if the key is
-there, save none; but yes once the file was asked in vain. A key that may lie in several files (partitions, segments),
-of which mostly one has it: yes. Many keys of one file: yes, for the cost of one read.
+A filter is consulted where that saves reads. One key in one file: no, since the filter costs a read, and saves none if
+the key is there; but yes after a search of the file found nothing. A key in one of several files (partitions,
+segments): yes. Many keys of one file: yes, for the cost of one read.
 """
 
 from collections.abc import Sequence
@@ -20,8 +21,8 @@ from gnomon.shadow.storage import ByteCache, CacheCounts, Storage
 
 FILTER_FOLDER = "_shadow/filters"
 FILTER_SUFFIX = ".filter"
-RATE = 0.001  # of absent keys that pass: 2.1 bytes a key. At 1 % (1.3 bytes) what passes costs most of a dedup check
-MANY_KEYS = 8  # of one index file: the leaves they would visit cost more than its filter
+RATE = 0.001  # of absent keys pass, for 2.1 bytes a key. At 1 % (1.3 bytes) the passing keys cost most of a dedup check
+MANY_KEYS = 8  # of one index file: their leaves cost more to read than its filter
 MOST_ASKED_IN_VAIN = 100_000  # index files
 
 Ints = npt.NDArray[np.int64]
@@ -35,7 +36,8 @@ def filter_path(segment_id: str, partition: str, bucket: int) -> str:
 
 
 def write_filter(storage: Storage, path: str, hashes: Ints) -> BloomFilterEntry:
-    """Write the filter of an index file from the hashes of its keys, read it back, and ask it for each of them."""
+    """Write the filter of an index file from the hashes of its keys, read it back, and check that each of them
+    passes."""
     made = BloomFilter.build(hashes, RATE)
     put_again(storage, path, [made.data])
     where = f"{storage.root}/{path}"
@@ -46,8 +48,8 @@ def write_filter(storage: Storage, path: str, hashes: Ints) -> BloomFilterEntry:
 
 
 class BloomFilters:
-    """The filters of an index, as look-ups use them. They come to be kept in memory whole when all of them fit into
-    `cache_bytes`; else only their heads are kept, and a check reads the page that it needs."""
+    """The filters of an index for look-ups. They stay in memory whole when all of them fit into `cache_bytes`; else
+    only their heads stay, and a check reads the page that it needs."""
 
     def __init__(self, storage: Storage, cache_bytes: int) -> None:
         self._storage = storage
@@ -81,13 +83,13 @@ class BloomFilters:
             return chosen[filter_.may_contain_many(hashes[chosen], stats)]
 
     def asked_in_vain(self, entry: IndexFileEntry) -> None:
-        """An index file was read, and held none of the keys it was asked for."""
+        """Record that a search of an index file found none of its keys."""
         if len(self._in_vain) >= MOST_ASKED_IN_VAIN:
             self._in_vain.clear()
         self._in_vain.add(entry.path)
 
     def needs_no_round_trip(self, entry: IndexFileEntry) -> bool:
-        """Whether the filter of an index file lies in memory, whole."""
+        """Whether the whole filter of an index file is in memory."""
         found = self._open.peek(entry.filter.path) if entry.filter is not None else None
         return found is not None and found.is_whole
 
@@ -105,7 +107,8 @@ class BloomFilters:
 def open_filter(
     storage: Storage, file: BloomFilterEntry, keep: bool = True, stats: LookupStats | None = None
 ) -> BloomFilterReader:
-    """A filter that a segment names. IndexFileGone or DamagedIndexFile where it is not what was written."""
+    """A filter that a segment names. IndexFileGone or DamagedIndexFile where it is missing or has other bytes than were
+    written."""
     return BloomFilterReader(
         StoredFile(storage, file.path, file.size, Action.BUILD_FULL_OR_NO_FILTERS), file.crc32, keep, stats
     )

@@ -14,8 +14,8 @@ from gnomon.sources import POINTER_COLUMNS
 
 
 def entry_columns(view: View) -> tuple[str, ...]:
-    """The columns of `entry_rows`: the key, the included columns and the partition columns; the pointer, or, in a
-    key-value folder, all columns in their order."""
+    """The columns of `entry_rows`: the key, the included columns, the partition columns and the pointer. In a key-value
+    folder, all columns in their order."""
     stored = [column.name for column in (*view.spec.stored_keys, *view.spec.include)]
     return view.spec.entries.row_columns(stored, view.spec.partitions, view.columns)
 
@@ -23,8 +23,8 @@ def entry_columns(view: View) -> tuple[str, ...]:
 def entry_rows(
     view: View, wanted: Sequence[Wanted], found: Sequence[Sequence[Hit]], columns: Sequence[str] | None
 ) -> list[list[dict[str, Any]]]:
-    """For each key, a row for each of its hits, with values as a fetch gives them. If the source has a column with the
-    name of a pointer column, the row has the source's. UnknownColumn for a column that the entries do not have."""
+    """For each key, a row for each of its hits, with values as in a fetch. If the source has a column with the name of
+    a pointer column, the row has the source's. UnknownColumn for a column that the entries do not have."""
     known = entry_columns(view)
     unknown = [name for name in columns or () if name not in known]
     if unknown:

@@ -1,6 +1,6 @@
 """Live entries of an index as Arrow batches: all of an index file, or the entries of keys.
 
-They have the columns that a plain table on the folder has, under its names, and of the source's types."""
+They have the columns and names of a plain table on the folder, and the types of the source."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ KEY, INCLUDED, POINTER, PARTITION = "key", "included", "pointer", "partition"
 
 @dataclass(frozen=True)
 class EntryColumn:
-    """A column of entries: its name in batches and in the folder's plain table, what the source calls it, its type, and
+    """A column of entries: its name in batches and in the folder's plain table, its name in the source, its type, and
     its part in the entry."""
 
     name: str
@@ -57,8 +57,8 @@ def scan_entries(
     partitions: Collection[str],
     stats: LookupStats,
 ) -> Iterator[pa.RecordBatch]:
-    """The live entries of an index file, of these partitions, in key order. DamagedIndexFile as `check` of it,
-    maybe after batches were given."""
+    """Yield the live entries of an index file in these partitions, in key order. DamagedIndexFile as from `check`,
+    maybe after some batches."""
     segment, file = found
     liveness = Liveness(spec, segment, file, storage.root)
     there = segment.source_files_in if spec.flat else [file.partition]
@@ -87,7 +87,7 @@ def scan_entries(
 def matched_entries(
     spec: IndexSpec, keys: pa.RecordBatch, matches: Matches, columns: Sequence[EntryColumn]
 ) -> pa.RecordBatch:
-    """What was found of keys (the stored key columns, in key order) as entries, in the order of `matches`."""
+    """The entries of `matches`, in their order, with the keys (the stored key columns, in key order)."""
     names = [*(one.name for one in spec.include), *spec.partitions, *POINTER_COLUMNS]
     places = {(part, name): i for i, (part, name) in enumerate(zip(_parts(spec), names, strict=True))}
     own = {key.name: i for i, key in enumerate(spec.stored_keys)}

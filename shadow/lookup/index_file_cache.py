@@ -15,8 +15,8 @@ LEAVES_SHARE = 2  # one part in this many of the memory for index files is for d
 
 
 class Trees:
-    """Index files by path: their upper levels, and all of those that are read whole while there is room for all; and
-    the leaves used last, decoded."""
+    """Index files by path: their upper levels, the files that were read whole, as far as the cache has room, and the
+    decoded leaves used last."""
 
     def __init__(self, storage: Storage, cache_bytes: int) -> None:
         self._storage = storage

@@ -1,4 +1,4 @@
-"""Index files on a store: written, with their Bloom filters, and read back by a build; opened by look-ups."""
+"""Index files on a store. A build writes them with their Bloom filters and reads them back; look-ups open them."""
 
 import hashlib
 import zlib
@@ -32,11 +32,11 @@ from gnomon.shadow.metadata import (
 from gnomon.shadow.storage import Storage
 
 INDEX_FILE_SUFFIX = ".btree.avro"
-ELSEWHERE = "?"  # no partition is called that
+ELSEWHERE = "?"  # no partition has this name
 
 
 def index_file_path(segment_id: str, partition: str, bucket: int) -> str:
-    """`dt=2026-01-01/<segment>_00003.btree.avro`: Spark reads the bucket number out of `_00003`."""
+    """`dt=2026-01-01/<segment>_00003.btree.avro`: Spark reads the bucket number from `_00003`."""
     name = f"{segment_id}_{bucket:05d}{INDEX_FILE_SUFFIX}"
     return f"{partition}/{name}" if partition else name
 
@@ -51,7 +51,7 @@ def write_index_file(
 ) -> IndexFileEntry:
     """Write one index file from sorted batches (columns of `spec.entry_schema`), and its Bloom filter; read both back.
 
-    DamagedIndexFile when a file that was read is not the one written."""
+    DamagedIndexFile when a file is read back with other bytes."""
     writer = BTreeWriter(spec.entry_schema, sync=_sync_marker(segment_id, partition, bucket))
     hashes = []
     for batch in batches:
@@ -70,7 +70,8 @@ def write_index_file(
 
 
 def _sync_marker(segment_id: str, partition: str, bucket: int) -> bytes:
-    """What Avro wants random, from the file's name: a task that is run again makes the same bytes."""
+    """Avro's sync marker, made from the file's name instead of at random, so that a task that runs again writes the
+    same bytes."""
     name = index_file_path(segment_id, partition, bucket)
     return hashlib.blake2b(name.encode(), digest_size=SYNC_BYTES).digest()
 
@@ -89,7 +90,8 @@ def _read_back(storage: Storage, entry: IndexFileEntry) -> None:
 
 
 def read_index_file(storage: Storage, spec: IndexSpec, entry: IndexFileEntry) -> bytes:
-    """A whole index file. IndexFileGone or DamagedIndexFile where it is not the one that its segment names."""
+    """The bytes of an index file. IndexFileGone or DamagedIndexFile where it is missing or not the one that its segment
+    names."""
     where = f"{storage.root}/{entry.path}"
     try:
         data = storage.read(entry.path)
@@ -105,7 +107,7 @@ def read_index_file(storage: Storage, spec: IndexSpec, entry: IndexFileEntry) ->
 
 
 class _IndexFile(StoredFile):
-    """An index file, whose checksum is of the whole of it."""
+    """An index file, with a checksum over all its bytes."""
 
     def __init__(self, storage: Storage, spec: IndexSpec, entry: IndexFileEntry) -> None:
         super().__init__(storage, entry.path, entry.size, spec.remedy)
@@ -119,7 +121,7 @@ class _IndexFile(StoredFile):
         return data
 
     def _is_sound(self, data: bytes) -> bool:
-        """Whether the file's CRC is right, where it was read whole, as small files are."""
+        """Whether the CRC of the file, if it was read whole, is right."""
         return len(data) != self.size or zlib.crc32(data) == self._crc32
 
 
@@ -131,9 +133,8 @@ def open_index_file(
     whole: bool = False,
     leaves: Leaves | None = None,
 ) -> BTreeReader:
-    """An index file of a segment, made sure to be the one that the segment means: its size, its columns, its number of
-    entries, and the place of its first entry. `whole`: it is read in one read, and stays in memory. `leaves` keeps
-    decoded leaves of it."""
+    """Open an index file of a segment, and check its size, its columns, its number of entries, and the place of its
+    first entry. With `whole`, it is read in one read and stays in memory. `leaves` keeps its decoded leaves."""
     segment, entry = place
     file = _IndexFile(storage, spec, entry)
     tree = BTreeReader(file, stats, entry.size if whole else None, leaves, spec.remedy)

@@ -1,4 +1,4 @@
-"""What a look-up finds of a key: its live entries, as many as are kept, and how many there are."""
+"""The result of a look-up of a key: the live entries that are kept, and the number of all."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, IndexSpec, Liveness
 from gnomon.shadow.storage import check
 from gnomon.sources import Pointer
 
-MOST_OBJECTS = 50_000  # entries of an index file that are found one by one; more are counted in Arrow
+MOST_OBJECTS = 50_000  # entries of an index file that become Python objects; more are counted in Arrow
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
 class Hit(NamedTuple):
-    """One row found: its pointer, the source file it lies in as it was indexed, and the included columns."""
+    """One row found: its pointer, its source file as it was indexed, and the included columns."""
 
     pointer: Pointer
     file: SourceFileEntry
@@ -34,8 +34,8 @@ class Hit(NamedTuple):
 
 
 class Hits(list[Hit]):
-    """The first hits of a key. `matches` counts all that it has. `too_large`: they take more bytes than are kept, so
-    that not all of those are here; `failure`: why they cannot be told."""
+    """The first hits of a key. `matches` counts all hits. `too_large`: the first hits exceed the byte limit, so that
+    some are missing. `failure` is the error of a failed look-up."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Hits(list[Hit]):
         self.failure: Exception | None = None
 
     def take(self, others: "Hits", most: int | None, flat: bool) -> None:
-        """Those of another index file, behind these."""
+        """Append the hits of another index file."""
         self.matches += others.matches
         self.too_large |= others.too_large
         self.extend(others)
@@ -52,7 +52,8 @@ class Hits(list[Hit]):
             self.cut(most, flat)
 
     def cut(self, most: int | None, flat: bool) -> None:
-        """Keep the first ones only: of a flat index, whose files hold all partitions, by partition."""
+        """Keep the first `most` hits only. In a flat index, whose files hold all partitions, they are sorted by
+        partition first."""
         if flat:
             self.sort(key=_partition)
         if most is not None:
@@ -61,8 +62,8 @@ class Hits(list[Hit]):
 
 @dataclass(frozen=True)
 class Bound:
-    """How much of each key is kept of what is found: hits, and of a key-value folder bytes of their values. None is no
-    bound."""
+    """The limits of the hits kept for each key: their number and, in a key-value folder, the bytes of their values.
+    None is no limit."""
 
     hits: int | None = None
     bytes: int | None = None
@@ -95,7 +96,8 @@ class FileHits:
     def find(
         self, tree: BTreeReader, keys: Sequence[Key], partitions: Sequence[Collection[str]], stats: LookupStats
     ) -> list[Hits]:
-        """The hits of each key. `partitions`: those asked for of each, which in a flat index decide what counts."""
+        """The hits of each key. `partitions` has the requested partitions of each key, by which a flat index is
+        filtered."""
         most = self._bound.entries(self._entry, self._value_bytes)
         try:
             answers = tree.get_many(keys, stats, most)
@@ -114,7 +116,7 @@ class FileHits:
         return found
 
     def _hits(self, values: Sequence[Key]) -> list[Hit]:
-        """The hits of entries, by their values in stored form."""
+        """The hits of entries from their values in stored form."""
         hits = []
         kind, included = self._spec.entries, len(self._spec.include)
         for value in values:
@@ -128,11 +130,11 @@ class FileHits:
     def _counted(
         self, tree: BTreeReader, keys: Sequence[Key], partitions: Sequence[Collection[str]], stats: LookupStats
     ) -> list[Hits]:
-        """The same without a Python object for an entry that is not kept."""
+        """The hits of each key, without Python objects for entries that are not kept."""
         types, columns = self._spec.key_types, tree.schema.values
         arrays = [stored_array([key[i] for key in keys], kind) for i, kind in enumerate(types)]
         batch = KeyBatch(arrays, types)
-        asking: dict[int, list[int]] = {}  # the keys asked for, by their place in the batch
+        asking: dict[int, list[int]] = {}  # the requested keys, by their place in the batch
         for rows, places in batch.spread(np.arange(len(batch.keys))):
             for row, place in zip(rows.tolist(), places.tolist(), strict=True):
                 asking.setdefault(place, []).append(row)
@@ -147,7 +149,7 @@ class FileHits:
         return found
 
     def _by_key(self, piece: Found) -> Iterator[tuple[int, Ints, NamedFiles]]:
-        """The live rows of a piece by key, with the source files that the rows of the piece name."""
+        """Yield each key of a piece with its live rows, and the source files that the piece names."""
         files = self._liveness.source_files(self._spec.entries.file_names(self._segment, piece.columns))
         rows = np.flatnonzero(files.is_live)
         keys, starts = np.unique(piece.keys[rows], return_index=True)
@@ -167,7 +169,7 @@ class FileHits:
         return rows if most is None else rows[: max(most - len(hits), 0)]
 
     def _add(self, hits: Hits, piece: Found, rows: Ints, types: Sequence[str], size: int) -> int:
-        """Keep rows of a piece; the bytes of their values. `size`: of those that are kept already."""
+        """Keep rows of a piece. Returns the bytes of their values; `size` are the bytes of the rows kept before."""
         if hits.too_large or not len(rows):
             return 0
         columns = [column.take(pa.array(rows)) for column in piece.columns]

@@ -1,4 +1,4 @@
-"""Keys to pointers: bucket, index file, B-Tree; an entry counts only if its own segment still covers its file."""
+"""Keys to pointers: bucket, index file, B-Tree. An entry is live only if its own segment still covers its file."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, View, as_partition
 from gnomon.shadow.storage import CacheCounts, Storage, step_of
 from gnomon.shadow.values import read_key
 
-FEW_KEYS = 16  # which are hashed faster one by one
+FEW_KEYS = 16  # up to this number, keys are hashed faster one by one
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A key asked for: the stored form of its stored columns, and the partition values it names."""
+    """A requested key: its stored columns in stored form, and its partition values."""
 
     stored: Key
     where: tuple[tuple[str, Stored], ...] = ()
@@ -38,8 +38,8 @@ class Wanted:
 def parse_key(key: object, spec: IndexSpec) -> Wanted:
     """A key as a caller gives it: the value of a one-column key; a tuple or list in key order; or a dict by name.
 
-    Values may be of the column's type, in the index or in the source, or in text form. UsageError and KeyTypeError name
-    what is wrong."""
+    Values may have the column's type in the index or in the source, or be text. UsageError or KeyTypeError for an
+    invalid key."""
     names = [column.name for column in spec.keys]
     if isinstance(key, Mapping):
         if set(key) != set(names):
@@ -69,7 +69,7 @@ def buckets_of_keys(keys: Sequence[Key], spec: IndexSpec) -> list[int]:
 
 
 class _Asked:
-    """The keys of one look-up, hashed: few of them one by one, many of them column by column."""
+    """The keys of one look-up with their hashes: a few are hashed one by one, many column by column."""
 
     def __init__(self, keys: Sequence[Wanted], spec: IndexSpec) -> None:
         self.keys = [key.stored for key in keys]
@@ -96,7 +96,7 @@ class _Asked:
 
 
 class Lookup:
-    """Answers keys from the index alone. Index files and filters read before are kept in caches bounded by bytes."""
+    """Answers keys from the index alone. Caches bounded by bytes keep index files and filters."""
 
     def __init__(self, storage: Storage, cache_bytes: int, filters: bool = True) -> None:
         self.storage = storage
@@ -105,7 +105,7 @@ class Lookup:
 
     @property
     def cache_counts(self) -> dict[str, CacheCounts]:
-        """What the caches hold, and how often that was of use."""
+        """The hits, misses and bytes of each cache."""
         counts = self.trees.counts
         return counts if self.filters is None else {**counts, "filters": self.filters.counts}
 
@@ -117,7 +117,7 @@ class Lookup:
         stats: LookupStats,
         options: LookupOptions = DEFAULTS,
     ) -> list[Hits]:
-        """For each key its hits: by partition, then by segment, then in the order of the index file."""
+        """The hits of each key, by partition, then by segment, then in the order of the index file."""
         found = [Hits() for _ in keys]
         bound, ahead = options.bound, options.ahead
         with step_of(options.trace, "key") as step:
@@ -163,7 +163,7 @@ class Lookup:
 
 
 def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, Collection[Stored]]) -> list[Collection[str]]:
-    """The partitions that each key may lie in, in order."""
+    """The partitions that may hold each key, in order."""
     selected: dict[tuple[tuple[str, Stored], ...], Collection[str]] = {}
     for key in keys:
         if key.where not in selected:

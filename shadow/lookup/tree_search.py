@@ -1,4 +1,4 @@
-"""One look-up in the index files that may hold its keys: Bloom filters first where that pays, remote files
+"""One look-up in the index files that may hold its keys: Bloom filters first where that saves reads, remote files
 concurrently."""
 
 import time
@@ -20,12 +20,12 @@ from gnomon.shadow.lookup.matches import ALL, Bound, FileHits, Hits
 from gnomon.shadow.metadata import IndexFileEntry, Segment, View
 from gnomon.shadow.storage import Step, Trace, check, in_order, step_of
 
-# Of so many, together so large, filter and index file are read at once: there is little that a filter could spare.
+# Up to this number and size together, filters and index files are read at once: a filter could save little.
 FEW_FILES, FEW_BYTES = 8, 8 << 20
 
 
 class InFile(NamedTuple):
-    """An index file to look in, and the places of its keys among those asked for."""
+    """An index file to search, and the places of its keys among the requested keys."""
 
     segment: Segment
     entry: IndexFileEntry
@@ -33,7 +33,7 @@ class InFile(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What an index file says of the keys at these places, and what that cost."""
+    """The hits that an index file has for the keys at these places, and the cost."""
 
     places: Sequence[int]
     hits: Sequence[Hits]
@@ -43,9 +43,9 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class LookupOptions:
-    """How a look-up answers. `bound`: the most that is kept of each key. `each`: where an index file fails, its keys
-    have the failure instead of raising it. `trace` gets each step. `ahead` is called with the index files that have to
-    be waited for, before they are."""
+    """Options of a look-up. `bound`: the limits of the hits kept for each key. `each`: the error of an index file is
+    the answer of its keys and is not raised. `trace` gets each step. `ahead` is called with the remote index files
+    before they are read."""
 
     bound: Bound = ALL
     each: bool = False
@@ -77,7 +77,7 @@ class Search:
         partitions: Sequence[Collection[str]],
         options: LookupOptions,
     ) -> None:
-        """`partitions` are those that each key may lie in."""
+        """`partitions` has the partitions that may hold each key."""
         self._view = view
         self._trees = trees
         self._filters = filters
@@ -136,7 +136,7 @@ class Search:
         return places
 
     def _open(self, file: InFile, stats: LookupStats) -> Sequence[int]:
-        """Open the file, so that it lies in the cache; all places."""
+        """Open the file, so that the cache has it. Returns all places."""
         with (
             step_of(self._trace, "index_file", file.entry.path, stats) as step,
             self._trees.use(self._view, file.segment, file.entry, stats) as tree,
@@ -166,8 +166,8 @@ class Search:
     def _tell(
         self, trace: Trace, entry: IndexFileEntry, stats: LookupStats, before: tuple[int, int, int], begin_ns: int
     ) -> None:
-        """The nodes that were visited since the counts were those; the many leaves of a key of very many entries, which
-        are read in long ranges, as one step."""
+        """Trace the nodes that were visited since the given counts. The many leaves of a key with very many entries,
+        which are read in long ranges, are one step."""
         visits = stats.visits or []
         for visit in visits:
             own = {"level": visit.level, "entries": visit.records}

@@ -1,6 +1,6 @@
-"""Maintenance of an index: fewer segments, other buckets, no superseded files.
+"""Maintenance of an index: compact, rebucket and vacuum.
 
-- `compaction`        many segments into one; another number of buckets
+- `compaction`        compact and rebucket
 - `merge`             live entries of several index files, sorted, by bucket
 - `rewrite_segments`  several segments as one
 - `tiered_merge`      the small segments that a build merges in its own commit

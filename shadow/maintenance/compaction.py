@@ -1,13 +1,13 @@
-"""Compact: many small segments into one, without dead entries. Rebucket: the same with another
-number of buckets or another layout. No source file is read: pointers stay what they are.
+"""Compact: merge many small segments into one, without dead entries. Rebucket: the same with another number of buckets
+or another layout. No source file is read, and pointers stay unchanged.
 
-A segment is replaced whole or stays. A folder of index files (a partition; the whole of a flat index) is untidy when
-several live segments cover files in it, or when one that covers any holds entries of dead files there; replaced is each
-segment that covers, or covered, a file of an untidy folder. So afterwards each partition lies in one segment, and none
-holds a dead entry. The cost is that of the untidy folders, however many others share their segments (`rewrite`).
+A segment is replaced whole or stays. A folder of index files (a partition, or a whole flat index) is untidy when
+several live segments cover files in it, or when a live segment there has entries of dead files. Each segment that
+covers, or covered, a file of an untidy folder is replaced. So afterwards each partition lies in one segment, without
+dead entries. The cost depends on the untidy folders only, not on others that share their segments (`rewrite`).
 
-The new segment covers the same source files with the same fingerprints, in the order of the segments before; so the
-rows of a key are answered in the same order, too.
+The new segment covers the same source files with the same fingerprints, in the order of the old segments, so the rows
+of a key keep their order.
 """
 
 import time
@@ -25,8 +25,8 @@ from gnomon.shadow.storage import Storage, probe
 
 @dataclass(frozen=True)
 class CompactResult:
-    """What was done; not `committed` where there was nothing to do. Index files `kept` are named by the new segment as
-    they are; bytes and entries are of those written; `dropped` entries had a dead source file."""
+    """The result of a compact or rebucket; not `committed` where there was nothing to do. The new segment names `kept`
+    index files unchanged; bytes and entries count the written files; `dropped` entries had a dead source file."""
 
     snapshot: int
     committed: bool
@@ -46,8 +46,8 @@ class CompactResult:
 
 def compact(storage: Storage, partition: str | None = None) -> CompactResult:
     """Merge the segments of each untidy partition, or of the one named (`dt=2026-01-01`), as the next snapshot.
-    Answers are the same before and after; where one partition is named, the rows of a key in another partition that
-    shares a segment with it may come in another order.
+    Answers stay the same. Where one partition is named, the rows of a key in another partition that shares a segment
+    with it may come in another order.
 
     UsageError for a partition that the index does not have; ConcurrentCommit where another commit was first."""
     begin = time.perf_counter()
@@ -64,10 +64,9 @@ def compact(storage: Storage, partition: str | None = None) -> CompactResult:
 
 def rebucket(storage: Storage, buckets: int | None = None, flat: bool | None = None) -> CompactResult:
     """Distribute all live entries to another number of buckets, and lay them out `flat` or in the partitions' folders,
-    as the next snapshot; None keeps the layout and the buckets; a change of the layout without `buckets` takes as many
-    as a first build would choose. Answers are the same before and after, but the rows of one key may come in another
-    order where the layout changes. UsageError for an index whose source has no partitions; other errors as in
-    `compact`."""
+    as the next snapshot. None keeps the layout or the buckets; a change of the layout without `buckets` takes the
+    number that a first build would choose. Answers stay the same, but the rows of one key may come in another order
+    where the layout changes. UsageError for an index whose source has no partitions; other errors as in `compact`."""
     begin = time.perf_counter()
     view = open_view(storage)
     is_other = flat is not None and flat != view.spec.flat

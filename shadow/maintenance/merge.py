@@ -1,7 +1,7 @@
-"""Several index files into sorted entries by folder and bucket: the live ones, in the key order of the format.
+"""Merge of several index files: their live entries by folder and bucket, in the key order of the format.
 
-Arrow sorts: a flag before a column puts nulls first and NaN last, whatever Arrow's own rule is. The sort is stable, so
-entries of one key stay in the order of the parts, and in each part as a build wrote them: by source file, then by row.
+Arrow sorts. A flag before a column puts nulls first and NaN last, whatever Arrow's own rule is. The sort is stable, so
+entries of one key keep the order of the parts, and within a part the order of the build: by source file, then by row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,9 +32,9 @@ from gnomon.shadow.metadata import (
 from gnomon.shadow.storage import Storage
 from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 
-BYTES_AT_ONCE = 16 * 1024 * 1024  # of index files whose entries are sorted together; of URLs 15 times that in memory
+BYTES_AT_ONCE = 16 * 1024 * 1024  # of index files whose entries are sorted together; URLs take 15 times that in memory
 RELAID_AT_ONCE = 64 * 1024 * 1024  # the same where the layout changes: each pass reads the whole index
-BATCH_ROWS, BATCH_BYTES = 65_536, 64 * 1024 * 1024  # of what a writer is handed at once
+BATCH_ROWS, BATCH_BYTES = 65_536, 64 * 1024 * 1024  # of a batch for a writer
 GROUP, FILE = "", " "  # names that no column of an index file has
 
 
@@ -47,11 +47,11 @@ class Merged(NamedTuple):
 
 
 def merged(storage: Storage, spec: IndexSpec, parts: Sequence[SegmentFile], target: IndexSpec) -> Iterator[Merged]:
-    """Yield the live entries of index files of `spec`, ready for the index files of `target`, which differs in the
-    number of buckets and the layout alone. The entries of one bucket are in memory together, entries of several buckets
-    up to `BYTES_AT_ONCE`.
+    """Yield the live entries of index files of `spec` for the index files of `target`, which differs only in the number
+    of buckets and the layout. The entries of one bucket are in memory together, entries of several buckets up to
+    `BYTES_AT_ONCE`.
 
-    DamagedIndexFile or IndexFileGone where a part is not what its segment says."""
+    DamagedIndexFile or IndexFileGone where a part is missing or not the one that its segment names."""
     return _Merge(storage, spec, parts, target).run()
 
 
@@ -77,7 +77,7 @@ class _Merge:
     target: IndexSpec
 
     def run(self) -> Iterator[Merged]:
-        # A bucket's entries come from the old buckets that are the same number modulo the common divisor, and no other.
+        # The entries of a bucket come only from the old buckets with the same number modulo the common divisor.
         step = gcd(self.spec.buckets, self.target.buckets)
         for residue in range(step):
             parts = [part for part in self.parts if part.file.bucket % step == residue]
@@ -85,8 +85,8 @@ class _Merge:
                 yield from self._merge(parts, range(residue, self.target.buckets, step))
 
     def _merge(self, parts: Sequence[SegmentFile], targets: range) -> Iterator[Merged]:
-        """Merge parts into their buckets; some at a time where they are large, each time reading all parts. An index
-        that gets folders is also cut by these."""
+        """Merge parts into their buckets. Where these are large, each pass reads all parts and merges some of the
+        buckets. An index that gets folders is also divided by folder."""
         relaid = self.spec.flat != self.target.flat
         limit = RELAID_AT_ONCE if relaid else BYTES_AT_ONCE
         passes = -(-sum(part.file.size for part in parts) // limit) or 1
@@ -100,7 +100,7 @@ class _Merge:
                     yield from self._sorted(pa.concat_tables(pieces).combine_chunks())
 
     def _sorted(self, entries: pa.Table) -> Iterator[Merged]:
-        if self.spec.flat != self.target.flat:  # then the parts' order is not that of source files and rows
+        if self.spec.flat != self.target.flat:  # then the order of the parts is not the order of source files and rows
             entries = entries.sort_by([(name, "ascending") for name in (FILE, OFFSET, SUB_OFFSET)]).combine_chunks()
         arrays = [column.chunk(0) for column in entries.columns]  # combined, and not empty
         order = sort_order(arrays[: len(self.spec.stored_keys)], arrays[-1])
@@ -111,7 +111,7 @@ class _Merge:
             yield Merged(self._folders[folder], bucket, self._batches(entries, order.slice(begin, end - begin)))
 
     def _batches(self, entries: pa.Table, order: pa.Array) -> Iterator[pa.Table]:
-        """The rows named, as the entry schema of the target has them."""
+        """Yield the rows of `order` in the entry schema of the target."""
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES * len(entries) // max(entries.nbytes, 1)))
         for begin in range(0, len(order), rows):
             table = entries.take(order.slice(begin, rows))
@@ -121,9 +121,9 @@ class _Merge:
             yield pa.table({name: by_file[name] if name in by_file else table.column(name) for name in names})
 
     def _live(self, part: SegmentFile, wanted: range, folders: range | None) -> Iterator[pa.Table]:
-        """The live entries of a part that go to the buckets and folders wanted, under the target's names. The last
-        columns are the number of the source file (FILE) and that of folder and bucket (GROUP). Texts have long offsets,
-        so that no column outgrows Arrow's arrays."""
+        """Yield the live entries of a part for the wanted buckets and folders, under the target's names. The last
+        columns are the number of the source file (FILE) and of the folder and bucket (GROUP). Texts have 64-bit
+        offsets, so that no column exceeds the size of Arrow's arrays."""
         where = f"{self.storage.root}/{part.file.path}"
         tree = BTreeReader(
             MemoryFile(read_index_file(self.storage, self.spec, part.file), where), action=self.spec.remedy
@@ -150,8 +150,8 @@ class _Merge:
 
     @cached_property
     def _taken(self) -> dict[str, int]:
-        """The columns that are read, by their names in the target, with their places in the files that are read: all
-        but the partition columns where the layout changes, and but the names of source files."""
+        """The columns to read, by their names in the target, with their places in the read files: all except the names
+        of source files and, where the layout changes, the partition columns."""
         ours, theirs = self.spec.entry_schema.columns, self.target.entry_schema.columns
         dropped = {column.name for column in self.spec.entries.pointer_columns[:1]}
         if self.spec.flat != self.target.flat:
@@ -163,7 +163,7 @@ class _Merge:
     @cached_property
     def _by_file(self) -> dict[str, pa.Array]:
         """The columns of the target that are made from the number of the source file, with the text of each file: its
-        path; where the index becomes flat, its partition columns."""
+        path and, where the index becomes flat, its partition columns."""
         paths = pa.array([file.path for file in self._live_files], pa.string())
         made = {column.name: paths for column in self.target.entries.pointer_columns[:1]}
         if self.spec.flat or not self.target.flat:
@@ -181,7 +181,7 @@ class _Merge:
 
     @cached_property
     def _folder_of_file(self) -> npt.NDArray[np.int64]:
-        """The ordinal of a source file's folder, by its number; of NOT_LIVE, which is the last, any."""
+        """The ordinal of each source file's folder, by the file's number. The last one, for NOT_LIVE, is arbitrary."""
         ordinals = {folder: i for i, folder in enumerate(self._folders)}
         found = [ordinals[self.target.folder_of(file.partition)] for file in self._live_files]
         return np.array([*found, 0], np.int64)
@@ -199,7 +199,7 @@ class _Merge:
 
     @cached_property
     def _live_files(self) -> list[SourceFileEntry]:
-        """The live source files, in the order of the segments. A path counts in one segment only."""
+        """The live source files, in the order of the segments. A path is live in one segment only."""
         covering = {(segment.id, folder) for segment, folder in self._covering}
         return [
             file

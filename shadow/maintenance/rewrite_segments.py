@@ -13,7 +13,7 @@ from gnomon.shadow.storage import Storage
 
 
 class Rewritten(NamedTuple):
-    """Index files that stay, and index files that were written."""
+    """The index files that stay, and those that were written."""
 
     kept: Sequence[IndexFileEntry]
     written: Sequence[IndexFileEntry]
@@ -29,7 +29,7 @@ def folders_of(spec: IndexSpec, files: Iterable[SourceFileEntry]) -> set[str]:
 
 
 def dead_folders(spec: IndexSpec, segment: Segment) -> set[str]:
-    """The folders in which a segment has entries that do not count."""
+    """The folders in which a segment has dead entries."""
     dead = (segment.source_files[i] for i in segment.dead)
     return folders_of(spec, (file for file in dead if file.rows))
 
@@ -37,8 +37,9 @@ def dead_folders(spec: IndexSpec, segment: Segment) -> set[str]:
 def rewrite(
     storage: Storage, spec: IndexSpec, segments: Sequence[Segment], target: IndexSpec, segment_id: str
 ) -> Rewritten:
-    """The index files of one segment for the live source files of `segments`, which are of `spec`, in the buckets and
-    the layout of `target`. The entries of a key come in the order of the segments. Errors as of `merge.merged`."""
+    """The index files of one segment for the live source files of `segments`. The segments have `spec`; the result has
+    the buckets and the layout of `target`. The entries of a key come in the order of the segments. Errors as in
+    `merge.merged`."""
     kept: list[IndexFileEntry] = []
     written: list[IndexFileEntry] = []
     if spec.flat != target.flat:
@@ -56,8 +57,8 @@ def rewrite(
 def _sorted_out(
     segments: Sequence[Segment], folder: str, clean: Set[str]
 ) -> tuple[list[IndexFileEntry], list[SegmentFile]]:
-    """The index files of a folder that may stay, and the others. `clean`: the segments whose entries there are all live
-    and in their target buckets."""
+    """The index files of a folder that may stay, and the others. `clean` has the segments whose entries in the folder
+    are all live and in their target buckets."""
     by_bucket: dict[int, list[SegmentFile]] = {}
     for segment in segments:
         for file in segment.index_files_in.get(folder, ()):

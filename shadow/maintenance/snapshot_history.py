@@ -1,4 +1,4 @@
-"""The snapshots of an index that are there, as they were committed."""
+"""The history of an index: its existing snapshots."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,8 +12,8 @@ from gnomon.shadow.storage import FileInfo, Storage
 
 @dataclass(frozen=True)
 class Record:
-    """A snapshot: what made it, what it holds, and what its commit counted (of a build: files `new`, `changed` and
-    `vanished`). One that cannot be read has an `error` and nothing else."""
+    """A snapshot: its operation, its size, and the counts of its commit (for a build: files `new`, `changed` and
+    `vanished`). A snapshot that cannot be read has an `error` and nothing else."""
 
     snapshot: int
     committed_at: str = ""
@@ -31,7 +31,7 @@ class Record:
 
 
 def history(storage: Storage) -> list[Record]:
-    """The snapshots from the oldest that is kept to the newest. IndexNotFound where there is none."""
+    """The snapshots, oldest first. IndexNotFound where there is none."""
     read_spec(storage)
     records = [record for number in snapshot_numbers(storage) if (record := _recorded(storage, number)) is not None]
     if not records:
@@ -50,7 +50,7 @@ def newest_records(storage: Storage, most: int, known: Mapping[FileInfo, Record]
 
 
 def _recorded(storage: Storage, number: int) -> Record | None:
-    """The record of a snapshot, with its error where it cannot be read; None where it was vacuumed just now."""
+    """The record of a snapshot, with its error where it cannot be read; None where a vacuum just removed it."""
     try:
         return _record(storage, number)
     except DamagedMetadata as error:

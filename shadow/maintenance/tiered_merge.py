@@ -1,8 +1,8 @@
-"""The small segments of a flat index are merged with a build's new one in the build's own commit.
+"""A build of a flat index merges small segments with its new one, in its own commit.
 
-A segment is folded in when it has at most FACTOR times the rows of what it is merged with, the smallest first. So each
-segment that stays has more than FACTOR times the rows of the next smaller one: of n rows there are about log2(n)
-segments at most, whatever the number of builds, and an entry is written about as often.
+A segment is merged when it has at most FACTOR times the rows merged so far, the smallest first. So each segment that
+stays has more than FACTOR times the rows of the next smaller one: n rows have about log2(n) segments at most, whatever
+the number of builds, and an entry is written about log2(n) times.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ FACTOR = 2
 
 
 class Published(NamedTuple):
-    """The newest snapshot, and whether it is the one that was to be committed (not, where nothing was left to do)."""
+    """The newest snapshot, and whether this build committed it (not, where nothing was left to do)."""
 
     snapshot: Snapshot
     is_ours: bool
@@ -28,8 +28,8 @@ class Published(NamedTuple):
 def publish_build(
     storage: Storage, spec: IndexSpec, view: View | None, changes: Changes, segment_id: str, current: Current | None
 ) -> Published:
-    """Commit a build, as `publish` does. Where others have replaced a segment that was to be folded in, the new segment
-    is committed alone: the next build folds it in."""
+    """Commit a build, as `publish` does. Where others have replaced a segment that it merges, the new segment is
+    committed alone; the next build merges it."""
     parent = view.snapshot if view else None
     if view is not None and spec.flat and changes.source_files:
         ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
@@ -38,7 +38,7 @@ def publish_build(
         if chosen:
             try:
                 return _publish_folded(storage, spec, view.snapshot, changes, [*chosen, ours], current)
-            except CommitLost:  # it named files of the new segment
+            except CommitLost:  # the lost snapshot named files of the new segment
                 raise
             except ConcurrentCommit:
                 pass

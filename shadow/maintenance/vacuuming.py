@@ -1,10 +1,10 @@
-"""Vacuum: remove the snapshots that were superseded long enough ago, and the files that no snapshot left needs.
+"""Vacuum: remove the snapshots that were superseded long enough ago, and the files that no remaining snapshot needs.
 
-Snapshots go first, the oldest before the others, and only then what they alone named: after a crash at any point each
-snapshot that is left has all its files. A file whose name is none that this program gives is left alone.
+Snapshots go first, oldest first, and then the files that only they named. So after a crash at any point each remaining
+snapshot has all its files. A file whose name this program does not write stays.
 
-A file that no snapshot ever named may be a build's that is about to commit. It goes only when nothing of its segment
-was written for a day, or for the grace where that is longer.
+A file that no snapshot ever named may belong to a build that is about to commit. It goes only when nothing of its
+segment was written for a day, or for the grace period where that is longer.
 """
 
 import re
@@ -63,7 +63,7 @@ _NAMES = {
 
 
 class Removed(NamedTuple):
-    """A file that was removed, or would be: path below the index folder, bytes, and what it is."""
+    """A file that was removed, or would be in a dry run: path below the index folder, bytes, and kind."""
 
     path: str
     size: int
@@ -72,7 +72,7 @@ class Removed(NamedTuple):
 
 @dataclass(frozen=True)
 class VacuumResult:
-    """The files removed (or, of a dry run, to be removed), in order; the numbers of the snapshots that stay."""
+    """The removed files (in a dry run, those to remove), in order; the numbers of the snapshots that stay."""
 
     dry_run: bool
     kept: tuple[int, ...]
@@ -84,7 +84,7 @@ class VacuumResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Files by what they are."""
+        """The number of files of each kind."""
         kinds = [file.kind for file in self.files]
         return {kind: kinds.count(kind) for kind in _NAMES if kind in kinds}
 
@@ -105,11 +105,11 @@ def vacuum(
     dry_run: bool = False,
     unnamed_seconds: float = DAY,
 ) -> VacuumResult:
-    """Remove what no snapshot needs that is among the newest `keep`, or was superseded less than `grace_seconds` ago;
-    files that no snapshot ever named only after `unnamed_seconds`, too, whatever the grace.
+    """Remove the files that no kept snapshot needs. The newest `keep` are kept, and those superseded less than
+    `grace_seconds` ago. Files that no snapshot ever named stay for `unnamed_seconds` or the grace, whichever is longer.
 
-    No build may take longer than `unnamed_seconds`. Nothing is removed where the metadata that says what is needed
-    cannot be read (DamagedMetadata)."""
+    No build may take longer than `unnamed_seconds`. Nothing is removed where the metadata of the kept snapshots cannot
+    be read (DamagedMetadata)."""
     if not grace_seconds >= 0 or keep < 1:
         raise UsageError(f"expected a grace of 0 s or more and 1 snapshot or more, found {grace_seconds:g} and {keep}")
     read_spec(storage)
@@ -122,7 +122,7 @@ def vacuum(
         except (DamagedMetadata, SnapshotNotFound):
             if there == snapshot_numbers(storage):
                 raise
-            # another vacuum removes what this one looks at: look again
+            # another vacuum removed files that this one was reading: try again
     if not dry_run:
         for file in removed:
             storage.delete(file.path)
@@ -131,8 +131,8 @@ def vacuum(
 
 
 def _plan(storage: Storage, superseded: float, keep: int, young: float) -> tuple[list[int], list[Removed]]:
-    """The numbers of the snapshots that stay, and the snapshots to remove, in order."""
-    files = list(storage.list(hidden=True))  # before the snapshots are read: what they name is known by then
+    """The numbers of the snapshots that stay, and the files to remove, in order."""
+    files = list(storage.list(hidden=True))  # before the snapshots, which then name each committed file
     snapshots = snapshot_files(storage)
     going = _expired(storage, snapshots, superseded, keep)
     staying = [number for number in snapshots if number not in going]
@@ -144,9 +144,9 @@ def _plan(storage: Storage, superseded: float, keep: int, young: float) -> tuple
 
 
 def _expired(storage: Storage, snapshots: Mapping[int, FileInfo], before: float, keep: int) -> set[int]:
-    """The numbers of the snapshots that may go: of those but the newest `keep`, the ones superseded before a time: by
-    the store's clock the next one was put then. None before one that stays. And those that never counted, whatever
-    their age: the next number was not made from them (their writers were too slow, and died)."""
+    """The numbers of the snapshots to remove: the oldest ones that were superseded `before` a time, but never the
+    newest `keep`. A snapshot is superseded when the next one is put, by the store's clock. Also, at any age, snapshots
+    that never counted: the next number was not made from them, since their writers were too slow and died."""
     numbers = list(snapshots)
     pairs = list(pairwise(numbers))
     old = takewhile(lambda pair: snapshots[pair[1]].mtime_ns / 1e9 <= before, pairs[: max(len(numbers) - keep, 0)])
@@ -155,8 +155,8 @@ def _expired(storage: Storage, snapshots: Mapping[int, FileInfo], before: float,
 
 
 def _follows(storage: Storage, one: int, after: int) -> bool:
-    """Whether the second snapshot may have been made from the first: no other number proves that it was not, nor one
-    that cannot be read."""
+    """Whether the second snapshot may have been made from the first. Only two readable snapshots with consecutive
+    numbers can prove that it was not."""
     if after != one + 1:
         return True
     try:
@@ -166,7 +166,7 @@ def _follows(storage: Storage, one: int, after: int) -> bool:
 
 
 def _readable(storage: Storage, numbers: Iterable[int]) -> list[Snapshot]:
-    """The snapshots that can be read; what the others alone name goes by its age."""
+    """The readable snapshots. Files that only others name are removed by their age."""
     found = []
     for number in sorted(numbers):
         with suppress(DamagedMetadata):
@@ -176,8 +176,8 @@ def _readable(storage: Storage, numbers: Iterable[int]) -> list[Snapshot]:
 
 @dataclass(frozen=True)
 class _Needs:
-    """The paths that the snapshots that stay need; those that any snapshot names; and the segments that only snapshots
-    name that go."""
+    """The paths that the kept snapshots need, the paths that any snapshot names, and the segments that only removed
+    snapshots name."""
 
     needed: frozenset[str]
     named: frozenset[str]
@@ -196,7 +196,7 @@ class _Needs:
             try:
                 segment = read_segment(storage, ref)
                 named |= _paths(segment.index_files, segment.source_files)
-            except DamagedMetadata:  # what it named goes by its age
+            except DamagedMetadata:  # its files are removed by their age
                 continue
         return cls(frozenset(needed), frozenset(named), frozenset(ref.id for ref in going))
 
@@ -207,7 +207,7 @@ def _refs(snapshots: Iterable[Snapshot]) -> list[SegmentRef]:
 
 
 def _segments(storage: Storage, refs: Iterable[SegmentRef]) -> Iterator[Segment]:
-    """Each segment as each snapshot sees it; one list at a time is in memory."""
+    """Yield each segment as each snapshot has it; one manifest at a time is in memory."""
     for _, same in groupby(refs, key=lambda ref: ref.id):
         first, *others = same
         segment = read_segment(storage, first)
@@ -216,16 +216,17 @@ def _segments(storage: Storage, refs: Iterable[SegmentRef]) -> Iterator[Segment]
 
 
 def _paths(index_files: Iterable[IndexFileEntry], source_files: Iterable[SourceFileEntry]) -> set[str]:
-    """Index files and their filters, and the page maps of source files."""
+    """The paths of index files, of their filters, and of the page maps of source files."""
     beside = (file.filter.path for file in index_files if file.filter is not None)
     maps = (file.page_maps.path for file in source_files if file.page_maps is not None)
     return {file.path for file in index_files}.union(beside, maps)
 
 
 def _unneeded(files: Iterable[FileInfo], needs: _Needs, young: float) -> Iterator[Removed]:
-    """The files that may go. `young`: the time from which on a file without a snapshot may be of a running build."""
+    """Yield the files to remove. A file without a snapshot that was written after the time `young` may belong to a
+    running build."""
     known = [(info, *found) for info in files if (found := _recognised(info.path))]
-    written: dict[str, int] = {}  # when the newest file of each segment was
+    written: dict[str, int] = {}  # the time of the newest file of each segment
     for info, _, owner in known:
         written[owner] = max(written.get(owner, 0), info.mtime_ns)
     for info, kind, owner in known:
@@ -236,8 +237,8 @@ def _unneeded(files: Iterable[FileInfo], needs: _Needs, young: float) -> Iterato
 
 
 def _recognised(path: str) -> tuple[str, str] | None:
-    """The kind of a file by its name, and the segment that it belongs to (or itself). None for a file that Gnomon did
-    not write."""
+    """The kind of a file by its name, and its segment (or the file itself). None for a file that Gnomon did not
+    write."""
     for kind, name in _NAMES.items():
         match = name.fullmatch(path)
         if match:
@@ -246,8 +247,8 @@ def _recognised(path: str) -> tuple[str, str] | None:
 
 
 def check_no_other_files(storage: Storage) -> None:
-    """Raise UsageError where a folder, which is to become an index, holds files that are no part of one: a table of the
-    folder would show them. Names that engines skip are passed over."""
+    """Raise UsageError where the folder of a new index holds other files: a table on the folder would show them. Names
+    that engines skip are allowed."""
     for info in storage.list():
         if _recognised(info.path) is None:
             raise UsageError(

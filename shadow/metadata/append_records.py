@@ -1,4 +1,4 @@
-"""The records of appends and of batches: what they say, as JSON, and the names of all that is kept of an append."""
+"""The records of appends and of batches: their JSON, and the paths of the files of an append."""
 
 import hashlib
 import re
@@ -25,7 +25,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class AppendedFile:
-    """A file of an append: where it was staged and the name it is to have, both below the source's root."""
+    """A file of an append: its staged path and its final path, both below the source's root."""
 
     staged: str
     path: str
@@ -35,9 +35,9 @@ class AppendedFile:
 
 @dataclass(frozen=True)
 class Append:
-    """The record of an append. No other append has its `append_id`. `parent` says after which append its rows were
-    looked up (`AppendLog`). `content` is a digest of the batch, `folder` the folder in which its files were staged;
-    `counts` belongs to the program that appends."""
+    """The record of an append. No other append has its `append_id`. `parent` names the append after which its rows were
+    looked up (`AppendLog`). `content` is a digest of the batch, `folder` the staging folder of its files. The program
+    that appends sets `counts`."""
 
     number: int
     append_id: str
@@ -66,12 +66,13 @@ def append_path(number: int) -> str:
 
 
 def mark_path(append: Append, mark: str) -> str:
-    """Where it is marked what became of an append: by number and id, so that no mark of another history is its."""
+    """The path of a mark. It has the number and the id of the append, so that a mark of another history does not
+    match."""
     return f"{APPENDS_FOLDER}/{append.number:020d}-{append.append_id}.{mark}"
 
 
 def batch_path(batch: str) -> str:
-    """UsageError for what names no batch: an empty name would make one batch of all."""
+    """The path of a batch's record. UsageError unless the batch is named: an empty name would make all batches one."""
     if not isinstance(batch, str) or not batch:
         raise UsageError(f"batch id: expected a text that is not empty, found {batch!r}")
     digest = hashlib.blake2b(batch.encode("utf-8", "surrogatepass"), digest_size=16)
@@ -87,7 +88,8 @@ def encode_batch(append: Append, snapshot: int) -> bytes:
 
 
 def read_append(storage: Storage, number: int) -> Append:
-    """DamagedMetadata where it is missing or broken, NewerFormat where a later version wrote it."""
+    """The record of an append. DamagedMetadata where it is missing or broken, NewerFormat where a later version wrote
+    it."""
     path = append_path(number)
     where = f"{storage.root}/{path}"
     try:
@@ -154,12 +156,12 @@ def _as_json(append: Append) -> dict[str, Any]:
 
 
 def _member(name: str) -> str:
-    """The member of the JSON that holds a field."""
+    """The JSON member of a field."""
     return ID_MEMBER if name == "append_id" else name
 
 
 def _versioned(content: dict[str, Any], where: str) -> dict[str, Any]:
-    """The content without its version. NewerFormat where that is not this program's."""
+    """The content without its version. NewerFormat where the version is not this program's."""
     version = content.pop("format_version", None)
     if not isinstance(version, int):
         raise DamagedMetadata(
@@ -188,7 +190,7 @@ def _append_of(content: Mapping[str, Any], where: str) -> Append:
 
 
 def _check_members(content: Mapping[str, Any], known: set[str], where: str) -> None:
-    """NewerFormat for members that this program does not know, DamagedMetadata for others that are not there."""
+    """NewerFormat for members that this program does not know, DamagedMetadata for missing ones."""
     if more := sorted(content.keys() - known):
         raise NewerFormat(f"it has {', '.join(more)}, which this program does not know", where, action=Action.UPGRADE)
     if less := sorted(known - content.keys()):

@@ -1,7 +1,7 @@
 """A table of Spark's catalog as a source: its partitions, each in a folder of its own that may lie anywhere.
 
-A file belongs to the partition in whose folder it lies, and to none where the catalog has no partition for its folder.
-Engines differ in whether they read files further down, so these are refused.
+A file belongs to the partition of its folder, and to none where the catalog has no partition for its folder. Files in
+subfolders are refused, since engines differ in whether they read them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +17,9 @@ LISTED_AT_ONCE = 16  # folders
 
 @dataclass(frozen=True)
 class Table:
-    """`folders`: each partition, as its folders are named in an index ("" where the table has none), and where its
-    files lie: below the table's root ("" is the root), or a whole location. `types`: the partition columns with their
-    types, in order. `columns`: the others, as DDL. `format` and its `options`: how the files are read."""
+    """`folders` maps each partition, by its folder name in an index ("" where the table has none), to the place of its
+    files: a path below the table's root ("" is the root), or a whole location. `types` has the partition columns with
+    their types, in order, `columns` the others as DDL. `format` and `options` say how to read the files."""
 
     name: str
     folders: Mapping[str, str]
@@ -39,12 +39,12 @@ class Table:
         return {folder: partition for partition, folder in self.folders.items()}
 
     def partition_of(self, path: str) -> str:
-        """The partition of a file by the folder that it lies in; "" for one that lies in no partition's."""
+        """The partition of a file, from its folder; "" for a file outside of all partitions."""
         return self._partitions.get(path.rpartition("/")[0], "")
 
     def list(self, root: str) -> list[FileInfo]:
-        """The data files there are now, ordered by path. SourceNotFound where files lie below a partition's folder and
-        not in it."""
+        """The current data files, ordered by path. SourceNotFound where files lie in subfolders of a partition's
+        folder."""
         places = {folder: join(root, folder) for folder in self.folders.values()}
         stores = {at: storage_at(at) for at in set(map(host, places.values()))}
         with ThreadPoolExecutor(LISTED_AT_ONCE) as pool:
@@ -56,7 +56,7 @@ class Table:
         for info in store.list(below(store.root, place)):
             path = below(place, join(store.root, info.path))
             within, _, _ = path.rpartition("/")
-            if not info.size:  # what Hive leaves for a bucket without rows; engines skip it
+            if not info.size:  # Hive leaves an empty file for a bucket without rows; engines skip it
                 continue
             if not within:
                 files.append(info._replace(path=f"{folder}/{path}" if folder else path))

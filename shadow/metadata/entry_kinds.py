@@ -1,8 +1,8 @@
-"""The two kinds of index entries, and everything in which they differ.
+"""The two kinds of index entries, and all their differences.
 
-The entries of an index of a source point to its rows. The entries of a key-value folder are the rows themselves: the
-folder has no source, and each of its segments lists the rows of one write as one source file. Callers use the methods
-of `IndexSpec.entries`, which both kinds have, and do not ask for the kind.
+The entries of an index point to the rows of its source. The entries of a key-value folder are the rows: the folder has
+no source, and each of its segments lists the rows of one write as one source file. Callers use the methods of
+`IndexSpec.entries`, which both kinds have, and do not check the kind.
 """
 
 from collections.abc import Collection, Sequence
@@ -29,18 +29,19 @@ class PointerEntries:
     """Entries with a pointer to a row of the source."""
 
     layouts: tuple[str, ...] = (PARTITIONED, FLAT)  # the flat one second
-    remedy = Action.BUILD_FULL  # of a damaged index file
+    remedy = Action.BUILD_FULL  # the advice for a damaged index file
     pointer_columns = POINTER_SCHEMA  # the last columns of an entry
     columns_may_change = False  # from one snapshot to the next
 
     def check_source(self, what: str, path: str = "") -> None:
-        """UsageError, with this text, where there is no source."""
+        """Raise UsageError with this text where there is no source."""
 
     def check_included(self, included: Sequence[object]) -> None:
-        """UsageError for included columns that no entry can have."""
+        """Raise UsageError for included columns that no entry can have."""
 
     def row_columns(self, stored: Sequence[str], partitions: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
-        """The columns of an entry as a row: from its stored columns, the partition columns, and all columns."""
+        """The columns of an entry as a row, from its stored columns, the partition columns, and all columns of the
+        source."""
         return tuple(dict.fromkeys((*stored, *partitions, *POINTER_COLUMNS)))
 
     def source_files(self, segment: Segment) -> Collection[SourceFileEntry]:
@@ -52,15 +53,15 @@ class PointerEntries:
         return Pointer(*cast(tuple[str, int, int, int], values[-POINTER_LENGTH:]))
 
     def file_name(self, segment: Segment, values: Key) -> str:
-        """The path by which the segment lists the source file of an entry."""
+        """The path of an entry's source file, as the segment lists it."""
         return cast(str, values[-POINTER_LENGTH])
 
     def file_names(self, segment: Segment, columns: Sequence[pa.Array]) -> pa.Array:
-        """The same for n entries: n texts. `columns` are the value columns, maybe behind key columns."""
+        """The paths of the source files of n entries, as n texts. `columns` ends with the value columns."""
         return columns[-POINTER_LENGTH]
 
     def value_bytes(self, most: int | None) -> int | None:
-        """The most bytes of a key's values that a look-up keeps. None is no bound."""
+        """The most bytes of a key's values that a look-up keeps. None is no limit."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""Files of an index that a snapshot names by path and size: put by builds, read in ranges by look-ups."""
+"""Files of an index that a snapshot names by path and size. Builds write them; look-ups read ranges of them."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ MISSING = "missing, though the snapshot names it"
 
 
 def put_again(storage: Storage, path: str, chunks: Sequence[bytes]) -> None:
-    """Write a file of a build. An earlier run of the task may have done so: the same bytes stay, others are replaced
-    (the build knows the checksum of one run only)."""
+    """Write a file of a build. Where an earlier run of the task wrote it, equal bytes stay, and others are replaced:
+    the build knows the checksum of one run only."""
     try:
         storage.put_new(path, chunks)
     except AlreadyExists:
@@ -21,8 +21,7 @@ def put_again(storage: Storage, path: str, chunks: Sequence[bytes]) -> None:
 
 
 def read_back(storage: Storage, path: str) -> bytes:
-    """The bytes of a file that this program wrote. FilesGone where it is not there: a vacuum took it for a file of a
-    program that died."""
+    """The bytes of a file that this program wrote. FilesGone where a vacuum removed it as a file of a dead program."""
     try:
         return storage.read(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -31,8 +30,8 @@ def read_back(storage: Storage, path: str) -> bytes:
 
 
 class StoredFile:
-    """A file as `btree` wants it. Opened for each read: thousands may be cached, and one that was removed or replaced
-    is noticed. `action` is what to do when it is missing or damaged."""
+    """A file for a reader of `btree`. It is opened for each read: thousands may be cached, and a removed or replaced
+    file is noticed. `action` is the advice when it is missing or damaged."""
 
     def __init__(
         self, storage: Storage, path: str, size: int, action: Action = Action.BUILD_FULL, stats: ReadStats | None = None

@@ -1,4 +1,4 @@
-"""JSON files below `_shadow/` carry a checksum of their content, so that a flipped byte is noticed."""
+"""JSON files below `_shadow/`, with a checksum of their content, so that a flipped byte is noticed."""
 
 import json
 import zlib
@@ -12,7 +12,7 @@ CHECKSUM = "crc32"  # of the content's canonical JSON: sorted keys, no spaces, U
 
 
 def checksum(content: dict[str, Any]) -> int:
-    """The checksum of a file's content, whatever the white space it is written with."""
+    """The checksum of a file's content, which does not depend on its white space."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
@@ -24,8 +24,8 @@ def encode(content: dict[str, Any]) -> bytes:
 
 
 def read(storage: Storage, path: str, action: Action = Action.BUILD_FULL) -> dict[str, Any]:
-    """The content of a metadata file. FileNotFoundError where there is none; DamagedMetadata, with the
-    action, where it is broken."""
+    """The content of a metadata file. FileNotFoundError where there is none; DamagedMetadata, with the action, where it
+    is damaged."""
     where = f"{storage.root}/{path}"
     try:
         data = storage.read(path)
@@ -41,7 +41,7 @@ def read(storage: Storage, path: str, action: Action = Action.BUILD_FULL) -> dic
 
 
 def _offset(error: ValueError) -> int:
-    """The byte at which the content stopped being JSON, where the error says it."""
+    """The offset of the first byte that is not JSON, if the error has it."""
     if isinstance(error, UnicodeDecodeError):
         return error.start
     if isinstance(error, json.JSONDecodeError):

@@ -1,9 +1,9 @@
-"""Tables whose own metadata says which files and rows are live: Delta Lake, Iceberg, Hudi, Lance, Paimon, and the
+"""Tables whose own metadata decides which files and rows are live: Delta Lake, Iceberg, Hudi, Lance, Paimon, and the
 output of a Spark streaming query.
 
-A folder of such a table holds data files that are no longer live, and rows that are deleted. An index of the plain
-files would answer them, and the table would not see a file that an append adds. So a source that is part of one is
-refused, unless the caller asks to index every file (`as_files`)."""
+The folder of such a table holds replaced data files and deleted rows. An index of the plain files would answer them,
+and the table would not see a file that an append adds. So a source in such a table is refused, unless the caller asks
+to index every file (`as_files`)."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from gnomon.shadow.storage import Readable, in_order, join, split, storage_at
 
 
 class LakeTable(NamedTuple):
-    """A table: the name of its format, its root folder (a whole path or URL), and a file of its metadata, by its path
+    """A table: the name of its format, its root folder (a whole path or URL), and the path of one of its metadata files
     below the root."""
 
     format: str
@@ -32,7 +32,7 @@ class LakeTable(NamedTuple):
         return self._asdict()
 
 
-# Format: the folders of its metadata, below the table's root, and what files these hold. All of them must be there.
+# Format: its metadata folders below the table's root, and the names of their files. All folders must exist.
 _FORMATS: Mapping[str, Mapping[str, re.Pattern[str]]] = {
     "Delta Lake table": {"_delta_log": re.compile(r"[^/]+\.json|[^/]+\.checkpoint[^/]*\.parquet|_last_checkpoint")},
     "Iceberg table": {"metadata": re.compile(r"[^/]+\.metadata\.json(\.gz)?|version-hint\.text")},
@@ -41,15 +41,15 @@ _FORMATS: Mapping[str, Mapping[str, re.Pattern[str]]] = {
     "Paimon table": {"snapshot": re.compile(r"snapshot-\d+"), "manifest": re.compile(r"manifest[^/]*")},
     "Spark streaming sink": {"_spark_metadata": re.compile(r"\d+(\.compact)?")},
 }
-MOST_LISTED = 10_000  # files of a folder above a source that has the name of a format's metadata
-# The folders of metadata that engines skip.
+MOST_LISTED = 10_000  # files of a folder that has the name of a metadata folder and lies above the source
+# Metadata folders that engines skip.
 HIDDEN_FOLDERS = frozenset({"_delta_log", ".hoodie", "_versions", "_spark_metadata"})
 _FOLDERS = {name: (format_name, file) for format_name, folders in _FORMATS.items() for name, file in folders.items()}
 
 
 def table_among(root: str, paths: Iterable[str]) -> LakeTable | None:
-    """The table whose metadata lies among the files below a folder; of several, the first by root. `paths` are relative
-    to the folder, and include files that engines skip."""
+    """The table whose metadata lies among the files below a folder; the first by root, if there are several. `paths`
+    are relative to the folder, and include files that engines skip."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for path in paths:
         parts = path.split("/")
@@ -67,7 +67,7 @@ def table_among(root: str, paths: Iterable[str]) -> LakeTable | None:
 
 def table_around(folder: str) -> LakeTable | None:
     """The table whose root is a folder (a whole path or URL), or a folder above it, the nearest first. Folders that
-    cannot be listed are passed over: a user may have no right to see what lies above the source."""
+    cannot be listed are skipped: a user may have no right to list the folders above the source."""
     folders = [folder]
     while (above := split(folders[-1])[0]) != folders[-1]:
         folders.append(above)
@@ -90,7 +90,7 @@ def _first_file(storage: Readable, name: str) -> str | None:
 
 
 def check_plain_files(found: LakeTable | None, source: str, advice: str) -> None:
-    """Raise UsageError where the files of a source belong to a table. `advice` says what to do instead."""
+    """Raise UsageError, with `advice`, where the files of a source belong to a table."""
     if found is not None:
         raise UsageError(
             f"these files belong to {found}, whose metadata says which files and rows are live; read as "

@@ -1,9 +1,9 @@
 """The rule that decides which entries of an index file are live. Every reader of entries calls this module, except the
-verifier, which has a rule of its own to check it.
+verifier, which has its own rule as a check of this one.
 
 An entry is live while its own segment still covers the source file that it names. A rewritten or deleted source file is
-dead in the segment that indexed it: entries of it are passed over. An entry of a file that the segment never covered
-in the folder of the index file is damage.
+dead in the segment that indexed it, and its entries are skipped. An entry of a file that the segment never covered in
+the folder of the index file is damage.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ class NamedFiles(NamedTuple):
 
 
 class Liveness:
-    """Tells the live entries of one index file of a segment; `root` is the folder of the index."""
+    """Finds the live entries of one index file of a segment; `root` is the folder of the index."""
 
     def __init__(self, spec: IndexSpec, segment: Segment, file: IndexFileEntry, root: str) -> None:
         self._spec = spec
@@ -63,12 +63,12 @@ class Liveness:
         return file
 
     def source_files(self, names: pa.Array) -> NamedFiles:
-        """The same for a column of n names, with one look-up per distinct name."""
+        """The live source files that n entries name, with one look-up per distinct name. Errors as in `source_file`."""
         encoded = names.dictionary_encode(null_encoding="encode")
         files = [self.source_file(name) for name in encoded.dictionary.to_pylist()]
         return NamedFiles(files, encoded.indices.to_numpy().astype(np.int64, copy=False))
 
 
 def uncovered(name: str) -> str:
-    """The fault of an index file with an entry that names a source file which its segment does not cover."""
+    """The error text for an entry of a source file that its segment does not cover."""
     return f"an entry names {name}, which its segment does not cover"

@@ -1,5 +1,6 @@
-"""A segment: what one build wrote. `_shadow/segments/<id>.avro` lists its index files, with their checksums, and
-exactly the source files they cover, with their fingerprints. Immutable."""
+"""Segments and their manifests. A segment is the result of one build. Its manifest, `_shadow/segments/<id>.avro`, lists
+its index files, with their checksums, and exactly the source files that they cover, with their fingerprints. It never
+changes."""
 
 import hashlib
 import io
@@ -20,7 +21,7 @@ from gnomon.shadow.errors import AlreadyExists, DamagedMetadata
 from gnomon.shadow.storage import FileInfo, Storage
 
 SEGMENT_FOLDER = "_shadow/segments"
-_UNREADABLE = (  # what reading raises of bytes that are no list
+_UNREADABLE = (  # errors of a read of bytes that are no manifest
     *(ValueError, LookupError, EOFError, TypeError, AttributeError, ArithmeticError),
     *(SchemaParseException, struct.error, zlib.error),
 )
@@ -38,8 +39,8 @@ class BloomFilterEntry:
 
 @dataclass(frozen=True)
 class IndexFileEntry:
-    """An index file: path below the index folder, the bucket it holds, entries, bytes, CRC of the whole file; its key
-    filter, where it has one."""
+    """An index file: path below the index folder, its bucket, entries, bytes, CRC of the whole file, and its Bloom
+    filter, if it has one."""
 
     path: str
     partition: str
@@ -52,8 +53,8 @@ class IndexFileEntry:
 
 @dataclass(frozen=True)
 class PageMapsEntry:
-    """The page maps of a source file: a block in a file of the index. Path below the index folder and bytes of that
-    file; of the block where it begins, its bytes and their CRC."""
+    """The page maps of a source file: a block in a file of the index. It has the file's path below the index folder and
+    its bytes, and the block's offset, bytes and CRC."""
 
     path: str
     size: int
@@ -64,9 +65,9 @@ class PageMapsEntry:
 
 @dataclass(frozen=True)
 class SourceFileEntry:
-    """A source file as it was when it was indexed: its fingerprint is size, modification time (nanoseconds) and the
-    store's etag (empty where it has none); `digest` is of its own metadata, and survives a copy. `page_maps`, where
-    they were recorded, say where its pages lie. `ctime_ns` is that of a local file (`FileInfo`), else 0."""
+    """A source file in its state when it was indexed. Its fingerprint is size, modification time (nanoseconds) and the
+    store's etag (empty where it has none). `digest` is a digest of its own metadata, which a copy keeps. `page_maps`,
+    if recorded, have the places of its pages. `ctime_ns` is the ctime of a local file (`FileInfo`), else 0."""
 
     path: str
     partition: str
@@ -122,7 +123,7 @@ _SCHEMA = fastavro.parse_schema(
 
 @dataclass(frozen=True)
 class Segment:
-    """`dead` holds the ordinals of dead source files; it belongs to the snapshot."""
+    """A segment as a snapshot has it: `dead` holds the ordinals of the source files that are dead in that snapshot."""
 
     id: str
     index_files: tuple[IndexFileEntry, ...]
@@ -158,7 +159,7 @@ class Segment:
 
     @cached_property
     def partition_of(self) -> dict[str, str]:
-        """The partition of each source file the entries may name, dead ones included."""
+        """The partition of each source file that entries may name, dead ones included."""
         return {file.path: file.partition for file in self.source_files}
 
 
@@ -170,7 +171,7 @@ class SegmentFile(NamedTuple):
 
 
 def rows_by_partition(segments: Iterable[Segment]) -> dict[str, int]:
-    """The live rows, by partition, ordered; a partition whose files have none is there with 0."""
+    """The number of live rows by partition, ordered. Partitions whose live files have no rows have 0."""
     rows: Counter[str] = Counter()
     for segment in segments:
         for file in segment.live.values():
@@ -180,7 +181,7 @@ def rows_by_partition(segments: Iterable[Segment]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class SegmentRef:
-    """A segment as a snapshot names it: id, size and CRC of its list, dead source files."""
+    """A segment as a snapshot names it: id, size and CRC of its manifest, dead source files."""
 
     id: str
     size: int
@@ -193,7 +194,7 @@ def manifest_path(segment_id: str) -> str:
 
 
 def write_segment(storage: Storage, segment: Segment) -> SegmentRef:
-    """Write the manifest of a segment; what a snapshot needs to name it."""
+    """Write the manifest of a segment. Returns the reference that a snapshot needs."""
     items = [{"index_file": asdict(file), "source_file": None} for file in segment.index_files]
     items += [{"index_file": None, "source_file": asdict(file)} for file in segment.source_files]
     out = io.BytesIO()
@@ -203,14 +204,14 @@ def write_segment(storage: Storage, segment: Segment) -> SegmentRef:
     path = manifest_path(segment.id)
     try:
         storage.put_new(path, [data])
-    except AlreadyExists:  # by ourselves, where a reply was lost
+    except AlreadyExists:  # by ourselves, if a reply was lost
         if storage.read(path) != data:
             raise
     return SegmentRef(segment.id, len(data), zlib.crc32(data))
 
 
 def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
-    """The manifest of a segment. DamagedMetadata when it is missing or not what the snapshot says."""
+    """The segment of a manifest. DamagedMetadata when the manifest is missing or has another size or CRC."""
     path = manifest_path(ref.id)
     where = f"{storage.root}/{path}"
     try:
@@ -248,7 +249,7 @@ def _index_file(record: dict[str, Any]) -> IndexFileEntry:
 
 
 def _source_file(record: dict[str, Any]) -> SourceFileEntry:
-    found = record.get("page_maps")  # a list written before there were any does not have the field, or ctime_ns
+    found = record.get("page_maps")  # the first versions wrote manifests without this field and ctime_ns
     record = {"ctime_ns": 0, **record, "page_maps": found and _entry(PageMapsEntry, found)}
     file: SourceFileEntry = _entry(SourceFileEntry, record)
     return file

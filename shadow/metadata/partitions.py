@@ -29,7 +29,7 @@ ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32
 
 
 def partition_of(path: str) -> str:
-    """The partition folders of a file's path, as they stand: "dt=2026-01-01"; "" where there are none.
+    """The partition folders of a file's path, unchanged: "dt=2026-01-01"; "" where there are none.
 
     Folders without a = may lie above them (Iceberg's `data/`) and below them (as Hive's UNION makes)."""
     return "/".join(takewhile(_is_partition, dropwhile(lambda folder: not _is_partition(folder), _folders(path))))
@@ -50,7 +50,7 @@ def _is_partition(folder: str) -> bool:
 
 
 def partition_values(partition: str) -> dict[str, str | None]:
-    """Column to value of a partition's folders; percent escapes undone once, Hive's null as None."""
+    """The values of a partition's folders by column; percent escapes decoded once, Hive's null as None."""
     pairs = [folder.partition("=") for folder in partition.split("/") if folder]
     return {_unescaped(name): None if value == NULL_VALUE else _unescaped(value) for name, _, value in pairs}
 
@@ -62,7 +62,7 @@ def shown_part(partition: str, hidden: Collection[str]) -> str:
 
 
 def partition_folders(values: Mapping[str, str]) -> str:
-    """The folders of a partition whose values are these texts, as Hive and Spark name them."""
+    """The folders of a partition with these values, in the naming of Hive and Spark."""
     return "/".join(f"{_escaped(name)}={_escaped(text) or NULL_VALUE}" for name, text in values.items())
 
 
@@ -71,14 +71,14 @@ def _escaped(text: str) -> str:
 
 
 def stored_partition(partition: str, types: Mapping[str, str]) -> dict[str, Stored]:
-    """Column to value of a partition's folders, in the stored form of the columns' types; of those without one, text.
-    KeyTypeError where a value is not of its type."""
+    """The values of a partition's folders by column, in the stored form of the column's type, or as text where it has
+    no type. KeyTypeError where a value is not of its type."""
     values = partition_values(partition)
     return {name: as_partition_value(text, types.get(name, TEXT), name) for name, text in values.items()}
 
 
 def partition_array(value: Stored, kind: str, rows: int) -> pa.Array:
-    """So many rows of a partition column's value, in the Arrow type of its type."""
+    """A partition column's value as `rows` rows, in the Arrow type of its type."""
     one = stored_array([value], kind)
     return one if rows == 1 else one.take(pa.array(np.zeros(rows, np.int32)))
 
@@ -87,12 +87,12 @@ def _unescaped(text: str) -> str:
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
-        return unquote(text, encoding="latin-1")  # each escape a character, as Spark reads them
+        return unquote(text, encoding="latin-1")  # each escape is one character, as in Spark
 
 
 def partition_columns(paths: list[str], root: str) -> tuple[str, ...]:
     """The partition columns of a source, from the paths of its files. SourceNotFound where the files do not share the
-    same ones, or the folders are not as they should be."""
+    same ones, or their folders do not make a table."""
     folders: dict[str, str] = {}
     for path in paths:
         folders.setdefault(path.rpartition("/")[0], path)
@@ -122,13 +122,14 @@ def _columns_of(folder: str, where: str) -> tuple[str, ...]:
 
 
 def matches(values: Mapping[str, Stored], where: Mapping[str, Collection[Stored]]) -> bool:
-    """Whether a partition has, of each column, one of the values asked for."""
+    """Whether a partition has one of the requested values in each column."""
     return all(values.get(column) in named for column, named in where.items())
 
 
 def as_partition_value(value: object, kind: str = TEXT, column: str = "") -> Stored:
-    """A partition value, given or from a folder's name, in stored form. Hive's name for null is null. The stored form
-    of a text column is the text in the folder's name. KeyTypeError where the value is not of the column's type."""
+    """The stored form of a partition value, which a caller gave or a folder's name has. Hive's name for null is null.
+    The stored form of a text column is the text in the folder's name. KeyTypeError where the value is not of the
+    column's type."""
     if value is None or (isinstance(value, str) and value == NULL_VALUE):
         return None
     if kind != TEXT:
@@ -139,7 +140,7 @@ def as_partition_value(value: object, kind: str = TEXT, column: str = "") -> Sto
 
 
 def _one_nan(value: Stored) -> Stored:
-    return value if value == value else math.nan  # one of them all, which tuples and dicts find
+    return value if value == value else math.nan  # all NaNs become one object, which tuples and dicts find
 
 
 def asked_values(array: pa.Array, kind: str, column: str) -> list[Stored]:
@@ -161,8 +162,8 @@ def check_where(
     types: Mapping[str, str],
     there: Mapping[str, Collection[Stored]],
 ) -> dict[str, frozenset[Stored]]:
-    """The values of partition columns that a `where` names, in stored form; `there` holds the values that each column
-    has. A value may be a list, tuple, set or array of values: any of them.
+    """The values of partition columns that a `where` names, in stored form. `there` holds the existing values of each
+    column. A list, tuple, set or array matches any of its values.
 
     In a text column a text names the folder of that text; where there is none, a whole number names the folders that
     write it otherwise (7: `07`). A number, boolean, date or datetime of Python names all folders whose text reads as
@@ -190,7 +191,7 @@ def check_where(
 
 
 def _values_named(value: object, kind: str, column: str, there: Collection[Stored]) -> set[Stored]:
-    """The values among those that are there which an asked one names."""
+    """The existing values (`there`) that a requested value names."""
     try:
         stored = as_partition_value(value, kind, column)
     except KeyTypeError as error:
@@ -205,12 +206,12 @@ def _values_named(value: object, kind: str, column: str, there: Collection[Store
 
 
 def _reading_of(value: object) -> Callable[[str], bool]:
-    """Whether the text of a folder reads as a value of Python."""
+    """A test whether the text of a folder reads as a Python value."""
     if isinstance(value, np.datetime64):
-        value = value.astype("datetime64[us]")  # of which Python has values: finer ones become integers
+        value = value.astype("datetime64[us]")  # Python has values of this unit: finer ones become integers
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None:  # NaT, which no folder reads as
+    if value is None:  # NaT, which equals no folder
         return lambda _: False
     if isinstance(value, bool):
         return lambda text: text.lower() == str(value).lower()
@@ -247,5 +248,5 @@ def _not_there(column: str, asked: object, kind: str, there: Collection[Stored])
 
 
 def shortened(text: str) -> str:
-    """A text that an error shows."""
+    """A text, shortened for an error."""
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

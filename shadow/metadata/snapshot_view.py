@@ -28,7 +28,7 @@ from gnomon.shadow.storage import Storage
 
 @dataclass(frozen=True)
 class View:
-    """What look-ups use: they see this snapshot and nothing else."""
+    """The snapshot that a look-up uses, and nothing else."""
 
     snapshot: Snapshot
     segments: tuple[Segment, ...]
@@ -44,7 +44,7 @@ class View:
 
     @cached_property
     def partition_values(self) -> dict[str, dict[str, Stored]]:
-        """Column to value of each of `partitions`, in stored form."""
+        """The values of each of `partitions` by column, in stored form."""
         return {partition: stored_partition(partition, self.spec.partition_types) for partition in self.partitions}
 
     @cached_property
@@ -65,8 +65,7 @@ class View:
     def partitions_of(
         self, where: Mapping[str, Collection[Stored]], key: Sequence[tuple[str, Stored]]
     ) -> Collection[str]:
-        """The partitions that have the values of a `where`, and the values of partition columns that are part of a key,
-        in order."""
+        """The partitions, in order, that have the values of a `where` and a key's values of partition columns."""
         if not key:
             named: Collection[str] = self.partition_values.keys()
         else:
@@ -105,7 +104,7 @@ class View:
         return (*in_files, *self.spec.partitions)
 
     def checked_columns(self, columns: Sequence[str] | None) -> Sequence[str]:
-        """The columns asked for, each once; all for None. UnknownColumn where the source has no such column."""
+        """The requested columns, each once; all for None. UnknownColumn where the source has no such column."""
         if columns is None:
             return self.columns
         check_names("columns", columns)
@@ -121,13 +120,13 @@ class View:
 
     @cached_property
     def filter_bytes(self) -> int:
-        """Length of all Bloom filters that look-ups may consult."""
+        """Bytes of all Bloom filters that look-ups may read."""
         files = (file for segment in self.segments for file in segment.by_bucket.values())
         return sum(file.filter.size for file in files if file.filter is not None)
 
     @cached_property
     def index_bytes(self) -> int:
-        """Length of all index files that look-ups may open."""
+        """Bytes of all index files that look-ups may open."""
         return sum(file.size for segment in self.segments for file in segment.by_bucket.values())
 
     @property
@@ -136,7 +135,7 @@ class View:
 
 
 def open_view(storage: Storage, number: int | None = None) -> View:
-    """The newest snapshot, or the one asked for. IndexNotFound before the first commit."""
+    """The newest snapshot, or the given one. IndexNotFound before the first commit."""
     spec = read_spec(storage)
     if number is None:
         view = newest_view(storage)
@@ -145,7 +144,7 @@ def open_view(storage: Storage, number: int | None = None) -> View:
         try:
             view = View(snapshot, read_segments(storage, snapshot))
         except DamagedMetadata:
-            read_snapshot(storage, number)  # SnapshotNotFound where it was vacuumed
+            read_snapshot(storage, number)  # raises SnapshotNotFound if a vacuum removed it
             raise
     if view is None:
         raise IndexNotFound("no snapshot yet, its first build has not ended", storage.root, action=Action.BUILD_AGAIN)
@@ -154,7 +153,7 @@ def open_view(storage: Storage, number: int | None = None) -> View:
 
 
 def newest_good_view(storage: Storage) -> tuple[View, Exception | None]:
-    """The newest snapshot that can be opened, and why the newest of all cannot, where it is another one. Raises that
+    """The newest snapshot that can be opened, and the error of the newest of all, if that cannot be opened. Raises that
     error where no snapshot can be opened."""
     try:
         return open_view(storage), None
@@ -168,13 +167,13 @@ def newest_good_view(storage: Storage) -> tuple[View, Exception | None]:
 
 
 def newest_view(storage: Storage) -> View | None:
-    """The newest snapshot, whatever the spec's file holds; None before the first commit."""
+    """The newest snapshot, without a check of the spec's file; None before the first commit."""
     snapshot, segments = read_newest(storage)
     return View(snapshot, segments) if snapshot is not None else None
 
 
 def check_spec(storage: Storage, spec: IndexSpec, snapshot: Snapshot) -> None:
-    """DamagedMetadata where the spec's file is not the one that the snapshot was built with."""
+    """Raise DamagedMetadata where the spec's file is not the one that the snapshot was built with."""
     if spec.entries is snapshot.spec.entries and spec.entries.columns_may_change:
         return
     if not spec.is_like(snapshot.spec):

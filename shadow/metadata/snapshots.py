@@ -1,4 +1,4 @@
-"""Snapshots: numbered, immutable lists of live segments. Putting the next number, create-only, is the commit."""
+"""Snapshots: numbered, immutable lists of live segments. A create-only put of the next number is the commit."""
 
 import datetime as dt
 import re
@@ -68,7 +68,7 @@ def snapshot_path(number: int) -> str:
 
 
 def snapshot_files(storage: Storage) -> dict[int, FileInfo]:
-    """The snapshots that are there, by number, ascending."""
+    """The existing snapshots by number, ascending."""
     files = {}
     for info in storage.list(SNAPSHOT_FOLDER):
         match = SNAPSHOT_NAME.fullmatch(info.path)
@@ -78,12 +78,12 @@ def snapshot_files(storage: Storage) -> dict[int, FileInfo]:
 
 
 def snapshot_numbers(storage: Storage) -> list[int]:
-    """The numbers of the snapshots that are there, ascending."""
+    """The numbers of the existing snapshots, ascending."""
     return list(snapshot_files(storage))
 
 
 def read_snapshot(storage: Storage, number: int) -> Snapshot:
-    """A snapshot by its number; SnapshotNotFound where it is gone, DamagedMetadata where it is broken."""
+    """A snapshot by its number. SnapshotNotFound where it is gone, DamagedMetadata where it is damaged."""
     path = snapshot_path(number)
     where = f"{storage.root}/{path}"
     try:
@@ -123,7 +123,7 @@ def _folders(content: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def newest_snapshot(storage: Storage) -> Snapshot | None:
-    """The state of the index now; None before its first commit."""
+    """The newest snapshot; None before the first commit."""
     number = 0
     while numbers := snapshot_numbers(storage):
         try:
@@ -131,14 +131,14 @@ def newest_snapshot(storage: Storage) -> Snapshot | None:
         except SnapshotNotFound:
             if numbers[-1] == number:
                 raise
-            number = numbers[-1]  # vacuumed since it was listed: there is a newer one
+            number = numbers[-1]  # a vacuum removed it since the listing: there is a newer one
     return None
 
 
 def read_segments(
     storage: Storage, snapshot: Snapshot, known: Mapping[str, Segment] | None = None
 ) -> tuple[Segment, ...]:
-    """The segments of a snapshot; those that are known already are not read. DamagedMetadata as of `read_segment`."""
+    """The segments of a snapshot. Known ones are not read. DamagedMetadata as in `read_segment`."""
     known = known or {}
     return tuple(
         replace(known[ref.id], dead=frozenset(ref.dead)) if ref.id in known else read_segment(storage, ref)
@@ -149,7 +149,7 @@ def read_segments(
 def read_newest(
     storage: Storage, known: Mapping[str, Segment] | None = None
 ) -> tuple[Snapshot | None, tuple[Segment, ...]]:
-    """The newest snapshot with its segments. Where it is vacuumed while it is read, the one after it."""
+    """The newest snapshot with its segments. If a vacuum removes it during the read, a newer one."""
     while True:
         snapshot = newest_snapshot(storage)
         if snapshot is None:
@@ -162,7 +162,7 @@ def read_newest(
 
 
 def commit(storage: Storage, snapshot: Snapshot) -> None:
-    """Make a snapshot the newest: put its number create-only. AlreadyExists when another commit won the number."""
+    """Make a snapshot the newest: put its number create-only. AlreadyExists when another commit has the number."""
     storage.put_new(snapshot_path(snapshot.number), [json_files.encode(snapshot.to_json())])
 
 

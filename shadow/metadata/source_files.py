@@ -42,26 +42,26 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceRoot:
-    """Where a source lies: a root folder, or one file in a folder (which then has no partition columns), or the folders
-    of a table of Spark's catalog, below its root or elsewhere."""
+    """The place of a source: a root folder, or one file in a folder (then without partition columns), or the folders of
+    a table of Spark's catalog, below its root or elsewhere."""
 
     storage: Readable
     single_file: str | None = None
     table: Table | None = None
 
     def list(self) -> list[FileInfo]:
-        """The data files there are now, ordered by path: files of no bytes are none, as engines have it. SourceNotFound
-        when there are none; a table may be empty."""
+        """The current data files, ordered by path. Empty files do not count, as in engines. SourceNotFound when there
+        are none; a catalog table may be empty."""
         return self._list()[0]
 
     def listing(self) -> Listing:
-        """The data files there are now, and the table that they belong to. Errors as of `list`."""
+        """The current data files, and the table that they belong to. Errors as in `list`."""
         files, metadata = self._list()
         paths = [info.path for info in (*files, *metadata) if not is_absolute(info.path)]
         return Listing(files, table_among(self.storage.root, paths) or self.lake_table_around())
 
     def _list(self) -> tuple[Files, Files]:
-        """The data files, and the files of a table's metadata that engines skip."""
+        """The data files, and the metadata files of a table, which engines skip."""
         if self.single_file is not None:
             return [self._the_file(self.single_file)], []
         metadata: Files = []
@@ -99,7 +99,7 @@ class SourceRoot:
         return partition_columns([info.path for info in files], self.storage.root)
 
     def partition_of(self, path: str, partitioned: bool) -> str:
-        """The partition of a file, as its folders or the catalog have it; "" where there are no partition columns."""
+        """The partition of a file, from its folders or the catalog; "" where there are no partition columns."""
         if self.table is not None:
             return self.table.partition_of(path)
         return partition_of(path) if partitioned else ""
@@ -110,12 +110,12 @@ class SourceRoot:
 
     @property
     def name(self) -> str:
-        """The source's name as `build` takes it."""
+        """The name by which `build` accepts the source."""
         return f"{TABLE_PREFIX}{self.table.name}" if self.table is not None else self.location
 
 
 def _sorted_by_visibility(infos: Iterable[FileInfo]) -> tuple[list[FileInfo], list[FileInfo]]:
-    """The files that engines read, and those that they skip."""
+    """The files that engines read, and the files that they skip."""
     visible: list[FileInfo] = []
     hidden: list[FileInfo] = []
     for info in infos:
@@ -126,7 +126,7 @@ def _sorted_by_visibility(infos: Iterable[FileInfo]) -> tuple[list[FileInfo], li
 def _is_text(path: str) -> bool:
     try:
         path.encode()
-    except UnicodeEncodeError:  # the name of a local file may be any bytes
+    except UnicodeEncodeError:  # a local file name may have any bytes
         return False
     return True
 
@@ -150,9 +150,9 @@ def source_root(location: Place) -> SourceRoot:
 
 
 def source_of(spec: IndexSpec, folders: Mapping[str, str] | None = None) -> SourceRoot:
-    """The source of an index. It need not be reachable yet: a look-up may never read it. `folders` are the known
-    folders of a catalog table's partitions; without them the source cannot be listed. UsageError for a key-value
-    folder, which has no source."""
+    """The source of an index, which is not contacted yet: a look-up may never read it. `folders` are the known folders
+    of a catalog table's partitions; without them the source cannot be listed. UsageError for a key-value folder, which
+    has no source."""
     spec.entries.check_source("a key-value folder has no source (write_btree made it); expected the index of a source")
     if spec.table:
         known = Table(spec.table, folders or {}, spec.partition_types, spec.schema)
@@ -164,7 +164,7 @@ def source_of(spec: IndexSpec, folders: Mapping[str, str] | None = None) -> Sour
 
 
 def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
-    """Refuse (UsageError) an index, or another output, whose files would be taken for files of the source."""
+    """Raise UsageError where the files of an index, or another output, would become files of the source."""
     if root.single_file is not None:
         return
     elsewhere = root.table.elsewhere if root.table is not None else ()
@@ -182,15 +182,15 @@ def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
 
 
 def _real(root: str) -> str:
-    """The root with links of the local disk followed; other stores have none."""
+    """The root, with the symbolic links of a local path resolved."""
     return os.path.realpath(root) if is_local(root) else root
 
 
 @dataclass(frozen=True)
 class Diff:
-    """The source's files against a snapshot's: `new` and `changed` are to be indexed; `dead` gives, for each segment,
-    the ordinals of its files that changed or vanished (those dead before included). `lake_table` is the table that the
-    source's files belong to, where that was looked for."""
+    """The difference between the source's files and a snapshot. A build indexes `new` and `changed` files. `dead` has,
+    for each segment, the ordinals of all its dead files: changed, vanished, or dead before. `lake_table` is the table
+    of the source's files, if the listing looked for one."""
 
     new: tuple[FileInfo, ...]
     changed: tuple[FileInfo, ...]
@@ -208,8 +208,7 @@ class Diff:
 
 
 def within(root: SourceRoot, difference: Diff, segments: Iterable[Segment], partitions: Collection[str]) -> Diff:
-    """The part of a difference that lies in some partitions. Files of other partitions stay covered or uncovered, as
-    before."""
+    """The part of a difference in some partitions. Files of other partitions stay covered or uncovered."""
     before = {segment.id: segment for segment in segments}
     named = {file.path: file.partition for segment in before.values() for file in segment.live.values()}
 
@@ -230,7 +229,7 @@ def within(root: SourceRoot, difference: Diff, segments: Iterable[Segment], part
 
 
 def without_vanished(difference: Diff, segments: Iterable[Segment]) -> Diff:
-    """The difference with the files that vanished taken as covered still: their entries stay live."""
+    """The difference without vanished files, whose entries stay live."""
     gone = set(difference.vanished)
     by_id = {segment.id: segment for segment in segments}
     dead = {
@@ -245,15 +244,15 @@ def without_vanished(difference: Diff, segments: Iterable[Segment]) -> Diff:
 
 
 class Proofs:
-    """Whether local files whose ctime alone differs from that on record are the same files: by the digest of their
-    metadata, read once for each ctime. Threads may share it."""
+    """Decides whether a local file with only another ctime is the file on record, by the digest of its metadata, which
+    is read once for each ctime. Threads may share it."""
 
     def __init__(self, storage: Readable, format: str, options: Mapping[str, str]) -> None:
         self._storage, self._format, self._options = storage, format, options
         self._known: dict[tuple[FileInfo, str], bool] = {}
 
     def is_same(self, entry: SourceFileEntry, info: FileInfo) -> bool:
-        """Whether a file without a `difference` from the one on record is that one."""
+        """Whether a file without a `difference` from the one on record is the same file."""
         if not is_in_doubt(entry, info):
             return True
         asked = (info, entry.digest)
@@ -266,11 +265,12 @@ class Proofs:
 def digest_and_rows(
     storage: Readable, info: FileInfo, format: str, options: Mapping[str, str]
 ) -> tuple[str, int | None] | None:
-    """The digest of a file's metadata, and its rows where it tells them; None where it cannot be read, or changed."""
+    """The digest of a file's metadata, and its number of rows if the metadata has it; None where the file cannot be
+    read, or changed."""
     try:
         with storage.open(info.path, known=info) as reader:
             source = open_source(reader, format, options)
-    except (SourceError, StorageError, OSError):  # what cannot be read is for the build to say
+    except (SourceError, StorageError, OSError):  # the build reports files that cannot be read
         return None
     return source.digest, source.rows
 
@@ -278,8 +278,8 @@ def digest_and_rows(
 def diff(
     files: Iterable[FileInfo], segments: Iterable[Segment], table: Table | None = None, proofs: Proofs | None = None
 ) -> Diff:
-    """Compare a listing with what the segments cover, by path and fingerprint, with `proofs` also by ctime; of a
-    `table` also by partition: the catalog may give a folder to another one."""
+    """Compare a listing with the covered files, by path and fingerprint; with `proofs` also by ctime; for a `table`
+    also by partition, since the catalog may give a folder to another one."""
     now = {info.path: info for info in files}
     covered: set[str] = set()
     changed: list[FileInfo] = []

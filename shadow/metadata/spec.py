@@ -1,4 +1,4 @@
-"""What an index is of: source, keys, included columns, buckets, hash."""
+"""The spec of an index: source, keys, included columns, buckets, hash."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,22 +25,21 @@ from gnomon.sources import DECLARED
 FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
 HASH = {"name": HASH_NAME, "seed": SEED}
 MOST_BUCKETS = 65_536
-ENTRIES_PER_BUCKET = 500_000  # of the largest partition (flat: of all), when the bucket count is not given
-MOST_FOLDERS = 32  # a first build of more partitions lays the index out flat by default
-TABLE_PREFIX = "table:"  # of a source that is a table of Spark's catalog
+ENTRIES_PER_BUCKET = 500_000  # in the largest partition (flat: in all), to choose a bucket count that is not given
+MOST_FOLDERS = 32  # with more partitions, a first build lays the index out flat by default
+TABLE_PREFIX = "table:"  # marks a source that is a table of Spark's catalog
 
 
 def schema_option(table: str, schema: str) -> dict[str, str]:
-    """The option by which files are opened that do not tell their columns, or are of a table that declares them."""
+    """The option to open files that do not declare their columns, or that belong to a table that declares them."""
     return {DECLARED if table else "schema": schema} if schema else {}
 
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """A key column: its name in the source, its type, and whether it is a partition column (then it is not stored
-    with the entries: it names the partition to look in). `source_type` is the type in the source where it is mapped to
-    `type` (`gnomon.btree.source_types`): that of the first file indexed, and the form in which keys are given and
-    shown."""
+    """A key column: its name in the source, its type, and whether it is a partition column, which selects partitions
+    and is not stored with the entries. `source_type` is the type in the source where it is mapped to `type`
+    (`gnomon.btree.source_types`). It comes from the first file indexed, and keys are given and shown in it."""
 
     name: str
     type: str
@@ -50,16 +49,16 @@ class KeyColumn:
 
 @dataclass(frozen=True)
 class IndexSpec:
-    """`source` is the root (or the one file, then `single_file`); `partitions` its partition columns in order.
+    """`source` is the root (or the one file, then `single_file`); `partitions` has its partition columns in order.
 
     An index is laid out in the partition folders of its source, or `flat`: one set of buckets over all partitions,
-    whose columns then lie in the entries, as text. So a look-up without a partition costs the same for any number of
+    whose columns the entries then have, as text. So a look-up without a partition costs the same for any number of
     partitions.
 
     `options` are the user's options of the format, ordered. `schema` has the columns that builds inferred, as DDL, for
     formats whose files do not declare them; it grows with the files. `page_maps`: builds record the page maps of the
     files that they index. `as_files`: the source belongs to a lake table (`lake_tables`), and the user asked to index
-    every file of it. The format VALUES has no source: `include` has the columns, which lie in the entries alone, and
+    every file of it. The format VALUES has no source: `include` has the columns, which only the entries hold, and
     entries have no pointers.
 
     For a table of Spark's catalog, `table` is its name ("db.name"), `source` its root when the index was made,
@@ -97,17 +96,17 @@ class IndexSpec:
 
     @property
     def read_options(self) -> dict[str, str]:
-        """How the source's files are opened."""
+        """The options with which the source's files are opened."""
         return dict(self.options) | schema_option(self.table, self.schema)
 
     @property
     def source_name(self) -> str:
-        """The source as `build` takes it."""
+        """The name by which `build` accepts the source."""
         return f"{TABLE_PREFIX}{self.table}" if self.table else self.source
 
     @property
     def remedy(self) -> Action:
-        """What mends a damaged index file."""
+        """The advice for a damaged index file."""
         return self.entries.remedy
 
     def partition_type(self, name: str) -> str:
@@ -115,16 +114,16 @@ class IndexSpec:
         return self.partition_types.get(name, "string")
 
     def folder_of(self, partition: str) -> str:
-        """The folder of the index files for a partition of the source."""
+        """The folder of the index files of a partition."""
         return "" if self.flat else partition
 
     def folders_of(self, partitions: Collection[str]) -> Collection[str]:
-        """The folders of the index files for some partitions of the source."""
+        """The folders of the index files of some partitions."""
         return partitions if not self.flat else ("",) if partitions else ()
 
     @cached_property
     def stored_partitions(self) -> tuple[str, ...]:
-        """The partition columns that stand in the entries."""
+        """The partition columns that the entries have."""
         return self.partitions if self.flat else ()
 
     @cached_property
@@ -138,8 +137,9 @@ class IndexSpec:
 
     @cached_property
     def file_names(self) -> dict[str, str]:
-        """The stored columns' names in the index files: those that Avro cannot hold, or that are taken, are escaped."""
-        # The engines that read the files as a table do not tell upper from lower case, and see the folders as columns.
+        """The names of the stored columns in the index files. Names that Avro cannot hold, or that are taken, are
+        escaped."""
+        # Engines that read the files as a table ignore upper and lower case, and see the folders as columns.
         folders = () if self.flat else self.partitions
         pointers = (column.name for column in self.entries.pointer_columns)
         taken = {name.lower() for name in (*pointers, LINK_FIELD, *folders)}
@@ -179,9 +179,8 @@ class IndexSpec:
         return content | ({"page_maps": True} if self.page_maps else {})
 
     def is_like(self, other: "IndexSpec") -> bool:
-        """Whether the entries of both are the same; where the source lies, or what it is called, buckets and layout,
-        what columns were found in its files, whether page maps are recorded, and whether its files were asked for as
-        they are, may differ."""
+        """Whether the entries of both are the same. Name and place of the source, buckets, layout, inferred columns,
+        `page_maps` and `as_files` may differ."""
         names = ("source", "table", "buckets", "flat", "schema", "page_maps", "as_files")
         may_differ = {name: getattr(other, name) for name in names}
         return replace(self, **may_differ) == other
@@ -209,7 +208,8 @@ def _column(content: dict[str, Any]) -> KeyColumn:
 
 
 def parse_spec(content: Any, where: str) -> IndexSpec:
-    """The spec of what `to_json` gave. NewerFormat or DamagedMetadata, with `where` it stands, otherwise."""
+    """The spec from the result of `to_json`. NewerFormat or DamagedMetadata, with the path `where`, if it cannot be
+    parsed."""
     version = content.get("format_version") if isinstance(content, dict) else None
     if not isinstance(version, int) or content.get("format") != FORMAT_NAME:
         raise DamagedMetadata("", where, 0, action=Action.BUILD_FULL, expected="the spec of an index")
@@ -257,18 +257,18 @@ def buckets_for(rows_by_partition: Mapping[str, int], flat: bool) -> int:
 
 def is_better_flat(partitions: int, keys: Iterable[KeyColumn]) -> bool:
     """Whether an index of this many partitions is flat by default. In a partitioned index, a look-up without a
-    partition opens an index file in each: 36 ms of CPU for a thousand, 0.2 ms in a flat index. A key with a partition
-    column names its partition."""
+    partition opens an index file in each: 36 ms of CPU for a thousand partitions, 0.2 ms in a flat index. A key with a
+    partition column always names its partition."""
     return partitions > MOST_FOLDERS and not any(key.partition for key in keys)
 
 
 def ordered(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Options as a spec holds them."""
+    """Options in the form and order of a spec."""
     return tuple(sorted(options.items()))
 
 
 def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
-    """Whether this program hashes, lays out and compares keys as the one that wrote the index."""
+    """Whether this program knows the hash, the layout and the key types of the index."""
     columns = (*spec.keys, *spec.include)
     types_known = all(is_key_type(one.type) and one.source_type in (None, *MAPPED) for one in columns)
     types_known = types_known and all(map(is_key_type, spec.partition_types.values()))
@@ -276,14 +276,14 @@ def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
 
 
 def spec_differences(one: IndexSpec, other: IndexSpec) -> list[tuple[str, Any, Any]]:
-    """The members in which two specs differ, with what each has there; of the source its own members."""
+    """The members in which two specs differ, with the value of each; the source's members are listed one by one."""
     ours, theirs = _members(one), _members(other)
     names = dict.fromkeys([*ours, *theirs])
     return [(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
 
 
 def shown(value: Any) -> str:
-    """A member of a spec as an error shows it."""
+    """The text of a spec's member in an error."""
     if isinstance(value, list):
         return ", ".join(one if isinstance(one, str) else _shown_column(one) for one in value) or "none"
     if isinstance(value, dict):
@@ -292,7 +292,7 @@ def shown(value: Any) -> str:
 
 
 def _shown_column(column: dict[str, Any]) -> str:
-    """The column's name, and its type where it is known: a column that is not in the index yet has none."""
+    """The column's name, and its type, if known: a column that is not in the index yet has none."""
     return f"{column['name']} {column['type']}" if is_key_type(column["type"]) else str(column["name"])
 
 
@@ -317,19 +317,20 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
 
 
 def check_names(what: str, names: object) -> None:
-    """Refuse what names no columns: a string, too, which as a sequence would be one column for each character."""
+    """Raise UsageError unless `names` is a list of column names. A string is refused, too: as a sequence it would be
+    one column per character."""
     if isinstance(names, str) or (isinstance(names, Sequence) and not all(isinstance(name, str) for name in names)):
         raise UsageError(what, expected="a list of column names", found=repr(names))
 
 
 def check_buckets(buckets: object) -> None:
-    """Refuse a number of buckets that an index cannot have."""
+    """Raise UsageError for a number of buckets that an index cannot have."""
     if not isinstance(buckets, int) or not 1 <= buckets <= MOST_BUCKETS:
         raise UsageError("buckets", expected=f"1 to {MOST_BUCKETS}", found=repr(buckets))
 
 
 def check_columns(spec: IndexSpec) -> None:
-    """Refuse keys that cannot work: none, a column twice, or partition columns alone."""
+    """Raise UsageError for invalid keys: none, a column twice, or partition columns alone."""
     names = [column.name for column in (*spec.keys, *spec.include)]
     if len(set(names)) < len(names):
         raise UsageError(f"a key or included column is named twice: {', '.join(names)}")

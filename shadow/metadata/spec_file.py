@@ -1,5 +1,5 @@
-"""`_shadow/spec.json`: the spec of the first build, for people who look into the folder. Each snapshot holds the spec
-of its time, so that a lost file can be written again."""
+"""`_shadow/spec.json`: the spec of the first build, for people who look into the folder. Each snapshot holds its own
+spec, so that a lost file can be written again."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +15,7 @@ SPEC_PATH = "_shadow/spec.json"
 
 
 def read_spec(storage: Storage) -> IndexSpec:
-    """The spec in the file, which is the first build's. IndexNotFound, NewerFormat or DamagedMetadata otherwise."""
+    """The first build's spec, from the file. IndexNotFound, NewerFormat or DamagedMetadata where it cannot be read."""
     where = f"{storage.root}/{SPEC_PATH}"
     try:
         content = json_files.read(storage, SPEC_PATH)
@@ -29,8 +29,8 @@ def read_spec(storage: Storage) -> IndexSpec:
 
 
 def create_spec(storage: Storage, spec: IndexSpec) -> None:
-    """Write the spec, create-only. The same spec may be there already (an earlier build that got no further); whether
-    page maps are recorded is each snapshot's own."""
+    """Write the spec, create-only. An earlier build that did not finish may have written the same spec. `page_maps` may
+    differ, since each snapshot has its own."""
     try:
         storage.put_new(SPEC_PATH, [json_files.encode(spec.to_json())])
     except AlreadyExists:
@@ -38,10 +38,10 @@ def create_spec(storage: Storage, spec: IndexSpec) -> None:
 
 
 def create_first_spec(storage: Storage, spec: IndexSpec) -> None:
-    """Write the spec before the first commit. One left by a build that never committed counts for nothing.
+    """Write the spec before the first commit. It replaces the spec of a build that never committed.
 
-    Of two first builds of different specs at once, each looks for the other's commit after it wrote its spec, and puts
-    back what that commit holds; where it is killed before it does, the next build does it (`put_back`)."""
+    If two first builds with different specs race, each looks for the other's commit after it wrote its spec, and puts
+    that commit's spec back. If it dies before, the next build does it (`put_back`)."""
     try:
         create_spec(storage, spec)
     except SpecMismatch:
@@ -55,7 +55,7 @@ def create_first_spec(storage: Storage, spec: IndexSpec) -> None:
 
 
 def put_back(storage: Storage, spec: IndexSpec) -> None:
-    """Make the file hold the spec of the newest snapshot, where it is missing, damaged or another's."""
+    """Write the spec of the newest snapshot into the file, where it is missing, damaged or from another build."""
     with suppress(DamagedMetadata):
         if read_spec(storage).is_like(spec):
             return

@@ -1,9 +1,9 @@
 """The only place that opens files: local disks, object stores, HDFS.
 
-- `contract`           what every store must give
+- `contract`           the interface of every store
 - `locations`          a path or URL to its store
 - `local`              local disks
-- `objects`            S3, Google Cloud Storage, Azure and memory, on obstore
+- `objects`            S3, Google Cloud Storage, Azure and memory, with obstore
 - `object_clients`     connections to object stores, one for each process
 - `object_errors`      obstore's errors as ours
 - `webhdfs`            HDFS, over WebHDFS
@@ -12,9 +12,9 @@
 - `remote_file`        an open file of a remote store
 - `ranges`             several ranged reads as few larger ones
 - `retries`            which calls to a store are repeated, and when
-- `deadlines`          the deadline of a caller, which every thread that works for it obeys
+- `deadlines`          the deadline of a caller, in every thread that works for it
 - `thread_pool`        the threads that wait for stores
-- `concurrency`        calls side by side, with results in order
+- `concurrency`        concurrent calls, with results in order
 - `caches`             caches bounded by bytes
 - `trace`              the steps of one request, with their times and reads
 - `fingerprint`        whether a file is still the one on record

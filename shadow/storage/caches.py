@@ -22,7 +22,7 @@ V = TypeVar("V", bound=Sized)
 
 
 class CacheCounts(NamedTuple):
-    """How often what was asked for lay in a cache, how often it did not, and the bytes that the cache holds now."""
+    """The hits and misses of a cache, and the bytes that it holds now."""
 
     hits: int
     misses: int
@@ -30,7 +30,7 @@ class CacheCounts(NamedTuple):
 
 
 class ByteCache(Generic[V]):
-    """Values by key, at most `limit` bytes of them (the one used last is kept whatever its size)."""
+    """Values by key, at most `limit` bytes of them. The one used last stays, whatever its size."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -42,9 +42,10 @@ class ByteCache(Generic[V]):
 
     @contextmanager
     def use(self, key: Hashable, make: Callable[[], V]) -> Iterator[V]:
-        """The cached value, or a new one, to work with; what it grew to is counted afterwards.
+        """The cached value, or a new one, for a block. Its size is counted again after the block.
 
-        Two threads may both make it; one of the two is kept. A value that is dropped while in use stays usable."""
+        If two threads both make it, one of the two values is kept. A value that is dropped while in use stays
+        usable."""
         with self._lock:
             value = self._values.get(key)
             self._hits += value is not None
@@ -62,7 +63,7 @@ class ByteCache(Generic[V]):
                     self._account(key, size)
 
     def get(self, key: Hashable) -> V | None:
-        """The cached value, if there is one, as used last."""
+        """The cached value, if there is one, which then counts as used last."""
         with self._lock:
             value = self._values.get(key)
             if value is None:
@@ -98,7 +99,7 @@ class ByteCache(Generic[V]):
         self._shrink(1)
 
     def _shrink(self, least: int) -> None:
-        """Drop what is more than the limit, but the last `least` values."""
+        """Drop values until the limit is met, but keep the last `least` ones."""
         while self._total > self._limit and len(self._values) > least:
             dropped, _ = self._values.popitem(last=False)
             self._total -= self._sizes.pop(dropped, 0)
@@ -115,7 +116,7 @@ class ByteCache(Generic[V]):
 
 
 class CacheShare(Generic[V]):
-    """What of a cache belongs to one owner, whose keys need to differ among themselves only."""
+    """The part of a cache that belongs to one owner. Keys of different owners may be equal."""
 
     def __init__(self, cache: ByteCache[V], owner: Hashable) -> None:
         self._cache = cache
@@ -131,7 +132,7 @@ class CacheShare(Generic[V]):
 
 
 class EarlyCache(ByteCache[V]):
-    """One whose values may be begun before it is known whether they are used."""
+    """A cache in which a value may be begun before it is known whether it is used."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -172,4 +173,4 @@ class EarlyCache(ByteCache[V]):
             if not begun.is_over:
                 raise
         check("what was begun before")
-        return make()  # what was over is the time of who began it, another perhaps
+        return make()  # the deadline that passed may belong to another caller, who began it

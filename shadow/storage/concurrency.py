@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 POOL = "gnomon-at-once"
 THREADS = 48  # of a process
-AHEAD = 16  # calls of one caller that are under way, or whose results wait to be taken
+AHEAD = 16  # calls of one caller that are running, or whose results are not taken yet
 HELD_BYTES = 64 << 20  # of the results of such calls
 
 
@@ -29,16 +29,16 @@ class Begun(Generic[Result]):
         return self._call() if self._future.cancel() else awaited(self._future, "reads side by side")
 
     def leave(self) -> None:
-        """Nobody waits for it: it is not made where no thread was free for it yet."""
+        """Cancel the call if no thread has begun it yet."""
         self._future.cancel()
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, or was left."""
+        """Whether the call has ended, or was cancelled."""
         return self._future.done()
 
     def settle(self) -> None:
-        """Wait until it has ended, whatever came of it, or the deadline has passed."""
+        """Wait until the call has ended, with or without an error, or the deadline has passed."""
         if not self._future.cancelled():
             wait([self._future], left())
 
@@ -50,9 +50,8 @@ def in_order(
     held: int = HELD_BYTES,
 ) -> Iterator[Result]:
     """The results of independent calls, in the order of the calls, `ahead` at a time. `sizes` estimates the bytes of
-    each result: calls begin early as long as their results together take at most `held` bytes, and one always does.
-    When a call fails, or the caller takes no more results, no further call begins, and the running ones are not waited
-    for.
+    each result: calls begin early as long as their results together take at most `held` bytes; one call always begins.
+    When a call fails, or the caller takes no more results, no further call begins, and the running ones are left.
 
     A call may make concurrent calls itself: the waiting thread makes a call for which no thread is free."""
     if len(calls) == 1:
@@ -72,7 +71,7 @@ def in_order(
             size_of_begun -= size
             check("reads side by side")
             yield call() if future.cancel() else future.result()
-            del future  # which holds the result
+            del future  # the future holds the result
     finally:
         for _, future, _ in begun:
             future.cancel()

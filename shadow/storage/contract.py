@@ -1,7 +1,7 @@
-"""What every store must give: an index or a source root, and what can be done below it.
+"""The interface of every store: the root of an index or a source, and the operations below it.
 
 Paths are relative to the root, with forward slashes. A name that the store cannot hold is a StorageError. So is a store
-that refuses, does not answer, or goes on failing: one line that says where, what and what to do.
+that refuses, does not answer, or keeps failing. The error is one line: what is wrong, where, and what to do.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,15 +11,14 @@ from typing import NamedTuple, Protocol, Self
 
 from gnomon.base.readers import RangeReader
 
-COPYING = "._COPYING_"  # what `hdfs dfs -put` calls a file it has not written whole
-STAGED = "_staged-"  # begins the name of a file that is being written, or was left behind; engines skip it
+COPYING = "._COPYING_"  # suffix of a file that `hdfs dfs -put` has not written completely
+STAGED = "_staged-"  # prefix of a file that is being written, or was left behind; engines skip it
 
 
 class FileInfo(NamedTuple):
-    """A file as a listing shows it. `path` is relative to the root; the modification time is in nanoseconds; `etag` is
-    what the store calls this state of the file, empty where it has no such name (`fingerprint` compares).
-    `ctime_ns`, of local disks, is when the system last saw the file or its attributes change, which no program sets; 0
-    elsewhere."""
+    """A file in a listing. `path` is relative to the root; the modification time is in nanoseconds; `etag` is the
+    store's name of this state of the file, empty where it has none (`fingerprint` compares). `ctime_ns`, on local
+    disks, is the time of the last change of the file or its attributes, which no program can set; 0 elsewhere."""
 
     path: str
     size: int
@@ -30,14 +29,14 @@ class FileInfo(NamedTuple):
 
 @dataclass
 class ReadStats:
-    """Ranged reads made and bytes they brought."""
+    """The number of ranged reads, and their bytes."""
 
     reads: int = 0
     bytes: int = 0
 
 
 class OpenFile(RangeReader, Protocol):
-    """An open file; a context manager, closed by the caller that opened it. Threads may share it.
+    """An open file. It is a context manager, closed by the caller that opened it. Threads may share it.
 
     Reads give bytes of the file that was opened. They raise StorageError where the file ends early. They raise
     FileChanged or FileNotFoundError where another file has its name now and the store does not keep the old one."""
@@ -60,31 +59,30 @@ class OpenFile(RangeReader, Protocol):
     ) -> None: ...
 
 
-Hidden = bool | frozenset[str]  # which hidden names a listing shows: all, none, or these
+Hidden = bool | frozenset[str]  # the hidden names that a listing shows: all, none, or these
 
 
 class Readable(Protocol):
-    """A root on some store, to read from. Not bound to a thread; can be pickled and used after a fork, where it makes
-    its own connections."""
+    """A root on some store, to read from. Any thread may use it. It can be pickled, and used after a fork, where it
+    makes its own connections."""
 
     @property
     def root(self) -> str: ...
 
     @property
     def is_remote(self) -> bool:
-        """Whether each read is a round over a network: reads that do not depend on each other are better made at
-        once."""
+        """Whether each read is a network round trip, so that independent reads are better made concurrently."""
 
     def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> OpenFile:
         """Open for ranged reads. FileNotFoundError when there is no such file (NotADirectoryError when a folder of its
         path is a file), IsADirectoryError for a folder.
 
-        `known` is the file on record: another one is FileChanged. A store that can compare on the way then makes no
-        call here, so that this, or that the file is gone, may show at a read only."""
+        `known` is the file on record: another one is FileChanged. A store that compares during a read makes no call
+        here. Then FileChanged or FileNotFoundError may come from a read."""
 
     def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
-        """Yield the files below a folder, ordered by path. Files and folders that `is_hidden` names are left out. With
-        `hidden` True none is left out; with a set of names, the hidden ones of these names are listed, too."""
+        """Yield the files below a folder, ordered by path. Files and folders for which `is_hidden` is true are left
+        out. With `hidden` True none is left out; with a set of names, hidden ones with these names are listed, too."""
 
 
 class Storage(Readable, Protocol):
@@ -95,8 +93,8 @@ class Storage(Readable, Protocol):
 
     def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a file that appears whole and durable, and only if the name is free (AlreadyExists). After a lost reply
-        the put is repeated, and a file that exists by then is compared with ours. StorageError where that fails, too:
-        the file may or may not have been written."""
+        the put is repeated, and an existing file is compared with ours. StorageError where that fails, too: the file
+        may or may not have been written."""
 
     def move_new(self, path: str, target: str) -> None:
         """Give a file another name, durable, and only if that is free (AlreadyExists). The file may have both names for
@@ -105,15 +103,14 @@ class Storage(Readable, Protocol):
         its new name."""
 
     def delete(self, path: str) -> None:
-        """Remove a file; nothing happens where it is gone already."""
+        """Remove a file, if it exists."""
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder with all that is in it; nothing happens where it is gone already. Programs may do so at
-        once."""
+        """Remove a folder, if it exists, with all its content. Several programs may do so at once."""
 
     def delete_empty(self, path: str) -> None:
-        """Remove a folder, and those below it, as far as no file is in them; of a store that has no folders, nothing.
-        Programs may put files there at the same time."""
+        """Remove a folder, and the folders below it, if no file is in them. Nothing happens on a store without folders.
+        Other programs may put files there at the same time."""
 
 
 def is_skipped(name: str, hidden: Hidden) -> bool:
@@ -122,5 +119,6 @@ def is_skipped(name: str, hidden: Hidden) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether engines skip a file or folder of this name: the rule of Spark, which reads a partition folder `_a=1`."""
+    """Whether engines skip a file or folder of this name, by the rule of Spark, which reads a partition folder
+    `_a=1`."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith(COPYING)

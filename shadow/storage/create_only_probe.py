@@ -1,4 +1,5 @@
-"""Whether a store lets one writer win: without that two builds at once could overwrite one another's commits."""
+"""The check that a store's create-only put works. Without it, two concurrent builds could overwrite each other's
+commits."""
 
 import secrets
 from weakref import WeakSet
@@ -12,9 +13,9 @@ _probed: WeakSet[Storage] = WeakSet()
 
 
 def probe(storage: Storage) -> None:
-    """Before a program's first write to an index: of two create-only puts of one name the second must lose. Asked once
-    of a Storage object. UnsafeStore when it wins, and a third one too (a vacuum may have removed the first); then
-    nothing but the probe was written, and that is removed."""
+    """Check, once per Storage object and before its first write to an index, that the second of two create-only puts of
+    one name fails. UnsafeStore when it succeeds, and a third one, too (a vacuum may have removed the first). Only the
+    probe was written then, and it is removed."""
     if storage in _probed:
         return
     path = f"{PROBE_FOLDER}/{secrets.token_hex(16)}"
@@ -37,7 +38,7 @@ def probe(storage: Storage) -> None:
 
 
 def time_of_store(storage: Storage) -> float:
-    """Now, in seconds, by the clock that gives a store's files their times."""
+    """The current time in seconds, by the clock of the store's file times."""
     path = f"{PROBE_FOLDER}/{secrets.token_hex(16)}"
     storage.put_new(path, [b"now"])
     try:

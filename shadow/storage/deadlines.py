@@ -1,4 +1,4 @@
-"""How long a caller waits: a deadline that all obeys that is done for it, in whatever thread."""
+"""The deadline of a caller, for all its work in any thread."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 class _Deadline(NamedTuple):
     end: float  # of the monotonic clock
-    seconds: float  # that it was set for
+    seconds: float  # the duration that was set
 
 
 _DEADLINE: ContextVar[_Deadline | None] = ContextVar("deadline", default=None)
@@ -23,8 +23,8 @@ _DEADLINE: ContextVar[_Deadline | None] = ContextVar("deadline", default=None)
 
 @contextmanager
 def within(seconds: float | None) -> Iterator[None]:
-    """Bound the storage calls of the block to a number of seconds; then OutOfTime. Of nested deadlines the earliest
-    counts. None sets no bound."""
+    """Limit the storage calls of the block to a number of seconds; later calls raise OutOfTime. The earliest of nested
+    deadlines counts. None sets no limit."""
     known = _DEADLINE.get()
     if seconds is not None:
         mine = _Deadline(time.monotonic() + seconds, seconds)
@@ -43,7 +43,7 @@ def left() -> float | None:
 
 
 def check(what: str) -> None:
-    """OutOfTime, which says what was waited for, once the deadline has passed."""
+    """Raise OutOfTime once the deadline has passed. `what` names the work that was waited for."""
     deadline = _DEADLINE.get()
     if deadline is not None and time.monotonic() >= deadline.end:
         raise out_of_time(what)
@@ -56,7 +56,7 @@ def out_of_time(what: str) -> OutOfTime:
 
 
 def carried(call: Callable[P, Result]) -> Callable[P, Result]:
-    """The call with the deadline of this context, to be made once, in another thread."""
+    """The call with the deadline of this context, for one call in another thread."""
     context = copy_context()
 
     def run(*args: P.args, **kwargs: P.kwargs) -> Result:
@@ -66,8 +66,8 @@ def carried(call: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def awaited(future: "Future[Result]", what: str) -> Result:
-    """The result of a call in another thread. Where the deadline passes before, OutOfTime: the call is not begun, or
-    left to its thread."""
+    """The result of a call in another thread. OutOfTime where the deadline passes first: the call is cancelled, or left
+    to its thread."""
     if not wait([future], left()).done:
         future.cancel()
         raise out_of_time(what)

@@ -1,12 +1,12 @@
-"""Whether a file is still the one on record: the only place that compares fingerprints (size, time, etag, ctime)."""
+"""The only comparison of fingerprints (size, time, etag, ctime): whether a file is still the one on record."""
 
 from typing import Protocol
 
-ANY_TIME = -1  # of a file whose name is never used twice: its size is all that is on record
+ANY_TIME = -1  # of a file whose name is never reused: only its size is on record
 
 
 class Fingerprinted(Protocol):
-    """A file as a listing, an open file or a segment's manifest shows it."""
+    """A file of a listing, an open file, or a file in a segment's manifest."""
 
     @property
     def size(self) -> int: ...
@@ -22,10 +22,10 @@ class Fingerprinted(Protocol):
 
 
 def difference(known: Fingerprinted, found: Fingerprinted) -> str:
-    """How the file that was found differs from the one on record, in words; empty where it does not.
+    """The difference between the found file and the one on record, in words; empty where there is none.
 
-    The store's etag decides where both have one: times are coarser, and a listing and a read may show different
-    fractions of the same second."""
+    If both have an etag, it decides: times are coarser, and a listing and a read may show different fractions of the
+    same second."""
     if known.size != found.size:
         return f"then {known.size} bytes, now {found.size}"
     if known.etag and found.etag:
@@ -34,6 +34,6 @@ def difference(known: Fingerprinted, found: Fingerprinted) -> str:
 
 
 def is_in_doubt(known: Fingerprinted, found: Fingerprinted) -> bool:
-    """Whether a local file without a `difference` may have been rewritten, its size and time put back: its ctime is
-    another one. New rights, another hard link or a restored backup have that effect, too: its digest decides."""
+    """Whether a local file without a `difference` may have been rewritten with the old size and time: its ctime
+    differs. New permissions, another hard link or a restored backup change the ctime, too, so its digest decides."""
     return bool(known.ctime_ns and found.ctime_ns) and known.ctime_ns != found.ctime_ns

@@ -1,4 +1,5 @@
-"""Local disk, our own few lines: object-store libraries neither sync nor stage under names that engines skip."""
+"""Local disks. No object-store library does this: they neither sync files nor stage them under names that engines
+skip."""
 
 import errno
 import os
@@ -27,22 +28,23 @@ ACTIONS = {
     errno.ENAMETOOLONG: Action.USE_SHORTER_NAME,
     errno.EAGAIN: Action.RUN_AGAIN_LATER,
 }
-TRIES = 100  # of what other programs undo: each time one has made progress, so that more means something is wrong
+TRIES = 100  # of steps that other programs undo; each time one made progress, so more tries mean an error
 AGAIN = "other programs change the folder again and again"
 _durable: set[tuple[str, int, int]] = set()  # folders whose names this process has synced: path, device, inode
 
 
 class LocalFile:
-    """An open local file; reads do not move a position, so threads may share it. A file that takes its name later is
-    not seen. One that is written to in place, or cut, is: after each read its size and times are looked at again."""
+    """An open local file. Reads do not move a position, so threads may share it. It is not affected by another file
+    that takes its name. A file that is written in place, or cut, is noticed: each read checks its size and times
+    again."""
 
     etag, is_remote = "", False
 
     def __init__(self, path: Path, stats: ReadStats | None) -> None:
         self._fd = -1
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # else a pipe would wait for a writer
         status = os.fstat(self._fd)
-        if not stat.S_ISREG(status.st_mode):  # a folder opens, too
+        if not stat.S_ISREG(status.st_mode):  # open succeeds for a folder, too
             raise IsADirectoryError(f"{path}: not a file")
         self.name = str(path)
         self.size = status.st_size
@@ -73,12 +75,12 @@ class LocalFile:
         return data
 
     def _check(self) -> None:
-        """FileChanged where what was read may be of another state than what was read before."""
+        """Raise FileChanged where the last read may be of another state of the file than earlier reads."""
         status = os.fstat(self._fd)
         now = FileInfo(self.name, status.st_size, status.st_mtime_ns, "", status.st_ctime_ns)
         how = difference(self, now)
         if not how and now.ctime_ns != self.ctime_ns and _attributes(status) == self._attributes:
-            # No new owner, right or link explains the change.
+            # A new owner, permission or link does not explain the change.
             how = "its ctime differs: it may have been written to, and its time put back"
         if how:
             raise FileChanged(self.name, how, now.size)
@@ -88,7 +90,7 @@ class LocalFile:
         if fd >= 0:
             os.close(fd)
 
-    __del__ = close  # where nobody did
+    __del__ = close  # where the caller did not
 
     def __enter__(self) -> Self:
         return self
@@ -100,8 +102,8 @@ class LocalFile:
 
 
 class LocalStorage:
-    """A folder of the local file system. A put is a temporary name, synced, then link(2): create-only and durable. An
-    absolute path is used unchanged."""
+    """A folder of the local file system. A put writes and syncs a temporary file, and gives it its name with link(2),
+    which is create-only and durable. An absolute path is used unchanged."""
 
     is_remote = False
 
@@ -136,12 +138,12 @@ class LocalStorage:
     def _create(self, path: Path) -> BinaryIO:
         for _ in range(TRIES):
             self._make_folders(path.parent)
-            with suppress(FileNotFoundError):  # another program removed the folder, which was empty
+            with suppress(FileNotFoundError):  # another program removed the empty folder
                 return path.open("xb")
         raise OSError(errno.EAGAIN, AGAIN)
 
     def move_new(self, path: str, target: str) -> None:
-        """The old name goes when the new one is durable, and is seen to be of the same file."""
+        """Move a file. The old name goes when the new one is durable and refers to the same file."""
         origin, goal = self._root / path, self._root / target
         with _writing(origin, FileNotFoundError), self._relying_on(goal):
             file = origin.open("rb")
@@ -152,7 +154,7 @@ class LocalStorage:
                 if not _is_at(origin, moved):
                     raise FileNotFoundError(errno.ENOENT, "moved by another program", str(origin))
                 self._make_folders(goal.parent)
-                with suppress(FileNotFoundError):  # the file was moved, or the folder removed, which was empty
+                with suppress(FileNotFoundError):  # another program moved the file, or removed the empty folder
                     _link(origin, goal)
                     _sync_folder(goal.parent)
                     if _is_at(goal, moved):
@@ -162,8 +164,8 @@ class LocalStorage:
 
     @contextmanager
     def _relying_on(self, goal: Path) -> Iterator[None]:
-        """Where another program was faster, the name that it gave may not be durable yet: the caller takes it as it
-        is."""
+        """Sync the folder of a name that another program gave to the file: it may not be durable yet, and the caller
+        relies on it."""
         try:
             yield
         except (AlreadyExists, FileNotFoundError):
@@ -175,10 +177,10 @@ class LocalStorage:
             raise
 
     def _make_folders(self, folder: Path) -> None:
-        """Make the folders that are missing, durable. One that is there may be another program's, which did not get to
-        syncing it: of those below the root that is done once."""
+        """Make the missing folders, durably. Another program may have made an existing one and not synced it yet, so
+        each folder below the root is synced once."""
         for parent in reversed((folder, *folder.parents)):
-            with suppress(FileNotFoundError):  # removed by another program: the caller finds out
+            with suppress(FileNotFoundError):  # removed by another program: the caller notices it
                 is_new = not parent.exists()
                 if is_new:
                     parent.mkdir(exist_ok=True)
@@ -200,7 +202,7 @@ class LocalStorage:
         except (FileNotFoundError, NotADirectoryError):
             return
         before = f"{folder}/" if folder else ""
-        for name, entry in sorted(found, key=itemgetter(0)):  # a folder sorts as its files do: behind `folder.txt`
+        for name, entry in sorted(found, key=itemgetter(0)):  # a folder sorts like its files, after `folder.txt`
             if is_skipped(entry.name, hidden):
                 continue
             if name.endswith("/"):
@@ -218,7 +220,7 @@ class LocalStorage:
             for _ in range(TRIES):
                 try:
                     shutil.rmtree(folder)
-                except FileNotFoundError:  # another program removes it, too
+                except FileNotFoundError:  # another program removed it, too
                     pass
                 except OSError as error:
                     if error.errno != errno.ENOTEMPTY:  # another program writes there
@@ -240,7 +242,7 @@ class LocalStorage:
 
 
 def _info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
-    """A file of a listing; None where it is gone since, and for what is no file (a pipe, a link to nothing)."""
+    """A file of a listing; None where it is gone since, or is not a file (a pipe, a broken link)."""
     try:
         status = entry.stat()
     except FileNotFoundError:
@@ -251,14 +253,13 @@ def _info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
 
 
 def _attributes(status: os.stat_result) -> tuple[int, ...]:
-    """The properties whose change moves a file's ctime without a change of its content: rights, owner, group, number of
-    links."""
+    """The attributes that change a file's ctime and not its content: permissions, owner, group, number of links."""
     return status.st_mode, status.st_uid, status.st_gid, status.st_nlink
 
 
 @contextmanager
 def _writing(target: Path, *meaning: type[OSError]) -> Iterator[None]:
-    """What the operating system refuses, as one line that names the file and the cure; but errors with a meaning."""
+    """Turn errors of the operating system into one line with the file and the advice, except errors in `meaning`."""
     try:
         yield
     except meaning:
@@ -276,7 +277,7 @@ def _link(staged: Path, target: Path) -> None:
 
 
 def _is_at(path: Path, file: os.stat_result) -> bool:
-    """Whether a file has this name."""
+    """Whether `path` is a name of `file`."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""From a path or URL to its store."""
+"""The store of a path or URL."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from gnomon.shadow.errors import StorageError, UsageError
 from gnomon.shadow.storage.contract import Storage
 from gnomon.shadow.storage.local import LocalStorage
 
-# Scheme: the module and the class that reaches its store, imported when it is asked for, and the package that it needs.
+# Scheme: the module and the class of its store, imported on first use, and the package that it needs.
 STORES = {
     "memory": ("gnomon.shadow.storage.objects", "ObjectStorage", "obstore"),
     "s3": ("gnomon.shadow.storage.objects", "ObjectStorage", "obstore"),
@@ -22,7 +22,7 @@ ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}
 
 
 def as_location(place: Place) -> str:
-    """A place as text, the user's own folder in the place of `~`; a folder of that name is `./~`."""
+    """A place as text, with the user's folder in place of `~`. A folder that is named `~` is `./~`."""
     location = os.fspath(place)
     return os.path.expanduser(location) if location.startswith("~") else location
 
@@ -76,7 +76,7 @@ def is_local(root: str) -> bool:
 
 
 def split(root: str) -> tuple[str, str]:
-    """A storage's root as the root above it, and the name in there; no name where there is nothing above."""
+    """The root above a storage's root, and its name there; no name where there is nothing above."""
     above, _, name = root.rpartition("/")
     if above.endswith(":/") or not name:  # s3://bucket, /
         return root, ""
@@ -84,23 +84,23 @@ def split(root: str) -> tuple[str, str]:
 
 
 def join(root: str, path: str) -> str:
-    """The location of a path below a storage's root; of one that is no path below it, itself."""
+    """The location of a path below a storage's root. An absolute path is returned unchanged."""
     if is_absolute(path):
         return path
     return f"{root.rstrip('/')}/{path}" if path else root
 
 
 def is_absolute(path: str) -> bool:
-    """Whether the path of a file says all of where it lies: it is not below the root of its source."""
+    """Whether the path of a file is a whole location, and not below the root of its source."""
     return path.startswith("/") or "://" in path
 
 
 def host(location: str) -> str:
-    """The root of the store that a storage's root lies in: /, s3://bucket."""
+    """The root of a storage's store: /, s3://bucket."""
     scheme, colon, rest = location.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}" if colon else "/"
 
 
 def below(root: str, location: str) -> str:
-    """The path of a location below a storage's root, "" for the root itself; of one that is not below it, itself."""
+    """The path of a location below a storage's root, "" for the root. Another location is returned unchanged."""
     return "" if location == root else location.removeprefix(root.rstrip("/") + "/")

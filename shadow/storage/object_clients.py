@@ -1,4 +1,4 @@
-"""Connections to object stores: made by each process for itself, with the settings of its environment."""
+"""Connections to object stores. Each process makes its own, with the settings of its environment."""
 
 import os
 import threading
@@ -22,7 +22,7 @@ ENDPOINTS = {
 
 
 class Clients(NamedTuple):
-    """Connections of one process: a put may take long before the store says a word, a read may not."""
+    """Connections of one process. A put may take long until the store answers, a read may not."""
 
     pid: int
     reads: Any
@@ -47,9 +47,9 @@ def connect(scheme: str, bucket: str, patience: Patience) -> Clients:
         "allow_http": endpoint.startswith("http://"),
     }
     reading = {**options, "read_timeout": timedelta(seconds=patience.read)}
-    # S3 has no condition for a copy, but one for the end of a put in parts, of which a part may be a copy.
+    # S3 has no condition for a copy. It has one for the end of a multipart put, and a part may be a copy.
     more = {"copy_if_not_exists": os.environ.get("AWS_COPY_IF_NOT_EXISTS", "multipart")} if scheme == "s3" else {}
-    # Calls are made again in one place, `retried`, which knows of each whether that is safe.
+    # Only `retried` repeats calls: it knows which are safe to repeat.
     retries = {"max_retries": 0}
     stores = [MAKERS[scheme](bucket, client_options=o, retry_config=retries, **more) for o in (reading, options)]
     return Clients(os.getpid(), *stores)
@@ -67,8 +67,8 @@ def _memory(name: str) -> Any:
 
 
 def _check_not_forked(where: str) -> None:
-    """Refuse where a parent process had connections before it forked: obstore's threads are not there in the child,
-    whose calls would hang, or bring the parent down (they share what the parent waits on)."""
+    """Raise StorageError where a parent process had connections before it forked. The child lacks obstore's threads:
+    its calls would hang, or end the parent, since both share the handles that the parent waits on."""
     if _connected.setdefault("first", os.getpid()) != os.getpid():
         raise StorageError(
             "this process was forked from one that had used an object store; expected a fresh one: start it "

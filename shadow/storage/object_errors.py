@@ -1,4 +1,4 @@
-"""What obstore's errors mean: what may pass, what the caller did, what the store refuses."""
+"""The meaning of obstore's errors: transient errors, errors of the caller, refusals of the store."""
 
 import re
 from collections.abc import Callable
@@ -22,14 +22,14 @@ NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not
 STATUS = re.compile(r"status code: (\d{3})")
 CODE = re.compile(r"<Code>(.*?)</Code>")
 BAD_NAME = "Error parsing Path|empty path segment"
-METADATA_SERVICE = "169.254.169.254"  # asked for credentials where the environment has none
+METADATA_SERVICE = "169.254.169.254"  # the client asks it for credentials where the environment has none
 MOST_WORDS = 300  # characters
 CREDENTIALS = {
     "s3": Action.SET_S3_KEYS,
     "gs": Action.SET_GOOGLE_ACCOUNT,
     "az": Action.SET_AZURE_KEYS,
 }
-PANIC_MODULE = "pyo3_runtime"  # of what obstore's Rust raises where it gives up
+PANIC_MODULE = "pyo3_runtime"  # the module of the exceptions of panics in obstore's Rust
 Meaning = tuple[type[Exception], ...]
 Result = TypeVar("Result")
 
@@ -40,7 +40,7 @@ class RangeRefused(Exception):
 
 def translated(where: str, call: Callable[[], Result], meaning: Meaning = ()) -> Result:
     """Make a call once, and turn obstore's errors into ours. FileNotFoundError and the errors in `meaning`
-    (AlreadyExistsError, PreconditionError, RangeRefused) reach the caller. Passing errors may be retried."""
+    (AlreadyExistsError, PreconditionError, RangeRefused) reach the caller. `Passing` errors may be retried."""
     try:
         return call()
     except meaning:
@@ -62,13 +62,13 @@ def translated(where: str, call: Callable[[], Result], meaning: Meaning = ()) ->
 
 
 def status(error: BaseException) -> int | None:
-    """The HTTP status that an error speaks of."""
+    """The HTTP status in an error."""
     match = STATUS.search(str(error))
     return int(match[1]) if match else None
 
 
 def reason(error: BaseException) -> str:
-    """What an error of obstore says, on one line: without its XML, and without the tree of its causes."""
+    """The text of an obstore error on one line, without its XML and its tree of causes."""
     text = str(error).partition("\n\nDebug source")[0]
     code = CODE.search(text)
     words = without_secrets(" ".join(text.partition("<?xml")[0].split()).rstrip(" :"))[:MOST_WORDS]

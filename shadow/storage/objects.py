@@ -1,8 +1,8 @@
-"""Object stores, on obstore: S3 and what speaks its language, Google Cloud Storage, Azure; memory (of this process).
+"""Object stores, with obstore: S3 and compatible stores, Google Cloud Storage, Azure, and the memory of this process.
 
-A put is one request with If-None-Match: * (or what the store calls that), so it is create-only, and whole or not at
-all. It carries a random word in the object's metadata: where a reply is lost, the object found says whose it is.
-There are no folders: `delete_folder` and listings go by the beginnings of names.
+A put is one request with If-None-Match: * (or the store's equivalent), so it is create-only, and whole or not at all.
+It has a random word in the object's metadata: if a reply is lost, the word shows whose object it is. There are no
+folders: `delete_folder` and listings use name prefixes.
 """
 
 import os
@@ -25,18 +25,18 @@ from gnomon.shadow.storage.ranges import Range
 from gnomon.shadow.storage.remote_file import RemoteFile
 from gnomon.shadow.storage.retries import Passing, Patience, retried
 
-OWNER = "gnomonput"  # metadata: which put wrote the object (Azure wants a name of letters)
-LARGEST_PUT = 5 << 30  # bytes: what S3 takes in one request; in parts it has no condition that obstore can set
+OWNER = "gnomonput"  # metadata key of the put's random word (Azure requires a name of letters)
+LARGEST_PUT = 5 << 30  # bytes: the limit of one S3 request. A multipart put has no condition that obstore can set
 PAGE = 1000  # names
-PIECE = 8 << 20  # bytes: of two objects that are compared
-COPIES = ("s3", "gs", "memory")  # whose copies are made when they are answered: Azure goes on behind that
-FOLDER_MARK = "_$folder$"  # ends the name of an empty object by which older Hadoop programs mark a folder
+PIECE = 8 << 20  # bytes of each of two objects, compared at a time
+COPIES = ("s3", "gs", "memory")  # stores whose copies are complete at their answer; Azure's are not
+FOLDER_MARK = "_$folder$"  # suffix of an empty object with which older Hadoop programs mark a folder
 PATIENCE = Patience()
 Result = TypeVar("Result")
 
 
 class ObjectFile(RemoteFile):
-    """One state of an object: each read names that state's etag, and is refused where there is another by now."""
+    """One state of an object. Each read has that state's etag as its condition, and fails if the object changed."""
 
     def __init__(self, storage: "ObjectStorage", info: FileInfo, stats: ReadStats | None) -> None:
         super().__init__(f"{storage.root}/{info.path}", info, stats)
@@ -49,7 +49,7 @@ class ObjectFile(RemoteFile):
         data, found = self._storage.get(self._path, self, span)
         if how := difference(self, found):
             raise FileChanged(self.name, how, found.size)
-        self.etag = self.etag or found.etag  # of an object whose size only was on record
+        self.etag = self.etag or found.etag  # only the size of the object was on record
         return data
 
 
@@ -66,7 +66,7 @@ class ObjectStorage:
             raise StorageError(f"expected {self._scheme}://name/path, with the name of a bucket", root)
         self._patience = patience
         self._made = Clients(0, None, None)
-        self._proven: tuple[int, bool] | None = None  # by this process: that copies go to free names only
+        self._proven: tuple[int, bool] | None = None  # process id, and whether copies fail if the target exists
 
     def __reduce__(self) -> tuple[type["ObjectStorage"], tuple[str, Patience]]:
         return ObjectStorage, (self.root, self._patience)
@@ -95,7 +95,7 @@ class ObjectStorage:
         return self._call(path, lambda: bytes(obstore.get(self._clients.reads, self._key(path)).bytes()))
 
     def get(self, path: str, known: ObjectFile, span: Range) -> tuple[bytes, FileInfo]:
-        """Bytes of an object, and the object they are of. FileChanged where `known` is not what is there."""
+        """Bytes of an object, and the object's info. FileChanged where it is not `known`."""
         options: Any = {"range": (span[0], sum(span))}
         if known.etag:
             options["if_match"] = known.etag
@@ -106,7 +106,7 @@ class ObjectStorage:
 
         try:
             return self._call(path, get, (PreconditionError, RangeRefused))
-        except PreconditionError:  # Azurite says so of an object that is gone, too
+        except PreconditionError:  # Azurite answers so for a deleted object, too
             raise FileChanged(known.name, "its etag differs", self._head(path).size) from None
         except RangeRefused:
             found = self._head(path)
@@ -122,16 +122,15 @@ class ObjectStorage:
                 yield info
 
     def _pages(self, prefix: str, least: int = PAGE) -> Iterator[Sequence[Any]]:
-        """List page by page: a page is requested when it is needed."""
+        """List page by page, each requested when it is needed."""
         return iter(obstore.list(self._clients.reads, self._key(prefix) or None, chunk_size=least))
 
     def _all(self, prefix: str) -> Sequence[Any]:
-        """A listing that breaks off is begun again."""
+        """The whole listing; if it breaks off, it starts again."""
         return self._call(prefix, lambda: [item for page in self._pages(prefix) for item in page])
 
     def _is_mark(self, path: str) -> bool:
-        """Whether an empty object has another name: a listing shows the mark of a folder (`name/`) without its
-        slash."""
+        """Whether an empty object is the mark of a folder (`name/`), which a listing shows without its slash."""
         try:
             self._call(path, lambda: obstore.head(self._clients.reads, self._key(path)))
         except FileNotFoundError:
@@ -162,7 +161,7 @@ class ObjectStorage:
                 if not (in_doubt or conflict):
                     raise AlreadyExists("the name is taken", where) from None
                 owner = self._owner(key)
-                if owner is None:  # taken a moment ago, or by what hides below another name
+                if owner is None:  # taken a moment ago, or by an object that this name does not reach
                     raise Passing(reason(error), where) from None
                 if owner != token:
                     raise AlreadyExists("the name is taken", where) from None
@@ -175,7 +174,7 @@ class ObjectStorage:
         self._call(path, put)
 
     def _owner(self, key: str) -> str | None:
-        """The word of the put that wrote an object, empty where it has none; None where there is no object."""
+        """The random word of the put that wrote an object, empty where it has none; None where there is no object."""
         try:
             found = obstore.get(self._clients.reads, key, options={"head": True})
         except FileNotFoundError:
@@ -183,14 +182,15 @@ class ObjectStorage:
         return str(found.attributes.get(OWNER, ""))
 
     def move_new(self, path: str, target: str) -> None:
-        """Copied by the store where it has proven that it copies to free names only; else read, and put. Then
-        deleted."""
+        """Move an object: copy it on the store, if the store refuses copies to existing names, or else read and put it.
+        Then delete it."""
         if not (self._proves_copies(path) and self._copied(path, target)):
             self.put_new(target, [self.read(path)])
         self.delete(path)
 
     def _copied(self, path: str, target: str) -> bool:
-        """Whether the store has made a copy; it may refuse (an object that is empty, or very large). AlreadyExists."""
+        """Whether the store made a copy: it may refuse an empty or very large object. AlreadyExists for a taken
+        name."""
         key, where = self._key(target), f"{self.root}/{target}"
         in_doubt = False
 
@@ -258,12 +258,12 @@ class ObjectStorage:
             self._delete(keys[first : first + PAGE], path)
 
     def delete_empty(self, path: str) -> None:
-        """There are no folders."""
+        """Do nothing: there are no folders."""
 
     def _delete(self, keys: Sequence[str], path: str) -> None:
         try:
             self._call(path, lambda: obstore.delete(self._clients.reads, keys))
-        except FileNotFoundError:  # some stores say so
+        except FileNotFoundError:  # some stores answer so
             if len(keys) > 1:
                 for key in keys:
                     self._delete([key], path)
@@ -282,8 +282,8 @@ class ObjectStorage:
         return key[len(self._prefix) + 1 :] if self._prefix else key
 
     def _info(self, meta: Any, path: str) -> FileInfo:
-        """Times in whole seconds, as all answers but some listings have them. ETags in quotes, as HTTP has them:
-        Azure's listings show them without."""
+        """The info of an object. Times are in whole seconds, as in all answers but some listings. ETags are in quotes,
+        as in HTTP; Azure's listings have none."""
         seconds = int(meta["last_modified"].timestamp())
         etag = meta["e_tag"] or ""
         if etag and not etag.endswith('"') and self._scheme != "memory":

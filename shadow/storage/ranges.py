@@ -5,21 +5,21 @@ from collections.abc import Callable, Sequence
 
 from gnomon.shadow.errors import StorageError
 
-GAP = 128 << 10  # bytes read in vain rather than ask once more
-LARGEST = 8 << 20  # bytes of a merged read; what is larger is better read side by side
+GAP = 128 << 10  # bytes between two ranges that are read to save a request
+LARGEST = 8 << 20  # bytes of a merged read; larger ones are faster as concurrent reads
 
 Range = tuple[int, int]  # offset, length
 
 
 def check(name: str, size: int, ranges: Sequence[Range]) -> None:
-    """StorageError for a range that the file does not hold."""
+    """Raise StorageError for a range beyond the file."""
     for offset, length in ranges:
         if offset + length > size:
             raise StorageError(f"expected {length} bytes at {offset}, the file ends at {size}", name)
 
 
 def read_merged(ranges: Sequence[Range], read: Callable[[Sequence[Range]], Sequence[bytes]]) -> list[bytes]:
-    """The bytes of each range, in the order asked; `read` is given few ranges, in file order, none empty."""
+    """The bytes of each range, in the given order. `read` gets the merged ranges, in file order, none empty."""
     spans = merged(ranges)
     starts = [start for start, _ in spans]
     parts = read(spans) if spans else []
@@ -36,7 +36,7 @@ def read_merged(ranges: Sequence[Range], read: Callable[[Sequence[Range]], Seque
 
 
 def merged(ranges: Sequence[Range]) -> list[Range]:
-    """Ranges that hold all of these, with what is near in one, in file order."""
+    """Ranges that contain all of these, in file order, with close ones merged."""
     spans: list[Range] = []
     for offset, length in sorted({span for span in ranges if span[1]}):
         if spans:

@@ -1,4 +1,4 @@
-"""Addresses as they may be shown."""
+"""Removal of secrets from addresses."""
 
 import re
 
@@ -6,5 +6,5 @@ _PASSWORD = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 def without_secrets(text: str) -> str:
-    """The text, its URLs without user and password."""
+    """The text, with user and password removed from its URLs."""
     return _PASSWORD.sub("", text)

@@ -24,7 +24,7 @@ class RemoteFile(ABC):
 
     @abstractmethod
     def _fetch(self, spans: Sequence[Range]) -> Sequence[bytes]:
-        """The bytes of each span. FileChanged where the file has another state by now."""
+        """The bytes of each span. FileChanged where the file has changed."""
 
     def read_range(self, offset: int, length: int) -> bytes:
         return self.read_ranges([(offset, length)])[0]

@@ -1,4 +1,4 @@
-"""Calls to a store that may be made again: how often, how long to wait, when to give up."""
+"""Retries of calls to a store: how often, how long to wait, when to give up."""
 
 import random
 import time
@@ -18,20 +18,20 @@ Result = TypeVar("Result")
 
 
 class Passing(GnomonError):
-    """A failure that may pass: no answer, an answer cut short, a store that is busy. Its text is one line."""
+    """A transient failure: no answer, an incomplete answer, a busy store. Its text is one line."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a store is waited for: seconds, and tries of one call, all together."""
+    """The limits of a wait for a store: seconds, and tries of one call."""
 
     tries: int = 6
     first_wait: float = 0.1
     longest_wait: float = 5.0
     connect: float = 5.0
     read: float = 60.0  # without a byte
-    request: float = 600.0  # for all of one answer, or all of one put
-    overall: float = 180.0  # after that no other try begins
+    request: float = 600.0  # for one whole answer, or one whole put
+    overall: float = 180.0  # after that no further try begins
 
 
 def retried(call: Callable[[], Result], patience: Patience, where: str) -> Result:
@@ -58,8 +58,8 @@ def retried(call: Callable[[], Result], patience: Patience, where: str) -> Resul
 
 
 def _made(call: Callable[[], Result], where: str) -> Result:
-    """One try. Libraries cannot be interrupted: under a deadline it is made by a thread, which is left behind where it
-    takes longer. Each store has its own, so that one that hangs takes none from the others."""
+    """Make one try. A library call cannot be interrupted, so under a deadline a thread makes it, and is left if it
+    takes longer. Each store has its own threads, so that one that hangs does not block the others."""
     if left() is None:
         return call()
     return awaited(threads(f"gnomon-wait {host(where)}", WAITING).submit(call), where)

@@ -1,5 +1,5 @@
-"""The storage of a source: files below its root by their paths there, files of a catalog table that lie elsewhere by
-their whole location, each on the store that it names."""
+"""The storage of a source. Files below its root have relative paths; files of a catalog table elsewhere have a whole
+location, maybe on another store."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from gnomon.shadow.storage.locations import host, is_absolute, storage_at
 
 
 class SourceStorage:
-    """Reads below a root and, by absolute paths, anywhere else. A store elsewhere is connected to once."""
+    """Reads below a root and, by absolute paths, anywhere else. It connects to each other store once."""
 
     def __init__(self, below: Readable) -> None:
         self._below = below
@@ -38,5 +38,5 @@ class SourceStorage:
 
 
 def source_storage(root: str) -> SourceStorage:
-    """The storage of a source by its root."""
+    """The storage of the source with this root."""
     return SourceStorage(storage_at(root))

@@ -1,4 +1,4 @@
-"""Threads of this process that wait for stores: bounded in number, and none that a program waits for when it ends."""
+"""Threads of this process that wait for stores. Their number is bounded, and the program can end while they run."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class Threads:
-    """A pool of daemon threads, unlike those of `concurrent.futures`: a read that hangs does not keep the process from
+    """A pool of daemon threads. Unlike in `concurrent.futures`, a read that hangs does not keep the process from
     ending."""
 
     def __init__(self, name: str, most: int) -> None:
@@ -35,7 +35,7 @@ class Threads:
             if self._started == self._most:
                 return
             threading.Thread(target=self._work, name=f"{self._name}-{self._started + 1}", daemon=True).start()
-            self._started += 1  # not where the system has no thread left, which is raised
+            self._started += 1  # after the start, which raises where the system has no thread left
 
     def _work(self) -> None:
         while True:
@@ -55,7 +55,7 @@ def _do(future: "Future[Any]", call: Callable[[], Any]) -> None:
 
 
 def threads(name: str, most: int) -> Threads:
-    """The pool of this name, made when it is first asked for by this process."""
+    """The pool of this name, made on its first use in this process."""
     with _lock:
         if name not in _pools:
             _pools[name] = Threads(name, most)
@@ -67,7 +67,7 @@ _pools: dict[str, Threads] = {}
 
 
 def _in_child() -> None:
-    """A fork has none of its parent's threads."""
+    """Drop the pools, since a fork has none of its parent's threads."""
     _pools.clear()
     _lock.release()
 

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from gnomon.base.readers import RangeReader
 
-MOST_ALIKE = 8  # similar steps that are listed one by one
-NOT_SUMMED = ("answer", "level", "columns", "bucket")  # of what steps say of their own
+MOST_ALIKE = 8  # more similar steps than this are listed as one
+NOT_SUMMED = ("answer", "level", "columns", "bucket")  # members of `own`
 
 
 class Counted(Protocol):
-    """What counts reads, and the bytes that they brought."""
+    """A counter of reads and their bytes."""
 
     reads: int
     bytes: int
@@ -23,9 +23,9 @@ class Counted(Protocol):
 
 @dataclass
 class Step:
-    """A step: the file it went to, by its path below the root of index or source, and from where; the ranged reads it
-    made, or that it was `cached`; when it began, from the start of the trace, and how long it took, in microseconds.
-    `own` are what steps of its kind say. Of steps that are made side by side the times overlap."""
+    """A step: its file, by the path below the root of index or source, and the offset there; its ranged reads, or that
+    it was `cached`; its begin, from the start of the trace, and its duration, both in microseconds. `own` has members
+    of this kind of step. The times of concurrent steps overlap."""
 
     step: str
     file: str | None = None
@@ -42,13 +42,13 @@ class Step:
         self.own.update(own)
 
     def to_json(self) -> dict[str, Any]:
-        """Its members; those that are None are left out."""
+        """The members, without those that are None."""
         members = {**{name: value for name, value in vars(self).items() if name != "own"}, **self.own}
         return {name: value for name, value in members.items() if value is not None}
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """The members by which steps are grouped: all but path, bytes and time."""
+        """The members by which similar steps are grouped: all but path, bytes and time."""
         return (self.step, self.cached, *(self.own.get(name) for name in NOT_SUMMED))
 
 
@@ -60,7 +60,7 @@ class _Untraced(Step):
 
 
 class Trace:
-    """The steps of one request, from the moment it was made. Threads may share it."""
+    """The steps of one request, timed from its start. Threads may share it."""
 
     def __init__(self) -> None:
         self._begin = time.perf_counter_ns()
@@ -68,7 +68,7 @@ class Trace:
         self._lock = threading.Lock()
 
     def add(self, step: Step, begin_ns: int, end_ns: int) -> None:
-        """A step that began and ended then, by `time.perf_counter_ns`."""
+        """Add a step with these times of `time.perf_counter_ns`."""
         step.begin_us = max(begin_ns - self._begin, 0) // 1000
         step.microseconds = (end_ns - begin_ns) // 1000
         with self._lock:
@@ -90,13 +90,13 @@ class Trace:
 
     @property
     def steps(self) -> list[Step]:
-        """In the order in which they began."""
+        """The steps in the order of their begins."""
         with self._lock:
             return sorted(self._steps, key=lambda step: step.begin_us)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The steps as objects of JSON. More than `MOST_ALIKE` similar steps become one in the place of the first:
-        `count` is their number, numbers are sums, and `end_us` is the end of the last."""
+        """The steps as JSON objects. More than `MOST_ALIKE` similar steps become one in place of the first: `count` is
+        their number, numbers are sums, and `end_us` is the end of the last."""
         alike: dict[tuple[object, ...], list[Step]] = {}
         for step in self.steps:
             alike.setdefault(step.likeness, []).append(step)
@@ -108,7 +108,7 @@ class Trace:
 
 
 def _folded(steps: Sequence[Step]) -> dict[str, Any]:
-    """Steps of one likeness as one."""
+    """Similar steps as one."""
     first, told = steps[0], [step.to_json() for step in steps]
     same = {"step": first.step, "file": first.file, "cached": first.cached, "begin_us": first.begin_us}
     same |= {name: first.own.get(name) for name in NOT_SUMMED}
@@ -127,12 +127,13 @@ _UNTRACED = nullcontext[Step](_Untraced(""))
 def step_of(
     trace: Trace | None, name: str, file: str | None = None, counted: Counted | None = None
 ) -> AbstractContextManager[Step]:
-    """`Trace.step` of a trace that may not be there."""
+    """`Trace.step`, or an unrecorded step without a trace."""
     return _UNTRACED if trace is None else trace.step(name, file, counted)
 
 
 class TracedReader:
-    """An open file of which each round of reads is a step, and what is done with the bytes another, until the end."""
+    """An open file that records each round of reads as a step, and the decoding of the bytes as another, until
+    `end`."""
 
     def __init__(self, trace: Trace, reader: RangeReader, file: str, counted: Counted, columns: int) -> None:
         self.name, self.size, self.is_remote = reader.name, reader.size, reader.is_remote

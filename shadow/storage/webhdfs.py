@@ -1,8 +1,8 @@
-"""HDFS, over WebHDFS: the namenode's and the datanodes' own HTTP, so that no Java and no Hadoop is needed here.
+"""HDFS, over WebHDFS: the HTTP of the namenode and the datanodes, so that no Java and no Hadoop is needed.
 
-A put writes a `_staged-` file, closes it, and renames it without overwrite: HDFS shows a name before its bytes, so a
-create of the name itself would be neither whole nor, where a writer died, ever finished. The file keeps its number
-through the rename, which settles what a lost reply, or an older gateway's "true", meant.
+A put writes a `_staged-` file, closes it, and renames it without overwrite. HDFS shows a name before its bytes, so a
+direct create would not be whole, and would stay unfinished if the writer died. The file keeps its number when it is
+renamed, which shows whether a rename with a lost reply, or an older gateway's "true", succeeded.
 """
 
 import uuid
@@ -27,7 +27,7 @@ DEAD_ENDS = (FileNotFoundError, NotADirectoryError)
 
 
 class HdfsFile(RemoteFile):
-    """One state of a file. After each read the namenode is asked whether the path still names this file."""
+    """One state of a file. After each read it asks the namenode whether the path still names this file."""
 
     def __init__(self, storage: "WebHdfsStorage", info: FileInfo, stats: ReadStats | None) -> None:
         super().__init__(f"{storage.root}/{info.path}", info, stats)
@@ -37,14 +37,14 @@ class HdfsFile(RemoteFile):
         try:
             return list(in_order([partial(self._storage.read_span, self._path, span) for span in spans]))
         finally:
-            found = self._storage.status(self._path)  # a number never comes back: if it is there now, it always was
+            found = self._storage.status(self._path)  # numbers are not reused: the same one now was there before
             if how := difference(self, found):
                 raise FileChanged(self.name, how, found.size)
 
 
 class WebHdfsStorage:
-    """What lies below hdfs://namenode/path. The etag of a file is its number, which no other file ever has and a rename
-    keeps, and its time, which changes where the file is cut or appended to."""
+    """The files below hdfs://namenode/path. The etag of a file is its number, which is unique and which a rename keeps,
+    and its time, which changes when the file is cut or appended to."""
 
     is_remote = True
 
@@ -75,7 +75,7 @@ class WebHdfsStorage:
             return file.read_range(0, found.size)
 
     def read_span(self, path: str, span: Range) -> bytes:
-        """Bytes of whatever file has the name."""
+        """Bytes of the file that has this path now."""
         offset, length = span
         return self._retried(path, lambda: self._hdfs.fetch(self._place(path), offset, length))
 
@@ -90,7 +90,7 @@ class WebHdfsStorage:
         before = f"{folder}/" if folder else ""
         named = [(item["pathSuffix"] + "/" * (item["type"] == "DIRECTORY"), item) for item in found]
         for name, item in sorted(named, key=itemgetter(0)):  # a folder sorts as its files do: behind `folder.txt`
-            if not name or is_skipped(item["pathSuffix"], hidden):  # no name: `folder` is a file
+            if not name or is_skipped(item["pathSuffix"], hidden):  # an empty name: `folder` is a file
                 continue
             if name.endswith("/"):
                 yield from self._list(before + item["pathSuffix"], hidden)
@@ -104,7 +104,7 @@ class WebHdfsStorage:
         folder, slash, _ = path.rpartition("/")
         staged = f"{folder}{slash}{STAGED}{uuid.uuid4().hex}"
         try:
-            # The staged name is ours alone, so that writing it again is safe.
+            # Only this put uses the staged name, so it is safe to write it again.
             self._retried(staged, lambda: self._hdfs.create(self._place(staged), data))
             written = self.status(staged)
             if written.size != len(data):
@@ -125,9 +125,10 @@ class WebHdfsStorage:
         self._rename(path, target, moved)
 
     def _rename(self, path: str, target: str, moved: FileInfo) -> None:
-        """Rename without overwrite. Whatever the answer was, the number of the file at `target` says who it is."""
+        """Rename without overwrite. The number of the file at `target` shows whether it is ours, whatever the answer
+        was."""
         where = f"{self.root}/{target}"
-        options = {"destination": self._place(target), "renameoptions": "NONE"}  # without these it moves into a folder
+        options = {"destination": self._place(target), "renameoptions": "NONE"}  # otherwise it moves into a folder
 
         def rename() -> None:
             failure: Exception | None = None
@@ -153,12 +154,13 @@ class WebHdfsStorage:
         self._delete(path.strip("/"), "true")
 
     def delete_empty(self, path: str) -> None:
-        """Without `recursive` the namenode refuses a folder that is not empty; a file it would remove."""
+        """Remove empty folders. Without `recursive` the namenode refuses a folder with files, but would remove a
+        file."""
         folder = path.strip("/")
         for name in self._folders_in(folder):
             self.delete_empty(f"{folder}/{name}")
         if folder and self._is_empty(folder):
-            with suppress(StorageError):  # a file was put there meanwhile
+            with suppress(StorageError):  # another program just put a file there
                 self._delete(folder, "false")
 
     def _folders_in(self, folder: str) -> Sequence[str]:
@@ -183,7 +185,7 @@ class WebHdfsStorage:
         return f"{self._folder}/{path}" if path else self._folder or "/"
 
     def _ask(self, method: str, operation: str, path: str, **options: str) -> Any:
-        """A call that may be repeated, and its answer."""
+        """The answer of a call that may be repeated."""
         return self._retried(path, lambda: self._hdfs.json(method, operation, self._place(path), **options))
 
     def _retried(self, path: str, call: Callable[[], Result]) -> Result:

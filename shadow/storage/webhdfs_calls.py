@@ -1,7 +1,7 @@
-"""The calls of WebHDFS: a request to the namenode, and, for bytes, the one to the datanode that it sends us to.
+"""The calls of WebHDFS: a request to the namenode and, for bytes, a request to the datanode that it names.
 
-The standard library's HTTP does: datanodes close each connection after an answer, so there is nothing to pool, and
-without a pool there is nothing to share between threads or to leave behind at a fork.
+They use the HTTP client of the standard library. Datanodes close each connection after an answer, so a pool would be
+useless; without one, threads share nothing and a fork inherits nothing.
 """
 
 import getpass
@@ -17,7 +17,7 @@ from gnomon.shadow.storage.redaction import without_secrets
 from gnomon.shadow.storage.retries import Passing, Patience
 
 ADDRESS = "GNOMON_WEBHDFS"  # setting: the namenode's HTTP address
-PORT = 9870  # where a namenode listens unless told
+PORT = 9870  # default port of a namenode
 PREFIX = "/webhdfs/v1"
 PASSING = ("StandbyException", "RetriableException", "SafeModeException", "LeaseExpiredException", "BlockMissing")
 PASSING_WORDS = ("safe mode", "Failed to find datanode", "Could not obtain block", "could only be written to 0 of")
@@ -25,13 +25,13 @@ PASSING_WORDS = ("safe mode", "Failed to find datanode", "Could not obtain block
 
 class Answer(NamedTuple):
     status: int
-    location: str  # where the request should go instead
+    location: str  # the target of a redirect
     body: bytes
 
 
 class WebHdfs:
     """A namenode, as one user of it. Errors: FileNotFoundError, NotADirectoryError, AlreadyExists, StorageError;
-    Passing for what may be tried again where that is safe."""
+    Passing for transient failures, which may be retried where that is safe."""
 
     def __init__(self, cluster: str, address: str, user: str, patience: Patience) -> None:
         self._cluster = cluster
@@ -50,7 +50,7 @@ class WebHdfs:
         return cls(cluster, address, os.environ.get("HADOOP_USER_NAME") or getpass.getuser(), patience)
 
     def json(self, method: str, operation: str, place: str, **options: str) -> Any:
-        """A call about names; what it answers."""
+        """The JSON answer of a call about names."""
         answer = self._ask(method, operation, place, options)
         if answer.status != 200:
             raise self._refusal(place, answer)
@@ -71,7 +71,7 @@ class WebHdfs:
         return answer.body
 
     def create(self, place: str, data: bytes) -> None:
-        """Write a file, whatever had its name, and close it."""
+        """Write a file, over any existing one, and close it."""
         answer = self._ask("PUT", "CREATE", place, {"overwrite": "true"})
         if answer.location:
             answer = self._send("PUT", place, answer.location, data)

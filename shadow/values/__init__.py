@@ -1,7 +1,7 @@
-"""Values of rows and keys, as Python, JSON and text show them.
+"""Values of rows and keys in Python, JSON and text.
 
 - `row_values`   Arrow values as Python and JSON values
-- `key_formats`  keys as text and JSON give and show them
+- `key_formats`  keys in text and JSON
 - `dates`        dates and times as ISO 8601 text
 """
 

@@ -1,4 +1,4 @@
-"""Dates and times as ISO 8601 text for every value a file can hold, also those Python's datetime cannot.
+"""Dates and times as ISO 8601 text, for every value a file can hold, even those that Python's datetime cannot.
 
 Proleptic Gregorian; years outside 0..9999 with a sign (-0044, +10000); fractions without trailing zeros."""
 
@@ -9,7 +9,7 @@ ERA_YEARS, ERA_DAYS = 400, 146097  # the calendar repeats
 
 def date_text(days: int) -> str:
     """The date of a day number (0 is 1970-01-01)."""
-    # Years are counted from March, so that a leap day is the last of its year.
+    # Years begin in March here, so that a leap day is the last day of its year.
     era, day = divmod(days + DAYS_TO_EPOCH, ERA_DAYS)
     year = (day - day // 1460 + day // 36524 - day // 146096) // 365
     day -= 365 * year + year // 4 - year // 100

@@ -1,8 +1,8 @@
-"""Keys in the forms in which rows show them: read to what an index stores, and shown again.
+"""Conversion of keys between the form in rows and the form stored in an index.
 
 A column whose source type was mapped (`gnomon.btree.source_types`) takes text in the form of that type, and other
-values in its form or as what is stored: a UUID as 36 characters (or 32 without the dashes, or bytes), a time of day as
-HH:MM:SS.f or a number of its units, a timestamp in nanoseconds as ISO 8601 with up to 9 digits of a fraction or a
+values in that form or in the stored form: a UUID as 36 characters (or 32 without the dashes, or bytes), a time of day
+as HH:MM:SS.f or a number of its units, a timestamp in nanoseconds as ISO 8601 with up to 9 digits of a fraction or a
 number."""
 
 import datetime as dt
@@ -20,14 +20,15 @@ from gnomon.shadow.values.dates import DIGITS, date_text, time_text, timestamp_t
 
 UUID_TEXT = re.compile(r"[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 TIME_TEXT = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?")
-NANOSECONDS = re.compile(r"([.,][0-9]{6})([0-9]{1,3})(?![0-9])")  # of a fraction, behind the microseconds
+NANOSECONDS = re.compile(r"([.,][0-9]{6})([0-9]{1,3})(?![0-9])")  # digits of a fraction after the microseconds
 DAY_SECONDS = 86400
 UUID_BYTES = 16
-_EXACT = decimal.Context(prec=80)  # beyond any decimal key
+_EXACT = decimal.Context(prec=80)  # more digits than any decimal key
 
 
 class Form(NamedTuple):
-    """How a key of a source type is read, shown, and called in an error. `read` raises ValueError or OverflowError."""
+    """How to read and show a key of a source type, and its name in an error. `read` raises ValueError or
+    OverflowError."""
 
     read: Callable[[Any, KeyColumn], Stored]
     show: Callable[[Any], Any]
@@ -46,7 +47,7 @@ def read_key(value: object, column: KeyColumn) -> Stored:
 
 
 def shown_key(stored: Any, column: KeyColumn) -> Any:
-    """A stored value as it stands in rows; dates and timestamps as text."""
+    """A stored value in the form of rows; dates and timestamps as text."""
     form = _FORMS.get(column.source_type or "")
     if stored is None:
         return None
@@ -61,7 +62,7 @@ def shown_key(stored: Any, column: KeyColumn) -> Any:
 
 
 def has_form(column: KeyColumn) -> bool:
-    """Whether keys of a column are read in another form than that of the type it is stored as."""
+    """Whether keys of a column are read in another form than that of the stored type."""
     return column.source_type in _FORMS
 
 
@@ -78,13 +79,13 @@ def _show_uuid(stored: bytes) -> Any:
 
 
 def _read_half(value: Any, column: KeyColumn) -> Stored:
-    """The float that the number is exactly, or else the half float next to it, as a row shows 0.1."""
+    """The number as a float. If no half float equals it, the nearest one, as a row shows 0.1."""
     number = key_type("double").to_stored(value, column.name)
     single = key_type(column.type).to_stored(value, column.name)
     if number == single or number != number:
         return single
     half: float = struct.unpack("<e", struct.pack("<e", number))[0]
-    return half + 0.0  # no -0.0
+    return half + 0.0  # turns -0.0 into 0.0
 
 
 def _read_time(value: Any, column: KeyColumn, unit: str) -> Stored:
@@ -101,7 +102,7 @@ def _read_time(value: Any, column: KeyColumn, unit: str) -> Stored:
     if max(minutes, seconds) >= most or seconds_of_day * 10**9 + nanos > DAY_SECONDS * 10**9:
         raise ValueError
     fraction, lost = divmod(nanos, 10 ** (DIGITS["ns"] - DIGITS[unit]))
-    if lost:  # no value of the column has it
+    if lost:  # no value of the column has these digits
         raise ValueError
     return int(seconds_of_day * 10 ** DIGITS[unit] + fraction)
 
@@ -110,7 +111,7 @@ def _read_nanoseconds(value: Any, column: KeyColumn, type_name: str) -> Stored:
     """`type_name`: the type of the moment in whole microseconds."""
     if not isinstance(value, (str, dt.datetime)):
         return key_type(column.type).to_stored(value, column.name)
-    rest = getattr(value, "nanosecond", 0)  # of pandas' Timestamp
+    rest = getattr(value, "nanosecond", 0)  # a Timestamp of pandas has it
     if isinstance(value, str):
         found = NANOSECONDS.search(value)
         rest = int(found[2].ljust(3, "0")) if found else 0

@@ -1,9 +1,8 @@
 """Values of a row: from Arrow to Python, and from Python to JSON.
 
-Python: as pyarrow gives them, but a map is a dict (pairs where its keys repeat, or cannot be keys of a dict);
-timestamps with a time zone are in UTC; dates and timestamps that Python cannot hold, or finer than microseconds, are
-ISO strings; a UUID is its 36 characters; a time is HH:MM:SS with its fraction; text that is not UTF-8 is bytes; JSON
-text is what it says.
+Python: as from pyarrow, but a map is a dict (pairs where its keys repeat, or cannot be keys of a dict); timestamps with
+a time zone are in UTC; dates and timestamps that Python cannot hold, or finer than microseconds, are ISO strings; a
+UUID is its 36 characters; a time is HH:MM:SS with its fraction; text that is not UTF-8 is bytes; JSON text is parsed.
 JSON: bytes in base64, decimals as strings, timestamps ISO 8601 (UTC with Z), NaN and the infinities as strings, a
 duration in microseconds with its unit, a map as an object, or as pairs where its keys are not strings.
 """
@@ -25,7 +24,7 @@ from pyarrow import types
 from gnomon.shadow.values.dates import DIGITS, date_text, time_text, timestamp_text
 
 EPOCH = dt.datetime(1970, 1, 1)
-FIRST_DAY, LAST_DAY = -719162, 2932896  # 0001-01-01 and 9999-12-31, the days Python holds
+FIRST_DAY, LAST_DAY = -719162, 2932896  # 0001-01-01 and 9999-12-31, Python's first and last day
 TEXTS = frozenset(kind.id for kind in (pa.string(), pa.large_string(), pa.string_view()))
 MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
@@ -53,7 +52,7 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _extension(array: pa.ExtensionArray) -> list[Any]:
-    """An extension type as the type it is stored in, but for UUIDs, JSON and booleans in a byte."""
+    """Values of an extension type in its storage type, except UUIDs, JSON and booleans in a byte."""
     name = array.type.extension_name
     if name == "arrow.uuid":
         return [None if v is None else str(uuid.UUID(bytes=v)) for v in array.storage.to_pylist()]
@@ -65,7 +64,7 @@ def _extension(array: pa.ExtensionArray) -> list[Any]:
 
 
 def _temporal(array: pa.Array) -> list[Any]:
-    """Dates, times, timestamps and durations, from the numbers they are."""
+    """Dates, times, timestamps and durations, from their numbers."""
     convert = _converter(array.type)
     ticks = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()).to_pylist()
     return [None if tick is None else convert(tick) for tick in ticks]
@@ -84,7 +83,7 @@ def _converter(kind: pa.DataType) -> Callable[[int], Any]:
 
 
 def _text(array: pa.Array) -> list[Any]:
-    """Text; a value that is not UTF-8 (some writers do not care) comes as its bytes."""
+    """Texts; a value that is not UTF-8, which some writers allow, is bytes."""
     try:
         return list(array.to_pylist())
     except UnicodeDecodeError:
@@ -101,7 +100,7 @@ def _decoded(value: bytes | None) -> str | bytes | None:
 def _parsed(text: str | bytes) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):  # no JSON, or nested beyond what Python follows: as it stands
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply for Python: the text itself
         return text
 
 
@@ -135,7 +134,7 @@ def _nested(array: pa.Array) -> list[Any]:
     valid = array.is_valid().to_pylist()
     if types.is_struct(kind):
         names = [kind.field(i).name for i in range(kind.num_fields)]
-        # Not by `flatten`, which ends the process where a union lies in a record with nulls (Arrow's issue 14736).
+        # Not with `flatten`, which ends the process for a union in a record with nulls (Arrow's issue 14736).
         columns = [python_values(array.field(i)) for i in range(kind.num_fields)]
         rows: list[Any] = list(zip(*columns, strict=True)) if columns else [()] * len(array)
         return [_record(names, row) if ok else None for ok, row in zip(valid, rows, strict=True)]
@@ -200,7 +199,7 @@ _JSON: dict[type, Callable[[Any], object]] = {
 
 
 def _plain(value: Any) -> Any:
-    """The value without what JSON does not have: NaN, infinities, keys that are not text."""
+    """The value with NaN, infinities and keys that are not text replaced, since JSON does not have them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

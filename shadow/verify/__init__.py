@@ -1,4 +1,4 @@
-"""Verification: a snapshot and its files are what they say, and pointers lead to their rows.
+"""Verification: the files of a snapshot are undamaged and consistent, and pointers lead to their rows.
 
 - `snapshot`           verifies a build before its commit, or a whole snapshot
 - `manifests`          the snapshot and its manifests
@@ -7,7 +7,7 @@
 - `entry_order`        the order of the entries of one key
 - `pointers`           rows read back and compared
 - `append_checks`      the log of appends
-- `external_table`     what an engine sees that reads the folder as a table
+- `external_table`     the rows of an engine that reads the folder as a table
 - `report`             the faults that were found
 """
 

@@ -1,4 +1,4 @@
-"""What there is to say of the log of appends: its counts, and whether all of it is as it was written."""
+"""The report on the log of appends: its counts, and whether its records are complete and undamaged."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -45,15 +45,15 @@ class AppendsReport:
 
 
 def appends_report(storage: Storage) -> AppendsReport:
-    """What the log says; nothing is written. DamagedMetadata, NewerFormat where it cannot be read."""
+    """The report on the log, without writing. DamagedMetadata or NewerFormat where it cannot be read."""
     found = read_log(storage)
     left = tuple(OpenAppend(append.number, append.batch, append.rows, len(append.files)) for append in found.open)
     return AppendsReport(found.last, len(found.void), left)
 
 
 def check_appends(storage: Storage, report: Report) -> None:
-    """Every record can be read and has its name, no append is missing, and one that is marked as done has the record of
-    its batch, and was marked as appended."""
+    """Check that every record can be read and has the right name, that no append is missing, and that an append marked
+    as done has the record of its batch and the mark of its files."""
     for info in list(storage.list(BATCHES_FOLDER)):
         _check_batch(storage, info.path, report)
     try:
@@ -92,7 +92,7 @@ def _check_done(storage: Storage, append: Append, is_appended: bool, report: Rep
     where = f"{storage.root}/{mark_path(append, DONE)}"
     try:
         batch = find_batch(storage, append.batch)
-    except (ShadowError, OSError):  # which is a fault of its own
+    except (ShadowError, OSError):  # reported as its own fault
         return
     if batch is None:
         report.add(

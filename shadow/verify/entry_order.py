@@ -1,5 +1,5 @@
-"""The order among the entries of one key in an index file: by source file, in the order of their segment's manifest,
-then by row. So a key's rows are always answered in the same order."""
+"""The order of the entries of one key in an index file: by source file, in the order of the segment's manifest, then by
+row. So answers always have the rows of a key in the same order."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,14 +14,15 @@ Numbers = npt.NDArray[np.signedinteger[Any]]
 
 
 class EqualKeys:
-    """Looks at the entries of an index file, batch after batch."""
+    """Checks the order of the entries of an index file, batch after batch."""
 
     def __init__(self) -> None:
         self._last: tuple[list[pa.Array], list[Numbers]] | None = None
 
     def disordered(self, keys: Sequence[pa.Array], places: Sequence[Numbers]) -> int:
-        """How many entries follow one of the same key without lying behind it. `keys` are the key columns of a batch,
-        `places` the number of the source file (negative: none that is known), offset and sub-offset."""
+        """The number of entries that come after one of the same key, but do not lie after it in the source. `keys` are
+        the key columns of a batch, `places` the number of the source file (negative: unknown), offset and
+        sub-offset."""
         rows = len(keys[0])
         if not rows:
             return 0

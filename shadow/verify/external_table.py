@@ -1,7 +1,7 @@
-"""What an engine shows that reads the index folder as a plain table, beyond what the snapshot says.
+"""The differences between the snapshot and an engine's view of the index folder as a plain table.
 
-It equals the newest snapshot when every file that engines see is one that the snapshot needs, and none of these holds
-an entry whose source file is dead: after a first build, and after compact and vacuum."""
+Both are equal when the snapshot needs every file that engines see, and no file has an entry whose source file is dead:
+after a first build, and after compact and vacuum."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from gnomon.shadow.storage import FileInfo, Storage
 
 @dataclass(frozen=True)
 class PlainTable:
-    """The files beyond the snapshot's, and the dead entries in its own files."""
+    """The files that the snapshot does not need, and the dead entries in its own files."""
 
     extra_files: tuple[FileInfo, ...]
     dead_entries: int

@@ -1,5 +1,5 @@
-"""Checks of the index files of one segment in one folder: they match their segment, and each entry lies where a look-up
-searches it. The entries of each source file are counted, and a sample is kept, for `pointers` to compare."""
+"""Checks of the index files of one segment in one folder: they match their segment, and each entry lies where look-ups
+search it. They count the entries of each source file and keep a sample, which `pointers` compares."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from gnomon.shadow.verify.report import Fault, Report, fault_of
 from gnomon.sources import POINTER_COLUMNS, Pointer
 from gnomon.sources.pointers import FILENAME, OFFSET, SIZE, SUB_OFFSET
 
-# What a file is found to be at fault by. ArrowMemoryError, an ArrowException too, says nothing about the file.
+# Errors that show a fault of a file. ArrowMemoryError, also an ArrowException, says nothing about the file.
 FAILURES = (OSError, ShadowError, BTreeError, SourceError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowCapacityError)
 
 HASHES = 1 << 64  # the number of row hashes
@@ -35,8 +35,8 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass
 class Tally:
-    """What the index files hold of one source file: the number of its entries, the sum of their row hashes modulo 2^64,
-    and some entries. An entry of a dead file is counted, too; it is no fault."""
+    """The entries of one source file in the index files: their number, the sum of their row hashes modulo 2^64, and a
+    sample. Entries of a dead file count, too; they are no fault."""
 
     file: SourceFileEntry
     is_live: bool
@@ -46,16 +46,17 @@ class Tally:
 
 
 def row_hashes(columns: Sequence[pa.Array], types: Sequence[str], offsets: pa.Array, sub_offsets: pa.Array) -> Hashes:
-    """A hash of each row: of its pointer, and of its key and included columns. Their sum is that of a set of rows."""
+    """The hash of each row, over its pointer, its key and its included columns. The sum of the hashes of a set of rows
+    does not depend on their order."""
     plain = [offsets.cast(pa.int64()), sub_offsets.cast(pa.int32())]
     for column, kind in zip(columns, types, strict=True):
         value = plain_column(column, kind)
-        plain += [value, value.is_valid().cast(pa.int32())]  # the hash passes over nulls
+        plain += [value, value.is_valid().cast(pa.int32())]  # the hash ignores nulls
     return xxhash64_columns(plain).view(np.uint64)
 
 
 class FolderProof:
-    """Index files are proved one by one, each in memory alone; faults go to the report."""
+    """Checks index files one by one, with only one in memory; faults go to the report."""
 
     def __init__(self, storage: Storage, spec: IndexSpec, segment: Segment, folder: str, report: Report) -> None:
         self._storage = storage
@@ -68,7 +69,7 @@ class FolderProof:
         self.is_whole = True  # every entry was seen
 
     def run(self, sample: int) -> None:
-        """Prove the index files, and keep `sample` entries of each."""
+        """Check the index files, and keep `sample` entries of each."""
         for entry in self._index_files:
             try:
                 self._prove(entry, sample)
@@ -77,7 +78,7 @@ class FolderProof:
                 self._report.add(fault_of(error, self._where(entry)))
 
     def rows_of(self, number: int) -> Iterator[tuple[pa.RecordBatch, Hashes]]:
-        """The entries of one source file, in batches, with their row hashes; read again."""
+        """Read the index files again, and yield the entries of one source file in batches, with their row hashes."""
         for entry in self._index_files:
             for batch in self._batches(read_index_file(self._storage, self._spec, entry), entry):
                 own = batch.filter(pc.equal(batch.column(FILENAME), self.tallies[number].file.path))
@@ -88,7 +89,7 @@ class FolderProof:
         unlike: DamagedIndexFile | None = None
         try:
             data = read_index_file(self._storage, self._spec, entry)
-        except DamagedIndexFile as error:  # its structure says better where
+        except DamagedIndexFile as error:  # the structure of the file gives a better place
             unlike, data = error, self._storage.read(entry.path)
         self._report.index_files += 1
         self._report.bytes += len(data)
@@ -146,7 +147,7 @@ class FolderProof:
             )
 
     def _in_other_partitions(self, batch: pa.RecordBatch, files: npt.NDArray[np.int32]) -> int:
-        """How many entries of a flat index name another partition than their source file lies in."""
+        """The number of entries of a flat index whose partition is not the one of their source file."""
         wrong = np.zeros(len(files), bool)
         for name in self._spec.stored_partitions:
             right = pa.array([partition_values(tally.file.partition).get(name) for tally in self.tallies], pa.string())

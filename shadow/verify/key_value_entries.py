@@ -1,5 +1,5 @@
-"""Proof of a key-value folder: its index files are what its segments say, and each entry lies where look-ups look for
-it. There is nothing to read back."""
+"""Checks of a key-value folder: its index files match its segments, and each entry lies where look-ups search it. There
+is no source to compare."""
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from gnomon.shadow.verify.report import Fault, Report
 
 
 def prove_values(storage: Storage, view: View, report: Report) -> None:
-    """Prove the index files of all segments, and that each has as many entries as were written."""
+    """Check the index files of all segments, and that each segment has as many entries as were written."""
     for segment in view.segments:
         _ValuesProof(storage, view.spec, segment, "", report).run(0)
         rows, entries = sum(file.rows for file in segment.live.values()), sum(f.entries for f in segment.index_files)
@@ -26,7 +26,7 @@ def prove_values(storage: Storage, view: View, report: Report) -> None:
 
 class _ValuesProof(FolderProof):
     def _prove_entries(self, data: bytes, entry: IndexFileEntry, picks: npt.NDArray[np.int64]) -> int:
-        """Each entry is in its bucket and passes the filter; how many there are."""
+        """Check that each entry is in its bucket and passes the filter. Returns the number of entries."""
         filter_ = self._open_filter(entry)
         seen = misplaced = denied = 0
         for batch in self._batches(data, entry):

@@ -1,4 +1,4 @@
-"""Whether the snapshot and the manifests of its segments agree with themselves and with each other."""
+"""Checks that the snapshot and the manifests of its segments are consistent."""
 
 import datetime as dt
 import re
@@ -24,13 +24,13 @@ from gnomon.shadow.metadata import (
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.verify.report import Fault, Report
 
-Columns = Mapping[str, Mapping[str, str]]  # a name, the types it has in source files, and a file of each
+Columns = Mapping[str, Mapping[str, str]]  # column: its types in source files, each with one file
 
 _NAMED_TYPE = re.compile(r"decimal\d+\((\d+), (\d+)\)|timestamp\[(s|ms|us|ns), tz=(.+)\]|fixed_size_binary\[(\d+)\]")
 
 
 def check_snapshot(storage: Storage, view: View, report: Report) -> None:
-    """Its time, the dead source files it names, and its rows where all lists could be read."""
+    """Check a snapshot's time, its dead source files and, where all manifests could be read, its rows."""
     snapshot, where = view.snapshot, f"{storage.root}/{snapshot_path(view.snapshot.number)}"
     if not _is_time(snapshot.committed_at):
         report.add(Fault(where, 0, f"committed at {snapshot.committed_at!r}, expected a time", view.spec.remedy))
@@ -77,8 +77,8 @@ def _check_rows(view: View, where: str, report: Report) -> None:
 
 
 def check_manifests(storage: Storage, view: View, report: Report) -> None:
-    """Check that each source file lies in the partition of its path and is live once, and that each index file has its
-    own place, as its name says, in the folder of a covered source file."""
+    """Check that each source file lies in the partition of its path and is live once, and that each index file is the
+    only one of its bucket, has the right name, and lies in the folder of a covered source file."""
     covering: dict[str, Segment] = {}
     for segment in view.segments:
         faults = [*_source_files(view, segment), *_index_files(view.spec, segment)]
@@ -97,7 +97,7 @@ def _source_files(view: View, segment: Segment) -> list[str]:
             faults.append(f"lists {path} {count} times")
     elsewhere: dict[tuple[str, str], list[str]] = {}
     table = source_of(view.spec, view.snapshot.folders) if view.spec.table else None
-    for file in segment.source_files if table is None else segment.live.values():  # a table's folders are as now
+    for file in segment.source_files if table is None else segment.live.values():  # a table has only current folders
         if table is not None:
             partition = table.partition_of(file.path, bool(view.spec.partitions))
         else:
@@ -126,16 +126,16 @@ def _index_files(spec: IndexSpec, segment: Segment) -> list[str]:
 
 
 def _is_named_so(file: IndexFileEntry) -> bool:
-    """Whether the file's path says its place, by which engines know it."""
+    """Whether the path of the file matches its place: engines rely on the path."""
     folder, _, name = file.path.rpartition("/")
     return folder == file.partition and name.endswith(f"_{file.bucket:05d}{INDEX_FILE_SUFFIX}")
 
 
 def check_columns(storage: Storage, snapshot: Snapshot, found: Columns, is_all: bool, report: Report) -> None:
-    """Compare the columns that the snapshot knows with those `found` in source files. Any of them is known. Its type is
-    that of the file indexed last (of numbers the widest), which may be gone, so that it need not be one of those found;
-    but an indexed column has one that its key type comes from. `is_all`: all files that were ever indexed were opened;
-    then each column is found, in its type."""
+    """Compare the columns of the snapshot with those `found` in source files. The snapshot must have each of them. Its
+    type is from the file indexed last (the widest of numbers), which may be gone, so no file need have it; but an
+    indexed column has a type that maps to its key type. `is_all`: all files ever indexed were opened; then some file
+    has each column, in its type."""
     where = f"{storage.root}/{snapshot_path(snapshot.number)}"
     indexed = {column.name: column.type for column in (*snapshot.spec.stored_keys, *snapshot.spec.include)}
     for name, types in found.items():
@@ -158,18 +158,18 @@ def _listed(types: Mapping[str, str]) -> str:
 
 
 def _are_plain(types: Mapping[str, str]) -> bool:
-    """Whether types are called the same in every version of Arrow: nested ones and extensions are not."""
+    """Whether the types have the same names in every version of Arrow: nested ones and extensions do not."""
     return not any("<" in name for name in types)
 
 
 def _is_other(said: str, key_type: str | None) -> bool:
-    """Whether a type is surely not one that a column of the key type has in files."""
+    """Whether no column of the key type can have this type in files."""
     found = _named(said)
     return key_type is not None and found is not None and type_of_arrow(found) != key_type
 
 
 def _named(text: str) -> pa.DataType | None:
-    """The Arrow type of a name, where it is a simple one."""
+    """The Arrow type of a name; None unless it is simple."""
     match = _NAMED_TYPE.fullmatch(text)
     try:
         if match is None:

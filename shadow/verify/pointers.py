@@ -1,4 +1,4 @@
-"""Pointers read back: source files compared with what the index files hold of them."""
+"""Comparison of source files with their entries in the index files."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,7 +17,7 @@ from gnomon.shadow.verify.index_files import FAILURES, HASHES, FolderProof, Hash
 from gnomon.shadow.verify.report import Fault, Report, fault_of
 from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 
-POINTER_NUMBERS = 3  # columns at the end of a scan of a source
+POINTER_NUMBERS = 3  # pointer columns, the last of a scan of a source
 ROW = np.dtype([("offset", "<i8"), ("sub_offset", "<i4"), ("hash", "<u8")])
 PLACE = ["offset", "sub_offset"]
 
@@ -25,7 +25,7 @@ Rows = npt.NDArray[np.void]
 
 
 class ReadBack:
-    """Compares source files with the tallies of a proof, and reports what differs."""
+    """Compares source files with the tallies of a `FolderProof`, and reports differences."""
 
     def __init__(self, root: str, spec: IndexSpec, fetcher: Fetcher, report: Report) -> None:
         self._root = root
@@ -34,12 +34,11 @@ class ReadBack:
         self._report = report
         self._columns = (*spec.stored_keys, *spec.include)
         self.opened = 0
-        self.columns: dict[str, dict[str, str]] = {}  # of the opened files, by name: each type, and a file of it
+        self.columns: dict[str, dict[str, str]] = {}  # columns of the opened files: each type, with one file
 
     def run(self, proof: FolderProof, every: bool, stale: set[str]) -> None:
-        """Count the entries of each live source file; open those that samples point to, or `every` one, and
-        follow the pointers of the samples; with `every`, compare all entries with a scan. Nothing is read of files
-        known to be `stale`."""
+        """Check the number of entries of each live source file. Open the files of samples, or `every` file, and follow
+        the pointers of the samples. With `every`, also compare all entries with a scan. `stale` files are not read."""
         for number, tally in enumerate(proof.tallies):
             if not tally.is_live:
                 continue
@@ -58,8 +57,8 @@ class ReadBack:
             self._follow(tally)
 
     def _opens(self, file: SourceFileEntry) -> bool:
-        """Whether a source file can be opened and is the one that was indexed. Its rows are compared with those listed,
-        its columns noted."""
+        """Whether a source file can be opened and is the one that was indexed. Compares its number of rows with its
+        manifest, and records its columns."""
         try:
             found = self._fetcher.metadata(file)
             rows, schema = found.rows, found.schema
@@ -97,7 +96,7 @@ class ReadBack:
                 )
 
     def _scan(self, file: SourceFileEntry) -> Iterator[tuple[list[pa.Array], Hashes]]:
-        """The pointers (offset, sub-offset) of all rows of a source file, and their hashes."""
+        """Yield the pointers (offset, sub-offset) of all rows of a source file, and their hashes."""
         for batch in self._fetcher.scan(file, [column.name for column in self._columns]):
             there = batch.schema.names[:-POINTER_NUMBERS]
             arrays = [
@@ -111,7 +110,7 @@ class ReadBack:
             yield [offsets, sub_offsets], row_hashes(arrays, types, offsets, sub_offsets)
 
     def _follow(self, tally: Tally) -> None:
-        """Fetch the sampled rows one by one: each pointer that leads astray is a fault."""
+        """Fetch the sampled rows one by one. Each wrong pointer is a fault."""
         for key, pointer in tally.sample:
             try:
                 self._fetcher.check(tally.file, pointer, key)
@@ -125,7 +124,7 @@ class ReadBack:
 
 
 def _rows(pieces: Iterable[tuple[list[pa.Array], Hashes]]) -> Rows:
-    """Rows by place and hash."""
+    """The rows as places and hashes."""
     made = [np.empty(0, ROW)]
     for (offsets, sub_offsets), hashes in pieces:
         rows = np.empty(len(hashes), ROW)

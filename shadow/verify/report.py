@@ -1,4 +1,4 @@
-"""What a verification found."""
+"""The report of a verification."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from gnomon.shadow.verify.external_table import PlainTable
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is not as it should be: the file (whole path), the byte where that is known (of a source file:
-    the `data_offset` of the row), what is wrong, and what to do. Faults that differ in what to do alone are equal."""
+    """A fault: the file (whole path), the byte if known (in a source file, the `data_offset` of the row), what is
+    wrong, and what to do. Faults that differ only in what to do are equal."""
 
     path: str
     offset: int | None
@@ -28,7 +28,7 @@ class Fault:
 
 
 def fault_of(error: Exception, path: str) -> Fault:
-    """The fault that an error describes; at `path` where the error has none."""
+    """The fault of an error, at `path` where the error has no path."""
     if isinstance(error, GnomonError):
         return Fault(error.path or path, error.offset, " ".join(error.fault.split()), error.action)
     return Fault(path, None, " ".join(str(error).split()) or type(error).__name__)
@@ -36,9 +36,9 @@ def fault_of(error: Exception, path: str) -> Fault:
 
 @dataclass
 class Report:
-    """The report on one snapshot: the numbers of things checked, and every fault. `page_maps` counts the source files
-    whose page maps were read; `rows_compared` the rows read back from the source, by pointer or in a scan; `appends`
-    the records read. `not_covered` are files of the source that are not indexed yet, which is no fault."""
+    """The report on one snapshot: the numbers of checked objects, and every fault. `page_maps` counts the source files
+    whose page maps were read, `rows_compared` the rows read back from the source, by pointer or in a scan, and
+    `appends` the records read. `not_covered` are files of the source that are not indexed yet, which is no fault."""
 
     index: str
     snapshot: int | None = None
@@ -60,7 +60,7 @@ class Report:
 
     @property
     def actions(self) -> list[tuple[Action, int]]:
-        """What to do, each action once, with the number of faults that it is for."""
+        """The actions to take, each once, with the number of faults that need it."""
         return list(Counter(fault.action for fault in self.faults if fault.action is not None).items())
 
     @property

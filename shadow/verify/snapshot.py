@@ -1,4 +1,4 @@
-"""Proof that an index is what it says, and that its pointers lead where they say.
+"""Verification of an index: its metadata, its index files, and the rows of its pointers.
 
 A build checks a sample before its commit. `verify` checks all files of a snapshot, and reports every fault."""
 
@@ -50,10 +50,10 @@ def verify_sample(
     index_files: Sequence[IndexFileEntry],
     source_files: Sequence[SourceFileEntry],
 ) -> int:
-    """Read some entries of some index files, and the rows they point to; how many rows were compared.
+    """Read some entries of some index files and compare their rows. Returns the number of compared rows.
 
-    DamagedIndexFile when an entry lies in an index file where no look-up would find it, or its key does not pass the
-    file's filter; StalePointer when a row does not hold its key. Where page maps were recorded, they lead there."""
+    DamagedIndexFile when an entry is not in the index file where look-ups search it, or its key does not pass the
+    file's filter; StalePointer when a row does not hold its key. The reads use recorded page maps, if any."""
     fetcher = Fetcher(source, spec, CACHE_BYTES, index)
     by_path: Mapping[str, SourceFileEntry] = {file.path: file for file in source_files}
     compared = 0
@@ -71,8 +71,8 @@ def verify_sample(
 def sampled(
     index: Storage, spec: IndexSpec, index_files: Sequence[IndexFileEntry]
 ) -> Iterator[tuple[IndexFileEntry, Key, Key]]:
-    """Some entries of some index files, key and value. DamagedIndexFile for one that no look-up would find: it lies in
-    another bucket, or does not pass the file's filter."""
+    """Yield some entries of some index files, key and value. DamagedIndexFile for an entry that no look-up would find:
+    it lies in another bucket, or does not pass the file's filter."""
     step = -(-len(index_files) // SAMPLED_FILES) or 1
     for entry in index_files[::step]:
         filter_ = open_filter(index, entry.filter) if entry.filter is not None else None
@@ -90,11 +90,11 @@ def sampled(
 
 def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: int | None = None) -> Report:
     """Check the newest snapshot, or the given one: its metadata, each index file and its Bloom filter, and `sample`
-    pointers of each index file. With None, all entries are compared with a scan of the source, too.
+    pointers of each index file. With None, it also compares all entries with a scan of the source.
 
-    Faults are reported, each with its place. Only errors that leave nothing to verify are raised: IndexNotFound,
-    SnapshotNotFound, NewerFormat. Where a vacuum removes the snapshot during the check, the newest snapshot is checked
-    instead."""
+    The report has all faults, each with its place. Only errors that leave nothing to verify are raised: IndexNotFound,
+    SnapshotNotFound, NewerFormat. If a vacuum removes the newest snapshot during the check, the new newest one is
+    checked instead."""
     while True:
         report = _verify(storage, sample, snapshot)
         if report.is_sound or report.snapshot is None or report.snapshot in snapshot_numbers(storage):
@@ -117,8 +117,8 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
         return report
     root = _source_of(storage, view, report)
     stale = _check_coverage(root, view, report) if root else set(view.covered)
-    source: Readable = root.storage if root else storage  # of which then nothing is read
-    fetcher = Fetcher(source, view.spec, CACHE_BYTES)  # by what the files themselves say of their pages
+    source: Readable = root.storage if root else storage  # without a root, nothing is read from it
+    fetcher = Fetcher(source, view.spec, CACHE_BYTES)  # with the pages of the files themselves, not recorded page maps
     read_back = ReadBack(root.storage.root if root else view.spec.source, view.spec, fetcher, report)
     for file in view.covered.values():
         compared = fetcher if sample is None and file.path not in stale else None
@@ -136,7 +136,8 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
 def _check_page_maps(
     storage: Storage, spec: IndexSpec, file: SourceFileEntry, source: Fetcher | None, report: Report
 ) -> None:
-    """Recorded page maps are whole and of their file; with `source` they are compared with what it gives now."""
+    """Check that recorded page maps are whole and of their file; with `source`, also that they equal its current
+    ones."""
     entry = file.page_maps
     if entry is None:
         return
@@ -157,19 +158,19 @@ def _check_page_maps(
 
 
 def _is_all(view: View, opened: int) -> bool:
-    """Whether this number of opened files is all that were ever indexed: each snapshot added a segment, and lost no
-    file. Never for a catalog table, whose columns are as declared, whatever the files have."""
+    """Whether the opened files are all that were ever indexed: each snapshot added a segment, and lost no file. False
+    for a catalog table, whose columns are declared, whatever the files have."""
     refs = view.snapshot.segments
     never_lost = not view.spec.table and len(view.segments) == view.snapshot.number
     return never_lost and not any(r.dead for r in refs) and opened == len(view.covered)
 
 
 def _open(storage: Storage, number: int | None, report: Report) -> View | None:
-    """The snapshot, with its readable segments. None, and a fault, where the snapshot itself cannot be read."""
+    """The snapshot with its readable segments. None, and a fault in the report, where the snapshot cannot be read."""
     spec = found = None
     try:
         spec = read_spec(storage)
-    except DamagedMetadata as error:  # each snapshot holds it, too
+    except DamagedMetadata as error:  # each snapshot has the spec, too
         report.add(fault_of(error, storage.root))
     try:
         found = newest_snapshot(storage) if number is None else read_snapshot(storage, number)
@@ -207,7 +208,7 @@ def _source_of(storage: Storage, view: View, report: Report) -> SourceRoot | Non
 
 
 def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
-    """Compare the source's files with those covered. Those that changed or vanished are faults, and returned."""
+    """Compare the source's files with the covered ones. Changed and vanished files are faults, and returned."""
     try:
         files, lake_table = root.listing()
         proofs = Proofs(root.storage, view.spec.format, view.spec.read_options)

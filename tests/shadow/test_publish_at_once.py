@@ -137,7 +137,7 @@ def test_what_cannot_be_read_back_is_said_not_to_be_known_and_is_not_done_twice(
 
     build = Build(lake, tmp_path / "index", ["k"])
     build.storage = Gone(str(tmp_path / "index"))
-    with pytest.raises(StorageError, match=r"\(timed out\) and cannot be asked whether snapshot 1 was committed"):
+    with pytest.raises(StorageError, match=r"\(timed out\) and does not answer whether snapshot 1 was committed"):
         build.commit()
     build.storage = storage_at(str(tmp_path / "index"))
     assert build.commit().number == 1
@@ -263,7 +263,7 @@ def test_an_index_file_that_is_not_needed_any_more_is_not_named_again(tmp_path: 
         index_source(lake, place, ["k"])
         assert vacuum(storage_at(str(place)), grace_seconds=0).counts["index file"] == 1
 
-    with pytest.raises(ConcurrentCommit, match=r"not needed any more.*run it again"):
+    with pytest.raises(ConcurrentCommit, match=r"no longer needed.*run it again"):
         compact(Interrupted(str(place), "_shadow/snapshots", others))
     compact(storage_at(str(place)))
     assert verify(storage_at(str(place)), None).faults == []
@@ -287,7 +287,7 @@ def test_an_index_that_is_removed_while_it_is_built_is_not_half_made_again(lake:
     write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
     build = Build(lake, tmp_path / "index", ["k"])
     (tmp_path / "index" / snapshot_path(1)).unlink()
-    with pytest.raises(ConcurrentCommit, match="all snapshots were removed meanwhile"):
+    with pytest.raises(ConcurrentCommit, match="all snapshots were removed during the build"):
         build.commit()
     assert snapshot_numbers(build.storage) == []
 
@@ -312,7 +312,7 @@ def test_a_commit_that_always_comes_second_gives_up_after_a_while(
             super().put_new(path, chunks)
 
     build.storage = Slow(str(tmp_path / "index"))
-    with pytest.raises(ConcurrentCommit, match="others committed 20 times while this build tried to"):
+    with pytest.raises(ConcurrentCommit, match="other programs committed first 20 times"):
         build.commit()
     assert len(waits) == 19
     assert max(waits) <= 1

@@ -39,7 +39,7 @@ def test_an_index_made_anew_after_the_planning_is_refused(tmp_path: Path) -> Non
     again = index_source(tmp_path / "source", tmp_path / "index", ["other"], 1)
     assert planned.number == again.number
     with pytest.raises(
-        SnapshotNotFound, match=f"made anew.*expected commit {planned.commit_id}, found {again.commit_id}"
+        SnapshotNotFound, match=f"built again.*expected commit {planned.commit_id}, found {again.commit_id}"
     ):
         open_in_worker(AtSnapshot(str(tmp_path / "index"), planned.number, planned.commit_id))
     index = open_in_worker(AtSnapshot(str(tmp_path / "index"), again.number, again.commit_id))

@@ -282,7 +282,7 @@ def test_a_number_is_one_append_s_and_a_put_that_is_made_again_is_known(
     assert open_log(index).open == (first,)
 
 
-# -- an index that was deleted and made anew ---------------------------------------------------------------------------
+# -- an index that was deleted and built again -------------------------------------------------------------------------
 
 
 def wipe(index: Storage) -> None:
@@ -306,9 +306,9 @@ def test_an_append_into_an_index_that_was_made_anew_is_void_and_later_ones_chain
     if after > before:
         assert not commit_append(index, slow)  # the number is taken
     else:
-        with pytest.raises(ConcurrentCommit, match=rf"made anew, while append {before + 1} of batch 'batch 0' ran"):
+        with pytest.raises(ConcurrentCommit, match=rf"built again while append {before + 1} of batch 'batch 0' ran"):
             commit_append(index, slow)
-        with pytest.raises(ConcurrentCommit, match="made anew"):
+        with pytest.raises(ConcurrentCommit, match="built again"):
             commit_append(index, slow)  # made again
     for batch in batches:
         run(index, source, batch)
@@ -348,7 +348,7 @@ def test_whoever_finishes_an_append_of_an_index_that_was_made_anew_is_told(
             lambda: mark_appended(index, append),
             lambda: settle(index, source, append, 1),
         ):
-            with pytest.raises(ConcurrentCommit, match="made anew"):
+            with pytest.raises(ConcurrentCommit, match="built again"):
                 call()
         if open_log(index).last == 0:
             assert commit_append(index, begun(index, source, "batch 0", {"key 1"}, "b"))

@@ -92,7 +92,7 @@ def test_what_others_committed_meanwhile_is_not_undone(lake: Path) -> None:
     build = Build(lake / "lake", lake / "index", ["k"], full=True)
     write_source(lake / "lake", {"p=c/1.parquet": pa.table({"k": [100]})})
     index_source(lake / "lake", lake / "index", ["k"])
-    with pytest.raises(ConcurrentCommit, match="others committed snapshot 3 meanwhile"):
+    with pytest.raises(ConcurrentCommit, match="another program committed snapshot 3 first"):
         build.commit()
     assert snapshot_numbers(build.storage) == [1, 2, 3]
     assert open_index(str(lake / "index")).contains(100)
