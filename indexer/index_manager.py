@@ -1,8 +1,8 @@
-"""Dione's `IndexManager` on a Gnomon index: its users change an import.
+"""Dione's `IndexManager` on a Gnomon index. Users of Dione only change an import.
 
 The data is a table of the Spark catalog, and so is the index: an external Avro table, partitioned like the data, whose
-location is the folder of the index. A name that holds a slash is a path, of a source or of an index; then there is no
-table of it. What differs from Dione is on docs/guide/from-dione.md.
+location is the folder of the index. A name with a slash is the path of a source or an index, which then has no table.
+docs/guide/from-dione.md lists the differences from Dione.
 """
 
 import json
@@ -25,13 +25,13 @@ from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify import plain_table
 
 Partition = Sequence[tuple[str, object]]  # column and value, as [("dt", "2026-01-01")]
-# Properties of an index's table, for people who look at it.
+# Properties of an index's table, for people who read them.
 SOURCE, KEYS, MORE_FIELDS = (f"{PROPERTIES}{name}" for name in ("source", "keys", "more_fields"))
 DIONE = "index.meta.dataTableName"  # a property of Dione's index tables
 
 
 class IndexManager:
-    """An index of a table, kept and used by partition. Made by `create_new` and `load`.
+    """An index of a table, maintained and used by partition. `create_new` and `load` make it.
 
     Each call that appends commits. Then it merges segments, removes files that no snapshot needs, and updates the
     index's table, also after an earlier call that died before this. Errors: see `gnomon.shadow.errors`."""
@@ -59,9 +59,10 @@ class IndexManager:
         form: str = "bucketed",
         buckets: int | None = None,
     ) -> "IndexManager":
-        """A new index without an indexed partition. `location` is the folder of an index that is a table (by default
-        where the catalog puts the table). `form` is as in `declare_table`, `buckets` as in `build` (the default depends
-        on the current rows). UsageError where the index exists; an index whose table was dropped is declared again."""
+        """Make a new index without indexed partitions. `location` is the folder of an index with a table (by default
+        the table's folder in the catalog). `form` is as in `declare_table`, `buckets` as in `build` (the default
+        depends on the current rows). UsageError where the index exists; an index whose table was dropped is declared
+        again."""
         source = data_table_name if _is_path(data_table_name) else f"{TABLE_PREFIX}{data_table_name}"
         table = None if _is_path(index_table_name) else index_table_name
         if table is None and location is not None:
@@ -85,7 +86,7 @@ class IndexManager:
 
     @staticmethod
     def load(spark: SparkSession, index_table_name: str) -> "IndexManager":
-        """The index of that name, made by `create_new` or at that path by any build."""
+        """The index of this name, which `create_new` made, or the index at this path."""
         table = None if _is_path(index_table_name) else index_table_name
         storage = storage_at(_location_of(spark, table) if table is not None else index_table_name)
         return IndexManager(spark, storage.root, table)
@@ -106,12 +107,12 @@ class IndexManager:
         return [list(partition_values(partition).items()) for partition in sorted(missing)]
 
     def append_missing_partitions(self) -> None:
-        """Index what `get_missing_partitions` lists, and drop what is gone from the data."""
+        """Index the partitions of `get_missing_partitions`, and drop entries of files that are gone from the data."""
         self._append(None)
 
     def append_new_partitions(self, partitions_spec: Iterable[Partition]) -> None:
-        """Index these partitions, each a list of (column, value), and no other. Some of the columns select all
-        partitions with these values. A partition that is covered fully costs nothing."""
+        """Index only these partitions, each a list of (column, value). Some of the columns select all partitions with
+        these values. A partition that is covered fully costs nothing."""
         partitions = [dict(_pairs(one)) for one in partitions_spec]
         if not partitions:
             raise UsageError("partitions_spec: it is empty; expected partitions, like [[('dt', '2026-01-01')]]")
@@ -132,8 +133,8 @@ class IndexManager:
     def load_by_index(
         self, query_df: DataFrame, fields: Sequence[str] | None = None, unreadable: str = "fail"
     ) -> DataFrame:
-        """The rows that entries lead to, however they were filtered and joined: the columns of `query_df` without the
-        pointer, then `fields` (default: all of the data). A field that `query_df` has, too, is read from the data."""
+        """The rows of filtered or joined entries: the columns of `query_df` without the pointer, then `fields`
+        (default: all of the data). A field that `query_df` has, too, is read from the data."""
         check_names("fields", fields)
         index = self._refreshed()
         names = index.view.columns if fields is None else fields
@@ -161,7 +162,7 @@ class IndexManager:
         """All rows with this key; see `fetch`."""
         return self._fetch(key, partition_spec, fields, None)
 
-    # -- how -----------------------------------------------------------------------------------------------------------
+    # -- implementation ------------------------------------------------------------------------------------------------
 
     def _refreshed(self) -> Index:
         self._opened.refresh()
@@ -170,7 +171,7 @@ class IndexManager:
     def _append(self, partitions: list[dict[str, object]] | None) -> None:
         build(self.spark, self.source, self.index, self.keys, self.more_fields, partitions=partitions)
         storage = storage_at(self.index)
-        with suppress(ConcurrentCommit):  # the next call finds what is left
+        with suppress(ConcurrentCommit):  # the next call does the rest
             _tidy(storage)
         self._declare()
 
@@ -191,7 +192,7 @@ class IndexManager:
         check_names("fields", fields)
         index = self._refreshed()
         where = dict(_pairs(partition_spec or ()))
-        if not index.view.source_files:  # what columns there are is known from the first file on
+        if not index.view.source_files:  # the columns are unknown before the first file
             index.check([list(key)], None, where)
             return []
         if fields is None:
@@ -199,13 +200,13 @@ class IndexManager:
         columns = list(dict.fromkeys([*self.keys, *fields]))
         try:
             rows: list[dict[str, Any]] = index.answer_many([list(key)], columns, where, limit)[0].rows
-        except PartitionNotFound:  # one that was not appended yet has no rows, as in Dione
+        except PartitionNotFound:  # a partition that was not appended yet has no rows, as in Dione
             return []
         return rows
 
 
 def _tidy(storage: Storage) -> None:
-    """Leave nothing in the folder that engines would see and the snapshot does not have."""
+    """Remove all files that engines would see and the snapshot does not have."""
     seen = plain_table(storage, open_view(storage))
     if seen.dead_entries:
         compact(storage)
@@ -226,7 +227,7 @@ def _location_of(spark: SparkSession, table: str) -> str:
 
 
 def _default_location(spark: SparkSession, table: str) -> str:
-    """Where the catalog would put a table. It gives a database's folder as a URI."""
+    """The default folder of a table in the catalog, which has a database's folder as a URI."""
     database, _, name = table.rpartition(".")
     if database and not spark.catalog.databaseExists(database):
         raise UsageError(f"there is no database {database}; CREATE DATABASE makes one", table)
@@ -240,7 +241,7 @@ def _is_path(name: str) -> bool:
 
 
 def _pairs(partition: Partition | Mapping[str, object]) -> Sequence[tuple[str, object]]:
-    """A partition as pairs, however it is given."""
+    """A partition as pairs of column and value."""
     pairs = list(partition.items()) if isinstance(partition, Mapping) else list(partition)
     if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
         raise UsageError(f"partition: expected pairs of column and value, like [('dt', '2026-01-01')], found {pairs!r}")

@@ -1,7 +1,7 @@
 """The build of an index: list, compare, scan, write, commit.
 
 - `job`               the build
-- `planning`          what a build has to do
+- `planning`          the plan of a build
 - `specs`             the spec of the index
 - `scan`              keys and pointers of source files
 - `write`             index files, written in tasks

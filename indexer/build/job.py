@@ -1,4 +1,4 @@
-"""Build: bring an index up to date with its source. The first build, the nightly one and the repair are the same."""
+"""Build: bring an index up to date with its source. First builds, nightly builds and repairs use the same code."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -40,15 +40,15 @@ from gnomon.shadow.old_names import under_old_name
 from gnomon.shadow.storage import Place, Storage, as_location, probe
 from gnomon.shadow.verify import verify_sample
 
-ATTEMPTS = 3  # of a build that others' commits undo
+ATTEMPTS = 3  # of a build that conflicts with other commits
 
 
 @dataclass(frozen=True)
 class BuildResult:
-    """The result of a build. Bytes are counted of the index files written, of the source files indexed, and of their
-    indexed columns, which the scan reads. `skipped_files` were covered already and were not read; `empty_files` were
-    indexed and have no row. `stage_seconds` has the seconds of each stage, out of `seconds`. `mapped_files` is the
-    number of files whose page maps were recorded, `page_map_bytes` their bytes. `flat` is the layout."""
+    """The result of a build. It has the bytes of the written index files, of the indexed source files, and of their
+    indexed columns, which the scan reads. `skipped_files` were covered already and not read; `empty_files` were indexed
+    and have no rows. `stage_seconds` has the seconds of each stage, out of `seconds`. `mapped_files` is the number of
+    files whose page maps were recorded, `page_map_bytes` their bytes. `flat` is the layout."""
 
     snapshot: int
     committed: bool
@@ -99,21 +99,20 @@ def build(
     """Index the files of `source` (a path, a URL, `table:db.name`) that the newest snapshot of `index` does not cover,
     and drop those that are gone.
 
-    The snapshot is committed only when each partition has exactly as many entries as its files have rows, the files
-    written have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the batch whose
-    append added the files. `flat` lays a new index out flat. `adopt` takes over a copy of the source, in a commit of
-    its own (`gnomon.shadow.commit.relocate`). `full` indexes every file again, which mends a damaged index
+    It commits the snapshot only when each partition has exactly as many entries as its files have rows, the written
+    files have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the batch whose
+    append added the files. `flat` lays a new index out flat. `adopt` takes over a copy of the source, in its own commit
+    (`gnomon.shadow.commit.relocate`). `full` indexes every file again, which repairs a damaged index
     (`gnomon.shadow.commit.full_reindex`; `anew` is its old name). `page_maps` records the page maps of all Parquet
-    files, now and in later builds; files that are indexed already get theirs in a commit of its own
-    (`gnomon.shadow.commit.backfill_page_maps`). With `partitions` (`[{"dt": "2026-01-01"}]`, each named by some or all
-    of its columns) only the files of these partitions are compared and indexed; an empty list makes a first build of an
-    index without rows. `progress` is called with each stage.
+    files, now and in later builds; a separate commit adds those of files that are indexed already
+    (`gnomon.shadow.commit.backfill_page_maps`). `partitions` (`[{"dt": "2026-01-01"}]`, each with some or all columns)
+    limits the build to the files of these partitions; an empty list makes a first build without rows. `progress` is
+    called with each stage.
 
     FilesVanished where files with more than half of the indexed bytes are gone from the source and new files do not
-    make up for them: perhaps a disk is not mounted. `accept_vanished` says that they were deleted on purpose.
-    UsageError where the source belongs to a Delta, Iceberg, Hudi, Lance or Paimon table, or is the output of a
-    streaming query: its files hold rows that are not live; `as_files` indexes them nevertheless. Other errors: those of
-    `gnomon.shadow.errors`."""
+    replace them: perhaps a disk is not mounted. `accept_vanished` confirms that they were deleted. UsageError where the
+    source belongs to a Delta, Iceberg, Hudi, Lance or Paimon table, or is the output of a streaming query: its files
+    hold rows that are not live; `as_files` indexes them nevertheless. Other errors are in `gnomon.shadow.errors`."""
     full = under_old_name("anew", anew, "full", full)
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
     request = BuildRequest(
@@ -137,8 +136,8 @@ def build(
 def build_index(
     spark: SparkSession, source: str, index: str, request: BuildRequest, progress: Progress | None = None
 ) -> BuildResult:
-    """Bring an index up to date, as `build` does. The build begins again, at most ATTEMPTS times in all, where it
-    cannot be combined with a commit of another program, or a vacuum has removed its files."""
+    """Bring an index up to date, as `build` does. It retries, with ATTEMPTS attempts in all, where its changes conflict
+    with another commit or a vacuum has removed its files."""
     begin, stages = time.perf_counter(), Stages(progress)
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -178,8 +177,8 @@ def _build(spark: SparkSession, source: str, index: str, request: BuildRequest, 
 
 
 def nothing_to_do(planned: Plan, request: BuildRequest) -> BuildResult | None:
-    """The result of a build whose plan shows nothing to index, drop, adopt or record; None where there is something to
-    do. Spark is not needed. The index's `spec.json` is put back where it is missing."""
+    """The result of a build with nothing to index, drop, adopt or record; None for any other plan. It needs no Spark,
+    and writes a missing `spec.json` again."""
     view = planned.view
     if view is None or not planned.is_done or planned.adopted or planned.unmapped:
         return None
@@ -218,7 +217,7 @@ def _update(spark: SparkSession, planned: Plan, request: BuildRequest, stages: S
     probe(storage)
 
     segment = new_segment_id()
-    if spec.page_maps:  # before the scan, which takes longer: a damaged page header fails the build
+    if spec.page_maps:  # before the scan, which takes longer, since a damaged page header fails the build
         with stages.tasks(spark, "page maps"):
             described = _with_maps(spark, storage, root, spec, segment, described)
     is_about = not all(one.is_counted for one in described)
@@ -251,8 +250,8 @@ def _update(spark: SparkSession, planned: Plan, request: BuildRequest, stages: S
 
 
 def _described(spark: SparkSession, planned: Plan, request: BuildRequest) -> tuple[list[Described], str]:
-    """The files to index, opened; and the schema that a table declares, or that was found for all files of a format
-    whose files do not tell."""
+    """The files to index, opened, and the schema that a table declares, or that was inferred for formats whose files
+    declare none."""
     files, options = planned.difference.to_index, dict(planned.options)
     table = planned.root.table
     if table is not None:
@@ -269,7 +268,7 @@ def _opened(planned: Plan, request: BuildRequest, schema: str) -> list[Described
 
 
 def _of_all(planned: Plan) -> Plan:
-    """The plan for all files of the source: a first build of some partitions sees to types and buckets for all."""
+    """The plan for all files of the source: a first build of some partitions takes types and buckets from all files."""
     return replace(planned, difference=replace(planned.difference, new=tuple(planned.files), changed=()))
 
 
@@ -281,7 +280,7 @@ def _index(
     segment: str,
     described: Sequence[Described],
 ) -> tuple[list[IndexFileEntry], list[Described]]:
-    """The index files written, and the source files with their rows counted."""
+    """Write the index files. Returns them, and the source files with their numbers of rows."""
     empty = [one for one in described if one.is_counted and not one.entry.rows]
     others = [one for one in described if not one.is_counted or one.entry.rows]
     if not others:
@@ -296,11 +295,11 @@ def _index(
         except SPARK_ERRORS as error:
             if not is_of_a_file(error):
                 raise
-        # Spark cannot read a file, or brings fewer rows of a damaged one, and says nothing. `sources` reads it, or says
-        # which one is damaged, and where. What was written is replaced.
+        # Spark cannot read a file, or silently returns fewer rows of a damaged one. `sources` reads it, or names the
+        # damaged file and place. It replaces the written files.
     entries = scan(spark, root.storage.root, spec, others, in_spark=False)
     written, rows = write_index_files(entries, storage.root, spec, segment, others)
-    # In the order in which the files were numbered for the sort: that of the entries of one key is the segment's.
+    # The order of the file numbers in the sort, so that entries of one key have the order of the segment.
     numbers = {one.entry.path: number for number, one in enumerate(described)}
     return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: numbers[one.entry.path])
 
@@ -313,7 +312,7 @@ def _with_maps(
     segment: str,
     described: Sequence[Described],
 ) -> list[Described]:
-    """The source files, their page maps written; those without rows have none."""
+    """Write the page maps of the source files that have rows. Returns the source files with them."""
     made = write_maps(spark, root.storage.root, storage.root, spec, segment, [one.entry for one in described])
     return [replace(one, entry=replace(one.entry, page_maps=made.get(one.entry.path))) for one in described]
 

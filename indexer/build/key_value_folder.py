@@ -1,4 +1,4 @@
-"""Any DataFrame as a key-value folder: B-Tree files of keys with their values, without a source."""
+"""The write of a DataFrame to a key-value folder: B-Tree files of keys with their values, without a source."""
 
 import time
 from collections.abc import Sequence
@@ -38,14 +38,14 @@ from gnomon.shadow.verify import sampled
 
 ERROR, APPEND = "error", "append"
 MODES = (ERROR, "overwrite", APPEND)
-BYTES_PER_BUCKET = 128 * 1024 * 1024  # of entries: a task holds the file that it writes in memory
+BYTES_PER_BUCKET = 128 * 1024 * 1024  # of entries: a task holds its file in memory
 BYTES_PER_NUMBER = 8
 HASH = "__gnomon_hash"
 
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What was written: rows, index files and their bytes; `total_rows` are those that the folder holds now."""
+    """The result of a write: rows, index files and their bytes; `total_rows` are all rows of the folder now."""
 
     snapshot: int
     rows: int
@@ -62,10 +62,10 @@ class WriteResult:
 def write_btree(
     df: DataFrame, path: Place, keys: Sequence[str], buckets: int | None = None, mode: str = ERROR
 ) -> WriteResult:
-    """Write the rows of `df` to the folder `path`, where `shadow.open_index(path).get(key)` and `gnomon get` find them
-    by the columns `keys`: all rows of a key, each with all columns.
+    """Write the rows of `df` to the folder `path`. `shadow.open_index(path).get(key)` and `gnomon get` then find all
+    rows of a key (the columns `keys`), each with all columns.
 
-    `mode` says what happens to a folder with rows: "error" refuses, "overwrite" replaces all rows in one commit and may
+    `mode` decides about a folder with rows: "error" refuses it, "overwrite" replaces all rows in one commit and may
     change the columns, "append" adds rows. `df` is evaluated once. UsageError for columns that an index file cannot
     hold, SpecMismatch for rows that cannot be added, ConcurrentCommit where another program committed first."""
     begin = time.perf_counter()
@@ -120,7 +120,7 @@ def write_btree(
 
 
 def _spec(schema: StructType, keys: Sequence[str]) -> IndexSpec:
-    """The spec of rows of a schema, in one bucket. UsageError, which names the column, where there is none."""
+    """The spec for a schema, with one bucket. UsageError with the column where a schema has no spec."""
     kinds = {field.name: field.dataType.simpleString() for field in schema}
     check_names("keys", keys)
     if not keys:
@@ -135,7 +135,7 @@ def _spec(schema: StructType, keys: Sequence[str]) -> IndexSpec:
         if not is_key_type(kind):
             raise UsageError(f"column {name} of type {kind} cannot be stored; {_cure(kind)}")
         if name.startswith(RESERVED):
-            raise UsageError(f"column {name}: a column of this name cannot be told from one of Spark's or ours")
+            raise UsageError(f"column {name}: Spark or Gnomon uses this name; rename the column")
     columns = {name: KeyColumn(name, kind) for name, kind in kinds.items()}
     values = tuple(column for name, column in columns.items() if name not in keys)
     spec = IndexSpec("", False, VALUES, (), tuple(columns[name] for name in keys), values, 1)
@@ -150,8 +150,8 @@ def _cure(kind: str) -> str:
 
 
 def _check_there(storage: Storage, newest: Snapshot | None, spec: IndexSpec, buckets: int | None, mode: str) -> None:
-    """Refuse to write where something is that the mode does not allow."""
-    if newest is None:  # at most files of a first write that was killed
+    """Raise UsageError where the folder's content does not allow the mode."""
+    if newest is None:  # only files of a first write that was killed may be there
         check_no_other_files(storage)
         return
     if not newest.spec.holds_values:
@@ -167,13 +167,14 @@ def _check_there(storage: Storage, newest: Snapshot | None, spec: IndexSpec, buc
 
 
 def _named(df: DataFrame, spec: IndexSpec) -> DataFrame:
-    """The columns under their names in the index files, whatever characters theirs have, and the hash of the key."""
+    """The columns under their names in the index files, and the hash of the key."""
     named = df.toDF(*[spec.file_names[name] for name in df.columns])
     return named.select("*", F.hash(*[column.name for column in spec.entry_schema.keys]).alias(HASH))
 
 
 def _measured(named: DataFrame, spec: IndexSpec) -> tuple[int, int, str]:
-    """How many rows there are, about how many bytes their entries take, and what texts of the first key begin with."""
+    """The number of rows, the approximate bytes of their entries, and the common prefix of texts of the first key
+    column."""
     columns = spec.entry_schema.columns
     texts = [F.octet_length(column.name) for column in columns if column.type in ("string", "binary")]
     lengths = [F.coalesce(F.sum(length), F.lit(0)).alias(f"c{i}") for i, length in enumerate(texts)]

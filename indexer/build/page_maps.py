@@ -1,4 +1,4 @@
-"""Page maps of source files, made and written inside Spark tasks."""
+"""Page maps of source files, which Spark tasks make and write."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,13 +39,14 @@ class MapTask:
     spec: IndexSpec
     segment: str
     files: Sequence[SourceFileEntry]
-    shares: Sequence[Sequence[int]]  # of each task the ordinals of its files
+    shares: Sequence[Sequence[int]]  # for each task, the ordinals of its files
 
 
 def write_maps(
     spark: SparkSession, root: str, index: str, spec: IndexSpec, segment: str, files: Sequence[SourceFileEntry]
 ) -> dict[str, PageMapsEntry]:
-    """The page maps of source files that have rows, by path; of each task's files in one file of the index."""
+    """The page maps of source files that have rows, by path. Each task writes the maps of its files into one file of
+    the index."""
     there = [file for file in files if file.rows]
     if not there:
         return {}
@@ -71,7 +72,7 @@ def _writer(task: MapTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
 
 
 def _exported(source: Readable, spec: IndexSpec, file: SourceFileEntry) -> bytes:
-    """The page maps of a file. StalePointer where it is not the one to index."""
+    """The page maps of a file. StalePointer where the file changed since the listing."""
     with listed(source, file.info) as reader:
         found = open_mapped(reader, spec.format, spec.read_options)
         if found.digest != file.digest:

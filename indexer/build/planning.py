@@ -48,8 +48,8 @@ from gnomon.shadow.storage import FileInfo, Storage, storage_at
 from gnomon.sources import FORMATS, check_options
 
 FORMAT_NAMES = ("auto", *FORMATS)
-MOST_LOST = 0.5  # of the bytes that the index covers: a build that would drop more asks for consent
-SHOWN_FILES = 3  # of those that vanished, in a message
+MOST_LOST = 0.5  # share of the covered bytes: a build that would drop more needs consent
+SHOWN_FILES = 3  # vanished files in a message
 AS_FILES = (
     "index a plain copy of its live rows, or say --as-files (as_files=True) to index every file of it, live or not"
 )
@@ -57,14 +57,14 @@ AS_FILES = (
 
 @dataclass(frozen=True)
 class Plan:
-    """The current index (no `view` before its first commit), the current files of the source, and how they differ from
-    the covered files; `adopted` files do not differ. `options` say how the files are read; `spec` describes the index,
+    """The current index (no `view` before its first commit), the current files of the source, and their difference from
+    the covered files; `adopted` files do not differ. `options` are the options of reads; `spec` describes the index,
     where it is known.
 
     `unmapped` are covered files whose page maps were requested and are missing or damaged. A `full` build has no view,
     and all files are new; `newest` is the number of the snapshot that it follows. `files` are all files of the source,
-    also where only some partitions are indexed. `as_files`: the files belong to a lake table, and the build indexes
-    every one, live or not."""
+    even if only some partitions are indexed. `as_files`: the files belong to a lake table, and the build indexes all of
+    them, live or not."""
 
     storage: Storage
     root: SourceRoot
@@ -91,7 +91,7 @@ class Plan:
         return table is None or (snapshot.folders == table.folders and snapshot.spec.schema == table.columns)
 
     def to_json(self) -> dict[str, Any]:
-        """What `gnomon build --dry-run --json` prints."""
+        """The output of `gnomon build --dry-run --json`."""
         return {
             "index": self.storage.root,
             "source": self.root.name,
@@ -105,7 +105,7 @@ class Plan:
 
 
 def plan(source: str | CatalogTable, index: str, request: BuildRequest) -> Plan:
-    """List the source and compare. UsageError or SpecMismatch for a build that cannot be of this index."""
+    """List the source and compare. UsageError or SpecMismatch for a request that does not fit the index."""
     _check_asked(request)
     adopt = request.adopt
     storage = storage_at(index)
@@ -119,7 +119,7 @@ def plan(source: str | CatalogTable, index: str, request: BuildRequest) -> Plan:
     if spec is not None:
         spec.entries.check_source("a key-value folder that write_btree made; build to another folder", storage.root)
     if isinstance(source, CatalogTable) and spec is not None and spec.table and not adopt:
-        root = source.root_at(spec.source)  # files keep their names, whatever the table's own folder is by now
+        root = source.root_at(spec.source)  # files keep their names even if the folder of the table has changed
     if view is None and not newest:
         check_no_other_files(storage)
     files, lake_table = _files(root, view)
@@ -165,19 +165,19 @@ def plan(source: str | CatalogTable, index: str, request: BuildRequest) -> Plan:
 
 
 def _check_asked(request: BuildRequest) -> None:
-    """Refuse options that are unknown, or that exclude each other."""
+    """Raise UsageError for options that are unknown, or that exclude each other."""
     if request.format not in FORMAT_NAMES:
         raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {request.format!r}")
     if request.partitions is not None and (request.adopt or request.full):
-        raise UsageError("partitions: --adopt and --full are of the whole source")
+        raise UsageError("partitions: --adopt and --full apply to the whole source")
     if request.adopt and request.full:
-        raise UsageError("--adopt takes over what is indexed, --full indexes all files: expected one of them")
+        raise UsageError("--adopt keeps the entries of indexed files, --full indexes all files: expected one of them")
 
 
 def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> Diff:
-    """The difference, with the files that vanished as `how` says. FilesVanished where they must not be dropped."""
+    """The difference, with vanished files dropped or kept by `how`. FilesVanished where they must not be dropped."""
     gone = [file for path in difference.vanished if (file := view.covered[path]).rows]
-    if not gone:  # files without rows, as those of no bytes that earlier versions covered
+    if not gone:  # files without rows, like the empty files that earlier versions covered
         return difference
     shown = ", ".join(file.path for file in gone[:SHOWN_FILES]) + (", ..." if len(gone) > SHOWN_FILES else "")
     what = (
@@ -204,8 +204,8 @@ def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> 
 
 
 def _check_full(how: Vanished, root: SourceRoot, storage: Storage, files: Sequence[FileInfo]) -> None:
-    """FilesVanished where a full build would drop files that are gone, as of `_vanished`: what was covered before, the
-    newest snapshot tells that can be read."""
+    """Raise FilesVanished where a full build would drop files that are gone, as in `_vanished`. The newest readable
+    snapshot has the files covered before."""
     if how is Vanished.DROP_ALL:
         return
     try:
@@ -213,8 +213,8 @@ def _check_full(how: Vanished, root: SourceRoot, storage: Storage, files: Sequen
     except ShadowError:
         if how is Vanished.REFUSE:
             raise FilesVanished(
-                f"no snapshot can be read, so that it cannot be told whether files of {root.name} are "
-                "gone, whose rows would be appended a second time",
+                f"no snapshot can be read, so it is unknown whether files of {root.name} are "
+                "gone; their rows would be appended a second time",
                 storage.root,
                 action=Action.ACCEPT_VANISHED_IN_DEDUP,
             ) from None
@@ -234,7 +234,7 @@ def _within(
     view: View | None,
     difference: Diff,
 ) -> Diff:
-    """What of the difference is of the partitions asked for. UsageError for one that neither source nor index has."""
+    """The part of the difference in the requested partitions. UsageError for one that neither source nor index has."""
     types = root.table.types if root.table is not None else {}
     there = {root.partition_of(info.path, bool(columns)) for info in files}
     there |= set(root.table.folders) if root.table is not None else set()
@@ -254,8 +254,8 @@ def _within(
 
 
 def _files(root: SourceRoot, view: View | None) -> Listing:
-    """The source's files, and the lake table that they belong to. SourceNotFound where a catalog table that has
-    partitions has no file any more: a disk that is not there must not empty the index."""
+    """The source's files, and the lake table that they belong to. SourceNotFound where a catalog table with partitions
+    has no file any more: an unmounted disk must not empty the index."""
     found = root.listing()
     if not found.files and root.table is not None and root.table.folders and view is not None and view.covered:
         raise SourceNotFound(
@@ -268,7 +268,7 @@ def _files(root: SourceRoot, view: View | None) -> Listing:
 
 
 def _format(root: SourceRoot, files: Sequence[FileInfo], format: str, spec: IndexSpec | None) -> str:
-    """The format of the source's files: as asked for, on record, or told by the catalog or by themselves."""
+    """The format of the source's files: the requested one, or the one of the spec, the catalog or the files."""
     if root.table is not None:
         if format not in ("auto", root.table.format):
             raise UsageError(f"format: {root.name} is of format {root.table.format}, found {format!r}")
@@ -281,12 +281,12 @@ def _format(root: SourceRoot, files: Sequence[FileInfo], format: str, spec: Inde
 
 
 def _options(root: SourceRoot, format_name: str, request: BuildRequest, spec: IndexSpec | None) -> dict[str, str]:
-    """How the files are read: as asked for, on record, or told by the catalog."""
+    """The options of reads: the requested ones, or those of the spec or the catalog."""
     if request.page_maps:
         check_format(format_name)
     if root.table is not None:
         if request.options:
-            raise UsageError(f"option {min(request.options)}: how the files of {root.name} are read the catalog says")
+            raise UsageError(f"option {min(request.options)}: the catalog sets the options of {root.name}")
         return dict(root.table.options)
     options = dict(request.options or (spec.options if spec else {}))
     check_options(format_name, options)
@@ -299,8 +299,9 @@ def _unmapped(storage: Storage, view: View, difference: Diff) -> list[SourceFile
 
 
 def check_rows(planned: Plan, request: BuildRequest) -> None:
-    """Refuse a first build whose columns are none of the source's where only rows tell: the first file's are read, and
-    the others' too where they lack a column. For a dry run; the build itself finds it when it reads all rows."""
+    """Refuse a first build with columns that the source does not have, for formats whose columns only rows show. It
+    reads the rows of the first file, and of the others if it lacks a column. For a dry run; a build finds the error
+    when it reads all rows."""
     if planned.spec is None and _is_inferred(planned.format, planned.options):
         options, root, files = planned.options, planned.root, planned.difference.to_index
         _check_new(
@@ -314,7 +315,7 @@ def check_rows(planned: Plan, request: BuildRequest) -> None:
 
 
 def _is_inferred(format_name: str, options: Mapping[str, str]) -> bool:
-    """Whether columns are found in the rows."""
+    """Whether columns are inferred from the rows."""
     return FORMATS[format_name].infer is not None and "schema" not in options
 
 
@@ -326,7 +327,8 @@ def _check_new(
     files: Sequence[FileInfo],
     options_of: Callable[[Sequence[FileInfo]], Mapping[str, str]],
 ) -> None:
-    """Refuse a first build whose columns are none of the source's. Mostly one file tells; of a table the catalog."""
+    """Refuse a first build with columns that the source does not have. Mostly one file shows them; for a table, the
+    catalog."""
     if root.table is not None:
         new_spec(request, root, format_name, partitions, [])
         return
@@ -342,7 +344,7 @@ def _check_new(
 
 
 def _check_folder(storage: Storage) -> None:
-    """Refuse an index that is a file, before any work."""
+    """Raise StorageError for an index path that is a file, before any work."""
     try:
         storage.open("").close()
     except (FileNotFoundError, IsADirectoryError):

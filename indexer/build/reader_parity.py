@@ -1,5 +1,5 @@
-"""Whether Spark's scan reads a column as `sources` does. Where it does not, the index would hold keys that no fetch
-finds in their rows: then `sources` scans, too."""
+"""Whether Spark's scan reads a column as `sources` does. If not, the index would hold keys that a fetch does not find
+in their rows, so `sources` scans."""
 
 from collections.abc import Sequence
 
@@ -17,16 +17,17 @@ ALIKE = {
 
 
 def reads_alike(spec: IndexSpec, described: Sequence[Described], case_sensitive: bool = False) -> bool:
-    """Whether Spark and `sources` read every indexed column of these Parquet files alike; with `case_sensitive` Spark
-    finds columns by their exact names only."""
+    """Whether Spark and `sources` read the same values of every indexed column of these Parquet files. With
+    `case_sensitive` Spark finds columns by their exact names only."""
     names = [column.name for column in (*spec.stored_keys, *spec.include)]
     there = [(one.schema, name) for one in described for name in names if name in one.schema.names]
     return all(_is_alike(schema, name, case_sensitive) for schema, name in there)
 
 
 def _is_alike(schema: pa.Schema, name: str, case_sensitive: bool) -> bool:
-    """Not of a type that Spark does not know, or reads otherwise: INT96 out of range, and days of the old calendar,
-    which Spark alone turns into those of the new one. Nor of another type than a catalog table declares."""
+    """Whether both read the same values of a column. Not for types that Spark does not know or reads differently: INT96
+    out of range, and days of the old calendar, which only Spark converts to the new one. Nor for another type than a
+    catalog table declares."""
     field = schema.field(name)
     kind = field.type
     own = field.metadata or {}

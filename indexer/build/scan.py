@@ -1,6 +1,6 @@
-"""Keys and pointers of source files: of local Parquet files from Spark's own vectorised scan of the key columns; of
-other formats, on stores that Spark is not taken to reach, of columns that it reads otherwise, and of files that it
-cannot read, from the scan of `sources` inside Arrow map tasks."""
+"""Keys and pointers of source files. Spark's own vectorised scan reads local Parquet files. The scan of `sources`,
+inside Arrow map tasks, reads other formats, files on stores that Spark may not reach, columns that Spark reads
+differently, and files that Spark cannot read."""
 
 import heapq
 import unicodedata
@@ -31,12 +31,12 @@ from gnomon.sources.pointers import POINTER_FIELDS
 GROUP, FILE, ROW = "__gnomon_group", "__gnomon_file", "__gnomon_row"
 SUB, SIZE = "__gnomon_sub_offset", "__gnomon_size"
 FOLDER, PATH_HASH = "__gnomon_folder", "__gnomon_path_hash"
-URI_SAFE = "/;:@&=+$,-_.!~*'()"  # what java.net.URI leaves in a path
+URI_SAFE = "/;:@&=+$,-_.!~*'()"  # characters that java.net.URI does not escape in a path
 MOST_TASKS = 10_000  # of a scan of our own
 
 
 def is_for_spark(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described]) -> bool:
-    """Whether Spark's own scan gives what a fetch gives, from where it is taken to read."""
+    """Whether Spark can read these files, with the same values as a fetch."""
     case_sensitive = spark.conf.get("spark.sql.caseSensitive") == "true"
     are_local = all(is_local(join(root, one.entry.path)) for one in described)
     return are_local and spec.format == "parquet" and reads_alike(spec, described, case_sensitive)
@@ -44,9 +44,9 @@ def is_for_spark(spark: SparkSession, root: str, spec: IndexSpec, described: Seq
 
 def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described], in_spark: bool) -> DataFrame:
     """One row for each source row: stored key and included columns under their names in the index file, GROUP
-    (folder ordinal * buckets + bucket), FILE (ordinal in `described`), and ROW, its `data_offset`. Of a scan by
-    `sources` (not `in_spark`) also SUB and SIZE, the rest of the pointer; and a row for each range that was scanned,
-    with the number of its rows in ROW, in the first group behind the last folder's."""
+    (folder ordinal * buckets + bucket), FILE (ordinal in `described`), and ROW, its `data_offset`. A scan by `sources`
+    (not `in_spark`) adds SUB and SIZE, the rest of the pointer, and a row for each scanned range, with its number of
+    rows in ROW, in the first group after those of the last folder."""
     names = [entry.name for entry in spec.entry_schema.columns][: len(spec.stored_keys) + len(spec.include)]
     rows = (_by_spark if in_spark else _by_sources)(spark, root, spec, described, names)
     bucket = F.pmod(F.hash(*names[: len(spec.stored_keys)]), F.lit(spec.buckets))
@@ -76,8 +76,8 @@ def _by_spark(
 
 
 def distinct_hashes(paths: Sequence[str]) -> tuple[int, list[int]]:
-    """A salt, and with it Spark's `xxhash64(salt, path)` of each path, no two alike: a row finds its file by a number
-    faster than by a path."""
+    """A salt, and with it Spark's `xxhash64(salt, path)` of each path, all different: a row finds its file faster by a
+    number than by a path."""
     texts, different = pa.array(paths, pa.large_binary()), len(set(paths))
     hashed = ((salt, xxhash64_columns([pa.repeat(pa.scalar(salt, pa.int32()), len(paths)), texts])) for salt in count())
     return next((salt, hashes.tolist()) for salt, hashes in hashed if len(np.unique(hashes)) == different)
@@ -120,13 +120,13 @@ def _by_sources(
 def _scan_file(
     storage: Readable, info: FileInfo, spec: IndexSpec, columns: Sequence[KeyColumn], split: Split
 ) -> Iterator[list[pa.Array]]:
-    """The columns of a range of a file in the types of the index, a batch at a time, and behind them the numbers of the
-    rows' pointers. A column that the file lacks is null."""
+    """Yield batches of a range of a file: the columns in the types of the index, then the numbers of the rows'
+    pointers. A column that the file lacks is null."""
     with listed(storage, info) as reader:
         source = open_source(reader, spec.format, spec.read_options)
         there = [c.name for c in columns if c.name in source.schema.names]
         for batch in source.scan(reader, there, split):
-            found = dict(zip(there, batch.columns, strict=False))  # the pointer's columns stand behind
+            found = dict(zip(there, batch.columns, strict=False))  # the columns of the pointer come after
             try:
                 values = [
                     key_array(found[c.name], c.type, c.name)
@@ -146,7 +146,7 @@ def _scan_file(
 
 
 def shares_of(sizes: Sequence[int], cores: int) -> list[list[int]]:
-    """The ordinals of files for each task: the largest first, each to the task that has least."""
+    """The ordinals of files for each task. The largest files come first, each for the task with the fewest bytes."""
     tasks = [(0, task) for task in range(max(1, min(len(sizes), max(4 * cores, len(sizes) // 64), MOST_TASKS)))]
     shares: list[list[int]] = [[] for _ in tasks]
     for file in sorted(range(len(sizes)), key=lambda file: -sizes[file]):
@@ -157,7 +157,7 @@ def shares_of(sizes: Sequence[int], cores: int) -> list[list[int]]:
 
 
 def _folder_ordinals(spec: IndexSpec, described: Sequence[Described]) -> list[int]:
-    """For each file, the ordinal of its index files' folder among `folders_of` them."""
+    """For each file, the ordinal of its folder in `folders_of`."""
     ordinals = {folder: i for i, folder in enumerate(folders_of(spec, described))}
     return [ordinals[spec.folder_of(one.entry.partition)] for one in described]
 
@@ -168,7 +168,7 @@ def folders_of(spec: IndexSpec, described: Sequence[Described]) -> list[str]:
 
 
 def file_uri(path: str) -> str:
-    """A local path as Spark's `_metadata.file_path` shows it: percent-encoded as java.net.URI does."""
+    """A local path in the form of Spark's `_metadata.file_path`: percent-encoded as in java.net.URI."""
     return "file:" + "".join(_uri_character(c) for c in path)
 
 

@@ -1,5 +1,5 @@
 """A fast sort of texts with a common prefix. Spark's sort keeps eight bytes of the first sort column for each row, and
-compares whole rows where these are equal: they are in all rows of URLs."""
+compares whole rows where these are equal, which they are for URLs."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -18,12 +18,12 @@ HEAD = "__gnomon_head"
 HEAD_BYTES = 8
 LARGEST = b"\xff" * (HEAD_BYTES + 1)  # greater than any head
 SAMPLED_FILES = 8
-WORTH_ROWS = 500_000  # of a build, so that some keys are read beforehand
+WORTH_ROWS = 500_000  # a build of more rows reads some keys beforehand
 
 
 def likely_beginning(root: Readable, spec: IndexSpec, described: Sequence[Described]) -> str:
-    """What the first key column begins with in some rows of Parquet files; empty where it is no text, or rows are few.
-    A guess: no more than speed hangs on it."""
+    """The common prefix of the first key column in some rows of Parquet files; empty where it is not text, or rows are
+    few. It is a guess, on which only speed depends."""
     key, files = spec.stored_keys[0], [one for one in described if one.is_counted and one.entry.rows]
     if key.type != "string" or sum(one.entry.rows for one in files) < WORTH_ROWS:
         return ""
@@ -35,21 +35,22 @@ def likely_beginning(root: Readable, spec: IndexSpec, described: Sequence[Descri
         try:
             with listed(root, one.entry.info) as reader:
                 rows = open_source(reader, spec.format, spec.read_options).fetch(reader, places, [key.name])
-        except SourceError:  # the scan says what it is
+        except SourceError:  # the scan reports it
             return ""
         texts += [value for value in python_values(rows.column(0)) if isinstance(value, str)]
     return shared_beginning(texts) if len(texts) > 1 else ""
 
 
 def shared_beginning(texts: Sequence[str]) -> str:
-    """What all of the texts begin with."""
+    """The longest common prefix of the texts."""
     least, most = min(texts), max(texts)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
     return least[:same]
 
 
 def head_of(text: Column, beginning: str) -> Column:
-    """Bytes that rise, or stay, as the texts do, whatever these begin with: those behind the beginning."""
+    """Bytes whose order agrees with the order of the texts: equal or ascending where the texts ascend. For texts with
+    the prefix `beginning` they are the bytes after it."""
     data = text.cast("binary")
     behind = F.substring(data, len(beginning.encode()) + 1, HEAD_BYTES)
     head = F.when(text.isNull(), F.lit(None)).when(text.startswith(beginning), behind)

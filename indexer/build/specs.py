@@ -1,4 +1,4 @@
-"""From what a build was asked for to the spec of its index."""
+"""The spec of an index from a build request."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -36,7 +36,7 @@ Columns = Sequence[tuple[str, pa.Schema]]  # of files, or of a table
 
 
 class Vanished(Enum):
-    """What a build does with files that the index covers and that are gone from the source."""
+    """The treatment of covered files that are gone from the source."""
 
     DROP_SOME = "drop some"  # drop them, but refuse to drop a large part of the source
     DROP_ALL = "drop all"  # drop them, however many
@@ -48,10 +48,10 @@ class Vanished(Enum):
 class BuildRequest:
     """The arguments of a build. `buckets` None: the index's number, or the default for the rows. `flat` None: the
     index's layout, or the default for the partitions. `options` None: the index's options of the format, or none.
-    `page_maps` False: as the index has it. `partitions` None: all; else the partitions with these values. `vanished`
-    says what to do about files that are gone from the source. `as_files` indexes every file of a lake table. `adopt`
-    covers files of a copy with the indexed content. `full` covers no file, and reads nothing of the index that may be
-    damaged. `batch` is the id of the batch whose append added the files."""
+    `page_maps` False: the index's setting. `partitions` None: all; else the partitions with these values. `vanished` is
+    the treatment of files that are gone from the source. `as_files` indexes every file of a lake table. `adopt` takes
+    over the files of a copy with the indexed content. `full` indexes every file again, and reads nothing of the index
+    that may be damaged. `batch` is the id of the batch whose append added the files."""
 
     keys: Sequence[str]
     include: Sequence[str] = ()
@@ -70,7 +70,7 @@ class BuildRequest:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are read."""
+        """The columns to read."""
         return [*self.keys, *self.include]
 
     def __post_init__(self) -> None:
@@ -89,14 +89,14 @@ def new_spec(
     partitions: Sequence[str],
     described: Sequence[Described],
 ) -> IndexSpec:
-    """The spec of a first build: types from the source's files, or as a catalog table declares them; buckets from the
-    rows."""
+    """The spec of a first build: types from the source's files, or from the declaration of a catalog table; buckets
+    from the rows."""
     rows: dict[str, int] = {}
     for one in described:
         rows[one.entry.partition] = rows.get(one.entry.partition, 0) + one.likely_rows
     reserved = [name for name in (*request.keys, *request.include) if name.startswith(RESERVED)]
     if reserved:
-        raise UsageError(f"column {reserved[0]}: a column of this name cannot be told from one of Spark's or ours")
+        raise UsageError(f"column {reserved[0]}: Spark or Gnomon uses this name; rename the column")
     for name in request.include:
         if name in partitions or name in request.keys:
             raise UsageError(f"include: {name} need not be included, every answer has it")
@@ -127,7 +127,7 @@ def new_spec(
 def check_request(
     spec: IndexSpec, request: BuildRequest, root: SourceRoot, format_name: str, partitions: Sequence[str], where: str
 ) -> None:
-    """Refuse (SpecMismatch, with the differences) a build that asks for something else than the index is."""
+    """Raise SpecMismatch, with the differences, for a build with another spec than the index."""
     known = {column.name: column for column in (*spec.keys, *spec.include)}
     wanted = replace(
         spec,
@@ -153,7 +153,7 @@ def _options(spec: IndexSpec, request: BuildRequest, root: SourceRoot) -> tuple[
 
 
 def check_declared(spec: IndexSpec, root: SourceRoot) -> None:
-    """Refuse (SpecMismatch) an index of a catalog table that declares an indexed column as another type by now."""
+    """Raise SpecMismatch where a catalog table now declares an indexed column with another type."""
     declared = parse_ddl(root.table.columns) if root.table is not None else pa.schema([])
     for column in (*spec.stored_keys, *spec.include) if root.table is not None else ():
         found = declared.field(column.name).type if column.name in declared.names else None
@@ -166,8 +166,8 @@ def check_declared(spec: IndexSpec, root: SourceRoot) -> None:
 
 
 def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -> None:
-    """Refuse (SpecMismatch) a catalog table that declares an indexed column at another place by now, where one of the
-    `files` that are indexed has columns by place: what was indexed of it is another column."""
+    """Raise SpecMismatch where a catalog table now declares an indexed column at another place, and one of the indexed
+    `files` has columns by place: the index would have another column of it."""
     if root.table is None:
         return
     before, now = parse_ddl(spec.schema).names, parse_ddl(root.table.columns).names
@@ -188,12 +188,12 @@ def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -
 
 
 def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
-    """Refuse files whose indexed columns are stored as another type than in the index, or, where that is a number of
-    units, have other units. A column may be absent, or of type null."""
+    """Raise SpecMismatch for files whose indexed columns have another stored type than the index, or other units of it.
+    A column may be absent, or of type null."""
     for column in (*spec.stored_keys, *spec.include):
         for one in described:
             alike = [n for n in one.schema.names if n != column.name and n.lower() == column.name.lower()]
-            if alike:  # Spark would read it for the other
+            if alike:  # Spark would read it as the other column
                 raise UsageError(f"column {alike[0]} differs from {column.name} in case only", one.entry.path)
             if column.name in one.schema.names and not _fits(one.schema.field(column.name).type, column):
                 raise UsageError(
@@ -213,7 +213,7 @@ def _of_files(described: Sequence[Described]) -> Columns:
 
 
 def _column(name: str, columns: Columns, partitions: Mapping[str, str]) -> KeyColumn:
-    """A column with its type in the first file that has it, and values in it."""
+    """A column with its type in the first file that has values of it."""
     if name in partitions:
         return KeyColumn(name, partitions[name], partition=True)
     there = [(path, schema.field(name).type) for path, schema in columns if name in schema.names]

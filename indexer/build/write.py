@@ -1,4 +1,4 @@
-"""Index files written inside Spark tasks: sorted Arrow batches in, one row for each file out."""
+"""Index files, which Spark tasks write: sorted Arrow batches in, one row for each file out."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,8 +36,8 @@ RESULT_DDL = (
     "path string, partition string, bucket int, entries bigint, size bigint, crc32 bigint, "
     "filter struct<path: string, size: bigint, crc32: bigint>"
 )
-ROWS_OF_A_TASK = 100_000  # in one index file, so that it is worth a task
-ROWS_PER_TASK = 1_000_000  # in several
+ROWS_OF_A_TASK = 100_000  # in one index file: with more, it is worth a task
+ROWS_PER_TASK = 1_000_000  # in several index files
 MOST_TASKS = 4096
 
 
@@ -51,7 +51,7 @@ class WriteTask:
     folders: list[str]  # of the index files
     paths: list[str]  # of the source files
     partitions: list[str]  # by file
-    row_bytes: list[int]  # by file, where the scan does not give them by row
+    row_bytes: list[int]  # by file, if the scan does not have them by row
 
 
 def write_index_files(
@@ -62,8 +62,9 @@ def write_index_files(
     described: Sequence[Described],
     beginning: str = "",
 ) -> tuple[list[IndexFileEntry], dict[int, int]]:
-    """Shuffle the scanned entries to their index files, sort, write and read back: the files written, and the rows that
-    the scan counted, by ordinal of the file, where it does. `beginning`: that of the first key, likely (`order`)."""
+    """Shuffle the scanned entries to their index files, sort, write and read back. Returns the written files and, if
+    the scan counts them, the rows of each file by its ordinal. `beginning` is a likely prefix of the first key
+    (`order`)."""
     folders = folders_of(spec, described)
     rows = sum(one.likely_rows for one in described)
     task = WriteTask(
@@ -88,7 +89,7 @@ def write_index_files(
 
 
 def check_files_here(storage: Storage, sizes: Mapping[str, int]) -> None:
-    """StorageError where tasks wrote files of the index to disks of other machines."""
+    """Raise StorageError where tasks wrote files of the index to disks of other machines."""
     if not is_local(storage.root):
         return
     for path, size in sizes.items():
@@ -108,9 +109,9 @@ def check_files_here(storage: Storage, sizes: Mapping[str, int]) -> None:
 def write_values(
     entries: DataFrame, index: str, spec: IndexSpec, segment: str, rows: int, beginning: str
 ) -> list[IndexFileEntry]:
-    """The index files of entries that hold values: the columns of the entry schema, and their GROUP, the bucket.
+    """Write the index files of entries that hold values: the columns of the entry schema, and GROUP, the bucket.
 
-    Equal keys are sorted by their values, so that a task that is run again makes the same bytes."""
+    Equal keys are sorted by their values, so that a task that runs again writes the same bytes."""
     placed = by_index_file(entries, spec, 1, rows, [column.name for column in spec.entry_schema.values], beginning)
     written = placed.mapInArrow(
         _writer(WriteTask(index, spec, segment, [""], [], [], []), _values), RESULT_DDL
@@ -123,17 +124,17 @@ def write_values(
 def by_index_file(
     entries: DataFrame, spec: IndexSpec, folders: int, rows: int, within_key: Sequence[str], beginning: str = ""
 ) -> DataFrame:
-    """The entries shuffled so that each task has whole index files, one after the other, each sorted by key; what the
-    texts of the first key column are likely to begin with is the `beginning`.
+    """The entries, shuffled so that each task has whole index files, one after the other, each sorted by key.
+    `beginning` is a likely prefix of the first key column.
 
-    Where files are large each is a task of its own, and its entries need not be sorted by file first, so that the key
-    is what Spark compares quickly (`order`)."""
+    Each large file has its own task. Its entries need not be sorted by file first, so that Spark compares the key
+    quickly (`order`)."""
     cores = entries.sparkSession.sparkContext.defaultParallelism
     files, keys = folders * spec.buckets, [key.name for key in spec.entry_schema.keys]
     if files >= MOST_TASKS or rows < files * ROWS_OF_A_TASK:
         tasks = min(files, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)
         return entries.repartition(tasks, _route(tasks)).sortWithinPartitions(GROUP, *keys, *within_key)
-    tasks = files + (SUB in entries.columns)  # the last one for what a scan counted
+    tasks = files + (SUB in entries.columns)  # the last one for the counts of a scan
     routed = entries.repartition(tasks, _route(tasks))
     if not beginning:
         return routed.sortWithinPartitions(*keys, *within_key)
@@ -147,8 +148,8 @@ def _entry_of(row: dict[str, Any]) -> IndexFileEntry:
 
 
 def _route(tasks: int) -> F.Column:
-    """A column whose hash sends group g to task g mod `tasks`: Spark routes by its own hash, so the values that
-    hash to each task are looked up beforehand. Neighbouring buckets of a large partition go to different tasks."""
+    """A column whose hash sends group g to task g mod `tasks`. Spark routes by its own hash, so a value for each task
+    is searched beforehand. Neighbouring buckets of a large partition go to different tasks."""
     values: dict[int, int] = {}
     candidate = 0
     while len(values) < tasks:
@@ -162,7 +163,7 @@ def _route(tasks: int) -> F.Column:
 def _writer(
     task: WriteTask, entries_of: Callable[[pa.RecordBatch, WriteTask], pa.RecordBatch]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of a task. `entries_of` makes the columns of the entry schema from those that Spark sorted."""
+    """The function of a task. `entries_of` makes the columns of the entry schema from the sorted columns."""
 
     @hands_errors_over
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -188,13 +189,13 @@ def _writer(
 
 
 def _counts(piece: pa.RecordBatch) -> list[dict[str, Any]]:
-    """What the scan counted, as rows of RESULT without a path: a file's ordinal as the bucket, its rows as entries."""
+    """The counts of a scan, as rows of RESULT without a path: a file's ordinal as the bucket, its rows as entries."""
     pairs = zip(piece.column(FILE).to_pylist(), piece.column(ROW).to_pylist(), strict=True)
     return [{"path": None, "bucket": file, "entries": rows} for file, rows in pairs]
 
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches, cut where the group changes."""
+    """The batches, split where the group changes."""
     for batch in batches:
         groups = batch.column(GROUP).to_numpy()
         cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]

@@ -1,4 +1,4 @@
-"""An index as a table of Spark: its columns, and the columns of the source that are read with them."""
+"""The columns of an index as a Spark table, and the columns of the source that are read with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from gnomon.shadow.lookup import POINTER, EntryColumn, entry_columns
 
 @dataclass(frozen=True)
 class EntryTable:
-    """The columns that are read, in the order of the schema: of the index, then of the source. `known` are all of the
-    index, by their names in Spark."""
+    """The columns to read, in the order of the schema: columns of the index, then of the source. `known` has all
+    columns of the index by their names in Spark."""
 
     known: dict[str, EntryColumn]
     columns: tuple[str, ...]
@@ -35,8 +35,8 @@ class EntryTable:
 
 
 def entry_table(index: Index, columns: Sequence[str] | None, payload: Sequence[str] | bool) -> EntryTable:
-    """What to read of an index: all its columns, or `columns`; and columns of the source: all that the index has not
-    (True), or those named. UnknownColumn, UsageError where there is no such column."""
+    """The columns to read: all of the index, or `columns`; and columns of the source: all that the index lacks (True),
+    or the named ones. UnknownColumn or UsageError where there is no such column."""
     known = _named(entry_columns(index.spec))
     covered = {column.source for column in known.values() if column.part != POINTER}
     sources = index.view.columns
@@ -65,8 +65,8 @@ def _check(what: str, names: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _named(columns: Sequence[EntryColumn]) -> dict[str, EntryColumn]:
-    """The columns under the names that the source has for them; one that another column has, too, whose names Spark
-    would not tell apart, keeps its name in the folder's plain table."""
+    """The columns by their names in the source. A column whose name Spark cannot distinguish from another keeps its
+    name in the folder's plain table."""
     taken = {column.name.lower() for column in columns if column.part == POINTER}
     names = {}
     for column in columns:

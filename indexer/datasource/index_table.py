@@ -1,7 +1,7 @@
-"""The index folder declared as a table of the Spark catalog: for SQL, for Spark's own bucketed joins, and for Hive.
+"""The index folder as a table of the Spark catalog: for SQL, for Spark's own bucketed joins, and for Hive.
 
-A declared table shows every file that is present: it equals the newest snapshot after a first build, and after
-`compact` and `vacuum`; `gnomon inspect` says whether it does. It is external: dropping it leaves the index alone.
+A declared table shows every file in the folder. It equals the newest snapshot after a first build, and after `compact`
+and `vacuum`; `gnomon inspect` shows whether it does. The table is external: a drop of it does not touch the index.
 """
 
 import hashlib
@@ -18,21 +18,21 @@ from gnomon.shadow.metadata import TEXT, IndexSpec, as_partition_value, open_vie
 from gnomon.shadow.storage import Place, is_local, join, storage_at
 
 BUCKETED, HIVE = FORMS = ("bucketed", "hive")
-# Spark's reader by the name of its class: it comes with Spark, while the name `avro` asks for a package of its own.
+# Spark's reader by its class name: it comes with Spark, while the name `avro` needs a separate package.
 AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
 HIVE_AVRO = (
     "ROW FORMAT SERDE 'org.apache.hadoop.hive.serde2.avro.AvroSerDe' "
     "STORED AS INPUTFORMAT 'org.apache.hadoop.hive.ql.io.avro.AvroContainerInputFormat' "
     "OUTPUTFORMAT 'org.apache.hadoop.hive.ql.io.avro.AvroContainerOutputFormat'"
 )
-PROPERTIES = "gnomon."  # what the names of our table properties begin with
+PROPERTIES = "gnomon."  # prefix of our table properties
 INDEX, FORM = f"{PROPERTIES}index", f"{PROPERTIES}form"
 DECLARED = f"{PROPERTIES}declared"  # a digest of the declaration
-# A small integer is Avro's int, and Spark's reader takes it for no other (their hashes are the same).
+# A small integer is Avro's int, and Spark's reader accepts no other type for it (their hashes are the same).
 _AS_INT = {"tinyint": "int", "smallint": "int"}
 # In the text of a schema `timestamp` means what spark.sql.timestampType says.
 _UNAMBIGUOUS = {"timestamp": "timestamp_ltz"}
-# Hive 2.3 takes microseconds for milliseconds, and knows no timestamp without a zone: there they are numbers.
+# Hive 2.3 reads microseconds as milliseconds, and has no timestamp without a zone: both are numbers there.
 _IN_HIVE = {**_AS_INT, "timestamp": "bigint", "timestamp_ntz": "bigint"}
 PARTITIONS_A_STATEMENT = 500
 
@@ -44,12 +44,12 @@ def declare_table(
     form: str | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Declare the index as `table`, or bring a table of it up to date: columns, buckets, partitions.
+    """Declare the index as `table`, or update its table: columns, buckets, partitions.
 
     `bucketed` is Spark's own Avro table, whose buckets Spark prunes (by a key of one column) and joins without a
     shuffle; it must be declared again after `gnomon rebucket`, which changes their number. `hive` is a Hive Avro table,
-    where timestamps are numbers of microseconds. Without a form it is as the table is, or bucketed. UsageError for a
-    table of that name that is not of this index."""
+    where timestamps are numbers of microseconds. Without a form, a table keeps its form, and a new one is bucketed.
+    UsageError for a table of that name that is not of this index."""
     if form is not None:
         check_form(spark, form)
     storage = storage_at(index)
@@ -72,7 +72,7 @@ def declare_table(
 
 
 def check_form(spark: SparkSession, form: str) -> None:
-    """UsageError for a form that there is not, or not in this session."""
+    """Raise UsageError for a form that does not exist, or not in this session."""
     if form not in FORMS:
         raise UsageError(f"form: expected {' or '.join(FORMS)}, found {form!r}")
     if form == HIVE and spark.conf.get("spark.sql.catalogImplementation") != HIVE:
@@ -83,7 +83,7 @@ def check_form(spark: SparkSession, form: str) -> None:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A CREATE TABLE, and the table properties that it needs."""
+    """A CREATE TABLE statement, and its table properties."""
 
     create: str
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +100,8 @@ class Declaration:
 
 
 def declaration(spec: IndexSpec, root: str, table: str, form: str = BUCKETED) -> Declaration:
-    """How an index is declared. Its files are not said to be sorted: entries stand in the order of a tree's levels."""
+    """The declaration of an index. It does not declare the files as sorted, since entries have the order of a tree's
+    levels."""
     schema = spec.entry_schema
     of_folders = [] if spec.flat else [(name, spec.partition_types.get(name, TEXT)) for name in spec.partitions]
     names = {} if form == HIVE else _UNAMBIGUOUS
@@ -123,7 +124,7 @@ def declaration(spec: IndexSpec, root: str, table: str, form: str = BUCKETED) ->
 
 
 def _hive_schema(schema: EntrySchema) -> dict[str, object]:
-    """The schema Hive reads the files by: the link left out, numbers for what it misreads."""
+    """The schema with which Hive reads the files: without the link, and with numbers for types that Hive misreads."""
     columns = [Column(one.name, _IN_HIVE.get(one.type, one.type), one.nullable) for one in schema.columns]
     content = EntrySchema(tuple(columns[: len(schema.keys)]), tuple(columns[len(schema.keys) :])).to_avro()
     fields = content["fields"]
@@ -132,19 +133,19 @@ def _hive_schema(schema: EntrySchema) -> dict[str, object]:
 
 
 def spark_location(root: str) -> str:
-    """A storage's root as Spark takes it, whatever its default file system is."""
+    """A storage's root as a location for Spark, independent of its default file system."""
     return f"file:{root}" if is_local(root) else root
 
 
 def table_properties(spark: SparkSession, table: str) -> dict[str, str] | None:
-    """The properties of a table; None where there is no such table."""
+    """The properties of a table; None if there is no such table."""
     if not spark.catalog.tableExists(table):
         return None
     return {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
 
 
 def register_partitions(spark: SparkSession, table: str, spec: IndexSpec, root: str, partitions: Sequence[str]) -> None:
-    """Give the table the partitions of these folders and no other. Nothing on disk is touched."""
+    """Set the table's partitions to these folders. No file changes."""
     listed = [row["partition"] for row in spark.sql(f"SHOW PARTITIONS {table}").collect()]
     there, wanted = ({_stored(spec, folder): folder for folder in folders} for folders in (listed, partitions))
     gone = [_partition_spec(spec, folder) for values, folder in there.items() if values not in wanted]
@@ -160,7 +161,7 @@ def register_partitions(spark: SparkSession, table: str, spec: IndexSpec, root: 
 
 
 def _stored(spec: IndexSpec, folder: str) -> tuple[Stored, ...]:
-    """A partition's values in the columns' types: engines write them, and the names' case, each in its own way."""
+    """A partition's values in the columns' types, since engines write values and the case of names differently."""
     texts = zip(spec.partitions, partition_values(folder).values(), strict=True)
     return tuple(as_partition_value(text, spec.partition_types.get(name, TEXT), name) for name, text in texts)
 
@@ -180,7 +181,7 @@ def _name(name: str) -> str:
 
 
 def _text(value: str | None) -> str:
-    """A literal of SQL."""
+    """An SQL literal."""
     if value is None:
         return "null"
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,8 +1,8 @@
-"""Filters that Spark hands a Python source, as what to look for in an index.
+"""Filters that Spark pushes to a Python source, as look-ups in an index.
 
-A filter is taken where it decides by itself which rows there are, exactly as Spark would: values of a column that is
-part of the key, or of a partition column. All others are Spark's, and prune nothing. The key's filters are taken when
-they name values of all of its columns, for it is hashed as a whole.
+A filter is accepted if it selects exactly the rows that Spark would select: it names values of a key column or of a
+partition column. Spark applies all others, which prune nothing. Filters on the key are accepted when they name values
+of all its columns, since it is hashed as a whole.
 """
 
 import datetime as dt
@@ -18,7 +18,7 @@ from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.keys import Key
 from gnomon.shadow.lookup import KEY, PARTITION, EntryColumn
 
-MOST_KEYS = 10_000  # that are looked up for one query; beyond it an index is scanned
+MOST_KEYS = 10_000  # keys that one query looks up; for more, the index is scanned
 VALUE_TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "boolean": (bool,),
@@ -31,13 +31,13 @@ VALUE_TYPES: Mapping[str, tuple[type, ...]] = {
     "binary": (bytes, bytearray),
 }
 
-Values = dict[Stored, None]  # in the order given, each once; every NaN is `math.nan`
+Values = dict[Stored, None]  # in the given order, each once; every NaN is `math.nan`
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What a query asks for: these keys (None: all), in partitions that have one of the values named for each column;
-    all in stored form."""
+    """The selection of a query: keys (None: all), in partitions that have one of the named values in each column. All
+    values are in stored form."""
 
     keys: tuple[Key, ...] | None = None
     where: Mapping[str, frozenset[Stored]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def select(filters: Sequence[Any], columns: Mapping[str, EntryColumn]) -> tuple[
 
 
 def chosen(partitions: Mapping[str, Mapping[str, Stored]], selection: Selection) -> list[str]:
-    """The partitions that a selection leaves, of all, each with its values."""
+    """The partitions that match a selection. `partitions` has all partitions with their values."""
     return [
         name
         for name, values in partitions.items()
@@ -78,28 +78,28 @@ def chosen(partitions: Mapping[str, Mapping[str, Stored]], selection: Selection)
 
 
 def _one(value: Stored) -> Stored:
-    """The value; one NaN for all of them, which a set can find."""
+    """The value, with one NaN object for all NaNs, which a set can find."""
     return math.nan if isinstance(value, float) and value != value else value
 
 
 def _column(one: Any, columns: Mapping[str, EntryColumn]) -> str | None:
-    """The key or partition column that a filter is on."""
+    """The key or partition column of a filter; None for other columns."""
     path: Sequence[str] = getattr(getattr(one, "child", one), "attribute", ())
     column = columns.get(path[0]) if len(path) == 1 else None
     return path[0] if column is not None and column.part in (KEY, PARTITION) else None
 
 
 def _values(one: Any, column: EntryColumn) -> Values | None:
-    """The values of its column that a filter lets pass; None where that is not for us to say."""
-    kind = type(one).__name__  # by name: Spark 4.0 has no filters
+    """The values of its column that a filter accepts; None where the filter is for Spark."""
+    kind = type(one).__name__  # by name, since Spark 4.0 has no filter classes
     if kind == "IsNull":
         return {None: None}
     if (kind == "EqualTo" and one.value is not None) or kind == "EqualNullSafe":
         given = [one.value]
     elif kind == "In":
-        given = [value for value in one.value if value is not None]  # in SQL nothing equals null
+        given = [value for value in one.value if value is not None]  # in SQL no value equals null
     elif kind == "Not" and column.type == "boolean" and type(one.child).__name__ == "EqualTo":
-        given = [not one.child.value]  # how Spark says that a boolean is false
+        given = [not one.child.value]  # Spark's filter for a false boolean
     else:
         return None
     try:
@@ -109,7 +109,7 @@ def _values(one: Any, column: EntryColumn) -> Values | None:
 
 
 class _OtherValueError(Exception):
-    """A value that is not one of the column's type as it stands."""
+    """A value that is not exactly a value of the column's type."""
 
 
 def _stored(value: object, column: EntryColumn) -> Stored:

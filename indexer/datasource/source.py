@@ -1,7 +1,8 @@
-"""`spark.read.format("gnomon")`: an index as a table that Spark's own queries can use.
+"""`spark.read.format("gnomon")`: an index as a table for Spark queries.
 
-A query reads one snapshot: the newest when the table was named, or the one asked for. Filters on the key are look-ups,
-those on partition columns leave partitions out (`pushdown`); what is left is scanned, some index files a task.
+A query reads one snapshot: the newest one when the table was named, or the requested one. Filters on the key become
+look-ups, filters on partition columns leave partitions out (`pushdown`). The rest is scanned, some index files per
+task.
 """
 
 import json
@@ -42,10 +43,10 @@ OPTIONS = ("path", "snapshot", "columns", "payload", "pruning")
 VIEW = f"CREATE TEMPORARY VIEW name USING {NAME} OPTIONS (path '/path/of/index')"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 REGISTERED = "spark.gnomon.registered"
-TASK_BYTES = 16 * 1024 * 1024  # of index files that one task scans; one that is larger is a task by itself
+TASK_BYTES = 16 * 1024 * 1024  # of index files that one task scans; a larger file has its own task
 TASK_KEYS = 512  # that one task looks up
 BATCH_ROWS = 65_536
-NO_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # what a worker of Spark's looks for when it tells of an error
+NO_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # environment variable that a Spark worker checks when it reports an error
 
 
 def register(spark: SparkSession) -> None:
@@ -83,7 +84,7 @@ def read_index(
 
 
 class IndexSource(DataSource):
-    """An index at one snapshot, whose filters are all Spark's."""
+    """An index at one snapshot. Spark applies all filters."""
 
     prunes = False
 
@@ -94,7 +95,7 @@ class IndexSource(DataSource):
 
     def _open(self, options: MutableMapping[str, str]) -> None:
         unknown = [name for name in options if name.lower() not in OPTIONS]
-        if "provider" in unknown:  # Spark's word for the format of a table
+        if "provider" in unknown:  # Spark passes this option for tables of the catalog
             raise UsageError(f"Spark's catalog does not tell a Python source the path of a table; say {VIEW}")
         if unknown:
             raise UsageError(f"option {unknown[0]}: not known; {NAME} has {', '.join(OPTIONS)}")
@@ -137,7 +138,7 @@ class IndexSource(DataSource):
 
 
 class PruningSource(IndexSource):
-    """The same, with filters that prune: for sessions whose scans each read by their own filters."""
+    """An `IndexSource` whose filters prune, for sessions in which each scan reads by its own filters."""
 
     prunes = True
 
@@ -151,13 +152,13 @@ class Lookups(InputPartition):
 
 @dataclass(frozen=True)
 class IndexFiles(InputPartition):
-    """A task that scans index files, each named by segment, folder and bucket."""
+    """A task that scans index files, each given by segment, folder and bucket."""
 
     places: tuple[tuple[str, str, int], ...]
 
 
 class IndexReader(DataSourceReader):
-    """Plans one scan, in the driver, and reads its tasks, in the workers. `stats` is what this object read."""
+    """Plans one scan in the driver, and reads its tasks in the workers. `stats` counts the reads of this object."""
 
     def __init__(self, at: AtSnapshot, table: EntryTable) -> None:
         self.at, self.table = at, table
@@ -192,7 +193,7 @@ class IndexReader(DataSourceReader):
             batches = self._found(index, partition.keys, columns)
         elif isinstance(partition, IndexFiles):
             batches = self._scanned(index, partition, columns)
-        else:  # Spark's own, of a scan that has no task
+        else:  # Spark's own partition, for a scan without tasks
             return
         for batch in batches:
             for begin in range(0, batch.num_rows, BATCH_ROWS):
@@ -200,7 +201,7 @@ class IndexReader(DataSourceReader):
                 yield from with_payload(index, rows, self.table) if self.table.payload else [self._plain(rows)]
 
     def _needed(self) -> list[EntryColumn]:
-        """The columns to read: those asked for, and what leads to a row of the source."""
+        """The columns to read: the requested ones, and the pointer if rows of the source are read."""
         table = self.table
         asked = {table.known[name] for name in table.columns}
         parts = (KEY, POINTER) if table.payload else ()
@@ -209,7 +210,7 @@ class IndexReader(DataSourceReader):
     def _found(self, index: Index, keys: Sequence[Key], columns: Sequence[EntryColumn]) -> Iterator[pa.RecordBatch]:
         spec, values = index.spec, index.view.partition_values
         folders = set(chosen(values, self.selection))
-        # Each place once: folders may spell the same values in two ways.
+        # Each place once: two folders may write the same values differently.
         named = dict.fromkeys(tuple(values[folder].values()) for folder in sorted(folders))
         narrow = self.selection.where and len(keys) * len(named) <= MOST_KEYS
         places = list(named) if narrow else [()]
@@ -246,7 +247,7 @@ class PruningReader(IndexReader):
 
 @contextmanager
 def _told_alone() -> Iterator[None]:
-    """An error of ours reaches the user without Python's traceback. The worker that plans for Spark ends with it."""
+    """Hide Python's traceback in an error of ours. The worker that plans for Spark ends with the error."""
     try:
         with handing_over():
             yield
@@ -256,7 +257,7 @@ def _told_alone() -> Iterator[None]:
 
 
 def _of_folders(index: Index, matches: Matches, folders: Collection[str]) -> Matches:
-    """Of what was found, the entries of some partitions."""
+    """The matches in some partitions."""
     files = matches.entries.column(-len(POINTER_COLUMNS)).dictionary_encode()
     covered = index.view.covered
     kept = pa.array([covered[path].partition in folders for path in files.dictionary.to_pylist()], pa.bool_())
@@ -265,7 +266,7 @@ def _of_folders(index: Index, matches: Matches, folders: Collection[str]) -> Mat
 
 
 def _lookups(index: Index, keys: Sequence[Key]) -> list[InputPartition]:
-    """Tasks that look keys up, with the keys of one bucket in one task."""
+    """The look-up tasks, with all keys of a bucket in one task."""
     buckets = dict(zip(keys, buckets_of_keys(keys, index.spec), strict=True))
     ordered = sorted(keys, key=lambda key: (buckets[key], order_key(key)))
     return [Lookups(tuple(ordered[i : i + TASK_KEYS])) for i in range(0, len(ordered), TASK_KEYS)]
@@ -290,7 +291,7 @@ def _flag(name: str, text: str) -> bool:
 
 
 def _names(text: str) -> list[str]:
-    """Names of columns, between commas, or as a JSON list."""
+    """Column names from a text, separated by commas or as a JSON list."""
     if not text.lstrip().startswith("["):
         return [name.strip() for name in text.split(",") if name.strip()]
     try:

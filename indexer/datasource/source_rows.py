@@ -14,12 +14,12 @@ from gnomon.shadow.metadata import source_of
 from gnomon.shadow.storage import join
 from gnomon.sources.pointers import FILENAME, OFFSET, SUB_OFFSET
 
-FETCH_BYTES = 64 * 1024 * 1024  # rows read at a time by a task, by the mean size of a row
+FETCH_BYTES = 64 * 1024 * 1024  # of rows that a task reads at a time, by the mean size of a row
 
 
 def with_payload(index: Index, entries: pa.RecordBatch, table: EntryTable) -> Iterator[pa.RecordBatch]:
-    """The columns of a table for these entries, one source file after the other. StalePointer where a file is not the
-    one that was indexed, or a row does not hold its key."""
+    """Yield the columns of a table for these entries, one source file after the other. StalePointer where a file is not
+    the one that was indexed, or a row does not hold its key."""
     order = pc.sort_indices(
         entries.select([FILENAME, OFFSET, SUB_OFFSET]),
         sort_keys=[(FILENAME, "ascending"), (OFFSET, "ascending"), (SUB_OFFSET, "ascending")],

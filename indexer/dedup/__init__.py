@@ -1,10 +1,10 @@
 """Appends of the rows of a batch whose key is new.
 
-- `check`           which rows have a key that the source does not have
-- `append`          appends them, each key once
+- `check`           the rows whose key is new
+- `append`          appends these rows, each key once
 - `bootstrap`       an append to a source that has no index yet
 - `finish`          finishes appends that were interrupted
-- `staging`         new rows written where no reader looks
+- `staging`         new rows in files that no reader sees
 - `layout`          format, columns and folders of new files
 - `rejected`        the report of rows that were not appended
 - `batch_reader`    a batch as a DataFrame

@@ -1,9 +1,9 @@
 """Append the rows of a batch whose key the source does not have, and index them: each key once, through crashes and
 races.
 
-An append first finishes the appends of programs that committed (`gnomon.shadow.commit.append_log`) and died, and brings
-the index up to date, so that it has the key of every row of the source. It then looks its rows up, stages the new ones,
-and commits. If another append commits first, it removes its staged files, and begins again."""
+An append first finishes the appends of programs that committed (`gnomon.shadow.commit.append_log`) and died. It brings
+the index up to date, so that it has the key of every row of the source. Then it looks its rows up, stages the new ones,
+and commits. If another append commits first, it removes its staged files and starts again."""
 
 import hashlib
 import re
@@ -49,19 +49,19 @@ from gnomon.shadow.storage import Place, Storage, as_location, probe, storage_at
 
 PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
 KEEP = "keep"
-# Members of an append's counts: of each partition; the files of rejected rows, where there is to be a report.
+# Members of an append's counts: the counts of each partition, and the files of rejected rows for a report.
 PARTITIONS, REPORTED = "partitions", "rejected_files"
 ORDER_PREFIX = f"{KEY_PREFIX}order_"
-ATTEMPTS = 10  # of an append that others come before
+ATTEMPTS = 10  # of an append when others commit first
 
 
 @dataclass(frozen=True)
 class DedupResult:
     """The result of an append, in rows unless a name says otherwise. `rows_read` is the sum of `duplicates_in_batch`,
     `already_loaded`, `rejected` (a null in the key) and `appended`. `null_keys` counts all rows with a null in the key.
-    `partitions` has the same numbers for each partition that the batch has rows of. `reported` is the number of rows in
-    the report; None without a report, which happens for a known batch, or where another run began the append without
-    one. `index_bytes_read` counts index files and Bloom filters."""
+    `partitions` has the same numbers for each partition of the batch. `reported` is the number of rows in the report;
+    None without a report: for a known batch, or where another run began the append without one. `index_bytes_read`
+    counts index files and Bloom filters."""
 
     batch_id: str
     known_batch: bool
@@ -156,7 +156,7 @@ class AppendOptions:
 
 @dataclass
 class _Run:
-    """A run of `append_new`. `number` and `token` are of the append that it tries last."""
+    """A run of `append_new`. `number` and `token` belong to its latest attempt."""
 
     spark: SparkSession
     index: str
@@ -183,13 +183,13 @@ class _Run:
             opened = existing(self.index, self.origin)
             if opened is not None:
                 check_appendable(self.index, opened.spec)
-                with suppress(SourceError):  # files changed since they were indexed: the check is made again below
+                with suppress(SourceError):  # files changed since they were indexed: the check below runs again
                     source_columns(self.spark, self.asked.batch.schema, opened)  # before hours of indexing
             wait(attempt)
             with self.stages.stage("bring up to date"):
                 log = bring_up_to_date(self.spark, self.index, self.progress, self.origin, self.asked.vanished)
             known = find_batch(self.storage, batch_id)
-            if known is not None:  # what a run began that died, or another run at the same time
+            if known is not None:  # begun by a run that died, or by a concurrent run
                 is_known = batch_id not in [append.batch for append in log.open]
                 break
             if self._commit(log):
@@ -218,8 +218,8 @@ class _Run:
             )
 
     def _commit(self, log: AppendLog) -> bool:
-        """Stage the rows that are new at the index's newest snapshot, and commit them as the next append; false where
-        another one has that number."""
+        """Stage the rows that are new at the index's newest snapshot, and commit them as the next append. Returns False
+        where another append has that number."""
         asked, batch, check = self.asked, self.asked.batch, self.asked.check
         self.number, self.token = log.last + 1, secrets.token_hex(8)
         opened = existing(self.index, self.origin)
@@ -282,8 +282,8 @@ class _Run:
 
     @property
     def _file_name(self) -> str:
-        """What the append's files are called after: the batch, so that they are known for its own, this attempt, and
-        that all of its null keys are in them, where they are."""
+        """The prefix of the append's file names: the batch, which marks them as its own, this attempt, and a mark if
+        they hold all its null keys."""
         words = re.sub(r"[^A-Za-z0-9]+", "-", self.asked.batch_id)[:40].strip("-")
         keep = [KEEP] if self.asked.check.null_keys == KEEP else []
         return "-".join(filter(None, [words, batch_word(self.asked.batch_id), self.token, *keep]))
@@ -302,8 +302,8 @@ class _Run:
         )
 
     def report(self, target: Path, append: Append) -> int | None:
-        """Write the rows that were not appended, now that their keys are indexed. None if the run that began the append
-        was not asked for a report."""
+        """Write the report of the rows that were not appended, whose keys are indexed now. Returns their number; None
+        if the run that began the append had no report."""
         if append.counts[REPORTED] is None:
             return None
         opened = open_index(self.index)
@@ -319,9 +319,9 @@ def batch_word(batch_id: str) -> str:
 
 
 def _null_keys(opened: Index, batch_id: str, null_keys: str) -> str:
-    """What becomes of null keys. Where files that keep those of the batch lie in the source though it is not known, the
-    index was lost, and built anew: rows with a null in their key, of which each counts, were all appended then, or it
-    cannot be told which. Other rows are looked up, as ever."""
+    """The treatment of null keys. If files with the null keys of an unknown batch lie in the source, the index was lost
+    and built again. Then either all rows with a null key were appended, or it is unknown which. Other rows are looked
+    up as always."""
     parts: dict[str, tuple[int, set[str]]] = {}
     for match in filter(None, map(PART.search, opened.view.covered)):
         if match[3] == batch_word(batch_id):
@@ -331,8 +331,8 @@ def _null_keys(opened: Index, batch_id: str, null_keys: str) -> str:
     if all(len(found) < expected for expected, found in parts.values()):
         expected, found = next(iter(parts.values()))
         raise StalePointer(
-            f"{len(found)} of {expected} files that an earlier append of batch {batch_id!r} wrote are there, and its "
-            "record is not: which rows with a null in their key it added cannot be told",
+            f"{len(found)} of {expected} files of an earlier append of batch {batch_id!r} are in the source, and its "
+            "record is lost: it is unknown which rows with a null in their key it added",
             opened.spec.source,
             action=Action.DEDUP_NULL_KEYS,
         )

@@ -1,8 +1,8 @@
-"""The columns of a batch: their Spark types, and their values in these.
+"""The columns of a batch: their Spark types, and their values in these types.
 
 A column that the source has, too, gets the source's type if that type holds every value of the file's type: numbers are
-widened. Other columns keep the type of the files. Values in text have no type of their own: they are read in the types
-of the source's columns, and refused where they do not fit."""
+widened. Other columns keep the type of the files. Values in text files have no type: they are parsed in the types of
+the source's columns, and refused where they do not fit."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,13 +18,13 @@ from gnomon.shadow.errors import OptionError, UnsupportedFormat, UsageError
 from gnomon.shadow.values import python_values
 from gnomon.sources.types import WIDENED, Unfit, can_hold, conform, converter, to_ddl
 
-EXTENSION = "extension<"  # begins Arrow's name of a type whose bytes stand for something: a UUID
+EXTENSION = "extension<"  # prefix of Arrow's names of extension types, like UUID
 
 
 def column_kinds(files: Sequence[BatchFile], wanted: Mapping[str, DataType], in_utc: bool) -> dict[str, DataType]:
-    """The Spark type of each column of some files, without the columns of their folders: `wanted`, the source's type,
-    if it holds the types of all files, else one of the files' types. With `in_utc` a timestamp without a zone is an
-    instant. UsageError where no Spark type holds a column, or none of the files' types holds the others."""
+    """The Spark type of each column of some files, without partition columns: `wanted`, the source's type, if it holds
+    the types of all files, else one of the files' types. With `in_utc` a timestamp without a zone is an instant.
+    UsageError where no Spark type holds a column, or no type of a file holds the others."""
     found: dict[str, dict[pa.DataType, str]] = {}
     for file in files:
         for field in file.schema:
@@ -34,7 +34,7 @@ def column_kinds(files: Sequence[BatchFile], wanted: Mapping[str, DataType], in_
 
 
 def _kind(name: str, found: Mapping[pa.DataType, str], wanted: DataType | None, in_utc: bool) -> DataType:
-    """The type of a column that is of these types, each with the first file that has it so."""
+    """The type of a column that has these types in files, each with its first file."""
     if wanted is not None and all(_fits(kind, wanted, in_utc) for kind in found):
         return wanted
     own: dict[str, DataType] = {}
@@ -55,9 +55,9 @@ def _kind(name: str, found: Mapping[pa.DataType, str], wanted: DataType | None, 
 
 
 def _fits(found: pa.DataType, kind: DataType, in_utc: bool) -> bool:
-    """Whether a Spark type holds every value of a type in a file, or refuses it: no fraction is cut, no field of a
-    record left out, no text read; and no time put into a zone, but in UTC within records and lists, where INT96 comes
-    without one."""
+    """Whether a Spark type holds every value of a file's type, or refuses it. A cast cuts no fraction, leaves out no
+    field of a record, parses no text, and puts no time into a zone, except UTC within records and lists, where INT96
+    has no zone."""
     try:
         exact, own = arrow_of(kind), spark_type(found)
     except NoSparkType:
@@ -95,14 +95,14 @@ def _is_kept(array: pa.Array, exact: pa.DataType) -> bool:
 
 
 def csv_columns(names: Sequence[str], wanted: Mapping[str, DataType], known: Mapping[str, str]) -> pa.Schema:
-    """What the fields of CSV files are read as: the source's types where values of these are written as text, else
-    text. `known` is what Arrow calls the types in the source's files."""
+    """The types of the fields of CSV files: the source's types that can be parsed from text, else text. `known` has
+    Arrow's names of the types in the source's files."""
     return pa.schema([(name, _as_text(pa.string(), wanted.get(name), known.get(name, ""), True)) for name in names])
 
 
 def json_columns(found: pa.Schema, wanted: Mapping[str, DataType], known: Mapping[str, str]) -> pa.Schema:
-    """What the members of JSON rows are read as: the source's types, but those whose records lack fields that were
-    `found`, in the rows; columns of which nothing was found are null."""
+    """The types of the members of JSON rows: the source's types, or the `found` types where the source's records lack
+    fields of the rows. Columns without any value are null."""
     read = [one.with_type(_as_text(one.type, wanted.get(one.name), known.get(one.name, ""))) for one in found]
     return pa.schema([*read, *(pa.field(name, pa.null()) for name in wanted if name not in found.names)])
 
@@ -122,7 +122,7 @@ def _as_text(found: pa.DataType, wanted: DataType | None, known: str, flat: bool
 
 
 def _lacks(wanted: pa.DataType, found: pa.DataType) -> bool:
-    """Whether a record somewhere in a type has no place for a field that was found."""
+    """Whether a record in a type, maybe nested, lacks a field that was found."""
     if types.is_list(wanted) and types.is_list(found):
         return _lacks(wanted.value_type, found.value_type)
     if types.is_map(wanted) and types.is_struct(found):
@@ -134,6 +134,6 @@ def _lacks(wanted: pa.DataType, found: pa.DataType) -> bool:
 
 
 def _has_odd_keys(kind: pa.DataType) -> bool:
-    """Whether a map in a type has keys that JSON does not know."""
+    """Whether a map in a type has keys that JSON cannot have."""
     odd = types.is_map(kind) and not types.is_string(kind.key_type)
     return odd or any(_has_odd_keys(kind.field(i).type) for i in range(kind.num_fields))

@@ -1,4 +1,4 @@
-"""The files of a batch that is to be appended: which there are, of which format, what each says of itself. No Spark."""
+"""The files of a batch: their list, their format and their metadata. No Spark."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,14 @@ FORMAT_NAMES = ("auto", *FORMATS)
 LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
 MOST_TASKS = 10_000
 EXPECTED = "a batch: a data file whose name engines do not skip, or a folder of such files"
-TEXT = {"whole_file": "true"}  # a batch is read from beginning to end: compressed text is as good as any
-# Text opened for its digest alone: nothing in it can be wrong.
+TEXT = {"whole_file": "true"}  # a batch is read from beginning to end, so compressed text is allowed
+# Text that is opened for its digest only: no content is an error.
 BARE_TEXT = {"csv": {**TEXT, "schema": "", "header": "false", "quote": ""}, "jsonl": {**TEXT, "schema": ""}}
 
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A file of a batch: the values of its partition folders, its own columns, how it is opened, and the ranges of it
-    that are read apart."""
+    """A file of a batch: the values of its partition folders, its own columns, its options, and its splits."""
 
     info: FileInfo
     values: Mapping[str, str | None]
@@ -38,8 +37,8 @@ class BatchFile:
 
 
 def batch_digest(path: Place, format: str = "auto") -> str:
-    """A name for a batch, 16 hex digits: of the paths of its files below `path`, their sizes, and what their bytes say
-    of them (a footer, a header, both ends of a text). A copy has the same one, whenever it was made."""
+    """A name for a batch, 16 hex digits. It depends on the paths of its files below `path`, their sizes, and some of
+    their bytes (a footer, a header, both ends of a text). A copy has the same name, whatever its times."""
     root, format_name, infos = batch_root(as_location(path), format)
     options = BARE_TEXT.get(format_name, {})
 
@@ -55,8 +54,8 @@ def batch_digest(path: Place, format: str = "auto") -> str:
 
 
 def batch_root(path: str, format: str) -> tuple[SourceRoot, str, list[FileInfo]]:
-    """Where a batch lies, its format (of its first file if `auto`), and its files, ordered by path. SourceNotFound
-    where there are none, UsageError where they belong to a lake table."""
+    """The root of a batch, its format (that of its first file if `auto`), and its files, ordered by path.
+    SourceNotFound where there are none, UsageError where they belong to a lake table."""
     if format not in FORMAT_NAMES:
         raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {format!r}")
     if not path:
@@ -77,8 +76,8 @@ def batch_root(path: str, format: str) -> tuple[SourceRoot, str, list[FileInfo]]
 def describe_batch(
     root: SourceRoot, format: str, infos: Sequence[FileInfo], options: Options, tasks: int
 ) -> list[BatchFile]:
-    """Open each file, read its metadata, and cut it into splits for a number of tasks. A file that is damaged or of
-    another format, that names a column twice, or whose partition folders are not those of the others, is an error."""
+    """Open each file, read its metadata, and divide it into splits for a number of tasks. A file that is damaged, has
+    another format, names a column twice, or has other partition columns is an error."""
     is_partitioned = bool(root.partitions(infos))
     target = min(max(sum(info.size for info in infos) // tasks, LEAST_SPLIT), LARGEST_SPLIT)
 
@@ -97,8 +96,8 @@ def describe_batch(
 
 
 def task_shares(files: Sequence[BatchFile], tasks: int) -> list[list[tuple[int, Split]]]:
-    """The pieces that each task reads, by the ordinals of their files: runs of them, of about equal length. There are
-    about so many tasks as asked for, more where pieces are many."""
+    """The splits for each task, with the ordinals of their files: consecutive ones, of about equal length. There are
+    about `tasks` tasks, or more where splits are many."""
     pieces = [(ordinal, split) for ordinal, file in enumerate(files) for split in file.splits]
     tasks = min(len(pieces), max(tasks, len(pieces) // 64), MOST_TASKS)
     sizes = np.array([end - begin + 1 for _, (begin, end) in pieces], dtype=np.int64)
@@ -108,5 +107,5 @@ def task_shares(files: Sequence[BatchFile], tasks: int) -> list[list[tuple[int, 
 
 
 def open_file(storage: Readable, info: FileInfo) -> AbstractContextManager[OpenFile]:
-    """An open file of the batch. StalePointer where it is not the listed one."""
+    """An open file of the batch. StalePointer where it changed since the listing."""
     return listed(storage, info, "while the batch was read", Action.RUN_WHOLE)

@@ -1,4 +1,4 @@
-"""The columns of a batch of JSON lines, which stand in its rows alone."""
+"""The columns of a batch of JSON lines, which only its rows show."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -24,8 +24,9 @@ def columns_in_rows(
     known: Mapping[str, DataType | None],
     tasks: int,
 ) -> pa.Schema:
-    """The columns that the rows of JSON lines have, as strings where only `known` ones are there, whose types are found
-    elsewhere. Where others are, or records may hold others, types are inferred, which takes three times as long."""
+    """The columns of the rows of JSON lines. If all of them are `known`, they are strings here, and their types come
+    from elsewhere. Otherwise, or if records may hold unknown fields, the types are inferred, which takes three times as
+    long."""
     with as_raised():
         names = _names(spark, root, files, tasks)
         if names is not None and names <= set(known) and not any(_has_records(known[name]) for name in names):
@@ -39,7 +40,7 @@ def _has_records(kind: DataType | None) -> bool:
 
 
 def _names(spark: SparkSession, root: SourceRoot, files: Sequence[BatchFile], tasks: int) -> set[str] | None:
-    """The names of the members of all rows; None where a row is no object, or no JSON."""
+    """The names of the members of all rows; None where a row is not a JSON object."""
     place, shares = root.storage.root, task_shares(files, tasks)
     opened = [(file.info, file.options) for file in files]
 
@@ -63,7 +64,7 @@ def _names(spark: SparkSession, root: SourceRoot, files: Sequence[BatchFile], ta
 
 
 def _members(text: bytes) -> Mapping[str, object]:
-    """The members of a row; one of `NOT_JSON` where it is no object."""
+    """The members of a row. Raises one of `NOT_JSON` where it is not an object."""
     try:
         return decode_object(text)
     except NOT_JSON:  # it may hold NaN, or be null

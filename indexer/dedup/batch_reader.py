@@ -1,4 +1,4 @@
-"""A batch that is to be appended, of any format and on any store, as a DataFrame in the types of the source."""
+"""A batch, of any format and on any store, as a DataFrame in the types of the source."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,8 +21,8 @@ from gnomon.sources.text import flag
 from gnomon.sources.types import to_ddl
 
 TASKS_PER_CORE = 4
-Opened = tuple[FileInfo, Mapping[str, str | None], Options]  # what a task is told of a file, `BatchFile` has more
-OUT_BYTES = 16 << 20  # of rows that a task hands to Spark at a time
+Opened = tuple[FileInfo, Mapping[str, str | None], Options]  # the part of a `BatchFile` that a task needs
+OUT_BYTES = 16 << 20  # of rows that a task yields to Spark at a time
 
 
 def read_batch(
@@ -30,17 +30,18 @@ def read_batch(
 ) -> DataFrame:
     """The rows of a file, or of the files of a folder, on any store, with all of their columns.
 
-    Columns of partition folders are text, and come last. A column that the source of `index` has, too, gets the
-    source's type where that holds it (`batch_columns`). Other columns keep their type, and so do the source's partition
-    columns inside the files, and all columns where there is no index (text for CSV). Files may differ in columns: a
-    missing column is null. CSV columns are matched by the names in the header, or by place without a header. JSON lines
-    are read twice, first for their names: columns of the source that no row has are null, except the columns of the key
-    and of the partitions. `options` are the options of the format, by default the source's if it has the same format;
-    the option `schema` gives the types of text.
+    Columns of partition folders are text, and come last. A column of the source of `index` gets the source's type, if
+    that holds it (`batch_columns`). Other columns keep their type, and so do the source's partition columns inside the
+    files, and all columns without an index (text for CSV). Files may differ in columns: a missing column is null. CSV
+    columns are matched by the names in the header, or by place without a header. JSON lines are read twice, first for
+    their names: columns of the source that no row has are null, except the columns of the key and of the partitions.
+    `options` are the options of the format, by default the source's if it has the same format; the option `schema`
+    gives the types of text.
 
-    Files are listed and described now, and read when the DataFrame is used. Each use reads them in the same order, by
-    path and row, so that `monotonically_increasing_id()` directly on the DataFrame increases in that order. A damaged
-    file, a value that the source's type does not hold, and a file that changed are errors that name it."""
+    This call lists the files and reads their metadata; their rows are read when the DataFrame is used. Each use reads
+    them in the same order, by path and row, so that `monotonically_increasing_id()` directly on the DataFrame increases
+    in that order. A damaged file, a value that the source's type does not hold, and a file that changed are errors that
+    name it."""
     root, format_name, infos = batch_root(as_location(path), format)
     options = _options(index, format_name, options)
     tasks = _tasks(spark)
@@ -54,7 +55,7 @@ def read_batch(
     else:
         files = describe_batch(root, format_name, infos, options, tasks)
     names = {field.name for file in files for field in file.schema}
-    # As a table's own files are read, where they are of the same format.
+    # Files with the format of the source's table are read like the table's own files.
     in_utc = index is not None and bool(index.spec.table) and index.spec.format == format_name
     kinds = column_kinds(files, _wanted(spark, index, names), in_utc)
     fields = [*kinds.items(), *((name, StringType()) for name in root.partitions(infos))]
@@ -78,7 +79,7 @@ def _options(index: Index | None, format_name: str, options: Options | None) -> 
 
 
 def _wanted(spark: SparkSession, index: Index | None, names: set[str]) -> dict[str, DataType]:
-    """The types of those columns that the source has, too; of its partition columns none."""
+    """The source's types of these columns, without its partition columns."""
     if index is None:
         return {}
     known = [name for name in index.view.columns if name in names and name not in index.spec.partitions]
@@ -93,7 +94,7 @@ def _text_files(
     options: Options,
     index: Index,
 ) -> list[BatchFile]:
-    """Files of formats without types, opened with the types of the source."""
+    """Open files of formats without types with the types of the source."""
     tasks = _tasks(spark)
     known = index.view.snapshot.columns
     folders = set(root.partitions(infos))
@@ -129,7 +130,7 @@ def _scan(
     shares: Sequence[Sequence[tuple[int, Split]]],
     schema: StructType,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does that is handed numbers of shares."""
+    """The function of a task, whose input are numbers of shares."""
     opened: list[Opened] = [(file.info, file.values, file.options) for file in files]
 
     @hands_errors_over
@@ -154,7 +155,7 @@ def _rows(
         names = [name for name in schema.names if name in own]
         for batch in source.scan(reader, names, split):
             offsets = batch.column(batch.num_columns - len(POINTER_FIELDS))
-            found = dict(zip(names, batch.columns, strict=False))  # the pointer's columns stand behind
+            found = dict(zip(names, batch.columns, strict=False))  # the columns of the pointer come after
             arrays = [
                 in_kind(found[field.name], field.dataType, kind, field.name, offsets, by_ordinal, reader.name)
                 if field.name in found
@@ -165,7 +166,7 @@ def _rows(
 
 
 def _handed_on(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows, as many at a time as `OUT_BYTES` hold in the mean."""
+    """Yield the rows in batches of about `OUT_BYTES`, by the mean size of a row."""
     rows = max(batch.num_rows * OUT_BYTES // max(batch.nbytes, 1), 1)
     for begin in range(0, batch.num_rows, rows):
         yield batch.slice(begin, rows)

@@ -1,4 +1,4 @@
-"""Where an append begins without an index: what is to be indexed, and rows of a source that has none yet."""
+"""The start of an append without an index: the source to index, or the first rows of an empty source."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,13 +17,13 @@ from gnomon.shadow.errors import IndexNotFound, SourceNotFound, SpecMismatch, Us
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, SourceRoot, source_root
 from gnomon.shadow.storage import Place, as_location, source_storage, storage_at
 
-FIRST_FORMAT = "parquet"  # of a source without files, unless another one is asked for
+FIRST_FORMAT = "parquet"  # the default format of a source without files
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What `build` is asked for where there is no index. `partition_by`: the partition columns of a source that has no
-    files yet; one with files has its own."""
+    """The arguments of `build` for a source without an index. `partition_by`: the partition columns of a source that
+    has no files yet; one with files has its own."""
 
     source: Place
     keys: Sequence[str]
@@ -45,7 +45,8 @@ class Origin:
         return as_location(self.source)
 
     def has_files(self) -> bool:
-        """Whether the source has files, or is a table, which may be indexed without. UsageError for one file."""
+        """Whether the source has files, or is a table, which can be indexed without files. UsageError for a single
+        file."""
         if is_table(self.location):
             return True
         try:
@@ -54,10 +55,10 @@ class Origin:
                 raise UsageError("a source of one file cannot be appended to; dedup needs a folder", self.location)
         except SourceNotFound:
             return False
-        return any(info.size for info in root.storage.list())  # what is wrong with them the build says
+        return any(info.size for info in root.storage.list())  # the build reports errors of the files
 
     def check(self, index: str, spec: IndexSpec) -> None:
-        """SpecMismatch where an index is of something else."""
+        """Raise SpecMismatch where an index has another source or key."""
         is_other = not (spec.table or is_table(self.location)) and storage_at(self.location).root != spec.source
         keys = [key.name for key in spec.keys]
         if is_other or bool(spec.table) != is_table(self.location) or keys != list(self.keys):
@@ -76,7 +77,7 @@ class Origin:
         full: bool = False,
         vanished: Vanished = Vanished.REFUSE,
     ) -> BuildResult:
-        """Index the source. `vanished` says what becomes of files that are gone from it."""
+        """Index the source. `vanished` is the treatment of files that are gone from it."""
         request = replace(self._request, batch=batch, full=full, vanished=vanished)
         return build_index(spark, self.location, index, request, progress)
 
@@ -87,7 +88,7 @@ class Origin:
         )
 
     def first_spec(self, batch: StructType) -> IndexSpec:
-        """The spec by which the first rows of a source are looked at. UsageError where they cannot be."""
+        """The spec for the check of the first rows of a source. UsageError where there can be none."""
         if unknown := [name for name in self.partition_by if name not in batch.names]:
             raise UsageError(f"partition_by: the batch has no column {unknown[0]}; it has {', '.join(batch.names)}")
         root = SourceRoot(source_storage(storage_at(self.location).root))
@@ -104,8 +105,8 @@ def origin_of(spec: IndexSpec) -> Origin:
 
 
 def existing(index: str, origin: Origin | None) -> Index | None:
-    """The index; None where there is none. SpecMismatch where it is not that of `origin`, IndexNotFound where there is
-    neither."""
+    """The index; None if `origin` says how to build it. SpecMismatch where it does not fit `origin`, IndexNotFound
+    without an index and an origin."""
     try:
         opened = open_index(index)
     except IndexNotFound:
@@ -138,7 +139,7 @@ def ready(
 
 
 def check_origin(index: str, origin: Origin | None) -> Origin:
-    """IndexNotFound where there is neither an index nor what to build one of."""
+    """The origin. IndexNotFound where there is neither an index nor an origin."""
     if origin is None:
         raise IndexNotFound("no index there", index, action=Action.NAME_SOURCE)
     return origin

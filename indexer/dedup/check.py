@@ -1,7 +1,7 @@
-"""Dedup: which rows of a batch have a key that the source does not have (`append` adds them).
+"""Dedup: the rows of a batch whose key the source does not have (`append` adds them).
 
-The rows go to the tasks that hold their keys' buckets and are sorted by key there, each key's copies in the order that
-was asked for. Only keys are handed to Python: the first copy of each is looked up in the index, Bloom filter first.
+The rows go to the tasks of their keys' buckets, and are sorted there by key, with the copies of a key in the requested
+order. Only keys go to Python, which looks the first copy of each up in the index, Bloom filter first.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -37,12 +37,12 @@ from gnomon.shadow.storage import Place
 
 SCOPES = ("table", "partition")
 NULL_KEYS = ("dedup", "keep", "reject")
-NEW, DUPLICATE, PRESENT, REJECTED = range(4)  # what becomes of a row
-OF_ROW, TASK_BITS, ATTEMPT_BITS = 7, 3, 40  # of a status: what becomes of the row, and who said so
+NEW, DUPLICATE, PRESENT, REJECTED = range(4)  # the outcome of a row
+OF_ROW, TASK_BITS, ATTEMPT_BITS = 7, 3, 40  # fields of a status: outcome of the row, and its task and attempt
 ALL_PRESENT = "present"  # for null keys: the source has all of them
 OF_NULLS = {"keep": NEW, "reject": REJECTED, ALL_PRESENT: PRESENT}
 STATUS, PLACE = f"{KEY_PREFIX}status", f"{KEY_PREFIX}place"
-WITHIN_PREFIX = f"{KEY_PREFIX}within_"  # of partition columns that hold a key apart
+WITHIN_PREFIX = f"{KEY_PREFIX}within_"  # of partition columns that separate equal keys
 DESCENDING = " desc"
 CHUNK_ROWS, CHUNK_BYTES = 1_000_000, 64 << 20  # of keys that a task looks up at once
 
@@ -52,7 +52,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """How rows are compared: `scope` and `null_keys` as of `filter_new`, the order of copies as of `order_of`."""
+    """The options of a check: `scope` and `null_keys` as in `filter_new`, the order of copies as in `order_of`."""
 
     scope: str
     order: Sequence[tuple[str, bool]]
@@ -70,11 +70,11 @@ def filter_new(
 ) -> DataFrame:
     """The rows of `batch` whose key no covered row of the source has, one row for each key.
 
-    Of several copies of a key in the batch the first by `order_by` is kept: a list of names of columns, each of which
-    may end in " desc"; nulls come last. Of copies that are equal in it, it is the first in the batch as Spark reads it.
-    With scope="partition" a key counts as present only where its own partition has it. `null_keys` says what becomes of
-    rows whose key holds a null: "dedup" takes nulls for equal, as any other value; "keep" takes all of them for new;
-    "reject" none. Lazy; `counters` are complete once it was computed. UsageError for arguments that cannot be."""
+    Of several copies of a key in the batch, the first by `order_by` is kept: a list of column names, each of which may
+    end in " desc"; nulls come last. Among equal ones, the first that Spark reads is kept. With scope="partition" a key
+    counts as present only where its own partition has it. `null_keys` is the treatment of rows whose key holds a null:
+    "dedup" treats nulls as equal, like any other value; "keep" treats all of them as new; "reject" none. Lazy;
+    `counters` are complete once the result was computed. UsageError for invalid arguments."""
     check_arguments(scope, order_by, null_keys)
     opened = open_index(index)
     options = CheckOptions(scope, order_of(batch, order_by), null_keys)
@@ -83,7 +83,7 @@ def filter_new(
 
 
 def check_arguments(scope: str, order_by: Sequence[str], null_keys: str) -> None:
-    """UsageError for arguments of a check that cannot be."""
+    """Raise UsageError for invalid arguments of a check."""
     if scope not in SCOPES:
         raise UsageError(f"scope: expected one of {', '.join(SCOPES)}, found {scope!r}")
     if null_keys not in NULL_KEYS:
@@ -98,9 +98,9 @@ def with_status(
     options: CheckOptions,
     counters: LookupCounters | None,
 ) -> DataFrame:
-    """The batch, its keys as `with_keys` gives them, the partition columns `within` which they are compared, and in
-    STATUS what becomes of each row (in its lowest bits; above them stand the task, and its attempt, that said so).
-    `at` is the index, None where there is none yet."""
+    """The batch with its keys (`with_keys`), the partition columns `within` which they are compared, and STATUS: the
+    outcome of each row in the lowest bits, and above them the task and the attempt that found it. `at` is the index,
+    None where there is none yet."""
     within = columns_within(spec, options.scope)
     missing = [name for name in within if name not in batch.columns]
     if missing:
@@ -114,7 +114,7 @@ def with_status(
         keyed = keyed.withColumn(ours, folder_value(keyed, name))
     compared = [*key_names(spec), *within_names(within)]
     # One shuffle serves both: rows with one key are in one task, and a task holds keys of one bucket.
-    # By their hash first: a number, where keys that begin alike (URLs) are compared byte by byte.
+    # The hash comes first: keys with a common prefix (URLs) would be compared byte by byte.
     sorted_by = [F.xxhash64(*map(column, compared)), *map(column, compared), *ordered, column(PLACE)]
     status = _status(spec, at, within, options.null_keys, counters)
     rows = to_buckets(keyed, spec).sortWithinPartitions(*sorted_by)
@@ -122,7 +122,7 @@ def with_status(
 
 
 def columns_within(spec: IndexSpec, scope: str) -> tuple[str, ...]:
-    """The partition columns that keep equal keys apart, other than the columns of the key."""
+    """The partition columns that separate equal keys, without the columns of the key."""
     return tuple(name for name in spec.partitions if scope == "partition")
 
 
@@ -156,7 +156,7 @@ def order_of(batch: DataFrame, order_by: Sequence[str]) -> list[tuple[str, bool]
 def _status(
     spec: IndexSpec, at: AtSnapshot | None, within: Sequence[str], null_keys: str, counters: LookupCounters | None
 ) -> Callable[[Iterator[Sequence[pa.Array]]], Iterator[pa.Array]]:
-    """What becomes of rows that come sorted: from their keys, and then the partition columns `within`, to a number."""
+    """The function from the keys of sorted rows, and their partition columns `within`, to their STATUS."""
     kinds = [key.type for key in spec.keys] + [spec.partition_type(name) for name in within]
     names = [*key_names(spec), *within_names(within)]
 
@@ -187,7 +187,7 @@ def _status(
 
 
 def _task() -> int:
-    """This task's number, and below it that of its attempt, which no other has."""
+    """This task's number in the upper bits, and the number of its attempt, which is unique, below."""
     context = TaskContext.get()
     if context is None:
         raise ShadowError("not in a Spark task")
@@ -195,17 +195,17 @@ def _task() -> int:
 
 
 def are_of_one_attempt(tasks: Collection[int]) -> bool:
-    """Whether what the statuses of a batch say of tasks is that each ran once. Spark may run one again whose output was
-    lost after others had read of it, and where the batch's rows come in another order then, another copy of a key is
-    the first."""
+    """Whether all statuses of a batch are from one attempt of each task. Spark may run a task again if its output was
+    lost after others had read it. If the batch's rows then come in another order, another copy of a key is the
+    first."""
     return len({task >> ATTEMPT_BITS for task in tasks}) == len(set(tasks))
 
 
 def held_keys(
     rows: pa.RecordBatch, spec: IndexSpec, within: Sequence[str]
 ) -> tuple[pa.RecordBatch, dict[str, pa.Array]]:
-    """What an index is asked for of rows with the columns of `with_status`: the keys, and the partition values that
-    narrow each."""
+    """The look-up of rows with the columns of `with_status`: the keys, and the partition values that each must
+    match."""
     narrow = narrowing(rows, spec)
     narrow |= {
         name: rows.column(ours) for ours, name in zip(within_names(within), within, strict=True) if name not in narrow
@@ -219,7 +219,7 @@ def _nulls(array: pa.Array) -> Bools:
 
 
 def _gathered(batches: Iterator[Sequence[pa.Array]]) -> Iterator[Columns]:
-    """The rows of small batches in larger ones, so that many touch a part of an index file once."""
+    """The rows of small batches in larger ones, so that many keys share one read of a part of an index file."""
     some: list[Sequence[pa.Array]] = []
     rows = size = 0
     for batch in batches:

@@ -1,7 +1,7 @@
-"""Finish the appends that were committed, and bring the index up to date. An append begins and ends with it.
+"""The end of committed appends: finish them, and bring the index up to date. An append begins and ends with it.
 
-Afterwards the index has every row of the source. The log of appends (`gnomon.shadow.commit.append_log`) says what is
-left to do; the first run after a crash does it."""
+Afterwards the index has every row of the source. The log of appends (`gnomon.shadow.commit.append_log`) shows the work
+left; the first run after a crash does it."""
 
 from contextlib import suppress
 
@@ -18,7 +18,7 @@ from gnomon.shadow.errors import StorageError
 from gnomon.shadow.metadata import IndexSpec, check_plain_files, table_around
 from gnomon.shadow.storage import Storage, is_absolute, storage_at
 
-ORIGIN = "origin"  # member of an append's counts: what the index is to be of, where there is none yet
+ORIGIN = "origin"  # member of an append's counts: the source and key of an index that does not exist yet
 
 
 def bring_up_to_date(
@@ -28,9 +28,9 @@ def bring_up_to_date(
     origin: Origin | None = None,
     vanished: Vanished = Vanished.REFUSE,
 ) -> AppendLog:
-    """Finish the appends that were committed and are not done, and index what else the source has; where there is no
-    index, that of `origin` is built, if it has files. Returns the log as it was found. FilesVanished, UsageError: as of
-    `append_new`."""
+    """Finish the committed appends that are not done, and index all other new files of the source. Where there is no
+    index, build the one of `origin`, if that has files. Returns the log before these changes. FilesVanished and
+    UsageError as in `append_new`."""
     opened = existing(index, origin)
     _check_plain(index, opened.spec if opened is not None else None, origin)
     log = finish_appends(spark, index, progress, origin)
@@ -57,13 +57,13 @@ def finish_appends(
     spark: SparkSession, index: str, progress: Progress | None = None, origin: Origin | None = None
 ) -> AppendLog:
     """Finish the committed appends that are not done, one after the other: move the files, index them, mark the append.
-    The entries of files that vanish during this stay live. Returns the log as it was read."""
+    The entries of files that vanish at the same time stay live. Returns the log before these changes."""
     storage, opened = storage_at(index), existing(index, origin)
     log = open_log(storage)
     began = [append.counts[ORIGIN] for append in log.open if append.counts.get(ORIGIN)]
     if opened is not None:
         of = origin_of(opened.spec)
-    else:  # as the first append was looked at, whatever this run was told
+    else:  # as in the run that began the first append, whatever the arguments of this run
         of = Origin(**began[0]) if began else check_origin(index, origin)
     source = storage_at(opened.spec.source if opened is not None else of.location)
     for append in log.open:
@@ -79,7 +79,7 @@ def finish_appends(
 
 
 def _check_indexed(index: str, source: Storage, append: Append) -> None:
-    """StorageError where a file of an append is there, and the index does not see it."""
+    """Raise StorageError where a file of an append exists, and the index does not cover it."""
     covered = open_index(index).view.covered
     for file in append.files:
         if file.path not in covered:

@@ -1,4 +1,4 @@
-"""How and where new files of a source are written: its format, their columns, the folders of its partitions."""
+"""The layout of new files of a source: format, columns, and the folders of partitions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,15 +24,14 @@ from gnomon.shadow.storage import host, join
 from gnomon.sources import Style, open_writer, style_of
 from gnomon.sources.types import parse_ddl
 
-FILE_BYTES = 128 << 20  # of a data file, and of its rows in a task's memory, roughly
+FILE_BYTES = 128 << 20  # approximate size of a data file, and of its rows in a task's memory
 
 
 @dataclass(frozen=True)
 class Layout:
     """`root` is the root of the source, `style` the style of its newest file, `columns` the columns of its files with
-    the types that reads give, `options` the options of reads. `folders` has the folder of each partition by its values
-    in stored form, relative to the root or absolute; new folders are made below `base`. A file has about
-    `file_bytes`."""
+    their types in reads, `options` the options of reads. `folders` has the folder of each partition by its values in
+    stored form, relative to the root or absolute; new folders are made below `base`. A file has about `file_bytes`."""
 
     root: str
     format: str
@@ -46,8 +45,8 @@ class Layout:
     file_bytes: int = FILE_BYTES
 
     def place_of(self, texts: Sequence[str | None]) -> tuple[str, str]:
-        """The partition of some values, as its folders are named, and the folder of its files. UsageError for one that
-        there cannot be."""
+        """The partition of some values, by its folder names, and the folder of its files. UsageError for a partition
+        that cannot exist."""
         named = dict(zip(self.partitions, texts, strict=True))
         values = tuple(as_partition_value(text, self.types.get(name, "string"), name) for name, text in named.items())
         partition = partition_folders({name: text or "" for name, text in named.items()})
@@ -62,8 +61,8 @@ class Layout:
 
 def layout_of(opened: Index, table: Table | None, batch: StructType) -> Layout:
     """The layout of an index's source. `table` is its catalog table, if any; `batch` has the columns of the rows, which
-    become the source's where it has no files. UsageError for a source that rows cannot be appended to,
-    UnsupportedFormat where files like its others cannot be written."""
+    become the source's if it has no files. UsageError for a source that rows cannot be appended to, UnsupportedFormat
+    where Gnomon cannot write files of its format."""
     spec, covered = opened.spec, opened.view.covered
     names = [name for name in opened.view.columns if name not in spec.partitions]
     newest = max(covered.values(), key=lambda file: (file.mtime_ns, file.path), default=None)
@@ -80,7 +79,7 @@ def layout_of(opened: Index, table: Table | None, batch: StructType) -> Layout:
 
 
 def first_layout(spec: IndexSpec, batch: StructType) -> Layout:
-    """That of a source without files, and without an index."""
+    """The layout of a source without files and without an index."""
     columns = columns_of_batch(batch, [name for name in batch.names if name not in spec.partitions])
     return _checked(spec, style_of(None, spec.format, spec.read_options), columns, {}, "")
 
@@ -88,7 +87,7 @@ def first_layout(spec: IndexSpec, batch: StructType) -> Layout:
 def _checked(
     spec: IndexSpec, style: Style, columns: pa.Schema, folders: Mapping[tuple[Stored, ...], str], base: str
 ) -> Layout:
-    open_writer(spec.format, style, columns, spec.source)  # which refuses what it cannot write
+    open_writer(spec.format, style, columns, spec.source)  # raises UnsupportedFormat for columns that it cannot write
     if far := [one for one in folders.values() if host(join(spec.source, one)) != host(spec.source)]:
         raise UsageError(f"{far[0]} lies on another store than {spec.source}; move it there", spec.source_name)
     of_source = (spec.source, spec.format, style, spec.read_options, columns)
@@ -97,20 +96,20 @@ def _checked(
 
 
 def check_appendable(index: str, spec: IndexSpec) -> None:
-    """UsageError for a source that rows cannot be appended to."""
+    """Raise UsageError for a source that rows cannot be appended to."""
     spec.entries.check_source("a key-value folder, which has no source to append to; expected an index", index)
     if spec.single_file:
         raise UsageError("a source of one file cannot be appended to; dedup needs a folder", spec.source)
 
 
 def columns_of_batch(batch: StructType, names: Sequence[str]) -> pa.Schema:
-    """Columns of rows of Spark's, in Arrow's types."""
+    """The Arrow types of columns of Spark rows."""
     kinds = {one.name: arrow_of(one.dataType) for one in batch}
     return pa.schema([pa.field(name, kinds[name]) for name in names if name in kinds])
 
 
 def _of_files(opened: Index, names: Sequence[str]) -> pa.Schema:
-    """The columns in the types that files are read in, the widest where they differ."""
+    """The columns with their types in the files, the widest where these differ."""
     found: dict[str, pa.DataType] = {}
     for _, schema in opened.schemas(names):
         for one in schema:
@@ -121,7 +120,7 @@ def _of_files(opened: Index, names: Sequence[str]) -> pa.Schema:
 
 
 def _places(covered: Mapping[str, SourceFileEntry]) -> dict[str, str]:
-    """The folders of partitions, by what these are called."""
+    """The folders of partitions, by the partitions' names."""
     places: dict[str, str] = {}
     for path, file in covered.items():
         if file.partition:

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from gnomon.shadow.errors import StorageError
 
-# Files that every reader reads alike. Most readers take INT96, Spark's own default for timestamps, as nanoseconds,
-# which do not reach beyond the years 1678 to 2262: others come out as wrong ones.
+# Settings for files that every reader reads the same. INT96 is Spark's default for timestamps. Most readers read it as
+# nanoseconds, which only hold the years 1678 to 2262, and return wrong times for others.
 AS_WRITTEN = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -18,8 +18,8 @@ AS_WRITTEN = {
 
 
 def write_parquet(rows: DataFrame, path: str) -> int:
-    """Write rows to a new folder on local disks, whatever file system Spark takes a plain path to be of, and whatever
-    its settings say of Parquet; how many rows tasks wrote."""
+    """Write rows to a new folder on local disks, with any default file system and Parquet settings of Spark. Returns
+    the number of rows that tasks wrote."""
     written = Observation()
     with _settings(rows.sparkSession, AS_WRITTEN):
         rows.observe(written, F.count(F.lit(1)).alias("rows")).write.parquet(f"file:{path}")
@@ -28,7 +28,7 @@ def write_parquet(rows: DataFrame, path: str) -> int:
 
 @contextmanager
 def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Settings of the session, put back afterwards."""
+    """Change settings of the session for a block."""
     before = {name: spark.conf.get(name, None) for name in wanted}
     try:
         for name, value in wanted.items():
@@ -43,7 +43,7 @@ def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
 
 
 def check_rows_here(path: str, written: int, here: int) -> None:
-    """StorageError where tasks wrote to disks of other machines."""
+    """Raise StorageError where tasks wrote to disks of other machines."""
     if written != here:
         raise StorageError(
             f"tasks wrote {written:,} rows, and {here:,} are here; expected a disk that executors and this "

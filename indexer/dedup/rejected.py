@@ -1,7 +1,7 @@
-"""The report of an append: the rows that it did not append, each with the pointer to the row that was there first.
+"""The report of an append: the rows that it did not append, each with the pointer to the first row with its key.
 
-Tasks of the append put the rows that they reject into the index's `_shadow/rejected/`. Once the appended rows are
-indexed, the program looks the keys of the rejected ones up, writes the report, and removes them.
+Tasks of the append put rejected rows into the index's `_shadow/rejected/`. Once the appended rows are indexed, the
+program looks the keys of the rejected rows up, writes the report, and removes these files.
 """
 
 import os
@@ -46,7 +46,7 @@ class RejectedAt(NamedTuple):
 
 
 class RejectedRows:
-    """Writes the rows that a task rejects; `files` are those written, as a retried task may leave others."""
+    """Writes the rows that a task rejects. `files` are the files of this attempt: a retried task may leave others."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage, self._folder = storage, folder
@@ -54,13 +54,13 @@ class RejectedRows:
         self.files: list[str] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows with their keys and their STATUS."""
+        """Add rows with their keys and their STATUS."""
         self._rows += [rows] if rows.num_rows else []
         if sum(batch.nbytes for batch in self._rows) >= PIECE_BYTES:
             self.close()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining rows."""
         if self._rows:
             sink, path = pa.BufferOutputStream(), f"{self._folder}/{secrets.token_hex(8)}.parquet"
             pq.write_table(pa.Table.from_batches(self._rows), sink, compression="zstd", store_schema=True)
@@ -70,14 +70,14 @@ class RejectedRows:
 
 
 def report_target(report: str, columns: Sequence[str]) -> Path:
-    """Where a report is to be. UsageError where it cannot be, before anything is done."""
+    """The path of a report. UsageError where it cannot be written, before any work."""
     path = storage_at(report).root
     if not is_local(path):
         raise UsageError("a report is written to a local disk; name a file here", report)
     if Path(path).exists():
-        raise UsageError("it is there already; name a file that is not", report)
+        raise UsageError("the file exists; name a new one", report)
     if not Path(path).parent.is_dir():
-        raise UsageError("no such folder; expected the folder of the report to be there", report)
+        raise UsageError("no such folder; expected an existing folder for the report", report)
     taken = [name for name in (REASON, *POINTER_COLUMNS) if name in columns]
     if taken:
         raise UsageError(f"the batch has a column {taken[0]}, which the report adds", report)
@@ -87,9 +87,9 @@ def report_target(report: str, columns: Sequence[str]) -> Path:
 def write_report(
     target: Path, opened: Index, append: Append, files: Sequence[str], schema: pa.Schema, within: Sequence[str]
 ) -> int:
-    """Write the rows that an append rejected, which lie in `files` of the index, as one Parquet file: the batch's
-    columns (`schema`), then REASON and the pointer to the first row of the source with the key (null for a null key
-    that is rejected). How many they are. StorageError where not all of them are there: another run reported them."""
+    """Write the rows that an append rejected, from `files` of the index, as one Parquet file: the batch's columns
+    (`schema`), then REASON and the pointer to the first row of the source with the key (null for a rejected null key).
+    Returns their number. StorageError where rows are missing: another run reported them."""
     storage, rows, folder = storage_at(opened.location), 0, rejected_folder(append.number, append.append_id)
     pointers = [pa.field(name, kind) for name, kind in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True)]
     wanted = pa.schema([*schema, pa.field(REASON, pa.string()), *pointers])
@@ -111,7 +111,7 @@ def write_report(
 
 def _pieces(storage: Storage, files: Sequence[str]) -> Iterator[pa.Table]:
     for path in files:
-        with suppress(FileNotFoundError):  # another run reported them: who counts the rows sees it
+        with suppress(FileNotFoundError):  # another run reported them: the count of the rows shows it
             yield pq.read_table(pa.BufferReader(storage.read(path)))
 
 
@@ -145,7 +145,7 @@ def _told(piece: pa.Table, opened: Index, schema: pa.Schema, wanted: pa.Schema, 
 
 @contextmanager
 def _whole(target: Path) -> Iterator[Path]:
-    """A file to write to, which gets its name once all is written."""
+    """A file to write to, which gets its name when it is complete."""
     staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         yield staged

@@ -1,5 +1,5 @@
-"""A digest of the rows of a batch, whatever their order: the sum of a hash of each, and how many they are. So that a
-batch that comes again under a known name is known to be the same."""
+"""A digest of the rows of a batch: the sum of their hashes, and their number. It does not depend on their order. It
+shows whether a batch with a known name has the same rows again."""
 
 from collections.abc import Collection
 from typing import Any
@@ -11,12 +11,12 @@ from pyspark.sql.types import AtomicType, DataType, DecimalType, FloatType, Inte
 from gnomon.indexer.keys import column
 
 WORD = 1 << 64
-AS_IT_IS = {"ignoreNullFields": "false", "timeZone": "UTC"}  # of JSON
+AS_IT_IS = {"ignoreNullFields": "false", "timeZone": "UTC"}  # options of JSON
 
 
 def row_hash(batch: DataFrame, partitions: Collection[str]) -> Column:
-    """A hash of each row, by its columns in the order of their names: where the nulls stand, too, which Spark's hash
-    passes over. Partition columns are hashed as the text that their folders hold."""
+    """A hash of each row, over its columns in the order of their names. It includes the places of nulls, which Spark's
+    hash ignores. Partition columns are hashed as the text of their folders."""
     fields = sorted(batch.schema, key=lambda field: field.name)
     parts = [F.lit("\0".join(field.name for field in fields))]
     for field in fields:
@@ -29,17 +29,17 @@ def row_hash(batch: DataFrame, partitions: Collection[str]) -> Column:
 
 
 def digest_of(rows: int, total: int) -> str:
-    """The digest of a number of rows, from the sum of their hashes."""
+    """The digest from the number of rows and the sum of their hashes."""
     return f"{rows:x}-{total % WORD:016x}"
 
 
 def rows_of(digest: str) -> int:
-    """How many rows a digest is of."""
+    """The number of rows in a digest."""
     return int(digest.partition("-")[0], 16)
 
 
 def rows_digest(batch: DataFrame, partitions: Collection[str]) -> str:
-    """The digest of a batch, which is read for it."""
+    """The digest of a batch, which this call reads."""
     found: Any = batch.select(row_hash(batch, partitions).cast("decimal(38,0)").alias("hash")).agg(
         F.count(F.lit(1)).alias("rows"), F.sum("hash").alias("total")
     )
@@ -48,8 +48,8 @@ def rows_digest(batch: DataFrame, partitions: Collection[str]) -> str:
 
 
 def _hashable(value: Column, kind: DataType) -> Column:
-    """A value in the form that is hashed. The form does not depend on the width of the type, since the source's column
-    may be widened between two runs. Nested values are hashed as JSON, since Spark does not hash maps and variants."""
+    """A value in the form for the hash, which does not depend on the width of the type, since the source's column may
+    be widened between two runs. Nested values are hashed as JSON, since Spark does not hash maps and variants."""
     if isinstance(kind, IntegralType):
         return value.cast("bigint")
     if isinstance(kind, FloatType):

@@ -1,8 +1,8 @@
-"""Staging: the new rows of a batch written as data files, in the source's own format, where no reader of it looks.
+"""Staging: the new rows of a batch, written as data files in the source's format, where no reader of it looks.
 
-One Spark job checks the batch (`dedup`), brings the new rows of each partition of the source together, and writes them
-through `gnomon.shadow.storage`, so that each file is whole and durable before the job knows of it. Rows that are not
-new go the same way, as a few bytes each: so what became of the batch is counted exactly, whichever tasks are run again.
+One Spark job checks the batch (`dedup`), groups the new rows by partition of the source, and writes them through
+`gnomon.shadow.storage`, so that each file is whole and durable before the job reports it. Other rows pass the same
+tasks, as a few bytes each, so that the counts of the batch are exact even if tasks run again.
 """
 
 import secrets
@@ -32,15 +32,15 @@ DIGEST, NULLS = f"{KEY_PREFIX}digest", f"{KEY_PREFIX}nulls"  # the hash of a row
 PART_PREFIX = f"{KEY_PREFIX}part_"  # the partition of a row, as text
 COUNTS = ("rows_read", "duplicates_in_batch", "already_loaded", "null_keys", "rejected", "appended")
 FILES = "files"
-NOBODYS = "\0"  # stands for a partition, which has no such name
+NOBODYS = "\0"  # marks pieces without a partition: no partition has this name
 NUMBERS = ("size", *COUNTS, "digest", "task", "of_rejected")
 PIECE = ", ".join(["partition string", "folder string", "path string", *(f"{name} bigint" for name in NUMBERS)])
 
 
 class Piece(NamedTuple):
-    """What a task says of a partition of the source: a file that it wrote for it (`appended` are the rows in it), or,
-    without a path, what became of rows of the batch. `folder` is where the files of the partition lie. NOBODYS are a
-    file `of_rejected` rows, and the number of a `task` of the check that rows came from."""
+    """The report of a task on a partition of the source: a file that it wrote (with `appended` rows) or, without a
+    path, the outcomes of rows of the batch. `folder` is the folder of the partition's files. Pieces of NOBODYS have a
+    file `of_rejected` rows, or the number of a `task` of the check that rows came from."""
 
     partition: str
     folder: str
@@ -59,8 +59,8 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Staged:
-    """The files of an append, which no reader of the source sees yet; what became of the batch's rows, in all and by
-    partition of the source; the digest of these rows; and the files of the index that hold rejected ones."""
+    """The files of an append, which no reader of the source sees yet; the counts of the batch's rows, in all and by
+    partition of the source; the digest of these rows; and the files of the index with rejected rows."""
 
     folder: str
     files: tuple[AppendedFile, ...]
@@ -71,16 +71,16 @@ class Staged:
 
 
 class StageRunAgain(Exception):
-    """Spark ran a task of the check again after rows of it had been written: of a key another copy may have been taken
-    for new then, so that both are among the files, or none."""
+    """Spark ran a task of the check again after some of its rows had been written. The second attempt may have chosen
+    another copy of a key as new, so that the files have both copies, or none."""
 
 
 def stage(
     checked: DataFrame, names: Sequence[str], layout: Layout, folder: str, name: str, rejected: RejectedAt | None
 ) -> Staged:
-    """Write the new rows of a batch, checked by `with_status`, to a folder below the source's root. `name` begins the
-    names of the files. `names` are the batch's columns; `checked` has DIGEST and NULLS, too. With `rejected` the other
-    rows are written there. StageRunAgain: run the job again."""
+    """Write the new rows of a batch, checked by `with_status`, to a folder below the source's root. `name` is the
+    prefix of the file names. `names` are the batch's columns; `checked` has DIGEST and NULLS, too. With `rejected` the
+    other rows are written there. StageRunAgain where the job has to run again."""
     for i, partition in enumerate(layout.partitions):
         checked = checked.withColumn(f"{PART_PREFIX}{i}", column(partition).cast("string"))
     parts = [f"{PART_PREFIX}{i}" for i in range(len(layout.partitions))]
@@ -91,7 +91,7 @@ def stage(
     else:
         columns = [column(one) for one in names]
         kept = [one for one in checked.columns if one.startswith(KEY_PREFIX)]
-    # Rows of a partition come together; Spark, which knows their bytes, cuts them where they are many.
+    # Rows of a partition go to one task; Spark, which knows their bytes, divides them where they are many.
     rows, by = checked.select(*columns, *map(column, kept)), [column(one) for one in parts or [DIGEST]]
     is_adaptive = rows.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
     rows = rows.hint("rebalance", *by) if is_adaptive else rows.repartition(*by)
@@ -119,21 +119,21 @@ def _writing(
 
 
 class _Task:
-    """Writes the rows of a task, which come sorted by partition."""
+    """Writes the rows of a task, which are sorted by partition."""
 
     def __init__(self, layout: Layout, folder: str, rejected: RejectedAt | None) -> None:
         self._layout, self._folder = layout, folder
         self._storage = storage_at(layout.root)
         self._rejected = rejected.open() if rejected is not None else None
         self._pieces: list[Piece] = []
-        self._tasks: set[int] = set()  # of the check, whose rows came here
+        self._tasks: set[int] = set()  # tasks of the check that sent rows to this task
         self._values: tuple[str | None, ...] = ()
         self._path = ""
         self._writer: Writer | None = None
-        self._rows: list[pa.RecordBatch] = []  # of the file that is being written
+        self._rows: list[pa.RecordBatch] = []  # rows of the current file
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows after the rows before."""
+        """Add rows after the earlier ones."""
         parts = [batch.column(f"{PART_PREFIX}{i}") for i in range(len(self._layout.partitions))]
         begins = [0, *(np.flatnonzero(~adjacent(parts)[0]) + 1)] if parts else [0]
         for begin, end in zip(begins, [*begins[1:], batch.num_rows], strict=True):
@@ -145,7 +145,7 @@ class _Task:
                 self._add(batch.slice(begin, end - begin))
 
     def _add(self, rows: pa.RecordBatch) -> None:
-        """Rows of one partition."""
+        """Add rows of one partition."""
         told = rows.column(STATUS).to_numpy()
         self._tasks.update(np.unique(told >> TASK_BITS).tolist())
         status = told & OF_ROW
@@ -173,7 +173,7 @@ class _Task:
             self._close()
 
     def _close(self) -> None:
-        """End the file that is being written: it is read back, and put."""
+        """End the current file: read it back, and put it."""
         if self._writer is None:
             return
         data, layout = self._writer.finish(), self._layout
@@ -184,7 +184,7 @@ class _Task:
         self._writer, self._rows = None, []
 
     def end(self) -> list[Piece]:
-        """What was written and counted."""
+        """End the task. Returns the written files and the counts."""
         self._close()
         self._pieces += [Piece(NOBODYS, "", None, task=task) for task in self._tasks]
         if self._rejected is not None:
@@ -194,7 +194,7 @@ class _Task:
 
 
 def _staged(storage: Storage, folder: str, name: str, pieces: Sequence[Piece]) -> Staged:
-    """The result of the job. StorageError where a file that a task wrote is not to be found from here."""
+    """The result of the job. StorageError where this machine does not find a file that a task wrote."""
     if not are_of_one_attempt({piece.task for piece in pieces if piece.partition == NOBODYS and piece.path is None}):
         raise StageRunAgain
     of_rejected = [piece.path for piece in pieces if piece.of_rejected and piece.path is not None]
@@ -224,7 +224,7 @@ def _staged(storage: Storage, folder: str, name: str, pieces: Sequence[Piece]) -
 
 
 def check_here(storage: Storage, path: str, size: int) -> None:
-    """StorageError where a task wrote to a disk of another machine."""
+    """Raise StorageError where a task wrote to a disk of another machine."""
     try:
         with storage.open(path) as file:
             found = file.size

@@ -1,4 +1,4 @@
-"""Structured Streaming: appends of a query's micro-batches, each once, however often the query is started again."""
+"""Structured Streaming: appends of a query's micro-batches, each once, even if the query starts again."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from gnomon.indexer.dedup.bootstrap import Origin
 from gnomon.shadow import UsageError
 from gnomon.shadow.storage import Place, as_location
 
-QUERY_ID = "sql.streaming.queryId"  # of the thread that runs a query; stands in its checkpoint, unlike the run's id
+QUERY_ID = "sql.streaming.queryId"  # a property of a query's thread; its checkpoint keeps it, unlike the run's id
 
 
 def append_batches(
@@ -25,9 +25,9 @@ def append_batches(
     (`append_new`).
 
     The id of a batch is the id of the query, which its checkpoint keeps, and the number of the micro-batch. A
-    micro-batch that runs again is known; other rows under a known id are a UsageError. So the query must give the same
-    rows when it runs again: no rand(), no uuid(). `on_result` is called with the result of each micro-batch. `origin`
-    says how to build the index where there is none."""
+    micro-batch that runs again is recognised; other rows with a known id are a UsageError. So the query must give the
+    same rows when it runs again: no rand(), no uuid(). `on_result` is called with the result of each micro-batch.
+    `origin` says how to build the index where there is none."""
     place = as_location(index)
 
     def append_batch(batch: DataFrame, number: int) -> None:

@@ -3,7 +3,7 @@
 - `key_join`      keys to pointers, without a shuffle of the index
 - `load_rows`     rows of many keys
 - `fetch`         pointers to rows, in tasks
-- `task_batches`  how the rows of a task are cut
+- `task_batches`  the batches of rows in a task
 - `key_files`     key columns of Parquet files that Spark does not read
 """
 

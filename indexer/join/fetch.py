@@ -1,7 +1,7 @@
 """Pointers to rows: the second half of a load.
 
-Pointers go to tasks by file and by place in the file, so that several tasks read a file with many pointers. Each task
-reads its rows in file order. A page or block of several rows is read once, and a row of several pointers is decoded
+Pointers go to tasks by file and by place in the file, so that several tasks share a file with many pointers. Each task
+reads its rows in file order. It reads a page or block of several rows once, and decodes a row of several pointers
 once."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,14 +39,14 @@ from gnomon.shadow.storage import join
 from gnomon.sources import FORMATS, Numbers
 from gnomon.sources.types import int64s
 
-ERROR = "data_error"  # with unreadable="report": why a row could not be read
+ERROR = "data_error"  # column of errors with unreadable="report"
 TASKS_PER_CORE = 2
-PIECES_PER_TASK = 8  # pieces of the source that would go to a task if all were wanted: enough to be dealt out evenly
-PIECE_BYTES = (16 << 20, 128 << 20)  # of a source file, at least and at most; a page on a cut is read by two tasks
-READ_BYTES = 16 << 20  # of rows, decoded, that a task reads at a time; at most twice as many
-OUT_BYTES = 16 << 20  # of rows that it hands to Spark at a time
-PACKED_TEXT = r"(?i)\.(gz|bz2|zst)$"  # read from the beginning each time: one task's, whatever is wanted of it
-FIRST_GROWTH = 4.0  # bytes of a decoded row to those it is said to take in the file, until some were read
+PIECES_PER_TASK = 8  # pieces of the source per task if all rows were wanted: enough for an even distribution
+PIECE_BYTES = (16 << 20, 128 << 20)  # of a source file, least and most; two tasks read a page on a border
+READ_BYTES = 16 << 20  # of decoded rows that a task reads at a time; at most twice as many
+OUT_BYTES = 16 << 20  # of rows that it yields to Spark at a time
+PACKED_TEXT = r"(?i)\.(gz|bz2|zst)$"  # each read begins at the start of the file, so one task reads all its rows
+FIRST_GROWTH = 4.0  # decoded bytes per byte in the file: a guess until some rows were read
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def fetched(
     report: bool,
     counters: FetchCounters,
 ) -> DataFrame:
-    """The columns `given` of `found`, with the rows that its pointers (`join.POINTER_FIELDS`) lead to. A row without a
-    pointer stays, with nulls. Key columns of `found` are compared with the keys of the rows."""
+    """The columns `given` of `found`, with the rows of its pointers (`join.POINTER_FIELDS`). A row without a pointer
+    stays, with nulls. Key columns of `found` are compared with the keys of the rows."""
     kinds = {field.name: field for field in found.schema}
     error = [StructField(ERROR, StringType())] if report else []
     schema = StructType([*(kinds[name] for name in given), *payload, *error])
@@ -95,7 +95,7 @@ def fetched(
 
 
 def _piece(opened: Index, found: DataFrame, tasks: int) -> Column:
-    """The number of the piece of its file that a row lies in; of rows without a pointer, one that spreads them."""
+    """The number of the piece that holds a pointer's row. Rows without a pointer get numbers that spread them."""
     files = opened.view.covered.values()
     total, rows = sum(file.size for file in files), sum(file.rows for file in files)
     least, most = PIECE_BYTES
@@ -127,7 +127,7 @@ def _fetch(asked: Asked, counters: FetchCounters) -> Callable[[Iterator[pa.Recor
 
 
 class _Task:
-    """What one task does: run after run of rows of one file."""
+    """The work of one task: runs of pointers, each into one file."""
 
     def __init__(self, asked: Asked, counters: FetchCounters) -> None:
         self._asked = asked
@@ -138,7 +138,7 @@ class _Task:
         self._growth = FIRST_GROWTH
 
     def rows(self, run: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows of one file, or without a pointer, as batches of the answer."""
+        """Yield a run (pointers into one file, or no pointers) with its rows, as batches of the answer."""
         if not run.column(FILE)[0].is_valid:
             yield from self._answer(run, self._nulls(1), np.zeros(run.num_rows, np.int64), None)
             return
@@ -161,7 +161,7 @@ class _Task:
             begin = end
 
     def _units(self, wanted: "_Wanted") -> str | None:
-        """Which rows are read together, told to `wanted`; the error where the file cannot be opened."""
+        """Set the read units of `wanted`. Returns the error where the file cannot be opened."""
         stats = FetchReads()
         try:
             wanted.units = self._index.units(wanted.path, wanted.pointers[:, 0], stats)
@@ -174,12 +174,12 @@ class _Task:
         return None
 
     def _read(self, wanted: "_Wanted", begin: int, end: int) -> Iterator[tuple[int, int, list[pa.Array] | str]]:
-        """`(begin, end, their columns or why they cannot be read)`: where some rows cannot, these alone."""
+        """Yield `(begin, end, columns or error)` for ranges of rows. Rows that cannot be read have their own ranges."""
         found = self._tried(wanted, begin, end)
         if isinstance(found, SourceError):
             try:
                 self._index.check_file(wanted.path)
-            except SourceError as error:  # none of its rows can be read
+            except SourceError as error:  # no row of the file can be read
                 yield begin, end, str(error)
             else:
                 yield from self._halved(wanted, begin, end, found)
@@ -189,8 +189,8 @@ class _Task:
     def _halved(
         self, wanted: "_Wanted", begin: int, end: int, error: SourceError
     ) -> Iterator[tuple[int, int, list[pa.Array] | str]]:
-        """`_read` of rows that cannot be read together. Rows of one block come together or not at all: that it can be
-        decoded up to some row does not say that it is sound up to there."""
+        """`_read` of rows whose common read fails. The rows of a block are readable all or not at all: even if it can
+        be decoded up to some row, it may be damaged before."""
         middle = wanted.middle(begin, end)
         if not begin < middle < end or self._all_fail(wanted, begin, end, error):
             yield begin, end, str(error)
@@ -203,9 +203,9 @@ class _Task:
                 yield low, high, found
 
     def _all_fail(self, wanted: "_Wanted", begin: int, end: int, error: SourceError) -> bool:
-        """Whether all rows fail as some do. Where the first and the last fail at the same place of the file, all
-        between do; an error without a place may be that of a value which several rows have, or of any row: then
-        reading none fails, too."""
+        """Whether all rows fail like some of them. If the first and the last fail at the same place of the file, all
+        between them do. An error without a place may be of a value that several rows have, or of any row; in the second
+        case a read of no rows fails, too."""
         if error.offset is not None:
             return self._fails(wanted, begin, begin + 1, error) and self._fails(wanted, end - 1, end, error)
         return self._fails(wanted, begin, begin, error)
@@ -256,7 +256,7 @@ class _Task:
     def _answer(
         self, given: pa.RecordBatch, payload: list[pa.Array], places: Numbers, error: pa.Array | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of the sample with their rows of the payload, at most `OUT_BYTES` at a time."""
+        """Yield rows of the sample with their rows of the payload, at most `OUT_BYTES` at a time."""
         self._counters.rows.add(len(places))
         self._counters.unreadable.add(len(places) if error is not None else 0)
         kept = [given.column(name) for name in self._asked.given]
@@ -281,8 +281,8 @@ class _Task:
 
 
 class _Wanted:
-    """The rows wanted of one file. `run`: a row of the sample each, sorted by pointer. `pointers`: each once; `first`:
-    the row of `run` that it comes from; `places`: for each row of `run` its pointer."""
+    """The wanted rows of one file. `run` has a row of the sample for each, sorted by pointer. `pointers` has each
+    pointer once, `first` its first row in `run`, and `places` the pointer of each row of `run`."""
 
     units: Numbers
 
@@ -307,20 +307,20 @@ class _Wanted:
         return len(self.first)
 
     def filled(self, index: Index) -> NDArray[np.float64]:
-        """Bytes of all rows up to each: what the pointers say, else the mean of the file."""
+        """The cumulative bytes of the rows, from the sizes in the pointers, else from the mean of the file."""
         if self._filled is None:
             sizes = numbers_of(without_nulls(self.run.column(SIZE).cast(pa.int64())))[self.first]
             self._filled = np.cumsum(np.where(sizes > 0, sizes, index.row_bytes(self.path)), dtype=np.float64)
         return self._filled
 
     def within(self, begin: int, end: int) -> tuple[range, Numbers]:
-        """The rows of the sample that some rows of the file belong to, and for each which of them it is."""
+        """The rows of the sample for a range of rows of the file, and for each its row in the range."""
         low, high = np.searchsorted(self.places, [begin, end]).tolist()
         return range(low, high), self.places[low:high] - begin
 
     def middle(self, begin: int, end: int) -> int:
-        """Near the middle of some rows: the first of what is read together, or else of what has an offset of its own;
-        `begin` where all have one."""
+        """A row near the middle of a range that begins a read unit, or else a new offset; `begin` where all rows have
+        one offset."""
         middle = (begin + end) // 2
         for numbers in (self.units, self.pointers[:, 0]):
             first = int(np.searchsorted(numbers, numbers[middle]))

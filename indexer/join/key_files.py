@@ -1,5 +1,5 @@
-"""Key columns of Parquet files that Spark does not read (it reads none of a file that has one of a type it does not
-know), scanned by `sources` in Arrow tasks."""
+"""Key columns of Parquet files that Spark cannot read, scanned by `sources` in Arrow tasks. Spark reads no column of a
+file that has one of an unknown type."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from gnomon.sources import open_source
 
 def parquet_keys(spark: SparkSession, path: str, names: Sequence[str]) -> DataFrame:
     """The columns with these names of a Parquet file, or of the files of a folder. Columns of types that Spark lacks
-    come as the text that rows show, which `with_keys` reads: a UUID in 36 characters, a time of day as HH:MM:SS.f."""
+    are text in the form of rows, which `with_keys` reads: a UUID in 36 characters, a time of day as HH:MM:SS.f."""
     root = source_root(path)
     described = describe(root, "parquet", {}, False, root.list(), names)
     there = [name for name in names if any(name in one.schema.names for one in described)]
@@ -37,7 +37,7 @@ def parquet_keys(spark: SparkSession, path: str, names: Sequence[str]) -> DataFr
                 source = open_source(reader, "parquet", {})
                 known = [name for name in there if name in source.schema.names]
                 for batch in source.scan(reader, known, split):
-                    found = dict(zip(known, batch.columns, strict=False))  # the pointer's columns stand behind
+                    found = dict(zip(known, batch.columns, strict=False))  # the columns of the pointer come after
                     arrays = [
                         _given(found.get(name, pa.nulls(batch.num_rows)), field, kind.type, name, reader.name)
                         for name, field, kind in zip(there, fields, target, strict=True)
@@ -49,7 +49,7 @@ def parquet_keys(spark: SparkSession, path: str, names: Sequence[str]) -> DataFr
 
 
 def _type(described: Sequence[Described], name: str) -> DataType:
-    """The Spark type of a column; text where Spark has none of its own, or files differ."""
+    """The Spark type of a column; text where Spark has no such type, or files differ."""
     kinds = {one.schema.field(name).type for one in described if name in one.schema.names}
     if len(kinds) == 1:
         [kind] = kinds
@@ -67,7 +67,7 @@ def _given(array: pa.Array, field: StructField, target: pa.DataType, name: str, 
 
 
 def _text(value: object) -> str | None:
-    """A value as the text that a key is given in."""
+    """A value as the text of a key."""
     if value is None or isinstance(value, str):
         return value
     text = to_json(value)

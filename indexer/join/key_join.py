@@ -33,7 +33,7 @@ from gnomon.shadow.metadata import POINTER_TYPES, IndexSpec, check_names
 from gnomon.shadow.storage import Place
 from gnomon.sources import POINTER_COLUMNS
 
-OURS = "__gnomon_"  # what the columns begin with that a join adds on its way
+OURS = "__gnomon_"  # prefix of the temporary columns of a join
 FILE, OFFSET, SUB_OFFSET, SIZE = "__gnomon_file", "__gnomon_offset", "__gnomon_sub_offset", "__gnomon_size"
 POINTER_FIELDS = [
     StructField(FILE, StringType()),
@@ -43,23 +43,23 @@ POINTER_FIELDS = [
 ]
 ENTRY_PREFIX = "__gnomon_entry_"  # included and partition columns, until they get their names
 HOWS = ("inner", "left")
-OUTPUT_BYTES, ENTRY_BYTES = 16 * 1024 * 1024, 200  # of a batch handed to Spark, and of an entry, roughly
+OUTPUT_BYTES, ENTRY_BYTES = 16 * 1024 * 1024, 200  # of a batch for Spark, and of an entry, about
 
 
 @dataclass
 class LookupCounters:
     """Sums over the tasks of a join, complete once its result was computed; a retried task counts twice."""
 
-    index_bytes: Accumulator[int]  # read, of index files and Bloom filters
-    files_spared: Accumulator[int]  # by their Bloom filter; of the others how each was asked, each time that it was
+    index_bytes: Accumulator[int]  # bytes read of index files and Bloom filters
+    files_spared: Accumulator[int]  # ruled out by their Bloom filter; below, searches of other files in each way
     files_by_key: Accumulator[int]
     files_by_leaf: Accumulator[int]
     files_read_whole: Accumulator[int]
-    keys: Accumulator[int]  # rows of the sample, and those of them that have an entry
+    keys: Accumulator[int]  # rows of the sample, and the rows that have an entry
     matched: Accumulator[int]
 
     def add(self, stats: MatchStats) -> None:
-        """What a task did."""
+        """Add the counts of a task."""
         self.index_bytes.add(stats.bytes)
         self.files_spared.add(stats.files_spared)
         self.files_by_key.add(stats.files_by_key)
@@ -74,8 +74,8 @@ def lookup_counters(spark: SparkSession) -> LookupCounters:
 @dataclass(frozen=True)
 class JoinOptions:
     """The options of a join. `how`: a row without a match is dropped ("inner") or kept with nulls ("left").
-    `null_safe`: nulls match nulls. `within`: the partition columns of the sample that an entry must agree with.
-    `columns`: the included and partition columns to return with the pointers."""
+    `null_safe`: nulls match nulls. `within`: the partition columns of the sample that an entry must match. `columns`:
+    the included and partition columns to return with the pointers."""
 
     how: str = "inner"
     null_safe: bool = False
@@ -120,7 +120,7 @@ def join_with_index(
 def located(
     spark: SparkSession, opened: Index, sample: DataFrame, options: JoinOptions, counters: LookupCounters | None = None
 ) -> DataFrame:
-    """A sample with the key columns of `with_keys`, each row with the columns of its entries that the options name, as
+    """A sample with the key columns of `with_keys`, each row with its entries: the columns that the options name, as
     ENTRY_PREFIX0 ..., and the pointers (POINTER_FIELDS)."""
     spec = opened.spec
     check_names("within", options.within)
@@ -140,7 +140,7 @@ def _entry_types(spec: IndexSpec) -> dict[str, str]:
 
 
 def check_sample(sample: DataFrame, spec: IndexSpec, how: str, within: Sequence[str]) -> None:
-    """UsageError for what cannot be joined."""
+    """Raise UsageError for a sample or arguments that cannot be joined."""
     spec.entries.check_source(
         "a key-value folder has no pointers to join with (write_btree made it); read its rows by get"
     )
@@ -189,8 +189,7 @@ def _look_up(
 
 
 def _is_held(batch: pa.RecordBatch, spec: IndexSpec) -> npt.NDArray[np.bool_]:
-    """Which rows have keys that the types of the index hold. A key that they do not hold is null here and not null in
-    the sample."""
+    """Flags of the rows whose keys the types of the index hold. Other keys are null here and not null in the sample."""
     held = np.ones(batch.num_rows, bool)
     for key, name in zip(spec.keys, key_names(spec), strict=True):
         if batch.column(name).null_count > batch.column(key.name).null_count:
@@ -208,7 +207,7 @@ def _chosen(entries: pa.RecordBatch, spec: IndexSpec, columns: Sequence[str]) ->
 def _beside(
     batch: pa.RecordBatch, rows: npt.NDArray[np.int64], entries: Sequence[pa.Array]
 ) -> Iterator[pa.RecordBatch]:
-    """These rows of the sample, each with its entry, in batches of at most OUTPUT_BYTES."""
+    """Yield rows of the sample, each with its entry, in batches of at most OUTPUT_BYTES."""
     row_bytes = batch.nbytes // max(batch.num_rows, 1) + ENTRY_BYTES
     most = max(1, OUTPUT_BYTES // row_bytes)
     for begin in range(0, len(rows), most):

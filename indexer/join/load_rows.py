@@ -1,7 +1,7 @@
-"""Load: the rows of many keys, as a join that shuffles the sample but neither the index nor the payload.
+"""Load: the rows of many keys. It is a join that shuffles the sample, but neither the index nor the payload.
 
-The sample goes to the index's buckets, each task looks its keys up in its own index files (`join`); the pointers found
-go to their source files, each task reads its rows in file order (`fetch`).
+The sample goes to the index's buckets, and each task looks its keys up in its own index files (`join`). The pointers go
+to their source files, and each task reads its rows in file order (`fetch`).
 """
 
 from collections.abc import Sequence
@@ -47,12 +47,12 @@ def load(
     unreadable: str = "fail",
 ) -> DataFrame:
     """The rows of the source whose key is in `keys` (a DataFrame of Spark or pandas, or an Arrow table): all columns of
-    `keys`, then the requested columns of the source (by default all that `keys` does not have).
+    `keys`, then the requested columns of the source (by default all that `keys` lacks).
 
     Each row of `keys` gives one row for each source row with its key; with how="left", a row of nulls where there is
     none. As in SQL, a key with a null matches nothing; with `null_safe` nulls match nulls. Lazy.
 
-    A row that cannot be read (its file changed or is gone, its page is damaged) fails the job with that error. With
+    A row that cannot be read (its file changed or is gone, its page is damaged) fails the job with its error. With
     unreadable="report" it has nulls in the source's columns, and the error, with path and pointer, in a last column
     `data_error`, which is null in all other rows."""
     opened = open_index(index)
@@ -76,14 +76,14 @@ def load_by_index(
     unreadable: str = "fail",
     counters: LoadCounters | None = None,
 ) -> DataFrame:
-    """The rows of the source that `pointers` lead to. `pointers` has data_filename, data_offset, data_sub_offset and
-    data_size, as `join_with_index` gives them; it may have been filtered and joined since.
+    """The rows of the source for pointers. `pointers` has the columns data_filename, data_offset, data_sub_offset and
+    data_size of `join_with_index`; it may have been filtered and joined since.
 
     All columns of `pointers` are kept, except the four, which `columns` may name; then come the requested columns of
     the source that `pointers` lacks (by default all). Key columns that `pointers` has are compared with the keys of the
-    rows: StalePointer where one differs. Keep them: a pointer alone cannot show that its file was replaced and indexed
-    again since, and would lead to another row. A row whose data_filename is null stays, with nulls. `unreadable`: as in
-    `load`; a pointer into a file that the newest snapshot does not cover counts as unreadable. Lazy."""
+    rows: StalePointer where one differs. Keep them: if the file was replaced and indexed again since, a pointer alone
+    would lead to another row. A row whose data_filename is null stays, with nulls. `unreadable`: as in `load`; a
+    pointer into a file that the newest snapshot does not cover counts as unreadable. Lazy."""
     check_names("columns", columns)
     opened = open_index(index)
     _check_pointers(pointers)
@@ -137,7 +137,7 @@ def _check_unreadable(unreadable: str, names: Sequence[str]) -> None:
 
 
 def _payload_columns(index: Index, sample: DataFrame, columns: Sequence[str] | None) -> list[str]:
-    """The source's columns to read. A column that `keys` has, too, would be ambiguous: only the key may be in both."""
+    """The source's columns to read. Only key columns may be in `keys`, too: other columns would be ambiguous."""
     check_names("columns", columns)
     known, keys = index.view.columns, {key.name for key in index.spec.keys}
     unknown = [name for name in columns or () if name not in known]

@@ -1,5 +1,5 @@
-"""How the rows that a task is to fetch are cut: by file, by the bytes that are read at a time, by those handed on at a
-time. Numbers and slices; what the pieces hold is not looked at."""
+"""Division of the rows of a fetch task: by file, by the bytes read at a time, and by the bytes yielded at a time. It
+works on numbers and slices, not on values."""
 
 from collections.abc import Iterator
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from gnomon.sources import Numbers
 from gnomon.sources.types import int64s
 
-HELD_BYTES = 64 << 20  # of rows of the sample, that wait for others of the same file
+HELD_BYTES = 64 << 20  # of rows of the sample that wait for more rows of the same file
 
 Flags = NDArray[np.bool_]
 
 
 def runs(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
-    """Rows that are sorted by a column of text in batches in which that has one value: as few as may be, whatever
-    batches the rows come in."""
+    """Yield rows, which are sorted by a text column, in as few batches as possible, each with one value of this
+    column."""
     held: list[pa.RecordBatch] = []
     size, value = 0, None
     for batch in batches:
@@ -51,21 +51,21 @@ def numbers_of(column: pa.Array) -> Numbers:
 
 
 def without_nulls(column: pa.Array) -> pa.Array:
-    """An int64 column with 0 for null. `fill_null` would import pandas: a third of a second for each worker."""
+    """An int64 column with 0 for null. `fill_null` would import pandas, which takes each worker a third of a second."""
     return pc.coalesce(column, int64s(np.zeros(len(column), np.int64))) if column.null_count else column
 
 
 def firsts(offsets: Numbers, sub_offsets: Numbers) -> Flags:
-    """Of pointers in order: which of them are not the one before."""
+    """Flags of the sorted pointers that differ from the one before."""
     fresh = np.ones(len(offsets), dtype=np.bool_)
     fresh[1:] = (offsets[1:] != offsets[:-1]) | (sub_offsets[1:] != sub_offsets[:-1])
     return fresh
 
 
 def next_cut(filled: NDArray[np.float64], units: Numbers, begin: int, most: float) -> int:
-    """Where a piece that begins with row `begin` ends. `filled`: bytes of all rows up to each; `units`: which of them
-    are read together. One row at least, and of bytes `most`; but between half and twice as many where the piece then
-    ends with a unit."""
+    """The end of a piece that begins with row `begin`. `filled` has the cumulative bytes of the rows, `units` their
+    read units. A piece has at least one row and about `most` bytes; it may have half or twice as many, to end with a
+    unit."""
     before = filled[begin - 1] if begin else 0.0
     end = max(int(np.searchsorted(filled, before + most, side="right")), begin + 1)
     if end >= len(filled) or units[end - 1] != units[end]:
@@ -77,7 +77,7 @@ def next_cut(filled: NDArray[np.float64], units: Numbers, begin: int, most: floa
 
 
 def row_bytes(columns: list[pa.Array]) -> NDArray[np.float64]:
-    """Bytes of each row: of texts its own, of what is nested the mean."""
+    """The bytes of each row: exact for texts, the mean for nested values."""
     total = np.zeros(len(columns[0]) if columns else 0)
     for column in columns:
         if _is_text(column.type):
@@ -88,7 +88,7 @@ def row_bytes(columns: list[pa.Array]) -> NDArray[np.float64]:
 
 
 def slices(sizes: NDArray[np.float64], most: float) -> Iterator[tuple[int, int]]:
-    """`(begin, end)` of runs of rows of at most `most` bytes, or one row."""
+    """Yield `(begin, end)` of runs of rows of at most `most` bytes, or one row."""
     filled, begin = np.cumsum(sizes), 0
     while begin < len(sizes):
         before = filled[begin - 1] if begin else 0.0
@@ -98,7 +98,7 @@ def slices(sizes: NDArray[np.float64], most: float) -> Iterator[tuple[int, int]]
 
 
 def taken(column: pa.Array, places: Numbers) -> pa.Array:
-    """The rows at some places, which do not fall; without a copy where they follow each other."""
+    """The rows at ascending places, without a copy where these are consecutive."""
     if len(places) and places[-1] - places[0] == len(places) - 1 and bool((np.diff(places) == 1).all()):
         return column.slice(int(places[0]), len(places))
     return column.take(int64s(places))

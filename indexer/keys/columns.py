@@ -1,4 +1,4 @@
-"""Keys in DataFrames: cast to the types of the spec, brought to the task that holds their bucket."""
+"""Keys in DataFrames: casts to the types of the spec, and the shuffle to the tasks of their buckets."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -16,12 +16,12 @@ from gnomon.shadow.metadata import IndexSpec, KeyColumn
 
 KEY_PREFIX = "__gnomon_key_"
 NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double"}
-CHUNK_ROWS, CHUNK_BYTES = 200_000, 32 * 1024 * 1024  # looked up at once by a task, beside one batch of Spark's
+CHUNK_ROWS, CHUNK_BYTES = 200_000, 32 * 1024 * 1024  # that a task looks up at once, besides one Spark batch
 HAS_OFFSET = r"(?i)(z|[+-]\d{1,2}(:?\d{2}){0,2}|utc|gmt)$"
 
 
 def quoted(name: str) -> str:
-    """A column name as Spark's expressions take it, whatever characters it has."""
+    """A column name with any characters, quoted for Spark's expressions."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -32,12 +32,12 @@ def column(name: str) -> Column:
 def with_keys(
     frame: DataFrame, spec: IndexSpec, what: str, every_key_counts: bool = False, all_of_it: bool = True
 ) -> DataFrame:
-    """The frame with its key once more, in the types of the index, in the columns `key_names`: int 5 and bigint 5 hash
-    differently. Text is read as the command line reads it: bytes as base64, timestamps in UTC.
+    """The frame with a second copy of its key, in the types of the index, in the columns `key_names`: int 5 and bigint
+    5 hash differently. Text is read as on the command line: bytes as base64, timestamps in UTC.
 
-    A number that the index's type cannot hold exactly has no row: its key becomes null, which matches nothing; where
-    `every_key_counts` it fails the job, as text does that is not of the type. UsageError for a type that cannot be
-    compared. Without `all_of_it` columns of the key may be missing."""
+    A number that the index's type cannot hold exactly has no row: its key becomes null, which matches nothing. With
+    `every_key_counts` it fails the job, as invalid text always does. UsageError for a type that cannot be compared.
+    Without `all_of_it` columns of the key may be missing."""
     missing = [key.name for key in spec.keys if key.name not in frame.columns]
     if missing and all_of_it:
         raise UsageError(f"{what}: the key column {', '.join(missing)} is missing; it has {', '.join(frame.columns)}")
@@ -79,12 +79,12 @@ def _key(what: str, key: KeyColumn, kind: DataType, every_key_counts: bool) -> C
         refused = _refuse(what, key, given) if is_text or every_key_counts else F.lit(None)
         return F.when(given.isNull() | read.isNotNull(), read).otherwise(refused.cast(target))
     if found == "timestamp" and wanted == "timestamp_ntz":
-        return F.unix_micros(given)  # hashed alike; a cast would go through the session's time zone
+        return F.unix_micros(given)  # it has the same hash; a cast would use the session's time zone
     if isinstance(kind, NumericType) and (wanted in NUMBERS or key_type(wanted).decimal):
         read = given.try_cast(target)
         refused = _refuse(what, key, given) if every_key_counts else F.lit(None)
         return F.when(given.isNull() | (read.cast(kind) == given), read).otherwise(refused.cast(target))
-    if wanted == "string" and isinstance(kind, DateType):  # a partition column, which Spark takes for a date
+    if wanted == "string" and isinstance(kind, DateType):  # a partition column, which Spark infers as a date
         return given.cast(target)
     if wanted == "string" and isinstance(kind, IntegralType):
         return given.cast(target)
@@ -109,7 +109,7 @@ def _refuse(what: str, key: KeyColumn, given: Column) -> Column:
 def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:
     """Shuffle by key so that each task holds keys of one bucket only.
 
-    Spark sends a row to partition pmod(hash(key), n); with n a multiple of the buckets, partition p holds keys of
+    Spark sends a row to partition pmod(hash(key), n). If n is a multiple of the buckets, partition p holds keys of
     bucket p mod buckets."""
     cores = frame.sparkSession.sparkContext.defaultParallelism
     tasks = spec.buckets * -(-cores // spec.buckets)
@@ -118,21 +118,21 @@ def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:
 
 
 def stored_keys(batch: pa.RecordBatch, spec: IndexSpec) -> pa.RecordBatch:
-    """The stored key columns of a batch that `with_keys` gave its keys, in key order and in the types of the index."""
+    """The stored key columns of a batch with the columns of `with_keys`, in key order and in the types of the index."""
     names = dict(zip(spec.keys, key_names(spec), strict=True))
     arrays = [batch.column(names[key]).cast(key_type(key.type).arrow) for key in spec.stored_keys]
     return pa.RecordBatch.from_arrays(arrays, [names[key] for key in spec.stored_keys])
 
 
 def narrowing(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = ()) -> dict[str, pa.Array]:
-    """The partition values that narrow the look-up of each row, from its key and from the named columns."""
+    """The partition values to which the look-up of each row is limited, from its key and from the named columns."""
     names = {key.name: name for key, name in zip(spec.keys, key_names(spec), strict=True) if key.partition}
     names |= {name: name for name in within if name not in names}
     return {column: batch.column(name) for column, name in names.items()}
 
 
 def in_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches joined into larger ones. Sorted keys of a large batch read each part of an index file once."""
+    """Small batches joined into larger ones. The sorted keys of a large batch read each part of an index file once."""
     some: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -150,8 +150,8 @@ def map_batches(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: StructType,
 ) -> DataFrame:
-    """`mapInArrow` for columns of any name: Spark's own takes a dot in a name as a field of a struct. The function
-    gets batches with the frame's names; what it yields is taken by position."""
+    """`mapInArrow` for columns of any name: Spark's own reads a dot in a name as a field of a struct. The function gets
+    batches with the frame's names; the batches that it yields are matched by position."""
     names = frame.columns
 
     @hands_errors_over

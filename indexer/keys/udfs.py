@@ -1,4 +1,4 @@
-"""Key columns of DataFrames that Spark's casts do not read: by the rules of `gnomon.shadow.values`, in Arrow tasks."""
+"""Conversion of key columns that Spark's casts do not read, by the rules of `gnomon.shadow.values`, in Arrow tasks."""
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -16,7 +16,8 @@ TAKEN = {"time": (TIME,), "timestamp": (MOMENT,), "timestamp_ntz": (LOCAL_MOMENT
 
 
 def read_by_udf(given: Column, kind: DataType, key: KeyColumn) -> Column | None:
-    """A column as the stored type of a key, null where a value is not of it; None for what Spark's casts read."""
+    """A column in the stored type of a key, null where a value does not fit; None for columns that Spark's casts
+    read."""
     found = kind.simpleString().partition("(")[0]
     if isinstance(kind, StringType) and (has_form(key) or key_type(key.type).decimal):
         return text_udf(lambda array: _from_text(array, key), key_spark_type(key.type))(given)
@@ -37,12 +38,12 @@ def _from_text(array: pa.Array, key: KeyColumn) -> pa.Array:
 def _read(text: str | None, key: KeyColumn) -> Stored:
     try:
         return read_key(text, key)
-    except KeyTypeError:  # who asked for the column says so
+    except KeyTypeError:  # the caller reports the null
         return None
 
 
 def _from_units(array: pa.Array, unit: str) -> pa.Array:
-    """The number of units of a time or a moment; null where it is no whole number, or too large."""
+    """A time or a moment as a number of units; null where it is not a whole number, or is too large."""
     given, wanted = DIGITS[array.type.unit], DIGITS[unit]
     ticks = array.view(pa.int64()).to_pylist()
     scaled = [None if tick is None else divmod(tick * 10**wanted, 10**given) for tick in ticks]

@@ -1,12 +1,12 @@
 """Spark: sessions, versions, types, tasks and their errors.
 
 - `session`           a Spark session
-- `versions`          what differs between versions of Spark
+- `versions`          differences between versions of Spark
 - `types`             columns in Spark's types
-- `tasks`             what the tasks of a Python worker share
+- `tasks`             the open index of a Python worker
 - `task_errors`       errors of tasks, handed to the driver
 - `executor_package`  our packages for the executors of a cluster
-- `progress`          what a job is doing
+- `progress`          the progress of a job
 - `scan_isolation`    Spark's plans of a Python source, kept apart (`OwnScans.java`)
 """
 

@@ -1,5 +1,5 @@
-"""Our own packages for the executors of a cluster: an archive of the code that this program runs, and tasks that prove
-that it works where it came to."""
+"""Our packages for the executors of a cluster: an archive of this program's code, and tasks that check that it works on
+the executors."""
 
 import atexit
 import hashlib
@@ -27,11 +27,11 @@ ASKED_FOR = (
     "gnomon.indexer.join.load_rows",
     "gnomon.indexer.dedup.check",
     "pandas",
-)  # which import all that tasks of ours use
+)  # these modules import all packages that our tasks use
 NEEDED = ("pyarrow", "numpy", "pandas", "fastavro", "msgspec", "isal", "cramjam")
 MOST_TASKS = 32
 WAIT_SECONDS = 30
-EPOCH = (1980, 1, 1, 0, 0, 0)  # of each file in the archive, so that equal code makes equal bytes
+EPOCH = (1980, 1, 1, 0, 0, 0)  # time of each file in the archive, so that equal code makes equal bytes
 NO_PROGRAM = re.compile(r"Cannot run program \"(?P<program>[^\"]*)\"")
 NO_MODULE = re.compile(r"(?:ModuleNotFoundError|ImportError): (?P<what>[^\n]+)")
 OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] (?P<what>[^\n]+)")
@@ -48,10 +48,10 @@ class ExecutorsUnfit(ShadowError):
 
 def ship(spark: SparkSession) -> None:
     """Send this program's own copy of Gnomon to the session's executors, and check that tasks can use it. A second call
-    sends nothing. ExecutorsUnfit, with the cure, where a task cannot import Gnomon or its dependencies."""
+    sends nothing. ExecutorsUnfit, with advice, where a task cannot import Gnomon or its dependencies."""
     path = list(sys.path)
     spark.sparkContext.addPyFile(archive())
-    sys.path[:] = path  # the driver goes on with what it has, which outlives the session
+    sys.path[:] = path  # the driver keeps using its own copy, which outlives the session
     check_executors(spark)
 
 
@@ -79,7 +79,7 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def check_executors(spark: SparkSession) -> None:
-    """See that tasks can import our packages and what they need. Says so while no executor answers."""
+    """Check that tasks can import our packages and their dependencies. Logs a warning while no executor answers."""
 
     def imported(_: int) -> str:
         for name in ASKED_FOR:
@@ -100,7 +100,7 @@ def check_executors(spark: SparkSession) -> None:
 
 
 def unfit(text: str) -> ExecutorsUnfit | None:
-    """Return advice where Spark's workers run another Python, from the error of a job; None for any other error."""
+    """The error, with advice, if a job failed because Spark's workers run another Python; None for any other error."""
     found = OTHER_PYTHON.search(text) or OUR_MODULE.search(text)
     if found is None:
         return None
@@ -120,7 +120,7 @@ def _say_so(master: str) -> None:
 
 
 def _reason(text: str, version: str, python: str) -> str:
-    """What is wrong, and the cure, from what Spark says."""
+    """The fault and the advice, from Spark's error text."""
     if found := NO_PROGRAM.search(text):
         return f"the executors have no {found['program']}; set PYSPARK_PYTHON to a Python {version} they have; {PAGE}"
     if found := OTHER_PYTHON.search(text):

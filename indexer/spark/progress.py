@@ -1,4 +1,4 @@
-"""What a job is doing, told while it runs, and how long each stage of it took."""
+"""The progress of a running job, and the duration of each stage."""
 
 import secrets
 import threading
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 POLL_SECONDS = 0.2
 SCAN = "scan"
-TASKS = "tasks"  # the unit of steps that come while a stage of Spark's runs
+TASKS = "tasks"  # the unit of steps during a Spark stage
 THREAD = "gnomon-progress"
 JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL = "spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"
 
@@ -29,12 +29,12 @@ class Step(NamedTuple):
     is_about: bool = False
 
 
-# Called with each step. It may be called from a thread of its own, and should return at once.
+# Called with each step, maybe from another thread. It should return at once.
 Progress = Callable[[Step], None]
 
 
 class Stages:
-    """The stages of a job, told to `progress` as they begin; `seconds` is how long each took."""
+    """The stages of a job. `progress` is called when a stage begins; `seconds` has the duration of each."""
 
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress
@@ -42,7 +42,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str, total: int = 0, unit: str = "", rows: int = 0, is_about: bool = False) -> Iterator[None]:
-        """While a stage runs. One of a name that was there before adds to its seconds."""
+        """Run the block as a stage. A stage with the name of an earlier one adds to its seconds."""
         begin = time.perf_counter()
         if self._progress is not None:
             self._progress(Step(name, 0, total, unit, rows, is_about))
@@ -53,7 +53,7 @@ class Stages:
 
     @contextmanager
     def tasks(self, spark: SparkSession, name: str, rows: int = 0, is_about: bool = False) -> Iterator[None]:
-        """While a stage runs that is Spark's: its tasks are counted."""
+        """Run the block as a stage of Spark, whose tasks are counted."""
         stage = Step(name, rows=rows, is_about=is_about)
         with self.stage(name, rows=rows, is_about=is_about), watched(spark, stage, self._progress):
             yield

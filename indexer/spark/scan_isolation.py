@@ -1,7 +1,7 @@
-"""Spark's plans of a Python source, kept apart: `OwnScans.java` says from what, and how.
+"""Separate plans for each scan of a Python source; `OwnScans.java` has the details.
 
-Filters may prune only where each scan reads what its own filters ask for. Spark 4.1 to 4.3 do not see to that, so an
-optimizer rule does; it is compiled in the driver by the compiler that Spark itself brings for its generated code.
+Filters may prune only if each scan reads by its own filters. Spark 4.1 to 4.3 do not ensure that, so an optimizer rule
+does. The driver compiles it with the compiler that Spark includes for its generated code.
 """
 
 import logging
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def keep_scans_apart(spark: SparkSession, name: str) -> bool:
-    """Whether each scan of the source of this name reads by its own filters in this session, from now on at least."""
+    """Make each scan of this source read by its own filters in this session. Returns whether that was possible."""
     if not hasattr(DataSourceReader, "pushFilters"):  # Spark 4.0
         return False
     jvm: Any = getattr(spark, "_jvm", None)
@@ -47,8 +47,8 @@ def keep_scans_apart(spark: SparkSession, name: str) -> bool:
 
 @contextmanager
 def made_active(spark: SparkSession) -> Iterator[None]:
-    """While a session is the active one. Spark refuses a source of a name that the active session has, whichever
-    session it is for."""
+    """Make a session the active one for a block. Spark refuses a source name that the active session has, even for
+    another session."""
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None:
         yield

@@ -1,4 +1,4 @@
-"""A Spark session of ours, for programs that are not handed one."""
+"""A Spark session for programs that have none."""
 
 import os
 import re
@@ -18,13 +18,13 @@ DEFAULTS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }
 PYTHON = "spark.pyspark.python"
-UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"  # is set where spark-submit started Java, and then this program
+UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"  # set where spark-submit started Java, and then this program
 
 
 def local_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The active session, or a new one: of this machine, of the cluster that `master` names, or of spark-submit.
+    """The active session, or a new one: on this machine, on the cluster `master`, or from spark-submit.
 
-    Its Python workers run PYSPARK_PYTHON, by default this interpreter, whatever PATH says. On a cluster, `ship` sends
+    Its Python workers run PYSPARK_PYTHON, by default this interpreter, not the one on PATH. On a cluster, `ship` sends
     Gnomon to the executors. Settings of spark-submit are not changed."""
     given = dict(conf or {})
     if PYTHON in given:
@@ -38,7 +38,7 @@ def local_session(master: str | None = None, conf: Mapping[str, str] | None = No
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with as_file(
         files("gnomon.indexer.spark") / "log4j2.properties"
-    ) as log:  # a file of its own where we run from an archive
+    ) as log:  # extracted to a file where we run from an archive
         java = f"-Dlog4j2.configurationFile={log.as_uri()}"
         builder = SparkSession.builder.appName("gnomon").master(master)
         for key, value in {**DEFAULTS, "spark.driver.extraJavaOptions": java, **given}.items():

@@ -1,7 +1,7 @@
-"""Errors of Spark tasks: a task hands its error over as JSON, and who called the job gets the same error raised.
+"""Errors of Spark tasks: a task sends its error as JSON, and the caller of the job gets the same error.
 
 Spark sends the driver the traceback of a task, as text. `hands_errors_over` adds the JSON of the error to that text, as
-a note between two marks; `decoded` finds it there. No other module knows the form."""
+a note between two marks; `decoded` finds it there. Only this module knows the form."""
 
 import inspect
 import json
@@ -24,8 +24,8 @@ Task = TypeVar("Task", bound=Callable[..., Any])
 
 BEGIN, END = "<gnomon-error>", "</gnomon-error>"
 _MARKED = re.compile(f"{BEGIN}(.*?){END}")
-_FOUND = "@found@"  # where the JSON of `raised_by_sql` has the value that Spark puts there
-# Spark's error for files, and its reader of Parquet, which decodes some values later, when they are used.
+_FOUND = "@found@"  # placeholder in the JSON of `raised_by_sql`, which Spark replaces with the value
+# Spark's error for files, and its Parquet reader, which decodes some values only when they are used.
 UNREAD_BY_SPARK = (
     "FAILED_READ_FILE",
     "at org.apache.parquet.",
@@ -36,7 +36,8 @@ SPARK_ERRORS = (PySparkException, Py4JJavaError)
 
 
 def hands_errors_over(task: Task) -> Task:
-    """Decorate a function, or a generator function, that Spark runs in a Python worker."""
+    """Decorate a function, or a generator function, that Spark runs in a Python worker, so that its errors reach the
+    driver."""
     if inspect.isgeneratorfunction(task):
 
         @wraps(task)
@@ -56,7 +57,7 @@ def hands_errors_over(task: Task) -> Task:
 
 @contextmanager
 def handing_over() -> Iterator[None]:
-    """Add to an error of ours the note by which the driver knows it."""
+    """Add the note for the driver to an error of ours."""
     try:
         yield
     except GnomonError as error:
@@ -76,15 +77,15 @@ def raised_by_sql(error: GnomonError, found: Column) -> Column:
 
 
 def decoded(error: BaseException) -> GnomonError | None:
-    """The error of ours that ended a job; None where it was another one."""
+    """The error of ours that ended a job; None for another error."""
     marked = _MARKED.findall(str(error)) if isinstance(error, SPARK_ERRORS) else []
     return GnomonError.from_json(json.loads(marked[-1])) if marked else None
 
 
 @contextmanager
 def as_raised() -> Iterator[None]:
-    """Raise an error of ours that a task ended with as what it was there, and ExecutorsUnfit where the workers' Python
-    cannot run our tasks; others pass."""
+    """Raise the error of ours that ended a task, or ExecutorsUnfit where the workers' Python cannot run our tasks.
+    Other errors pass unchanged."""
     try:
         yield
     except SPARK_ERRORS as error:
@@ -103,5 +104,5 @@ def is_of_a_file(error: Exception) -> bool:
 
 
 def _marked(content: str) -> str:
-    """JSON between the marks, which it cannot hold itself."""
+    """JSON between the marks, which JSON cannot contain."""
     return BEGIN + content.replace("<", "\\u003c") + END

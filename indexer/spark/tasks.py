@@ -1,4 +1,4 @@
-"""What Spark's Python workers share between the tasks they run: an open index, at one snapshot."""
+"""The open index, at one snapshot, that the tasks of a Python worker share."""
 
 import logging
 import os
@@ -30,8 +30,8 @@ class AtSnapshot(NamedTuple):
 
 @lru_cache(OPEN_INDEXES)
 def open_in_worker(at: AtSnapshot) -> Index:
-    """The index, opened once in each worker process, after its fork. SnapshotNotFound where another one was made in its
-    place since: what was planned for the one (columns, types, pointers) is not of the other."""
+    """The index, opened once in each worker process, after its fork. SnapshotNotFound where another index is there now:
+    the planned columns, types and pointers do not fit it."""
     _log()
     index = open_index(at.location, at.number, WORKER_CACHE_BYTES, keep_pages=False)
     found = index.view.snapshot.commit_id
@@ -45,7 +45,7 @@ def open_in_worker(at: AtSnapshot) -> Index:
 
 
 def _log() -> None:
-    """Write what tasks log to stderr, which is the executor's log, if GNOMON_LOG names a level."""
+    """Write the log of tasks to stderr, which is the executor's log, if GNOMON_LOG names a level."""
     level = os.environ.get(LOG_LEVEL, "").upper()
     logger = logging.getLogger(LOGGER)
     if level in logging.getLevelNamesMapping() and not logger.handlers:

@@ -1,6 +1,6 @@
-"""Columns of source files in Spark's types: the type that holds a column, and its exact values in that type.
+"""Columns of source files in Spark's types: the Spark type of a column, and its exact values in that type.
 
-A type that Spark lacks is held by the next type without loss: unsigned integers by the next wider one (64 bits:
+A type that Spark lacks is mapped to a type that holds all its values: unsigned integers by the next wider one (64 bits:
 `decimal(20,0)`), half floats by `float`, UUIDs by `binary`, decimals of more than 38 digits and JSON by `string`, a
 column of nulls by `string`, a duration by `interval day to second`. The same within lists, maps and structs. A value
 that the type cannot hold (digits below a microsecond, say) is an error."""
@@ -24,7 +24,7 @@ MICROSECONDS, NANOSECONDS = 6, 9  # digits of a time of day
 
 
 class NoSparkType(Exception):
-    """No type of Spark's holds all values of a column."""
+    """No Spark type holds all values of a column."""
 
 
 def spark_type(arrow: pa.DataType) -> DataType:
@@ -56,13 +56,13 @@ def spark_type(arrow: pa.DataType) -> DataType:
 
 
 def key_spark_type(name: str) -> DataType:
-    """The Spark type of a key type (`gnomon.btree.keys`). Spark is given types as objects: in the text of a schema the
-    word `timestamp` means what `spark.sql.timestampType` says."""
+    """The Spark type of a key type (`gnomon.btree.keys`). Types are objects here, since in the text of a schema the
+    meaning of `timestamp` depends on `spark.sql.timestampType`."""
     return spark_type(key_type(name).arrow)
 
 
 def arrow_of(kind: DataType) -> pa.DataType:
-    """The Arrow type whose values are exactly those of a Spark type. NoSparkType where none leads into Python."""
+    """The Arrow type with exactly the values of a Spark type. NoSparkType where Python cannot get the type."""
     if isinstance(kind, ArrayType):
         return pa.list_(arrow_of(kind.elementType))
     if isinstance(kind, MapType):
@@ -70,7 +70,7 @@ def arrow_of(kind: DataType) -> pa.DataType:
     if isinstance(kind, StructType):
         return pa.struct([pa.field(field.name, arrow_of(field.dataType)) for field in kind])
     if is_time(kind) and kind.precision <= MICROSECONDS:
-        return pa.time64("us")  # Spark hands it over as nanoseconds
+        return pa.time64("us")  # Spark sends it as nanoseconds
     try:
         return to_arrow_type(kind, **IN_UTC)
     except PySparkException:
@@ -78,7 +78,8 @@ def arrow_of(kind: DataType) -> pa.DataType:
 
 
 def holds(kind: DataType, arrow: pa.DataType) -> bool:
-    """Whether a Spark type may hold the values of a column of a source file, so that those it does not are found."""
+    """Whether a Spark type may hold the values of a column of a source file; `as_spark` then finds values that it does
+    not hold."""
     try:
         return can_hold(arrow, arrow_of(kind), SAFE_CAST)
     except NoSparkType:
@@ -86,12 +87,12 @@ def holds(kind: DataType, arrow: pa.DataType) -> bool:
 
 
 def as_spark(array: pa.Array, kind: DataType, target: pa.DataType, name: str, rows: pa.Array, path: str) -> pa.Array:
-    """A column of a source file in `target`, the Arrow type that Spark takes for `kind`. UnsupportedFormat, with the
-    value and where its row lies (`rows`: their offsets), where Spark's type does not hold it."""
+    """A column of a source file in `target`, the Arrow type of `kind` in Spark. UnsupportedFormat, with the value and
+    its row (`rows` has their offsets), where Spark's type does not hold it."""
     exact, called = arrow_of(kind), kind.simpleString()
     if not can_hold(array.type, exact, SAFE_CAST):
         raise UnsupportedFormat(
-            f"column {name} is {array.type} here and {called} in newer files, which cannot be one column of Spark's; "
+            f"column {name} is {array.type} here and {called} in newer files, which cannot be one Spark column; "
             "load other columns",
             path,
         )
@@ -107,10 +108,10 @@ def as_spark(array: pa.Array, kind: DataType, target: pa.DataType, name: str, ro
 
 
 def _first_refused(array: pa.Array, exact: pa.DataType) -> int:
-    """The place of the first value that does not fit; some value does not."""
+    """The place of the first value that does not fit; there must be one."""
     for place in range(len(array) - 1):
         try:
-            array.take(pa.array([place])).cast(exact)  # of a slice of lists all values would be cast
+            array.take(pa.array([place])).cast(exact)  # a cast of a slice of lists would cast all values
         except pa.ArrowException as error:
             check_memory(error)
             return place

@@ -1,4 +1,4 @@
-"""What differs between the versions of Spark that we run on (4.0 to 4.3), and nothing else."""
+"""All differences between the supported versions of Spark (4.0 to 4.3)."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ from gnomon.indexer.spark.task_errors import hands_errors_over
 
 TIME_TYPE: Any = getattr(types, "TimeType", None)  # a time of day, since 4.1
 HAS_ARROW_UDF = hasattr(F, "arrow_udf")  # since 4.1
-# What makes Arrow's timestamps those of UTC: since 4.2 it has to be said, before it went without saying.
+# The argument for UTC timestamps in Arrow: required since 4.2, the default before.
 IN_UTC = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
 
 
@@ -24,13 +24,13 @@ def is_time(kind: DataType) -> bool:
 
 
 def type_of(arrow: pa.DataType) -> DataType:
-    """Spark's own type for an Arrow type. A timestamp without a zone is timestamp_ntz, which 4.0 and 4.1 have to be
-    told."""
+    """Spark's own type for an Arrow type. A timestamp without a zone is timestamp_ntz, which needs an argument in 4.0
+    and 4.1."""
     return from_arrow_type(arrow, prefer_timestamp_ntz=True)
 
 
 def arrow_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column], Column]:
-    """A function of a column, between Arrow arrays; where `HAS_ARROW_UDF`."""
+    """A function of a column, which takes and returns Arrow arrays. Only where `HAS_ARROW_UDF`."""
 
     @hands_errors_over
     def in_arrow(array: pa.Array) -> pa.Array:
@@ -41,7 +41,7 @@ def arrow_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[
 
 
 def text_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column], Column]:
-    """The same of a column of text, which Spark 4.0 hands over in pandas."""
+    """A function of a text column, which Spark 4.0 passes as pandas."""
     if HAS_ARROW_UDF:
         return arrow_udf(read, kind)
 
@@ -60,9 +60,10 @@ def with_column_in_arrow(
     inputs: Sequence[str],
     function: Callable[[Iterator[Sequence[pa.Array]]], Iterator[pa.Array]],
 ) -> DataFrame:
-    """The frame with a column more, a value for each row, that a function makes of some columns, a task's rows in their
-    order: from batches of arrays to arrays, which need not be as long as these, but all together. Other columns stay in
-    Spark's own rows; 4.0, which has no such function, hands them to Python and back."""
+    """The frame with another column, which a function makes from some columns, for the rows of a task in their order.
+    It maps batches of arrays to arrays. An array need not have the length of its batch, but all together must have a
+    value for each row. Other columns stay in Spark's own rows; in 4.0, which has no such function, they go to Python
+    and back."""
     if not HAS_ARROW_UDF:
         return _mapped(frame, name, kind, inputs, function)
 
@@ -70,7 +71,7 @@ def with_column_in_arrow(
     def in_arrow(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         yield from function((batch,) if isinstance(batch, pa.Array) else batch for batch in batches)
 
-    # Not deterministic: else Spark may ask for it twice, or filter the rows before it sees them.
+    # Not deterministic: else Spark may call it twice, or filter the rows before it gets them.
     made = F.arrow_udf(in_arrow, kind).asNondeterministic()
     return frame.withColumn(name, made(*inputs))
 

@@ -1,5 +1,5 @@
-"""Tables of Spark's catalog as sources: what a table is, and where its partitions lie. The only place that asks the
-catalog, through the session's JVM: its answers come as JSON, one call for all partitions."""
+"""Tables of Spark's catalog as sources: their properties and the places of their partitions. The only module that reads
+the catalog, through the session's JVM. The answers are JSON, with one call for all partitions."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -30,7 +30,7 @@ SESSION_CATALOG = "spark_catalog"
 
 @dataclass(frozen=True)
 class CatalogTable:
-    """A table as the catalog has it now: `location` is its root, `places` has the place of each partition, by its
+    """A table in the catalog's current state: `location` is its root, `places` has the place of each partition, by its
     folder in an index ("" for a table without partitions)."""
 
     name: str
@@ -42,20 +42,20 @@ class CatalogTable:
     places: Mapping[str, str]
 
     def root_at(self, location: str) -> SourceRoot:
-        """The table as a source whose files are named by their paths below a location, where they lie there."""
+        """The table as a source. Files below `location` are named by their paths there."""
         root = source_storage(location)
         folders = {partition: below(root.root, place) for partition, place in self.places.items()}
         return SourceRoot(root, table=Table(self.name, folders, self.types, self.columns, self.format, self.options))
 
 
 def is_table(source: str) -> bool:
-    """Whether a source is named as a table of the catalog."""
+    """Whether a source is the name of a catalog table."""
     return source.startswith(TABLE_PREFIX)
 
 
 def read_table(spark: SparkSession, source: str) -> CatalogTable:
-    """Ask the catalog for `table:db.name`. SourceNotFound where there is none; UsageError for one that cannot be
-    indexed, with the reason."""
+    """The table `table:db.name` of the catalog. SourceNotFound where there is none; UsageError, with the reason, for
+    one that cannot be indexed."""
     asked = source.removeprefix(TABLE_PREFIX)
     found = _Found(spark, asked)
     table, storage = found.table, found.table["storage"]
@@ -78,8 +78,8 @@ def read_table(spark: SparkSession, source: str) -> CatalogTable:
 
 
 def add_partitions(spark: SparkSession, source: str, root: str, folders: Collection[str]) -> None:
-    """Register the folders below the root of `table:db.name` that are none of its partitions' yet. UsageError where
-    the partition is there, and lies elsewhere."""
+    """Register folders below the root of `table:db.name` that are not folders of its partitions yet. UsageError where
+    the partition exists in another folder."""
     name = ".".join(map(quoted, source.removeprefix(TABLE_PREFIX).split(".")))
     for folder in sorted(set(folders) - _folders(spark, source, root)):
         values = partition_values(folder).items()
@@ -87,13 +87,13 @@ def add_partitions(spark: SparkSession, source: str, root: str, folders: Collect
         try:
             spark.sql(f"ALTER TABLE {name} ADD PARTITION ({spec}) LOCATION {_literal(f'{root}/{folder}')}")
         except AnalysisException as error:
-            if folder not in _folders(spark, source, root):  # else another program registered it
+            if folder not in _folders(spark, source, root):  # otherwise another program registered it
                 reason = str(error).partition("\n")[0]
                 raise UsageError(f"{root}/{folder} cannot be registered as a partition: {reason}", source) from None
 
 
 def _folders(spark: SparkSession, source: str, root: str) -> set[str]:
-    """The folders of a table's partitions, named from a root."""
+    """The folders of a table's partitions, relative to a root."""
     table = read_table(spark, source).root_at(root).table
     return set(table.folders.values()) if table is not None else set()
 
@@ -105,8 +105,8 @@ def _literal(text: str) -> str:
 def _places(
     source: str, root: str, types: Mapping[str, str], partitions: list[dict[str, Any]], table: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Where each partition lies, by its folders' names. Refuse those that lie in one folder, are of another format than
-    the table, or have a value that is not of its column's type."""
+    """The place of each partition, by its folder names. UsageError for partitions that share a folder, have another
+    format than the table, or have a value that is not of its column's type."""
     places: dict[str, str] = {}
     owners: dict[str, str] = {}
     for one in partitions:
@@ -136,7 +136,7 @@ def _places(
 
 
 def _location(uri: str) -> str:
-    """The root of a storage by a URI of the catalog, in which Java has escaped what a URI cannot hold."""
+    """The root of a storage from a URI of the catalog, in which Java has escaped characters."""
     return storage_at(unquote(uri)).root
 
 
@@ -169,13 +169,13 @@ class _Found:
 
     @property
     def name(self) -> str:
-        """Database and table, as the catalog has them."""
+        """Database and table, in the catalog's spelling."""
         name = self._table.identifier()
         return f"{name.database().get()}.{name.table()}"
 
     @property
     def table(self) -> dict[str, Any]:
-        """What the catalog says of the table."""
+        """The catalog's properties of the table."""
         table = self._table
         provider = table.provider()
         return {

@@ -1,4 +1,4 @@
-"""The columns that a catalog table declares, as sources and keys have their types."""
+"""The columns that a catalog table declares, in the types of sources and keys."""
 
 from collections.abc import Sequence
 
@@ -24,9 +24,8 @@ UNREAD = (VariantType, DayTimeIntervalType, YearMonthIntervalType)
 
 
 def columns_of_table(source: str, schema: StructType, partitions: Sequence[str], format_name: str) -> str:
-    """The columns of a table's files, as DDL. UsageError for a type that files are not read in.
-
-    ORC's timestamps have no zone: they are what the clock of their writer showed."""
+    """The columns of a table's files, as DDL. UsageError for a type that is not supported in files. ORC's timestamps
+    have no zone: they are local times of their writer."""
     fields = []
     for field in schema:
         if field.name in partitions:

@@ -1,4 +1,4 @@
-"""What the files of a catalog table are: format and options, by its provider or its Hive serde."""
+"""The format and the options of a catalog table's files, from its provider or its Hive serde."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ HIVE_FORMATS = {  # serde and input format
     ("org.apache.hadoop.hive.serde2.avro.AvroSerDe", "AvroContainerInputFormat"): "avro",
     (SEQUENCE_SERDE, "SequenceFileInputFormat"): "sequence",
 }
-# Settings of a table by which engines read other files, or other values, than those that lie in its folders.
+# Settings of a table with which engines read other files or other values than its folders hold.
 REFUSED = {
     "transactional": "its files hold changes of rows (ACID)",
     "recursivefilelookup": "it reads folders below those of its partitions",
@@ -33,12 +33,12 @@ REFUSED = {
     "timestamp.formats": "its timestamps are in a form of their own",
 }
 OFF = ("false", "", "utf-8", "utf8")
-SEPARATORS = {  # an option of `sequence`: the properties that hold it, the first that is there counts, and Hive's own
+SEPARATORS = {  # option of `sequence`: its properties, of which the first present one counts, and Hive's default
     "delimiter": (("field.delim", "serialization.format"), 1),
-    "item_delimiter": (("colelction.delim",), 2),  # so misspelled up to Hive 2.3, and in Spark
+    "item_delimiter": (("colelction.delim",), 2),  # misspelled like this up to Hive 2.3, and in Spark
     "map_delimiter": (("mapkey.delim",), 3),
 }
-LATER_NAME = "collection.delim"  # of the same, since Hive 3
+LATER_NAME = "collection.delim"  # its name since Hive 3
 ESCAPE = "escape.delim"
 NULL_FORMAT = "serialization.null.format"
 
@@ -73,15 +73,16 @@ def format_of_table(source: str, table: Mapping[str, Any]) -> tuple[str, dict[st
     later = properties.get(LATER_NAME)
     if later and _separator(later) != options.get("item_delimiter", chr(SEPARATORS["item_delimiter"][1])):
         raise UsageError(
-            f"{LATER_NAME}={later}, which Hive heeds since version 3 and Spark does not: what its files have "
-            "cannot be told; set colelction.delim to it",
+            f"{LATER_NAME}={later}, which Hive uses since version 3 and Spark ignores: the separator of its files "
+            "is unknown; set colelction.delim to it",
             source,
         )
     return format_name, options
 
 
 def is_like_table(table: Mapping[str, Any], partition: Mapping[str, Any]) -> bool:
-    """Whether a partition's files are read like the table's. Always so for a datasource table, whatever Hive says."""
+    """Whether a partition's files are read like the table's. Always true for a datasource table, whatever Hive's
+    metadata has."""
     if table["provider"] != HIVE:
         return True
     storage = table["storage"]
@@ -119,7 +120,7 @@ def _separator(text: str) -> str:
 
 
 def _check_defaults(source: str, properties: Mapping[str, str]) -> None:
-    """Refuse a schema by which a column that a file lacks is something else than null."""
+    """Raise UsageError for a schema in which a column that a file lacks is not null."""
     literal, url = properties.get("avro.schema.literal"), properties.get("avro.schema.url")
     try:
         if not literal and url and url != "none":
@@ -138,7 +139,7 @@ def _check_defaults(source: str, properties: Mapping[str, str]) -> None:
 
 
 def _defaults(schema: Any) -> list[tuple[str, Any]]:
-    """The fields of a schema that have a default, with it."""
+    """The fields of a schema that have a default, with the default."""
     if isinstance(schema, list):
         return [pair for one in schema for pair in _defaults(one)]
     if not isinstance(schema, dict):

@@ -1,5 +1,5 @@
-"""The columns of files that do not tell them (text): found in their rows, by Spark tasks, one for each file; or here,
-one file after the other."""
+"""The columns of files that do not declare them (text), inferred from their rows: by Spark tasks, one for each file, or
+in this process, one file after the other."""
 
 from collections.abc import Iterator, Sequence
 
@@ -48,7 +48,7 @@ def infer_schema(
     by_schema: dict[bytes, int] = {}
     for row in sorted(found, key=lambda row: row.file):
         by_schema.setdefault(bytes(row.schema), row.file)
-    schemas = [pa.ipc.read_schema(pa.py_buffer(text)) for text in by_schema]  # with what was seen, for the merge
+    schemas = [pa.ipc.read_schema(pa.py_buffer(text)) for text in by_schema]  # with the metadata for the merge
     known = [_known(spec)] if spec and spec.schema else []
     merged = format.merge([*known, *schemas])
     if spec is not None and _changed(spec, merged):
@@ -59,7 +59,7 @@ def infer_schema(
 
 
 def _known(spec: IndexSpec) -> pa.Schema:
-    """The columns known before. An indexed one of nulls alone is a string, and stays it."""
+    """The columns known before. An indexed column with only nulls is a string, and stays one."""
     indexed = {one.name for one in (*spec.stored_keys, *spec.include)}
     return pa.schema(
         [
@@ -70,7 +70,7 @@ def _known(spec: IndexSpec) -> pa.Schema:
 
 
 def _changed(spec: IndexSpec, schema: pa.Schema) -> list[str]:
-    """What is said of indexed columns that have another type in a schema than in the index."""
+    """The error texts for indexed columns that have another type in a schema than in the index."""
     columns = [
         (one, schema.field(one.name).type) for one in (*spec.stored_keys, *spec.include) if one.name in schema.names
     ]
@@ -82,7 +82,7 @@ def _changed(spec: IndexSpec, schema: pa.Schema) -> list[str]:
 
 
 def infer_here(root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo]) -> str:
-    """DDL of the columns of these files, of a format whose files do not tell them."""
+    """DDL of the columns of these files, for a format whose files do not declare them."""
     format, schemas = FORMATS[format_name], []
     assert format.infer is not None
     assert format.merge is not None

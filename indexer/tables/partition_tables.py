@@ -1,4 +1,4 @@
-"""What Spark says of source files: the types of their columns."""
+"""The types of the columns of source files in Spark."""
 
 import re
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import is_local
 from gnomon.sources.types import parse_ddl
 
-# Of numbers that are wider in other files of the source, by Arrow's name.
+# The Spark types of numbers that are wider in other files of the source, by Arrow's name.
 WIDER = {
     "int16": ShortType(),
     "int32": IntegerType(),
@@ -39,23 +39,23 @@ PATTERN_SIGNS = re.compile(r"[\\*?\[\]{}]")
 
 
 def read_parquet(spark: SparkSession, paths: Sequence[str], schema: StructType | str | None = None) -> DataFrame:
-    """Parquet files by their exact paths. Spark takes a path as a pattern, so its signs are escaped (its option not to
-    look for patterns reads each of several files twice when a folder above them is named like one). Days are not
-    rebased, whatever the session says; Spark rebases the days of files that declare the old calendar."""
+    """Parquet files by their exact paths. Spark reads a path as a pattern, so pattern characters are escaped. (Its
+    option against patterns reads each of several files twice when a folder above them is named like a pattern.) Days
+    are not rebased, whatever the session's settings; Spark rebases the days of files that declare the old calendar."""
     reader = spark.read.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED")
     reader = reader if schema is None else reader.schema(schema)
     return reader.parquet(*map(exact, paths))
 
 
 def exact(path: str) -> str:
-    """A local path as a pattern that only it matches, whatever file system Spark takes a plain path to be of."""
+    """A pattern that matches only this local path, with any default file system of Spark."""
     return "file:" + PATTERN_SIGNS.sub(r"\\\g<0>", path)
 
 
 def source_types(spark: SparkSession | None, index: Index, names: Sequence[str]) -> StructType:
-    """The source's columns in the types Spark reads them in (partition columns are text), or a catalog table declares;
-    by the rules of `spark_types` where Spark has none of its own, cannot read the file, is not taken to reach it, or is
-    not asked (None). UsageError for a column that no Spark type holds; SourceError as of `Index.schemas`."""
+    """The source's columns in Spark's types for them (partition columns are text), or in the types of a catalog table.
+    The rules of `spark_types` apply where Spark has no type, cannot read the file, may not reach it, or is None.
+    UsageError for a column that no Spark type holds; SourceError as in `Index.schemas`."""
     found: dict[str, DataType] = {name: StringType() for name in index.spec.partitions}
     if index.spec.table:
         return _declared(index.spec, names)
@@ -74,14 +74,14 @@ def source_types(spark: SparkSession | None, index: Index, names: Sequence[str])
 
 
 def _declared(spec: IndexSpec, names: Sequence[str]) -> StructType:
-    """Columns of a catalog table, as it declares them."""
+    """Columns of a catalog table, with their declared types."""
     declared = {field.name: field.type for field in parse_ddl(spec.schema)}
     declared |= {name: key_type(kind).arrow for name, kind in spec.partition_types.items()}
     return StructType([StructField(name, spark_type(declared[name])) for name in names])
 
 
 def _type_of(field: pa.Field, in_spark: DataType | None) -> DataType:
-    """Spark's own type where it leads into Python and holds what we read (it does not of a variant in columns)."""
+    """Spark's own type, if Python can get it and it holds our values (not for a variant in columns); else ours."""
     try:
         if in_spark is not None and not pa.types.is_duration(field.type) and holds(in_spark, field.type):
             return in_spark
@@ -91,5 +91,5 @@ def _type_of(field: pa.Field, in_spark: DataType | None) -> DataType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow types Spark takes for these columns, timestamps in UTC."""
+    """The Arrow types of these columns in Spark, with timestamps in UTC."""
     return to_arrow_schema(schema, **IN_UTC)

@@ -37,8 +37,8 @@ WHOLE = (ByteType, ShortType, IntegerType, LongType)
 
 
 def source_columns(spark: SparkSession, batch: StructType, opened: Index) -> list[Column]:
-    """The source's columns, in their order, of rows of a batch. UsageError, with the differences, where they do not
-    fit: a column may be a narrower number than the source's, and nothing else."""
+    """The source's columns, in their order, from the columns of a batch. UsageError, with the differences, where they
+    do not fit: a column may only differ as a narrower number."""
     wanted = source_types(spark, opened, opened.view.columns)
     found = {field.name: field.dataType for field in batch}
     problems = [f"{name} is not a column of the source" for name in found if name not in wanted.names]
@@ -65,7 +65,7 @@ def source_columns(spark: SparkSession, batch: StructType, opened: Index) -> lis
 
 
 def first_columns(batch: StructType, spec: IndexSpec) -> list[Column]:
-    """The columns of the rows that a source without files is given."""
+    """The columns of the first rows of a source without files."""
     _refuse(batch, [])
     kinds = {field.name: field.dataType for field in batch}
     names = [*(name for name in kinds if name not in spec.partitions), *spec.partitions]
@@ -83,7 +83,7 @@ def _refuse(batch: StructType, problems: list[str]) -> None:
 
 
 def _fits(found: DataType, wanted: DataType) -> bool:
-    """Whether each value of a type is one of another, and a cast gives it."""
+    """Whether a cast to another type keeps each value."""
     if found.simpleString() == wanted.simpleString():
         return True
     if isinstance(found, WHOLE) and isinstance(wanted, WHOLE):
@@ -94,8 +94,8 @@ def _fits(found: DataType, wanted: DataType) -> bool:
 
 
 def folder_text(name: str, kind: DataType, existing: Sequence[str]) -> Column:
-    """A partition column as the text of its folder; empty text is Hive's null. UsageError where folders there are do
-    not write values of its type as Spark does (01, 20260101, True): which of them is meant cannot be told."""
+    """A partition column as the text of its folder; empty text is Hive's null. UsageError where existing folders write
+    values of its type in another form than Spark (01, 20260101, True), so that a value may match several folders."""
     plain = next((pattern for of, pattern in AS_SPARK.items() if isinstance(kind, of)), None)
     if plain is None:
         raise UsageError(f"batch: the partition column {name} is {kind.simpleString()}; expected text")
@@ -106,7 +106,7 @@ def folder_text(name: str, kind: DataType, existing: Sequence[str]) -> Column:
 
 
 def declared_text(name: str, kind: str) -> Column:
-    """A partition column of a catalog table as the text of its folder: each value of its type has one."""
+    """A partition column of a catalog table as the text of its folder. Each value of its type has one text."""
     given = column(name)
     text = no_null_text(given.cast("string"))
     read = text.try_cast(key_spark_type(kind)).cast("string")
@@ -115,5 +115,5 @@ def declared_text(name: str, kind: str) -> Column:
 
 
 def no_null_text(text: Column) -> Column:
-    """Text of a folder, null where that is what Hive calls null."""
+    """The text of a folder, null for Hive's name of null."""
     return F.when((text != "") & (text != NULL_VALUE), text)

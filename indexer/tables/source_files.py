@@ -1,4 +1,4 @@
-"""What the source's files say of themselves: rows, columns and fingerprints, read from their own metadata."""
+"""Rows, columns and fingerprints of the source's files, read from their own metadata."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,16 +16,16 @@ from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open
 from gnomon.sources.types import parse_ddl
 
 WHILE_LISTED = "while the source was listed"
-READERS = 16  # files whose metadata is read at a time
-WANTED_SPLITS = 64  # of all files together, of which each is cut into at least one
+READERS = 16  # files whose metadata is read at the same time
+WANTED_SPLITS = 64  # of all files together; each file has at least one
 LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
 
 
 @dataclass(frozen=True)
 class Described:
-    """A source file to index: its entry for the segment (with 0 rows where only the scan will tell: then `is_counted`
-    is false), its columns, mean bytes a row, bytes that the scan of the indexed columns reads, and the ranges of it
-    that tasks scan apart."""
+    """A source file to index: its entry for the segment, its columns, mean bytes per row, bytes that the scan of the
+    indexed columns reads, and the ranges for separate tasks. If only the scan can count its rows, the entry has 0 rows
+    and `is_counted` is false."""
 
     entry: SourceFileEntry
     schema: pa.Schema
@@ -40,7 +40,7 @@ class Described:
 
 
 def detect_format(root: SourceRoot, files: Sequence[FileInfo]) -> str:
-    """The format of a source, from the first bytes of its first file. UnsupportedFormat names what was found."""
+    """The format of a source, from the first bytes of its first file. UnsupportedFormat shows the bytes found."""
     with listed(root.storage, files[0]) as reader:
         return detect(reader)
 
@@ -80,7 +80,8 @@ def describe(
 
 
 def check_names(root: SourceRoot, format_name: str, files: Sequence[FileInfo]) -> None:
-    """Refuse files of text whose names speak of another format of text: CSV would take JSON lines for rows."""
+    """Raise UnsupportedFormat for text files whose names are of another text format: CSV would read JSON lines as
+    rows."""
     if not FORMATS[format_name].endings:
         return
     for info in files:
@@ -90,7 +91,7 @@ def check_names(root: SourceRoot, format_name: str, files: Sequence[FileInfo]) -
 
 @contextmanager
 def of_one_format(reader: OpenFile, format_name: str) -> Iterator[None]:
-    """A file of the source is read. UnsupportedFormat for one that is, by its first bytes, of another format."""
+    """Read a file of the source in a block. UnsupportedFormat where its first bytes are of another format."""
     try:
         yield
     except SourceError as error:
@@ -112,7 +113,7 @@ def _another(path: str, other: str, format_name: str) -> UnsupportedFormat:
 
 
 def _format_by_bytes(reader: OpenFile) -> str:
-    """The format that a file's bytes tell; "" where they do not."""
+    """The format of a file by its bytes; "" where it is unknown."""
     try:
         found = detect(reader)
     except SourceError:
@@ -124,7 +125,7 @@ def _format_by_bytes(reader: OpenFile) -> str:
 def listed(
     storage: Readable, info: FileInfo, when: str = WHILE_LISTED, action: Action = Action.BUILD_AGAIN
 ) -> Iterator[OpenFile]:
-    """Open a file of a listing. StalePointer when it is another one, or gone: `when` that was, and what to do."""
+    """Open a file of a listing. StalePointer when it changed or is gone; its text has `when` and the advice."""
     try:
         with storage.open(info.path, known=info) as reader:
             yield reader
@@ -134,8 +135,8 @@ def listed(
 
 
 def with_rows(described: Sequence[Described], rows: Mapping[int, int]) -> list[Described]:
-    """The files, those that could not tell their rows with what the scan counted, by ordinal. BuildFailed where it did
-    not count one."""
+    """The files. Those without a number of rows get the scan's count, by ordinal. BuildFailed where there is no
+    count."""
     counted = []
     for ordinal, one in enumerate(described):
         if not one.is_counted:
@@ -161,8 +162,9 @@ def check_unchanged(root: SourceRoot, described: Sequence[Described], spec: Inde
 
 
 def columns_of(described: Sequence[Described], known: Mapping[str, str], table: Table | None = None) -> dict[str, str]:
-    """The columns that a table declares, with their Arrow types. Of another source all that were seen: those known,
-    then new ones in file order; of numbers of one kind the widest type, of others that of the newest file."""
+    """The columns of a source, with their Arrow types. For a table, its declared columns. For other sources, the known
+    columns, then new ones in file order; numbers of one kind have the widest type, others the type in the newest
+    file."""
     if table is not None:
         return {field.name: str(field.type) for field in parse_ddl(table.columns)}
     columns = dict(known)

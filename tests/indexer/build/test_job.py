@@ -333,7 +333,7 @@ def test_what_spark_would_mix_up_is_refused(spark: SparkSession, source: Path, t
     with pytest.raises(shadow.UsageError, match=r"c.parquet: column URL differs from url in case only"):
         build(spark, str(source), str(tmp_path / "index"), ["url"])
     write(tmp_path / "odd", "p.parquet", pa.table({"_metadata": [1]}))
-    with pytest.raises(shadow.UsageError, match="column _metadata: a column of this name cannot be told"):
+    with pytest.raises(shadow.UsageError, match="column _metadata: Spark or Gnomon uses this name"):
         build(spark, str(tmp_path / "odd"), str(tmp_path / "index"), ["_metadata"])
 
 

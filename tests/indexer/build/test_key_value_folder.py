@@ -310,7 +310,7 @@ def test_a_program_that_does_not_know_values_refuses_them(spark: SparkSession, l
         ("k int, v int", [1], r"^keys: expected a list of column names, found \[1\]$"),
         ("k int, v int", ["x"], "there is no column x; there are k, v"),
         ("k int, v int, v int", ["k"], "column v: there are several"),
-        ("k int, __gnomon_group int", ["k"], "cannot be told from"),
+        ("k int, __gnomon_group int", ["k"], "Spark or Gnomon uses this name"),
     ],
 )
 def test_columns_that_cannot_be_stored_are_named(

@@ -184,7 +184,7 @@ def test_null_keys_of_a_batch_are_known_by_its_files_where_the_index_was_lost(sp
     next((lake / "source").rglob("part-00000-of-00002-kept-*")).unlink()
     build(spark, str(lake / "source"), str(lake / "third"), ["a", "b"])
     with pytest.raises(
-        shadow.StalePointer, match="1 of 2 files that an earlier append of batch 'kept' wrote are there"
+        shadow.StalePointer, match="1 of 2 files of an earlier append of batch 'kept' are in the source"
     ):
         append_new(spark, str(lake / "third"), frame, "kept", null_keys="keep")
 
@@ -217,7 +217,7 @@ def test_the_report_leads_from_each_row_not_appended_to_the_one_that_was_there_f
         "null": ("null in key", None),
     }
     assert not list((lake / "index/_shadow/rejected").glob("*")), "what tasks rejected is removed"
-    with pytest.raises(shadow.UsageError, match=r"report\.parquet: it is there already"):
+    with pytest.raises(shadow.UsageError, match=r"report\.parquet: the file exists"):
         append_new(spark, str(lake / "index"), frame, "other", report=str(report))
 
 

@@ -74,7 +74,7 @@ def test_hives_delimiters_are_options_of_sequence_files(properties: dict[str, st
     assert format_of_table("table:t", table) == ("sequence", {"value_format": "delimited", **options})
     assert is_like_table(table, table["storage"])
     unclear = hive(TEXT, "SequenceFileInputFormat", **{"collection.delim": ";", **properties})
-    with pytest.raises(UsageError, match=r"collection.delim=;, which Hive heeds since version 3 and Spark does not"):
+    with pytest.raises(UsageError, match=r"collection.delim=;, which Hive uses since version 3 and Spark ignores"):
         format_of_table("table:t", unclear)
     assert not is_like_table(table, hive(TEXT, "SequenceFileInputFormat", **{"field.delim": "#"})["storage"])
     assert not is_like_table(table, hive(PARQUET, "MapredParquetInputFormat")["storage"])
