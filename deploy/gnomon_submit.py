@@ -1,4 +1,4 @@
-"""The program that spark-submit is given: `gnomon` with the arguments behind it."""
+"""The main program for spark-submit: `gnomon` with its arguments."""
 
 from gnomon.__main__ import main
 

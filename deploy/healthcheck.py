@@ -1,6 +1,6 @@
-"""Whether the service answers, for the HEALTHCHECK of its image: exit status 0, or 1 and a line that says why not.
+"""The HEALTHCHECK of the service's image: exit status 0 if the service answers, else 1 and a line with the reason.
 
-HEALTH_URL is what to ask. A certificate is not checked: it names the service, not this address."""
+HEALTH_URL is the URL to check. A certificate is not verified: it names the service, not this address."""
 
 import os
 import ssl
@@ -16,7 +16,7 @@ def main() -> int:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}),  # this very machine is asked, whatever proxy it uses for others
+        urllib.request.ProxyHandler({}),  # without the proxy of the environment, since the service is on this machine
         urllib.request.HTTPSHandler(context=context),
     )
     try:

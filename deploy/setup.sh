@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Sees to what pip cannot install: make, Java for Spark, and a Python that can make virtual environments.
+# Installs what pip cannot: make, Java for Spark, and a Python that can make virtual environments.
 #
 #   deploy/setup.sh               As root with apt-get: install what is missing. Else: one line, exit status 1.
 #   deploy/setup.sh --browser     The same for Chromium, in which the tests of the page run.
 #   deploy/setup.sh --stores      The same for npm, with which the tests install Azurite, the emulator of Azure's store.
-#   deploy/setup.sh --java-home   Print the JAVA_HOME to start Spark with; nothing where `java` on the PATH will do.
+#   deploy/setup.sh --java-home   Print the JAVA_HOME for Spark; nothing if `java` on the PATH is new enough.
 #
 # PYTHON names the interpreter to check (python3), JVM_DIR the folder Java installations lie in (/usr/lib/jvm).
 set -euo pipefail
@@ -46,7 +46,7 @@ java_major() {
 }
 
 # Sets java_state (ready, elsewhere, missing), java_home for Spark ("" is the PATH's), java_found for messages.
-# JAVA_HOME comes first, then the PATH, then the lowest version in jvm_dir that will do.
+# JAVA_HOME comes first, then the PATH, then the lowest suitable version in jvm_dir.
 find_java() {
     local home major lowest=0
     java_state=ready java_home='' java_found='none'
@@ -82,7 +82,7 @@ check_java() {
     esac
 }
 
-# Sets python_found to "3.<minor>", "3.<minor> without venv" or "none"; succeeds if it will do.
+# Sets python_found to "3.<minor>", "3.<minor> without venv" or "none"; succeeds if that is suitable.
 find_python() {
     local minor venv
     python_found=none

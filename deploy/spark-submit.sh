@@ -8,7 +8,7 @@
 # MASTER          the cluster (local[*])
 # SPARK_SUBMIT    the program (spark-submit of the PATH)
 # DRIVER_PYTHON   the interpreter that has Gnomon installed (python3)
-# PYSPARK_PYTHON  the executors' interpreter, which has what Gnomon needs (as DRIVER_PYTHON): docs/operations/cluster.md
+# PYSPARK_PYTHON  the executors' interpreter, with Gnomon's dependencies (DRIVER_PYTHON): docs/operations/cluster.md
 # SPARK_CONF      more settings, a name=value on each line
 set -euo pipefail
 
@@ -28,7 +28,7 @@ settings=(
 while IFS= read -r line; do
     if [[ -n $line ]]; then settings+=(--conf "$line"); fi
 done <<<"${SPARK_CONF:-}"
-# Tasks on this machine need no address that others reach; without one Spark asks the network for a name.
+# Tasks on this machine need no address for other machines; without this Spark asks the network for a name.
 if [[ $master == local* ]]; then export SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1}; fi
 
 exec "$submit" --master "$master" "${settings[@]}" "$folder/gnomon_submit.py" "$@"

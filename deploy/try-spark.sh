@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tests on another version of Spark, in an environment of its own below build/ (1 GB; `make clean` removes it).
+# Runs tests on another version of Spark, in a separate environment below build/ (1 GB; `make clean` removes it).
 #
 #   deploy/try-spark.sh 4.1                                              The tests of the Spark jobs.
 #   PYTHON=python3.12 deploy/try-spark.sh 4.2.1 tests/end_to_end/test_cluster.py    Those named, with another Python.
@@ -21,5 +21,5 @@ if [[ $spark == *.*.* ]]; then wanted="pyspark==$spark"; else wanted="pyspark==$
 "$venv/bin/pip" install --quiet --disable-pip-version-check "$wanted" --editable '.[spark,service,dev]'
 JAVA_HOME=$(deploy/setup.sh --java-home)
 export JAVA_HOME SPARK_LOCAL_IP=127.0.0.1
-# Warnings of older versions of pyspark itself (sockets that it leaves open) are none of ours.
+# Older versions of pyspark leave sockets open: their warnings are not errors of Gnomon.
 exec "$venv/bin/python" -m pytest -o filterwarnings=default "${@:-tests/indexer}"
