@@ -18,8 +18,8 @@ from gnomon.commands.output import complain
 
 
 class Command(NamedTuple):
-    """A command: the module that holds it as `app`, its line in the help, an example, and the extra of the package that
-    it needs, if any."""
+    """A command: its module, which has it as `app`, its line in the help, an example, and the extra that it needs, if
+    any."""
 
     module: str
     summary: str
@@ -66,10 +66,10 @@ COMMANDS = {
     "inspect": Command(
         "gnomon.commands.inspect", "Show keys, rows, buckets, partitions, coverage.", "gnomon inspect /indexes/crawl"
     ),
-    "history": Command("gnomon.commands.history", "Show the snapshots that are kept.", "gnomon history /indexes/crawl"),
+    "history": Command("gnomon.commands.history", "Show the kept snapshots.", "gnomon history /indexes/crawl"),
     "verify": Command(
         "gnomon.commands.verify",
-        "Prove that an index is whole and its pointers are right.",
+        "Check that an index is whole and its pointers are right.",
         "gnomon verify /indexes/crawl --all",
     ),
     "compact": Command(
@@ -79,7 +79,7 @@ COMMANDS = {
     ),
     "vacuum": Command(
         "gnomon.commands.vacuum",
-        "Remove what no kept snapshot needs.",
+        "Remove files that no kept snapshot needs.",
         "gnomon vacuum /indexes/crawl --keep 7 --dry-run",
     ),
     "rebucket": Command(
@@ -88,7 +88,7 @@ COMMANDS = {
         "gnomon rebucket /indexes/crawl --buckets 16 --flat",
     ),
     "demo": Command(
-        "gnomon.commands.demo", "Do all of it on a web crawl made here.", "gnomon demo --pages 20000", "spark"
+        "gnomon.commands.demo", "Run all steps on a generated web crawl.", "gnomon demo --pages 20000", "spark"
     ),
 }
 OLD_COMMANDS = {"rebuild": "rebucket"}  # accepted through version 0.2, with a notice, as are old options
@@ -101,7 +101,7 @@ class MissingExtra(GnomonError):
 
 
 class Commands(TyperGroup):
-    """A group that imports a command's module when the command is called, and not to list it."""
+    """A group that imports a command's module only when the command is called."""
 
     _listing = False
 
@@ -139,7 +139,8 @@ class Commands(TyperGroup):
 
 
 def _under_new_names(words: list[str]) -> list[str]:
-    """The words of a command line, with a notice on stderr for each command or option that has a new name."""
+    """The words of a command line under their new names, with a notice on stderr for each old name of a command or
+    option."""
     command = OLD_COMMANDS.get(words[0], words[0])
     options = OLD_OPTIONS.get(command, {})
     options_end = words.index("--") if "--" in words else len(words)
@@ -166,13 +167,13 @@ def options(
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """--debug is here for the help: it is taken out before parsing, so that it may stand anywhere."""
+    """--debug is here for the help: `main` removes it before parsing, so that it may stand anywhere."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 done or found, 1 a key not found, 2 wrong usage, 3 anything else."""
+    """Run a command and return its exit code: 0 success, 1 a key not found, 2 wrong usage, 3 any other error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # JSON lines are UTF-8 whatever the terminal speaks
+        sys.stdout.reconfigure(encoding="utf-8")  # JSON lines are UTF-8, whatever the terminal's encoding
     words = list(sys.argv[1:] if arguments is None else arguments)
     options_end = words.index("--") if "--" in words else len(words)
     debug = "--debug" in words[:options_end]
@@ -205,21 +206,21 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        failures = importlib.import_module("gnomon.commands.failures")  # which imports all that may have failed
+        failures = importlib.import_module("gnomon.commands.failures")  # imports all packages with errors
         print(f"gnomon: {failures.one_line(error)}", file=sys.stderr)
         code = failures.exit_code(error)
     return _ended(code, arguments)
 
 
 def _ended(code: int, arguments: list[str] | None) -> int:
-    """End the process with a code, or hand it back where the arguments were handed in."""
+    """End the process with a code, or return the code where a caller gave the arguments."""
     if arguments is None:
         sys.exit(code)
     return code
 
 
 def _alike(words: list[str]) -> str:
-    """A command that may have been meant, where the first word is none."""
+    """A similar command, if the first word is not a command."""
     known = {*COMMANDS, *OLD_COMMANDS}
     found = get_close_matches(words[0], COMMANDS, 1) if words and words[0] not in known else []
     return f"; did you mean {found[0]}?" if found else ""

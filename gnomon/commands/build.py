@@ -33,7 +33,7 @@ Places = Annotated[
     typer.Argument(
         metavar="[SOURCE] INDEX",
         help="The source (the root of its data files, one file, or table:db.name), and the index folder, which the "
-        "first build makes. INDEX alone brings an index up to date with the source that it knows.",
+        "first build makes. INDEX alone brings an index up to date with its recorded source.",
     ),
 ]
 Layout = Annotated[
@@ -41,14 +41,14 @@ Layout = Annotated[
     typer.Option(
         "--flat/--partitioned",
         help="One set of buckets over all partitions, or one in each; by default a first build is flat where there "
-        f"are more than {MOST_FOLDERS} partitions and none is named by the key.",
+        f"are more than {MOST_FOLDERS} partitions and the key has no partition column.",
     ),
 ]
 PageMaps = Annotated[
-    bool, typer.Option("--page-maps", help="Record where pages lie, now and in later builds: faster first fetches.")
+    bool, typer.Option("--page-maps", help="Record page maps, now and in later builds: faster first fetches.")
 ]
 AcceptVanished = Annotated[
-    bool, typer.Option("--accept-vanished", help="Files that are gone were deleted: drop them, however many they are.")
+    bool, typer.Option("--accept-vanished", help="Drop all files that are gone from the source: they were deleted.")
 ]
 AsFiles = Annotated[
     bool, typer.Option("--as-files", help="Index the files of a Delta, Iceberg or other table, live rows or not.")
@@ -79,7 +79,7 @@ def build(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be indexed; write nothing.")] = False,
     json: Json = False,
 ) -> None:
-    """Index what the newest snapshot does not cover: new, changed and vanished files. Safe to run again."""
+    """Bring an index up to date: index new and changed files, drop vanished ones. Safe to run again."""
     source, index, key, include = _asked(places, key, include)
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
     request = BuildRequest(
@@ -98,7 +98,7 @@ def build(
     with ExitStack() as session:
         spark = session.enter_context(spark_session(master, conf, hive=True)) if is_table(source) else None
         place = read_table(spark, source) if spark is not None else source
-        planned = plan(place, index, request)  # of a path before Spark starts
+        planned = plan(place, index, request)  # a path is planned before Spark starts
         if dry_run:
             check_rows(planned, request)
             _show(planned, json)
@@ -117,7 +117,7 @@ def build(
 
 
 def _show_result(result: BuildResult, source: str, json: bool) -> None:
-    """Print what a build did."""
+    """Print the result of a build."""
     if json:
         print_json(result.to_json())
         return
@@ -141,7 +141,7 @@ def _show_result(result: BuildResult, source: str, json: bool) -> None:
 def _asked(
     places: list[str], key: list[str] | None, include: list[str] | None
 ) -> tuple[str, str, list[str], list[str]]:
-    """Source, index, key columns and included columns: as given, or as the index knows them."""
+    """Source, index, key columns and included columns: from the arguments, or from the index."""
     if len(places) == 2 and key:
         return places[0], places[1], key, include or []
     if len(places) > 2:
@@ -160,7 +160,7 @@ def _asked(
 
 
 def parse_options(pairs: list[str], schema: str | None) -> dict[str, str]:
-    """Options of a format given as name=value, and the columns, which are one of them."""
+    """Options of a format from name=value texts, with the schema as one of them."""
     split = [pair.partition("=") for pair in pairs]
     for name, equals, _ in split:
         if not equals:
@@ -169,7 +169,7 @@ def parse_options(pairs: list[str], schema: str | None) -> dict[str, str]:
 
 
 def _show(planned: Plan, json: bool) -> None:
-    """What a build would do."""
+    """Print the plan of a build."""
     if json:
         print_json(planned.to_json())
         return

@@ -19,7 +19,7 @@ def compact(
     partition: Annotated[str | None, typer.Option(help="Only this partition: dt=2026-01-01.")] = None,
     json: Json = False,
 ) -> None:
-    """Merge what many builds wrote into one segment, without dead entries. Answers stay the same."""
+    """Merge the segments of many builds into one, without dead entries. Answers stay the same."""
     result = compact_index(storage_at(index), partition)
     if json:
         print_json(result.to_json())
@@ -31,7 +31,7 @@ def compact(
 
 
 def as_text(result: CompactResult) -> str:
-    """What was done, on one line."""
+    """The result on one line."""
     return (
         f"snapshot {result.snapshot}: {counted(result.segments_before, 'segment')} became {result.segments}, of "
         f"{counted(result.buckets, 'bucket')}; wrote {megabytes(result.index_bytes)} in "

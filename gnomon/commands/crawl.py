@@ -1,8 +1,8 @@
-"""The demo's source: a made-up web crawl, and a batch to append to it, written by Spark.
+"""The demo's source: an invented web crawl, and a batch to append to it, written by Spark.
 
-Everything follows from page numbers and a seed. A page's URL is a function of its number alone, so the demo
-can name a present URL and an absent one without reading data. Rows are made a batch at a time: text is a
-sequence of numbers into a table of tokens, which Arrow joins into HTML without a Python object per row.
+All data are functions of page numbers and a seed. A page's URL depends on its number only, so the demo can name a
+present URL and an absent one without reading data. Rows are made a batch at a time: text is a sequence of numbers into
+a table of tokens, which Arrow joins into HTML without a Python object per row.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ class File(NamedTuple):
 
 
 class Increment(NamedTuple):
-    """What a batch to append holds, in rows."""
+    """The rows of a batch to append."""
 
     rows: int
     known: int  # rows whose URL the crawl already has
@@ -104,7 +104,7 @@ def crawl_files(pages: int, partitions: int) -> list[File]:
 
 
 def increment_pages(row: np.ndarray, crawl_pages: int, rows: int) -> np.ndarray:
-    """The page numbers of rows of a batch, by turns a page of the crawl and one after its last.
+    """The page numbers of rows of a batch: alternately a page of the crawl and a page after its last.
 
     The last tenth of the rows repeats the first tenth; beyond that a page comes once, as long as the batch is
     no larger than the crawl.
@@ -122,7 +122,7 @@ def same_number(row: np.ndarray) -> np.ndarray:
 
 
 def _frame(spark: SparkSession, files: list[File], numbers: PageNumbers, seed: int) -> DataFrame:
-    """The rows of `files`, one Spark task a file."""
+    """The rows of `files`, with one Spark task per file."""
     tasks = spark.range(0, len(files), 1, len(files))
     return tasks.mapInArrow(partial(_rows_of_tasks, files=files, numbers=numbers, seed=seed), SPARK_SCHEMA)
 
@@ -204,7 +204,7 @@ SHAPES = [
 
 
 def page_url(page: int) -> str:
-    """The URL of a page by its number, 0 <= `page` < 2**32: the same in every crawl, and no other page's.
+    """The URL of a page by its number, 0 <= `page` < 2**32. It is unique, and the same in every crawl.
 
     A crawl of n pages holds 0 to n - 1; an increment on top of it adds numbers from n on, fewer than its rows.
     """
@@ -248,7 +248,7 @@ def _choice(bits: np.ndarray, shift: int, count: int) -> np.ndarray:
 
 
 def _mixed(pages: np.ndarray) -> np.ndarray:
-    """64 well-mixed bits a page number (two rounds of multiply and fold, modulo 2**64)."""
+    """64 well-mixed bits for each page number (two rounds of multiply and fold, modulo 2**64)."""
     bits = (pages.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(29))) * np.uint64(0xD6E8FEB86659FD93)
     return bits ^ (bits >> np.uint64(32))
@@ -294,7 +294,7 @@ FRAME_TOKENS = 11  # before a page's text: OPEN, title (3), CANONICAL, URL, HEAD
 
 
 class Tokens(NamedTuple):
-    """Every piece of text a page is made of, and where in `texts` each kind begins."""
+    """All pieces of text of pages, and the place in `texts` where each kind begins."""
 
     texts: pa.StringArray
     words: int  # plain words, most frequent first: "word "

@@ -22,13 +22,11 @@ SHOWN_PARTITIONS = 20
 NEW_INDEX = "Where there is no index yet"
 OrderBy = Annotated[
     list[str] | None,
-    typer.Option(help="Of copies of a key the first by this column is kept: 'col' or 'col desc'; repeatable."),
+    typer.Option(help="Keep the first copy of a key by this column: 'col' or 'col desc'; repeatable."),
 ]
 AcceptVanished = Annotated[
     bool,
-    typer.Option(
-        "--accept-vanished", help="Files that are gone from the source were deleted: their keys count as new."
-    ),
+    typer.Option("--accept-vanished", help="Drop all files that are gone from the source: their keys count as new."),
 ]
 
 
@@ -39,17 +37,20 @@ def dedup(
     scope: Annotated[
         Literal["table", "partition"], typer.Option(help="Keys are unique in the whole table, or within a partition.")
     ] = "table",
-    batch_id: Annotated[str | None, typer.Option(help="Names the batch; by default a digest of its files.")] = None,
+    batch_id: Annotated[str | None, typer.Option(help="Name of the batch; by default a digest of its files.")] = None,
     order_by: OrderBy = None,
     null_keys: Annotated[
         Literal["dedup", "keep", "reject"],
-        typer.Option(help="Rows with a null in their key: nulls equal nulls, all are new, or none is appended."),
+        typer.Option(help="Rows with a null in their key: compare nulls as equal, append all, or append none."),
     ] = "dedup",
     report: Annotated[
-        str | None, typer.Option(help="A Parquet file for the rows not appended, with pointers to those there first.")
+        str | None,
+        typer.Option(help="A Parquet file for the rows not appended, with pointers to the first rows of their keys."),
     ] = None,
     format: Annotated[str, typer.Option(help=f"Format of the batch's files: {', '.join(FORMAT_NAMES)}.")] = "auto",
-    option: Annotated[list[str] | None, typer.Option(help="How they are read: name=value, as in build.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Option of the batch's format: name=value, as in build.")
+    ] = None,
     full: Full = False,
     source: Annotated[str | None, typer.Option(help=f"{NEW_INDEX}: the source to index first; may be empty.")] = None,
     key: Annotated[list[str] | None, typer.Option(help=f"{NEW_INDEX}: a key column; repeatable.")] = None,
@@ -57,7 +58,9 @@ def dedup(
     source_format: Annotated[
         str, typer.Option(help=f"{NEW_INDEX}: the format of the source; parquet if it is empty.")
     ] = "auto",
-    source_option: Annotated[list[str] | None, typer.Option(help=f"{NEW_INDEX}: how the source is read.")] = None,
+    source_option: Annotated[
+        list[str] | None, typer.Option(help=f"{NEW_INDEX}: an option of the source's format.")
+    ] = None,
     partition_by: Annotated[
         list[str] | None, typer.Option(help=f"{NEW_INDEX}, of an empty source: a partition column; repeatable.")
     ] = None,
@@ -71,7 +74,7 @@ def dedup(
     json: Json = False,
 ) -> None:
     """Append the rows of BATCH whose key the source does not have, and index them. A batch is appended once."""
-    options = parse_options(option or [], None)  # a wrong one is refused before Spark starts
+    options = parse_options(option or [], None)  # refuses a wrong one before Spark starts
     origin = None
     if source is not None:
         text, folders = parse_options(source_option or [], None), partition_by or []
@@ -93,7 +96,7 @@ def dedup(
 
 
 def _name(given: str | None, batch: str, format: str) -> str:
-    """What a batch is called. UsageError for an empty name."""
+    """The name of a batch. UsageError for an empty name."""
     if given == "":
         raise UsageError("--batch-id: found an empty name; expected one, or leave the option out")
     return batch_digest(batch, format) if given is None else given
@@ -137,7 +140,7 @@ def _show(result: DedupResult, json: bool, report: str | None, made_of: str | No
 
 
 def _told(counts: dict[str, Any]) -> str:
-    """What became of the other rows."""
+    """The counts of the rows that were not appended."""
     told = f"already in the source {counts['already_loaded']:,}, copies in the batch {counts['duplicates_in_batch']:,}"
     if counts["rejected"]:
         return f"{told}, rejected for a null in their key {counts['rejected']:,}"

@@ -1,4 +1,4 @@
-"""gnomon demo: the main job end to end, on a web crawl made here."""
+"""gnomon demo: all steps, end to end, on a generated web crawl."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ MARKER = "made-by-gnomon-demo"
 
 @app.command()
 def demo(
-    folder: Annotated[str, typer.Option(help="Where source, index and results go; emptied first.")] = ".demo",
+    folder: Annotated[str, typer.Option(help="Folder of source, index and results; emptied first.")] = ".demo",
     pages: Annotated[int, typer.Option(help="Pages of the crawl.", min=2_000)] = 200_000,
     master: Master = None,
     conf: Conf = None,
@@ -57,7 +57,7 @@ def demo(
 
 
 def _empty(root: Path) -> None:
-    """Make the folder, or empty one that an earlier demo made; nothing else is ever removed."""
+    """Make the folder, or empty the folder of an earlier demo. No other folder is emptied."""
     marker = root / MARKER
     if root.exists() and not (marker.exists() or (root.is_dir() and not any(root.iterdir()))):
         raise UsageError("there is something that no demo made; name another --folder", str(root))
@@ -96,7 +96,7 @@ def _build(spark: SparkSession, source: str, index: str) -> None:
 
 @contextmanager
 def _server(index: str) -> Iterator[str]:
-    """`gnomon serve` on a free port of this machine; its base URL. The process is stopped at the end."""
+    """Run `gnomon serve` on a free port of this machine for a block, and yield its base URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -140,7 +140,7 @@ def _get(url: str) -> tuple[int, dict[str, Any], float]:
 def _fetch(index: str, source: str, pages: int) -> None:
     _step(3, "gnomon serve, and rows over HTTP: no engine running, no copy of the data")
     with _server(index) as base:
-        for number in range(1, FETCHES + 1):  # rows of another file: the one shown is the first fetch from its own
+        for number in range(1, FETCHES + 1):  # rows of another file, so that the fetch shown is the first from its file
             _get(f"{base}/rows/{quote(page_url(pages - number), safe='')}")
         for title, url, query in (("present", page_url(0), "?_explain=true"), ("absent", page_url(ABSENT_PAGE), "")):
             path = f"/rows/{quote(url, safe='')}{query}"
@@ -197,8 +197,8 @@ def _rewrite(spark: SparkSession, index: str, source: str) -> None:
     _step(6, "A source file is rewritten under the index: refused, never another row")
     path = min(Path(source).rglob("*.parquet"), key=lambda one: one.stat().st_size)
     table = pq.ParquetFile(path).read()
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # what Hadoop remembers of the old bytes
-    pq.write_table(table.slice(1), path)  # the row that was first is gone, and each other one is one place earlier
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of the old bytes
+    pq.write_table(table.slice(1), path)  # the first row is gone, and each other row is one place earlier
     gone, next_ = table["url"][:2].to_pylist()
     opened = open_index(index)
     try:
@@ -209,4 +209,4 @@ def _rewrite(spark: SparkSession, index: str, source: str) -> None:
     opened.refresh()
     found = [len(opened.fetch(url)) for url in (gone, next_)]
     say(f"   gnomon build: {result.changed_files} changed file, {result.rows_indexed:,} rows in {result.seconds:.1f} s")
-    say(f"   after it: the row that is gone has {found[0]} answers, the one behind it {found[1]}")
+    say(f"   after it: the row that is gone has {found[0]} answers, the next row {found[1]}")

@@ -1,3 +1,3 @@
-"""How a command ends."""
+"""The exit codes of commands."""
 
 FOUND, NOT_FOUND, WRONG_USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130

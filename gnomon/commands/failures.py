@@ -1,4 +1,4 @@
-"""From an error to one line and an exit code."""
+"""The error line and the exit code of an error."""
 
 import importlib
 import re
@@ -20,12 +20,12 @@ USAGE_ERRORS = (UsageError, KeyTypeError, OptionError)
 
 
 def exit_code(error: BaseException) -> int:
-    """2 for what the caller got wrong, 3 for everything else."""
+    """2 for an error of the caller, 3 for any other error."""
     return WRONG_USAGE if isinstance(_of_task(error), USAGE_ERRORS) else FAILED
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, on one line."""
+    """The error on one line."""
     error = _of_task(error)
     text = str(error).strip()
     if isinstance(error, GnomonError):
@@ -45,17 +45,17 @@ def one_line(error: BaseException) -> str:
 
 
 def _of_task(error: BaseException) -> BaseException:
-    """The error that a task of Spark ended with, where Spark's error holds one of ours."""
+    """The error of ours that ended a Spark task, if Spark's error holds one; else the error."""
     if not type(error).__module__.startswith(OF_SPARK):
         return error
-    task_errors = importlib.import_module("gnomon.indexer.spark.task_errors")  # which needs Spark: it is there
+    task_errors = importlib.import_module("gnomon.indexer.spark.task_errors")  # needs Spark, which is installed
     return task_errors.decoded(error) or error
 
 
 def _from_spark(text: str, first: str) -> str:
     """An error of Spark or Java, without its stack."""
     first = JAVA_STACK.split(JAVA_CALL.sub("", first))[0]
-    cause = CAUSE.findall(text)  # what began it stands last
+    cause = CAUSE.findall(text)  # the root cause comes last
     unread = UNREAD.search(f"{first} ")
     if unread:
         why = f" ({STATE.sub('', cause[-1]).strip()})" if cause else ""
@@ -64,7 +64,7 @@ def _from_spark(text: str, first: str) -> str:
 
 
 def _from_worker(text: str) -> str:
-    """Any other error that a Python task ended with, without its traceback."""
+    """Any other error of a Python task, without its traceback."""
     lines = [line.strip() for line in text.splitlines() if not line.startswith(" ")]
     last = next((line for line in reversed(lines) if WORKER_ERROR.match(line)), text.splitlines()[0])
     return f"Spark: {last}"

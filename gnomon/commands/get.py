@@ -27,18 +27,20 @@ def get(
     key: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Keys; one of several columns as a JSON object or list. - reads keys from standard input, one a line. "
+            help="A key of several columns is a JSON object or list. - reads keys from standard input, one a line. "
             "Write -- before a key that begins with -."
         ),
     ] = None,
     keys_file: Annotated[
-        str | None, typer.Option("--keys", help="A file of keys, one a line, each as it would stand here.")
+        str | None, typer.Option("--keys", help="A file of keys, one per line, in the form of KEY.")
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(help="Only this partition: dt=2026-01-01. Repeatable; of several values of a column any counts."),
+        typer.Option(
+            help="Only this partition: dt=2026-01-01. Repeatable; one of several values of a column must match."
+        ),
     ] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns to print, with commas between; default all.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns to print, separated by commas; default all.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="The most rows to print of each key.")] = None,
     format: Annotated[
         Literal["jsonl", "csv", "arrow"],
@@ -46,10 +48,11 @@ def get(
     ] = "jsonl",
     snapshot: Annotated[int | None, typer.Option(help="Answer from this snapshot, not the newest.")] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="What each key cost, and each step, as JSON lines on stderr.")
+        bool, typer.Option("--explain", help="Print the cost and the steps of each key as JSON lines on stderr.")
     ] = False,
 ) -> int:
-    """Print each row of the keys as a JSON line. Exit code 1 when a key has no row; the others are printed."""
+    """Print each row of the keys as a JSON line. Exit code 1 when a key has no row; the rows of the others are
+    printed."""
     opened = open_index(index, snapshot)
     conditions = parse_where(where or [])
     names = columns.split(",") if columns else None
@@ -104,7 +107,8 @@ def _say_json(row: Mapping[str, object]) -> None:
 
 
 def _csv_writer(columns: Sequence[str]) -> Callable[[Mapping[str, object]], None]:
-    """Prints rows as CSV (RFC 4180), the header first. Nulls are empty fields; lists and records are JSON."""
+    """A function that prints rows as CSV (RFC 4180), the header first. Nulls are empty fields; lists and records are
+    JSON."""
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(columns)
 
@@ -115,7 +119,7 @@ def _csv_writer(columns: Sequence[str]) -> Callable[[Mapping[str, object]], None
 
 
 def _csv_field(value: object) -> str:
-    """A value as in JSON, text without its quotes."""
+    """A value as JSON, but text without quotes."""
     if value is None or isinstance(value, str):
         return value or ""
     text = to_json(value)
@@ -130,7 +134,7 @@ def _print_arrow(
     conditions: Mapping[str, Sequence[str]],
     limit: int | None,
 ) -> int:
-    """All rows as one Arrow stream on standard output (`Index.table_many`)."""
+    """Print all rows as one Arrow stream (`Index.table_many`)."""
     table = opened.table_many(keys, names, conditions, limit)
     with pa.ipc.new_stream(sys.stdout.buffer, table.schema) as out:
         out.write_table(table)
@@ -154,7 +158,7 @@ def _complain_absent(opened: Index, text: str, key: object, conditions: Mapping[
 
 
 def parse_where(conditions: list[str]) -> dict[str, list[str]]:
-    """Partition conditions given as column=value: the values of each column."""
+    """The values of each partition column, from column=value texts."""
     where: dict[str, list[str]] = {}
     for condition in conditions:
         column, equals, value = condition.partition("=")
@@ -165,7 +169,7 @@ def parse_where(conditions: list[str]) -> dict[str, list[str]]:
 
 
 def parse_key_argument(text: str, index: Index) -> object:
-    """A key as it is typed: the value itself, or a JSON object or list where the key has several columns."""
+    """A key from the command line: the value, or a JSON object or list where the key has several columns."""
     if len(index.spec.keys) == 1:
         return text
     names = ", ".join(column.name for column in index.spec.keys)

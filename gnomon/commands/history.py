@@ -20,7 +20,7 @@ def history(
     index: IndexFolder,
     json: Annotated[bool, typer.Option("--json", help="Print each snapshot as a JSON line.")] = False,
 ) -> int:
-    """Show the snapshots that are kept, the newest last; gnomon get --snapshot asks one of them."""
+    """Show the kept snapshots, the newest last; gnomon get --snapshot reads one of them."""
     records = read_history(storage_at(index))
     if not json:
         say("snapshot  committed                    operation        rows  segments  buckets  what")

@@ -1,4 +1,4 @@
-"""The files of keys that a command is handed beside an index."""
+"""The key files of commands."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ from gnomon.shadow import SourceNotFound, UsageError
 from gnomon.shadow.storage import is_local, storage_at
 
 CSV_ENDINGS, JSON_ENDINGS = (".csv", ".tsv"), (".json", ".jsonl", ".ndjson")
-NO_SUCH_TEXT = "\0"  # what stands for null in a CSV file: an empty field that is not quoted, and nothing else
+NO_SUCH_TEXT = "\0"  # no CSV field has this text, so that only an unquoted empty field is null
 
 
 def local_path(path: str, what: str) -> str:
-    """A path or file URL that must be there."""
+    """The path of a local path or file URL. SourceNotFound unless it exists."""
     if not path:
         raise SourceNotFound("no such file", "(empty)", expected=what)
     plain = storage_at(path).root
@@ -27,8 +27,8 @@ def local_path(path: str, what: str) -> str:
 
 
 def read_keys(spark: SparkSession, path: str, names: list[str]) -> DataFrame:
-    """The key columns of a file; its format by its name's ending, Parquet where that says nothing. Values of CSV (as
-    RFC 4180 has it) and JSON lines come as text, for the index's types to read; a damaged line fails the job."""
+    """The key columns of a file. Its format comes from the ending of its name, by default Parquet. Values of CSV (RFC
+    4180) and JSON lines are text, which is parsed in the index's types later; a damaged line fails the job."""
     plain = local_path(path, "the keys as Parquet, CSV or JSON lines")
     text = StructType([StructField(name, StringType()) for name in names])
     reader = spark.read.option("mode", "FAILFAST")
@@ -48,5 +48,5 @@ def read_keys(spark: SparkSession, path: str, names: list[str]) -> DataFrame:
 def _read_parquet_keys(spark: SparkSession, plain: str, names: list[str]) -> DataFrame:
     try:
         return spark.read.parquet(exact(plain))
-    except SPARK_ERRORS:  # a type that it does not know, which need not be a key's; or damage: ours says where
+    except SPARK_ERRORS:  # an unknown type, maybe of another column, or damage, which our reader locates
         return parquet_keys(spark, plain, names)

@@ -1,4 +1,4 @@
-"""gnomon inspect: what an index holds."""
+"""gnomon inspect: the facts of an index."""
 
 from collections import Counter
 from typing import Annotated, Any
@@ -21,8 +21,8 @@ def inspect(
     index: IndexFolder,
     json: Annotated[bool, typer.Option("--json", help="Print as one JSON line.")] = False,
 ) -> None:
-    """Show keys, rows, bytes, buckets, partitions, what of the source is not covered yet, and whether a plain table on
-    the folder shows the same."""
+    """Show keys, rows, bytes, buckets, partitions, the files of the source that are not covered yet, and whether a
+    plain table on the folder shows the same."""
     facts = describe(_opened(index))
     if json:
         print_json(facts)
@@ -32,7 +32,7 @@ def inspect(
 
 
 def _opened(index: str) -> Index:
-    """The index. UsageError, which names its format, for the folder of a lake table."""
+    """The index. UsageError, with the table's format, for the folder of a lake table."""
     try:
         return open_index(index)
     except IndexNotFound as error:
@@ -81,7 +81,7 @@ def describe(index: Index) -> dict[str, Any]:
 
 
 def appends(index: Index) -> dict[str, Any]:
-    """How many appends there were and which are not finished, or why that cannot be said."""
+    """The number of appends and the unfinished ones, or the error of reading them."""
     try:
         return appends_report(storage_at(index.location)).to_json()
     except (ShadowError, OSError) as error:
@@ -104,13 +104,13 @@ def _column_text(shown: dict[str, str]) -> str:
 
 
 def skew(entries: list[int]) -> float:
-    """The largest bucket over the mean; 1 where all are alike."""
+    """The largest bucket over the mean; 1 where all are equal."""
     return round(max(entries) * len(entries) / sum(entries), 3) if sum(entries) else 1.0
 
 
 def coverage(index: Index) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
-    """What the source has that the snapshot does not cover, or why that cannot be said; and, by partition, the rows and
-    files that are covered and the files that are not."""
+    """The files of the source that the snapshot does not cover, or the error of listing them; and, by partition, the
+    covered rows and files, and the files not covered."""
     by_partition = {
         name: {"rows": rows, "files": 0, "new": 0, "changed": 0, "vanished": 0}
         for name, rows in index.view.snapshot.partitions.items()
@@ -137,7 +137,7 @@ def _partition_of(index: Index, path: str) -> str:
 
 
 def paths_by_kind(difference: Diff) -> dict[str, list[str]]:
-    """The files that are not covered as they are."""
+    """The files that are new, changed or vanished."""
     return {
         "new": [info.path for info in difference.new],
         "changed": [info.path for info in difference.changed],
@@ -151,8 +151,8 @@ def as_text(facts: dict[str, Any]) -> list[str]:
     if "error" in found:
         covered = f"unknown: {found['error']}"
     elif found["complete"]:
-        covered = "complete: every file of the source, as it is now" if source["location"] else "all there is"
-        covered += " (partitions that are new in the catalog a build sees)" if "table" in source else ""
+        covered = "complete: every file of the source in its current state" if source["location"] else "all rows"
+        covered += " (only a build sees partitions that are new in the catalog)" if "table" in source else ""
     else:
         covered = (
             f"{found['new']} new, {found['changed']} changed, {found['vanished']} vanished files: run gnomon build"
@@ -192,8 +192,8 @@ def as_text(facts: dict[str, Any]) -> list[str]:
 
 
 def partitions_text(partitions: dict[str, dict[str, int]]) -> list[str]:
-    """A line for each partition. Where there are many: one for all, and one for each that is not covered, some of
-    them."""
+    """A line for each partition. If there are many, one line for all, and one for each of the first that are not
+    covered."""
     if len(partitions) <= SHOWN_PARTITIONS:
         return [f"partition  {name} {partition_text(counts)}" for name, counts in partitions.items()]
     rows, files = ([counts[what] for counts in partitions.values()] for what in ("rows", "files"))
@@ -228,7 +228,7 @@ def appends_text(found: dict[str, Any]) -> str:
 
 
 def plain_text(plain: dict[str, Any]) -> str:
-    """What an engine shows that reads the folder as a plain table."""
+    """The difference of a plain table on the folder from the snapshot."""
     if plain["equals_snapshot"]:
         return "a plain table on the folder shows what the snapshot holds"
     dead = f"{plain['dead_entries']:,} dead {'entry' if plain['dead_entries'] == 1 else 'entries'}"
@@ -237,6 +237,6 @@ def plain_text(plain: dict[str, Any]) -> str:
 
 
 def partition_text(counts: dict[str, int]) -> str:
-    """What is covered of a partition, and what is not."""
+    """The covered rows and files of a partition, and the files not covered."""
     missing = [f", {counts[kind]:,} {kind}" for kind in ("new", "changed", "vanished") if counts[kind]]
     return f"{counted(counts['rows'], 'row')} in {counted(counts['files'], 'file')}{''.join(missing)}"

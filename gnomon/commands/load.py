@@ -34,25 +34,23 @@ def load(
     index: IndexFolder,
     keys: Annotated[str, typer.Argument(help="Parquet, CSV with a header, or JSON lines with the key columns.")],
     out: Annotated[str, typer.Argument(help="The folder to write Parquet files to; it must not exist.")],
-    columns: Annotated[str | None, typer.Option(help="Columns to load, with commas between; default all.")] = None,
-    how: Annotated[
-        Literal["inner", "left"], typer.Option(help="left: keys without a row are kept, beside nulls.")
-    ] = "inner",
-    null_safe: Annotated[bool, typer.Option("--null-safe", help="A null in a key finds the rows with a null.")] = False,
+    columns: Annotated[str | None, typer.Option(help="Columns to load, separated by commas; default all.")] = None,
+    how: Annotated[Literal["inner", "left"], typer.Option(help="left: keep keys without a row, with nulls.")] = "inner",
+    null_safe: Annotated[bool, typer.Option("--null-safe", help="A null in a key matches nulls.")] = False,
     unreadable: Annotated[
         Literal["fail", "report"],
-        typer.Option(help="report: rows that cannot be read come as nulls, and data_error says why."),
+        typer.Option(help="report: rows that cannot be read are nulls, with the error in data_error."),
     ] = "fail",
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> None:
-    """Write the source's rows for all keys of KEYS to OUT, which is there when all of them are."""
+    """Write the source's rows for all keys of KEYS to OUT, which appears when all rows are written."""
     target = storage_at(out).root
     if not is_local(target):
         raise UsageError("rows are written to local disks only; name a folder here", out)
     if Path(target).exists():
-        raise UsageError("it is there already; name a folder that is not", out)
+        raise UsageError("the folder exists; name a new one", out)
     opened = open_index(index)
     spec = opened.spec
     check_apart(source_of(spec, opened.view.snapshot.folders), storage_at(out), "output")
@@ -78,7 +76,7 @@ def load(
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """A folder to write to, which gets its name once all is written, and is removed where something failed."""
+    """A folder to write to. It gets its name when it is complete, and is removed after an error."""
     staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         yield staged

@@ -1,4 +1,4 @@
-"""Progress of a job on stderr: a line that moves on a terminal, elsewhere a plain line for each stage as it begins."""
+"""Progress of a job on stderr: on a terminal one line that is updated, elsewhere a line for each stage that begins."""
 
 import os
 import sys
@@ -12,17 +12,17 @@ from rich.progress import Progress as Bars
 from gnomon.commands.output import complain, counted
 from gnomon.indexer.spark import TASKS, Progress, Step
 
-REFRESHES = 4  # a second
+REFRESHES = 4  # per second
 STARTING = Step("start Spark")
 
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """What to tell steps to while a job runs. A terminal's line is gone at the end."""
+    """Yield the function that shows the steps of a job. The line on a terminal is removed at the end."""
     if not sys.stderr.isatty():
         yield _plain_lines()
         return
-    # A descriptor of our own: that of stderr leads elsewhere while Spark starts.
+    # A duplicate descriptor, since stderr is redirected while Spark starts.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
         columns = (
             TextColumn("{task.description}"),
@@ -50,7 +50,7 @@ def shown_progress() -> Iterator[Progress]:
 
 
 def _plain_lines() -> Progress:
-    """One line for each stage, when it begins; how far its tasks are is not told."""
+    """Print one line when a stage begins, without the progress of its tasks."""
     begun: set[str] = set()
 
     def tell(step: Step) -> None:
@@ -58,7 +58,7 @@ def _plain_lines() -> Progress:
             return
         begun.add(step.stage)
         counts = [counted(step.total, step.unit.removesuffix("s"))] if step.total else []
-        with suppress(OSError):  # nobody reads it: no reason for a job to fail
+        with suppress(OSError):  # a job must not fail because its stderr is closed
             complain(": ".join([step.stage, *filter(None, [", ".join(counts + _rows(step))])]))
 
     return tell

@@ -17,7 +17,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 @app.command()
 def rebucket(
     index: IndexFolder,
-    buckets: Annotated[int | None, typer.Option(help="The number of hash buckets to have.")] = None,
+    buckets: Annotated[int | None, typer.Option(help="The new number of hash buckets.")] = None,
     flat: Annotated[
         bool | None,
         typer.Option("--flat/--partitioned", help="One set of buckets over all partitions, or one in each."),
@@ -27,7 +27,7 @@ def rebucket(
     """Distribute all entries to another number of buckets or to another layout, without reading the source. Answers
     stay the same."""
     if buckets is None and flat is None:
-        raise UsageError("expected --buckets, --flat or --partitioned: what is to be changed")
+        raise UsageError("no change; expected --buckets, --flat or --partitioned")
     result = rebucket_index(storage_at(index), buckets, flat)
     if json:
         print_json(result.to_json())

@@ -25,20 +25,22 @@ def serve(
     root_path: Annotated[
         str | None, typer.Option(metavar="PATH", help="The path under which a proxy serves it, like /gnomon.")
     ] = None,
-    workers: Annotated[str | None, typer.Option(metavar="N", help="Processes that answer; default 1.")] = None,
+    workers: Annotated[str | None, typer.Option(metavar="N", help="Number of worker processes; default 1.")] = None,
     config: Annotated[str | None, typer.Option(metavar="FILE", help="Settings as TOML (GNOMON_CONFIG).")] = None,
     pairs: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be repeated.")
     ] = None,
-    tokens_file: Annotated[str | None, typer.Option(metavar="FILE", help="Bearer tokens that may ask.")] = None,
+    tokens_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Hashed bearer tokens that have access.")
+    ] = None,
     tls_certificate: Annotated[str | None, typer.Option(metavar="FILE", help="PEM file; serves HTTPS.")] = None,
     tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="PEM file with the certificate's key.")] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Open all that serving needs, say what is there, end.")
+        bool, typer.Option("--check", help="Open everything that serving needs, report it, and exit.")
     ] = False,
 ) -> None:
-    """Answer GET /rows/<key> until interrupted. All settings: docs/reference/settings.md; a flag wins over --set, that
-    over the environment (GNOMON_*), that over the file."""
+    """Answer GET /rows/<key> until interrupted. All settings: docs/reference/settings.md. A flag overrides --set, --set
+    overrides the environment (GNOMON_*), and that overrides the file."""
     flags = {
         "indexes": indexes or None,
         "host": host,

@@ -18,13 +18,13 @@ from gnomon.indexer.spark import WAIT_SECONDS, check_executors, is_this_machine,
 from gnomon.shadow import ShadowError, UsageError
 
 Master = Annotated[str | None, typer.Option("--master", help="Spark master URL; by default this machine.")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark's: spark.name=value; repeatable.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting: spark.name=value; repeatable.")]
 
 STDERR = 2
 THROWN = re.compile(r"\w(?:Exception|Error): ")
 JAVA_TOO_OLD = "UnsupportedClassVersionError"
 QUERY_LOGS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-SHIPS = "spark.gnomon.ship"  # false: the executors have our packages
+SHIPS = "spark.gnomon.ship"  # "false" if the executors have our packages
 HIVE = {"spark.sql.catalogImplementation": "hive"}
 
 
@@ -36,16 +36,16 @@ class NoSpark(ShadowError):
 def spark_session(
     master: str | None = None, conf: Sequence[str] | None = None, hive: bool = False
 ) -> Iterator[SparkSession]:
-    """The active session, or a new one that is stopped at the end, whose executors have Gnomon. With `hive` it uses the
+    """The active session, or a new one, which is stopped at the end. Its executors have Gnomon. With `hive` it uses the
     catalog of a Hive metastore, like Spark's SQL shell. The output of Java's start is shown only when the start fails:
-    the JVM inherits stderr when it begins."""
+    the JVM inherits a redirected stderr."""
     settings = {**(HIVE if hive else {}), **parse_conf(conf or ())}
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
         return
     for name in QUERY_LOGS:
-        logging.getLogger(name).disabled = True  # they print each failed query as JSON; the exception tells it, too
+        logging.getLogger(name).disabled = True  # they print each failed query as JSON; the exception has the same text
     with tempfile.TemporaryFile() as chatter:
         sys.stderr.flush()
         saved = os.dup(STDERR)
@@ -73,7 +73,8 @@ def spark_session(
 
 @contextmanager
 def _told_of_a_wait(master: str | None, stderr: int) -> Iterator[None]:
-    """Say so when a cluster does not start us: Spark tries for minutes to reach one, and waits in queues for ever."""
+    """Print a notice when a cluster does not start the session: Spark tries to connect for minutes, and waits in queues
+    for ever."""
     if master is None or is_this_machine(master):
         yield
         return
@@ -89,7 +90,7 @@ def _told_of_a_wait(master: str | None, stderr: int) -> Iterator[None]:
 
 
 def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
-    """Settings of Spark's, each given as spark.name=value."""
+    """Spark settings from spark.name=value texts."""
     split = [pair.partition("=") for pair in pairs]
     for name, equals, _ in split:
         if not equals or not name.startswith("spark."):

@@ -23,13 +23,13 @@ ONLY_ITS_OWNER = stat.S_IRUSR | stat.S_IWUSR
 
 @app.command()
 def token(
-    name: Annotated[str, typer.Argument(help="Whose token it is; may be given again to replace an old one later.")],
+    name: Annotated[str, typer.Argument(help="Name of the owner, who may have several tokens, to replace an old one.")],
     index: Annotated[
-        list[str] | None, typer.Option("--index", help="The name of an index it may ask; repeatable; all by default.")
+        list[str] | None, typer.Option("--index", help="Name of an index that it may read; repeatable; default all.")
     ] = None,
-    days: Annotated[int | None, typer.Option(help="How many days it is good for; by default forever.")] = None,
+    days: Annotated[int | None, typer.Option(help="Days until the token expires; by default never.")] = None,
     file: Annotated[
-        Path | None, typer.Option(help="The service's tokens file; the line is put there, and not printed.")
+        Path | None, typer.Option(help="The service's tokens file, to which the line is added instead of printed.")
     ] = None,
 ) -> None:
     """Make a token and print it once; the service keeps only its hash, which is the line for its tokens file."""
@@ -45,11 +45,11 @@ def token(
 
 
 def append(file: Path, made: Token) -> None:
-    """Add the line of a token to a file, which only its owner may read when it is new. The file is replaced as a whole:
-    a service that reads it sees the old lines, or all lines.
+    """Add the line of a token to a file. A new file is readable by its owner only. The file is replaced as a whole: a
+    service that reads it sees the old lines, or all lines.
 
-    UsageError where the file holds something else than tokens; such a file is not changed."""
-    target = file.resolve()  # a link stays one
+    UsageError where the file has other content than tokens; such a file is not changed."""
+    target = file.resolve()  # a link stays a link
     with _alone_in(target.parent):
         try:
             before, status = target.read_bytes(), target.stat()
@@ -63,7 +63,7 @@ def append(file: Path, made: Token) -> None:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Others who would append there wait; what one of them wrote is not lost."""
+    """Lock the folder for a block: other programs that append there wait, so that no line is lost."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -76,13 +76,13 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _replace(target: Path, content: bytes, before: os.stat_result | None) -> None:
-    """Put the content there in one step, with the rights and the owner of what was there."""
+    """Replace the file in one step, with the permissions and the owner of the old file."""
     mode = ONLY_ITS_OWNER if before is None else stat.S_IMODE(before.st_mode)
     staged = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, ONLY_ITS_OWNER), "wb") as out:
             if before is not None:
-                with suppress(PermissionError):  # only root gives files away
+                with suppress(PermissionError):  # only root can change the owner
                     os.fchown(out.fileno(), before.st_uid, before.st_gid)
             os.fchmod(out.fileno(), mode)
             out.write(content)

@@ -1,4 +1,4 @@
-"""gnomon vacuum: remove what no kept snapshot needs."""
+"""gnomon vacuum: remove files that no kept snapshot needs."""
 
 import re
 from typing import Annotated
@@ -19,12 +19,14 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 @app.command()
 def vacuum(
     index: IndexFolder,
-    grace: Annotated[str, typer.Option(help="Spare what was superseded less than this ago: 30m, 24h, 7d.")] = "24h",
-    keep: Annotated[int, typer.Option(help="Spare this many of the newest snapshots, however old.")] = 1,
+    grace: Annotated[
+        str, typer.Option(help="Keep snapshots that were superseded less than this ago: 30m, 24h, 7d.")
+    ] = "24h",
+    keep: Annotated[int, typer.Option(help="Keep this many of the newest snapshots, however old.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
     json: Json = False,
 ) -> None:
-    """Remove old snapshots, the files that only they need, and what crashed builds left a day ago or before."""
+    """Remove old snapshots, the files that only they need, and files that crashed builds left at least a day ago."""
     result = vacuum_index(storage_at(index), parse_duration(grace), keep, dry_run)
     if json:
         print_json(result.to_json())
@@ -41,7 +43,7 @@ def vacuum(
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a number with its unit."""
+    """The seconds of a duration, a number with its unit."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
     if not match:
         raise UsageError(f"--grace: expected a number with its unit, like 90s, 30m, 24h or 7d, found {text!r}")

@@ -1,4 +1,4 @@
-"""gnomon verify: proof that an index is whole and that its pointers lead where they say."""
+"""gnomon verify: check that an index is whole and that its pointers lead to their rows."""
 
 from typing import Annotated
 
@@ -17,7 +17,9 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 @app.command()
 def verify(
     index: IndexFolder,
-    all: Annotated[bool, typer.Option("--all", help="Compare the key of every row, not of a few a file.")] = False,
+    all: Annotated[
+        bool, typer.Option("--all", help="Compare the keys of all rows, not of a few per index file.")
+    ] = False,
     snapshot: Annotated[int | None, typer.Option(help="Verify this snapshot, not the newest.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON line.")] = False,
 ) -> int:
@@ -32,7 +34,7 @@ def verify(
 
 
 def as_text(report: Report) -> list[str]:
-    """The report for people: each fault, then what was looked at."""
+    """The report for people: each fault, then the checked objects."""
     lines = [f"fault: {fault}" for fault in report.faults]
     lines += [f"what to do about {counted(count, 'fault')}: {action}" for action, count in report.actions]
     if report.not_covered:
@@ -52,7 +54,7 @@ def as_text(report: Report) -> list[str]:
 
 
 def beyond(table: PlainTable) -> str:
-    """What a plain table shows that the snapshot does not."""
+    """The files and entries that a plain table shows beyond the snapshot."""
     files = counted(len(table.extra_files), "file") if table.extra_files else ""
     entries = f"{table.dead_entries:,} entries of files that changed or vanished" if table.dead_entries else ""
     return " and ".join(filter(None, [files, entries]))

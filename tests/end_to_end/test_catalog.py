@@ -34,8 +34,8 @@ def test_the_command_indexes_a_table_and_http_answers_in_its_types(
     shown = capsys.readouterr().out
     assert f"source     table {table} at {tmp_path}/database/crawl (parquet, 1 file)" in shown
     assert (
-        "complete: every file of the source, as it is now (partitions that are new in the catalog a build sees)"
-        in shown
+        "complete: every file of the source in its current state "
+        "(only a build sees partitions that are new in the catalog)" in shown
     )
 
     client = Client(Settings(indexes=[index]))

@@ -29,7 +29,7 @@ def test_the_demo_goes_from_a_source_to_an_append_and_leaves_the_data(
     assert re.search(told, out)
     assert "once more: 0 appended" in out
     assert re.search(r"before the next build: .*\.parquet: the file changed since it was indexed", out)
-    assert "the row that is gone has 0 answers, the one behind it 1" in out
+    assert "the row that is gone has 0 answers, the next row 1" in out
     index = open_index(str(folder / "index"))
     assert index.view.snapshot.rows == 2089
     assert index.coverage().is_empty

@@ -147,7 +147,7 @@ def test_rebucket_lays_an_index_out_flat_and_in_folders_again(lake: Path, capsys
         assert run(capsys, "get", lake / "index", "7", "99") == before
         assert run(capsys, "verify", lake / "index", "--all")[0] == 0
     code, _, err = run(capsys, "rebucket", lake / "index")
-    assert (code, err) == (2, "gnomon: expected --buckets, --flat or --partitioned: what is to be changed\n")
+    assert (code, err) == (2, "gnomon: no change; expected --buckets, --flat or --partitioned\n")
 
 
 def test_inspect_sums_many_partitions_up_and_lists_those_that_are_behind(
