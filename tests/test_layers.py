@@ -1,6 +1,6 @@
-"""The house: imports point down, stand at the top of the file, and make no cycle.
+"""The order of the packages: imports point down, stand at the top of the file, and make no cycle.
 
-Each room is a folder of the repository, and a package below `gnomon` by a link: `shadow/` is `gnomon.shadow`."""
+Each package is a folder of the repository, and is imported below `gnomon` by a link: `shadow/` is `gnomon.shadow`."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = {
+PACKAGES = {
     "base": {"base"},
     "btree": {"btree", "base"},
     "sources": {"sources", "base"},
@@ -30,28 +30,28 @@ NOT_IN = {
     "indexer": {"fastapi", "starlette", "uvicorn"},
     "service": {"pyspark", "pandas"},
 }
-# The sub-packages of a room, from the ground up: each may import those before it.
-FLOORS = {
+# The sub-packages of a package, lowest level first: each may import the ones before it.
+LEVELS = {
     "sources": ["types", "parquet", "avro", "orc", "sequence", "text"],
     "sources.parquet": ["page_decode"],
     "shadow": ["storage", "metadata", "values", "lookup", "fetch", "commit", "maintenance", "verify"],
     "indexer": ["spark", "keys", "tables", "build", "join", "datasource", "dedup"],
     "service": ["settings", "http", "indexes", "access", "logs", "api", "metrics", "process"],
 }
-SUB_PACKAGES = [f"{room}.{name}" for room, names in FLOORS.items() for name in names]
-FILES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]
+FILES = sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
 def module_of(file: Path) -> str:
-    """The name by which a file of a room is imported."""
+    """The name by which a file is imported."""
     parts = file.with_suffix("").parts
     return ".".join(parts if parts[0] == "gnomon" else ("gnomon", *parts)).removesuffix(".__init__")
 
 
-def room_of(module: str) -> str:
-    """The room of an imported module, or its first name where it is not ours."""
+def package_of(module: str) -> str:
+    """The package of an imported module; for other modules, their first name."""
     parts = module.split(".")
-    return parts[1] if parts[0] == "gnomon" and parts[1:] and parts[1] in ROOMS else parts[0]
+    return parts[1] if parts[0] == "gnomon" and parts[1:] and parts[1] in PACKAGES else parts[0]
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -63,59 +63,61 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield str(node.module), node
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_imports_point_down_and_stand_at_the_top(room: str) -> None:
-    for file in (file for file in FILES if file.parts[0] == room):
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_point_down_and_stand_at_the_top(package: str) -> None:
+    for file in (file for file in FILES if file.parts[0] == package):
         tree = ast.parse((ROOT / file).read_text())
         for name, node in imported(tree):
-            package = room_of(name)
+            target = package_of(name)
             if name.split(".")[0] == "gnomon" and file != Path(
                 "gnomon/__init__.py"
-            ):  # whose imports are for type checkers
-                assert package in ROOMS[room], f"{file}: {room} may not import {name}"
+            ):  # its imports are for type checkers
+                assert target in PACKAGES[package], f"{file}: {package} may not import {name}"
                 assert node in tree.body, f"{file}: the import of {name} does not stand at the top"
-            assert package not in NOT_IN.get(room, set()), f"{file}: {room} may not import {name}"
+            assert target not in NOT_IN.get(package, set()), f"{file}: {package} may not import {name}"
 
 
-def test_a_room_is_imported_below_gnomon_alone() -> None:
-    for room in set(ROOMS) - {"gnomon"}:
-        assert (ROOT / "gnomon" / room).readlink() == Path("..", room)
-    for file in (path for top in (*ROOMS, "tests", "bench") for path in (ROOT / top).rglob("*.py")):
+def test_a_package_is_imported_below_gnomon_alone() -> None:
+    for package in set(PACKAGES) - {"gnomon"}:
+        assert (ROOT / "gnomon" / package).readlink() == Path("..", package)
+    for file in (path for top in (*PACKAGES, "tests", "bench") for path in (ROOT / top).rglob("*.py")):
         for name, _ in imported(ast.parse(file.read_text())):
-            assert name.split(".")[0] not in set(ROOMS) - {"gnomon"}, f"{file}: import gnomon.{name}"
+            assert name.split(".")[0] not in set(PACKAGES) - {"gnomon"}, f"{file}: import gnomon.{name}"
 
 
-@pytest.mark.parametrize("room", ["btree", "sources", "shadow", "service"])
-def test_the_tests_of_a_room_run_without_spark(room: str) -> None:
+@pytest.mark.parametrize("package", ["btree", "sources", "shadow", "service"])
+def test_the_tests_of_a_package_run_without_spark(package: str) -> None:
     shared = [ROOT / "tests" / name for name in ("conftest.py", "spark_fixtures.py", "profiles.py")]
-    for file in [*shared, *(ROOT / "tests" / "stores").rglob("*.py"), *(ROOT / "tests" / room).rglob("*.py")]:
+    for file in [*shared, *(ROOT / "tests" / "stores").rglob("*.py"), *(ROOT / "tests" / package).rglob("*.py")]:
         at_the_top = [
             node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)
         ]
         for name, _ in (found for node in at_the_top for found in imported(node)):
-            assert room_of(name) not in {"pyspark", "py4j", "indexer"}, f"{file} imports {name}"
+            assert package_of(name) not in {"pyspark", "py4j", "indexer"}, f"{file} imports {name}"
 
 
 def sub_package(module: str) -> str:
-    """The innermost sub-package that has the module, else nothing."""
+    """The innermost sub-package of the module; "" if there is none."""
     found = [package for package in SUB_PACKAGES if f"{module}.".startswith(f"gnomon.{package}.")]
     return max(found, key=len, default="")
 
 
-@pytest.mark.parametrize("room", FLOORS)
-def test_a_sub_package_imports_only_those_below_it(room: str) -> None:
+@pytest.mark.parametrize("package", LEVELS)
+def test_a_sub_package_imports_only_those_below_it(package: str) -> None:
     below: set[str] = set()
-    for name in FLOORS[room]:
-        below.add(f"{room}.{name}")
-        for file in (ROOT / room.replace(".", "/") / name).rglob("*.py"):
+    for name in LEVELS[package]:
+        below.add(f"{package}.{name}")
+        for file in (ROOT / package.replace(".", "/") / name).rglob("*.py"):
             for target, _ in imported(ast.parse(file.read_text())):
                 siblings = [
-                    f"{room}.{other}" for other in FLOORS[room] if f"{target}.".startswith(f"gnomon.{room}.{other}.")
+                    f"{package}.{other}"
+                    for other in LEVELS[package]
+                    if f"{target}.".startswith(f"gnomon.{package}.{other}.")
                 ]
-                assert set(siblings) <= below, f"{file}: {room}.{name} may not import {target}"
+                assert set(siblings) <= below, f"{file}: {package}.{name} may not import {target}"
 
 
-def test_a_sub_package_is_imported_by_its_face() -> None:
+def test_a_sub_package_is_imported_by_its_public_names() -> None:
     for file in FILES:
         for target, _ in imported(ast.parse((ROOT / file).read_text())):
             package = sub_package(target)
@@ -126,12 +128,12 @@ def test_a_sub_package_is_imported_by_its_face() -> None:
 @pytest.mark.parametrize("package", ["btree", *SUB_PACKAGES])
 def test_the_docstring_of_a_package_lists_its_modules_and_all_its_names(package: str) -> None:
     folder = ROOT / package.replace(".", "/")
-    face = ast.parse((folder / "__init__.py").read_text())
-    listed = re.findall(r"^- `(\w+)`", ast.get_docstring(face) or "", re.MULTILINE)
+    init = ast.parse((folder / "__init__.py").read_text())
+    listed = re.findall(r"^- `(\w+)`", ast.get_docstring(init) or "", re.MULTILINE)
     modules = [file.stem for file in folder.glob("*.py") if file.stem != "__init__"]
     assert sorted(listed) == sorted([*modules, *(file.parent.name for file in folder.glob("*/__init__.py"))])
-    names = [alias.name for node in face.body if isinstance(node, ast.ImportFrom) for alias in node.names]
-    assigned = [node for node in face.body if isinstance(node, ast.Assign)]
+    names = [alias.name for node in init.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assigned = [node for node in init.body if isinstance(node, ast.Assign)]
     assert sorted(ast.literal_eval(assigned[0].value)) == sorted(names)
 
 
