@@ -23,7 +23,7 @@ from gnomon.shadow.commit.rebase import (
     check_kept,
     folders_after,
     is_committed,
-    is_told,
+    is_recorded,
     nothing_left,
     rebase,
     spec_after,
@@ -121,7 +121,7 @@ def publish(
         after = rebase(base, now, changes, ours, current)
         check_kept(base, now, after, ours)
         snapshot = _next(base, now, after, changes, widened, ref)
-        if now.snapshot is not None and nothing_left(now, after, changes) and is_told(now.snapshot, snapshot):
+        if now.snapshot is not None and nothing_left(now, after, changes) and is_recorded(now.snapshot, snapshot):
             return now.snapshot
         if put_snapshot(storage, snapshot, written, begin):
             if parent is None:

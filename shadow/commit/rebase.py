@@ -73,17 +73,17 @@ def check_changes(base: State, changes: Changes, ours: Segment) -> None:
     covers = {file.path: _fingerprint(file) for file in ours.source_files}
     if len(covers) < len(ours.source_files):
         raise BuildFailed("a source file is twice in one segment; nothing was committed")
-    killed = _killed(base, changes)
+    dead_in_build = _dead_in_build(base, changes)
     for segment in base.segments:
         is_replaced = segment.id in changes.replaced
         for path, file in segment.live.items():
-            stays = (path, _fingerprint(file)) not in killed
+            stays = (path, _fingerprint(file)) not in dead_in_build
             if stays and is_replaced and covers.get(path) != _fingerprint(file):
                 raise BuildFailed(f"not in the segment that replaces {segment.id}; nothing was committed", path)
             if stays and not is_replaced and path in covers:
                 raise BuildFailed("indexed though the index covers it already; nothing was committed", path)
-    there = {segment.id for segment in base.segments}
-    if changes.replaced - there or (changes.replaces_all and there - changes.replaced):
+    existing = {segment.id for segment in base.segments}
+    if changes.replaced - existing or (changes.replaces_all and existing - changes.replaced):
         raise BuildFailed("the segments that are replaced are not those of the snapshot; nothing was committed")
 
 
@@ -95,33 +95,33 @@ def rebase(
     `current` lists the source, and is called when another program saw a file in another state. ConcurrentCommit when
     the build has to run again."""
     _check_replaced(now, changes)
-    killed = _killed(base, changes)
-    moved = _moved(base, changes, killed)
+    dead_in_build = _dead_in_build(base, changes)
+    taken_over = _taken_over(base, changes, dead_in_build)
     in_source = _Source(current, folders_after(base, now, changes))
     dead = {segment.id: set(segment.dead) for segment in (*now.segments, ours)}
-    theirs: dict[str, tuple[str, int, SourceFileEntry]] = {}
-    still: set[str] = set()  # what the replaced segments cover now
-    known = {segment.id for segment in base.segments}
+    live_elsewhere: dict[str, tuple[str, int, SourceFileEntry]] = {}  # in segments that stay
+    live_in_replaced: set[str] = set()
+    base_ids = {segment.id for segment in base.segments}
     for segment in now.segments:
         for ordinal, file in _live(segment):
             if segment.id in changes.replaced:
-                still.add(file.path)
-            elif (file.path, _fingerprint(file)) in killed and not (
-                segment.id not in known and current is not None and in_source.holds(file)
+                live_in_replaced.add(file.path)
+            elif (file.path, _fingerprint(file)) in dead_in_build and not (
+                segment.id not in base_ids and current is not None and in_source.holds(file)
             ):
                 dead[segment.id].add(ordinal)
             else:
-                theirs[file.path] = (segment.id, ordinal, file)
-    found_gone = _covered(base) - _covered(now)  # others did
+                live_elsewhere[file.path] = (segment.id, ordinal, file)
+    dropped_by_others = _covered(base) - _covered(now)
     for ordinal, file in _live(ours):
-        died = file.path in moved and file.path not in still
-        vanished = file.path in found_gone and current is not None and not in_source.holds(file)
-        if died or vanished:
+        is_dead = file.path in taken_over and file.path not in live_in_replaced
+        is_gone = file.path in dropped_by_others and current is not None and not in_source.holds(file)
+        if is_dead or is_gone:
             dead[ours.id].add(ordinal)
-        elif file.path in theirs:
-            segment_id, their_ordinal, their = theirs[file.path]
-            if _fingerprint(their) != _fingerprint(file) and in_source.holds(file):
-                dead[segment_id].add(their_ordinal)
+        elif file.path in live_elsewhere:
+            segment_id, other_ordinal, other = live_elsewhere[file.path]
+            if _fingerprint(other) != _fingerprint(file) and in_source.holds(file):
+                dead[segment_id].add(other_ordinal)
             else:
                 dead[ours.id].add(ordinal)
     kept = [segment for segment in (*now.segments, ours) if segment.id not in changes.replaced]
@@ -132,12 +132,12 @@ def rebase(
 def check_kept(base: State, now: State, after: Sequence[Segment], ours: Segment) -> None:
     """ConcurrentCommit where our segment keeps an index file of a replaced segment that the newest snapshot no longer
     needs, since all entries of it are dead there: a vacuum may have removed it."""
-    theirs = {file.path for segment in base.segments for file in segment.index_files}
+    in_base = {file.path for segment in base.segments for file in segment.index_files}
     needed = {file.path for segment in now.segments for file in segment.by_bucket.values()}
     for segment in after:
         if segment.id == ours.id:
             for file in segment.by_bucket.values():
-                if file.path in theirs and file.path not in needed:
+                if file.path in in_base and file.path not in needed:
                     raise ConcurrentCommit(
                         "no longer needed, since another commit found its source files gone; nothing was changed",
                         file.path,
@@ -177,31 +177,32 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
                 "all snapshots were removed during the build; nothing was changed", where, action=Action.RUN_AGAIN
             )
         return spec
-    theirs = now.snapshot.spec
+    newest = now.snapshot.spec
     ours = base.snapshot.spec if base.snapshot else spec
-    made_for = replace(ours, schema=theirs.schema, page_maps=theirs.page_maps, as_files=theirs.as_files)
-    differences = spec_differences(made_for, theirs)
+    made_for = replace(ours, schema=newest.schema, page_maps=newest.page_maps, as_files=newest.as_files)
+    differences = spec_differences(made_for, newest)
     if differences:
-        told = "; ".join(f"{name}: {shown(old)} before, {shown(new)} now" for name, old, new in differences)
+        changed = "; ".join(f"{name}: {shown(old)} before, {shown(new)} now" for name, old, new in differences)
         raise ConcurrentCommit(
-            f"another program committed snapshot {now.snapshot.number} with another spec ({told}); nothing was changed",
+            f"another program committed snapshot {now.snapshot.number} with another spec ({changed}); "
+            "nothing was changed",
             where,
             action=Action.RUN_AGAIN,
         )
-    return replace(spec, schema=_both_schemas(spec, theirs))
+    return replace(spec, schema=_both_schemas(spec, newest))
 
 
-def _both_schemas(ours: IndexSpec, theirs: IndexSpec) -> str:
+def _both_schemas(ours: IndexSpec, newest: IndexSpec) -> str:
     """Columns whose types hold the values of both specs. Key columns have the same type in both, and keep it."""
-    if ours.schema == theirs.schema:
+    if ours.schema == newest.schema:
         return ours.schema
     merge = FORMATS[ours.format].merge
     if merge is None:
         return ours.schema
-    return to_ddl(merge([parse_ddl(theirs.schema), parse_ddl(ours.schema)]))
+    return to_ddl(merge([parse_ddl(newest.schema), parse_ddl(ours.schema)]))
 
 
-def is_told(snapshot: Snapshot, after: Snapshot) -> bool:
+def is_recorded(snapshot: Snapshot, after: Snapshot) -> bool:
     """Whether a snapshot has the same partition folders, table columns and `as_files` as the one after it would
     have."""
     is_same_table = not after.spec.table or snapshot.spec.schema == after.spec.schema
@@ -244,8 +245,8 @@ def _live(segment: Segment) -> Iterator[tuple[int, SourceFileEntry]]:
     return ((i, file) for i, file in enumerate(segment.source_files) if i not in segment.dead)
 
 
-def _killed(base: State, changes: Changes) -> set[tuple[str, Fingerprint]]:
-    """The files that the build found changed or gone, as they were indexed: whatever segment covers them by now."""
+def _dead_in_build(base: State, changes: Changes) -> set[tuple[str, Fingerprint]]:
+    """The files that the build found changed or gone, as they were indexed, whichever segment covers them now."""
     return {
         (file.path, _fingerprint(file))
         for segment in base.segments
@@ -254,23 +255,23 @@ def _killed(base: State, changes: Changes) -> set[tuple[str, Fingerprint]]:
     }
 
 
-def _moved(base: State, changes: Changes, killed: set[tuple[str, Fingerprint]]) -> set[str]:
-    """The files that our segment has from those that it replaces."""
+def _taken_over(base: State, changes: Changes, dead_in_build: set[tuple[str, Fingerprint]]) -> set[str]:
+    """The files that our segment takes over from the segments that it replaces."""
     replaced = (segment for segment in base.segments if segment.id in changes.replaced)
     files = (file for segment in replaced for file in segment.live.values())
-    return {file.path for file in files if (file.path, _fingerprint(file)) not in killed}
+    return {file.path for file in files if (file.path, _fingerprint(file)) not in dead_in_build}
 
 
 def _check_replaced(now: State, changes: Changes) -> None:
-    there = {segment.id for segment in now.segments}
-    gone = changes.replaced - there
+    existing = {segment.id for segment in now.segments}
+    gone = changes.replaced - existing
     if gone:
         raise ConcurrentCommit(
             f"segment {min(gone)} was replaced or dropped by another commit; nothing was changed, run it again"
         )
-    if changes.replaces_all and there - changes.replaced:
+    if changes.replaces_all and existing - changes.replaced:
         raise ConcurrentCommit(
-            f"segment {min(there - changes.replaced)} was added by another commit while buckets or layout were "
+            f"segment {min(existing - changes.replaced)} was added by another commit while buckets or layout were "
             "changed; nothing was changed",
             action=Action.RUN_AGAIN,
         )

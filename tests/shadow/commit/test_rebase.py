@@ -14,7 +14,7 @@ from gnomon.shadow.commit.rebase import (
     check_changes,
     folders_after,
     is_committed,
-    is_told,
+    is_recorded,
     nothing_left,
     rebase,
     spec_after,
@@ -320,10 +320,10 @@ def test_what_the_catalog_says_of_a_table_is_worth_a_commit() -> None:
     before = state().snapshot
     assert before is not None
     table = replace(before, spec=replace(SPEC, table="db.t", schema="k int"), folders={"": ""})
-    assert is_told(table, replace(table, number=2))
-    assert not is_told(table, replace(table, folders={"": "elsewhere"}))
-    assert not is_told(table, replace(table, spec=replace(table.spec, schema="k int, more string")))
-    assert is_told(before, replace(before, spec=replace(SPEC, schema="a string")))  # of files that do not tell
+    assert is_recorded(table, replace(table, number=2))
+    assert not is_recorded(table, replace(table, folders={"": "elsewhere"}))
+    assert not is_recorded(table, replace(table, spec=replace(table.spec, schema="k int, more string")))
+    assert is_recorded(before, replace(before, spec=replace(SPEC, schema="a string")))  # of files that do not tell
 
 
 def test_a_folder_that_was_given_to_another_partition_is_of_that_one_whoever_commits_first() -> None:
