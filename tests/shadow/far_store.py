@@ -1,4 +1,4 @@
-"""A store in memory that lies far away: reads are answered in rounds, a round only when all of its reads are there."""
+"""A remote store, simulated in memory: it answers reads in rounds, each when all reads of the round have come."""
 
 import threading
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from gnomon.shadow.storage import FileInfo, ReadStats
 from tests.shadow.memory_store import MemoryOpenFile, MemoryStorage
 
-LONGEST = 30.0  # seconds that a read waits for the others of its round: for ever, if it is not made side by side
+LONGEST = 30.0  # seconds that a read waits for the others of its round, which never come if reads are not concurrent
 
 
 class Rounds:
-    """How many reads each round is to have. One that lacks a read never ends; one read more than expected fails."""
+    """The expected number of reads in each round. A round with too few never ends; an unexpected read fails."""
 
     def __init__(self, *sizes: int) -> None:
         self._left = list(sizes)
@@ -37,7 +37,7 @@ class Rounds:
 
 
 class FarStorage(MemoryStorage):
-    """Opens what is on record without a call. Free of rounds until some are set."""
+    """Opens files on record without a call. Reads have no rounds until some are set."""
 
     is_remote = True
 

@@ -1,4 +1,4 @@
-"""A storage whose n-th call goes wrong, in one of the ways in which stores and programs die."""
+"""A storage whose n-th call fails, in one of the ways of stores and programs."""
 
 import enum
 import errno
@@ -18,7 +18,7 @@ WRITES = PUTS | {"delete", "delete_folder", "delete_empty"}
 
 
 class Fault(enum.Enum):
-    """What happens at call n. A call that is not a put cannot be torn, one that writes nothing needs no space."""
+    """The fault at call n. Only a put can be torn, and only a write can lack space."""
 
     ONCE = "fails once"
     FROM_THEN_ON = "fails from then on"
@@ -28,19 +28,19 @@ class Fault(enum.Enum):
     KILL = "kill -9, half way where it is a put"
 
     def hits(self, call: "Call") -> bool:
-        """Whether the fault at this call is another one than at the next."""
+        """Whether the fault at this call differs from the fault at the next."""
         return call.name in PUTS if self in (Fault.NO_SPACE, Fault.TORN) else True
 
 
 class Call(NamedTuple):
-    """A call that was made: the method of Storage or OpenFile, and the path."""
+    """A call: the method of Storage or OpenFile, and the path."""
 
     name: str
     path: str
 
 
 class FaultyStorage:
-    """Passes calls on to another storage, numbered from 0, until number `at`."""
+    """Forwards calls, numbered from 0, to another storage until number `at`."""
 
     def __init__(self, inner: Storage, fault: Fault = Fault.ONCE, at: int = NEVER) -> None:
         self._inner, self._fault, self._at = inner, fault, at
@@ -114,7 +114,7 @@ class FaultyStorage:
 
 
 class Interrupted(LocalStorage):
-    """Before its first put (or deletion) below a path, something else happens."""
+    """Calls a function before its first put (or deletion) below a path."""
 
     def __init__(self, root: str, path: str, happens: Callable[[], object], at: str = "put_new") -> None:
         super().__init__(root)
@@ -160,5 +160,5 @@ class FaultyFile:
 
 
 def die() -> None:
-    """As by `kill -9`: nothing is cleaned up."""
+    """End the process as `kill -9` does, without cleanup."""
     os.kill(os.getpid(), signal.SIGKILL)

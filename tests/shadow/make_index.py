@@ -31,7 +31,7 @@ from gnomon.sources import SourceFile, open_mapped, open_source
 
 
 def write_source(root: Path | Storage, tables: Mapping[str, pa.Table], **options: object) -> None:
-    """Parquet files by path below the root, in the place of what lies there."""
+    """Write Parquet files by their path below the root, in place of existing files."""
     for path, table in tables.items():
         if not isinstance(root, Path):
             out = io.BytesIO()
@@ -55,7 +55,7 @@ def index_source(
     page_maps: bool = False,
     format: str = "parquet",
 ) -> Snapshot:
-    """Build, or bring up to date, the index of a source; the newest snapshot."""
+    """Build the index of a source, or bring it up to date. Returns the newest snapshot."""
     return Build(source, index, keys, buckets, include, flat, full, page_maps, format).commit()
 
 
@@ -108,7 +108,7 @@ class Build:
             self.covered = [replace(file, page_maps=made[file]) for file in self.covered]
 
     def commit(self) -> Snapshot:
-        """Commit; do the work again, as `gnomon.indexer.build.job` does, where a vacuum removed what was written."""
+        """Commit. If a vacuum removed the written files, do the work again, as `gnomon.indexer.build.job` does."""
         try:
             return self._commit()
         except FilesGone:
@@ -170,7 +170,7 @@ def _spec(
 
 
 def _entries(root: SourceRoot, spec: IndexSpec, file: SourceFileEntry, data: SourceFile) -> pa.Table:
-    """The entries of one file with the folder of their index files in front."""
+    """The entries of one file, after a column with the folder of their index files."""
     columns = (*spec.stored_keys, *spec.include)
     there = [column.name for column in columns if column.name in data.schema.names]
     with root.storage.open(file.path) as reader:

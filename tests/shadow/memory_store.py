@@ -1,4 +1,4 @@
-"""A store in memory, which is cheap to copy: thousands of crashes start from one state."""
+"""A store in memory. It is cheap to copy, so that thousands of crashes can start from one state."""
 
 import itertools
 import threading
@@ -14,7 +14,7 @@ _clock = itertools.count(1)  # modification times: no two files share one
 
 
 class MemoryStorage:
-    """Keeps the contract of `Storage`; files are their bytes and modification time."""
+    """A `Storage` whose files are bytes with a modification time."""
 
     is_remote = False
 
@@ -24,7 +24,7 @@ class MemoryStorage:
         self._lock = threading.Lock()
 
     def copy(self) -> "MemoryStorage":
-        """A store of its own with the same files."""
+        """A separate store with the same files."""
         other = MemoryStorage(self.root)
         other._files = dict(self._files)
         return other
@@ -79,11 +79,11 @@ class MemoryStorage:
             self._files = {name: file for name, file in self._files.items() if not name.startswith(f"{path}/")}
 
     def delete_empty(self, path: str) -> None:
-        """There are no folders."""
+        """Do nothing: there are no folders."""
 
 
 class MemoryOpenFile:
-    """An open file; it outlives its name."""
+    """An open file, which stays readable after its name is removed."""
 
     etag, ctime_ns, is_remote = "", 0, False
 

@@ -1,4 +1,4 @@
-"""What changes an index, on small lakes of which every answer is known: the rows of the crash matrix.
+"""The operations that change an index, on small lakes with known answers: the rows of the crash matrix.
 
 Another operation is a line in OPERATIONS.
 """
@@ -37,7 +37,7 @@ Answers = dict[int, list[tuple[str, int]]]  # a key's rows: file and number in i
 
 FIRST: Lake = {"p=a/1.parquet": (1, 2, 2, 3), "p=a/2.parquet": (3, 4, 5), "p=b/1.parquet": (1, 6, 7)}
 SECOND: Lake = {
-    "p=a/1.parquet": (1, 2, 2, 3),  # as it was
+    "p=a/1.parquet": (1, 2, 2, 3),  # unchanged
     "p=a/2.parquet": (8, 5, 3, 3),  # changed
     "p=b/2.parquet": (7, 9),  # new; p=b/1.parquet vanished
     "p=c/1.parquet": (1, 10),  # new, in a new partition
@@ -51,9 +51,8 @@ def build(source: SourceRoot, index: Storage) -> object:
 
 @dataclass(frozen=True)
 class Operation:
-    """`history` are the states of the source that were indexed before, a commit each, by `prepared`; `lake` is what it
-    holds when `run` changes the index, in a commit if it `commits`. Where it is a `copy`, what was indexed lies
-    elsewhere, and stays there."""
+    """`prepared` indexes the states `history` of the source, each in one commit. `lake` is the source when `run`
+    changes the index, in a commit if it `commits`. With `copy`, the indexed source lies elsewhere, and stays there."""
 
     history: tuple[Lake, ...]
     lake: Lake
@@ -76,7 +75,7 @@ def build_flat_mapped(source: SourceRoot, index: Storage) -> object:
 
 
 def map_pages(source: SourceRoot, index: Storage) -> object:
-    """Record the page maps of all that is indexed, where they are missing."""
+    """Record the missing page maps of all indexed files."""
     view = open_view(index)
     files = without_maps(index, "parquet", view.covered.values())
     return record(index, write_maps(source, index, new_segment_id(), files) if files else {})
@@ -103,7 +102,7 @@ OPERATIONS = {
 
 
 def put_lake(root: Path | Storage, lake: Lake, before: Lake | None = None) -> None:
-    """Make the source hold these files; those that are as before are not touched."""
+    """Make the source hold these files. Unchanged files are not touched."""
     before = before or {}
     for path in before.keys() - lake.keys():
         (storage_at(str(root)) if isinstance(root, Path) else root).delete(path)
@@ -112,7 +111,7 @@ def put_lake(root: Path | Storage, lake: Lake, before: Lake | None = None) -> No
 
 
 def copy_lake(source: Path, target: Path) -> None:
-    """The same files elsewhere, with other times."""
+    """Copy the files to another place, with other times."""
     shutil.copytree(source, target, copy_function=shutil.copyfile)
     for path in target.rglob("*.parquet"):
         os.utime(path, (1, 1))
@@ -125,7 +124,7 @@ def table(path: str, keys: tuple[int, ...]) -> pa.Table:
 
 
 def prepare(name: str, source: Path, index: Storage) -> None:
-    """Bring source and index to where the operation begins."""
+    """Bring source and index to the start of the operation."""
     operation = OPERATIONS[name]
     before: Lake = {}
     indexed = source.with_name("original") if operation.copy else source
@@ -148,7 +147,7 @@ def answers(lake: Lake) -> Answers:
 
 
 def look_up(index: Storage, number: int | None = None) -> Answers:
-    """What look-ups of KEYS find in the newest snapshot, or in another."""
+    """The answers of look-ups of KEYS in the newest snapshot, or in another."""
     return look_up_in(Index(index, open_view(index, number), pinned=True))
 
 
@@ -162,12 +161,12 @@ def look_up_in(opened: Index) -> Answers:
 
 
 def check_state(name: str, index: Storage) -> bool:
-    """Whether the newest snapshot is the one that the operation makes; if not, it must be the one before, whole."""
+    """Whether the newest snapshot is the result of the operation; if not, check that it is the complete one before."""
     operation = OPERATIONS[name]
     if not operation.commits:
         assert look_up(index) == answers(operation.lake)
         return True
-    if operation.copy:  # the answers are the same before and after, the rows are read from another place
+    if operation.copy:  # the answers stay the same, but the rows are read from another place
         check_rows(index, operation.lake)
     if len(snapshot_numbers(index)) <= len(operation.history):
         if operation.history:
@@ -180,7 +179,7 @@ def check_state(name: str, index: Storage) -> bool:
 
 
 def check_clean(index: Storage) -> None:
-    """Every file that the snapshots name is what was written, and they hold as many entries as their files rows."""
+    """Check that every file that the snapshots name is undamaged, and that entries and rows are equal in number."""
     for number in snapshot_numbers(index):
         folder_of, snapshot = read_spec(index).folder_of, read_snapshot(index, number)
         live: Counter[str] = Counter()
@@ -211,7 +210,7 @@ def check_clean(index: Storage) -> None:
 
 
 def check_rows(index: Storage, lake: Lake) -> None:
-    """The rows themselves, read from the source, are those of the keys."""
+    """Check that the rows, read from the source, have the keys."""
     opened = Index(index, open_view(index), pinned=True)
     expected = [sorted(f"{path} {row}" for path, row in rows) for rows in answers(lake).values()]
     assert [sorted(row["row"] for row in rows) for rows in opened.fetch_many(list(KEYS), ["row"])] == expected

@@ -1,4 +1,4 @@
-"""A small source that changes at random between builds, and what an index of it must answer."""
+"""A small source that changes at random between builds, and the expected answers of its index."""
 
 import random
 from pathlib import Path
@@ -35,7 +35,7 @@ class RandomLake:
         index_source(self.source, self.index, ["k"], self._buckets, include=["n"], flat=self._flat)
 
     def _rows(self) -> pa.Table:
-        """Up to 60 rows, and at times none; the size differs each time, so that a rewritten file is noticed."""
+        """Up to 60 rows, sometimes none. The size differs each time, so that a rewritten file is noticed."""
         count = self.random.choice([0, 1, 5, 60])
         keys = [self.random.choice(KEYS) for _ in range(count)]
         pad = ["x" * self.random.randrange(1000)] * count
@@ -43,12 +43,12 @@ class RandomLake:
 
 
 def answers(index: Path, snapshot: int | None = None) -> dict[object, list[Pointer]]:
-    """The pointers of every key, in the order in which they are answered, without filters' help."""
+    """The pointers of every key, in the order of the answers, without Bloom filters."""
     opened = open_index(str(index), snapshot, filters=False)
     return {key: opened.lookup((key,)) for key in [*KEYS, 99]}
 
 
 def rows(index: Path) -> dict[object, list[dict[str, object]]]:
-    """The rows of every key, filters consulted."""
+    """The rows of every key, with Bloom filters."""
     opened = open_index(str(index))
     return dict(zip(KEYS, opened.fetch_many([(key,) for key in KEYS]), strict=True))

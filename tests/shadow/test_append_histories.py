@@ -1,5 +1,5 @@
-"""Random histories of appends: programs that overtake each other between any two calls, die at any, and are run again,
-while files vanish and the index is made anew. What is in the source is compared with plain sets."""
+"""Random histories of appends: programs that interleave at any call, die at any call, and run again, while files vanish
+and the index is deleted and built again. The source is compared with plain sets."""
 
 import json
 import random
@@ -16,16 +16,16 @@ from tests.shadow.commit.test_append_log import begun_after
 from tests.shadow.memory_store import MemoryStorage
 
 BATCHES = {f"batch {n}": {f"key {key}" for key in range(3 * n, 3 * n + 6)} for n in range(4)}  # each overlaps the next
-FOUND = (28356,)  # histories that went wrong: a sweep removed what an append of an index made anew had staged
-DEPTH = 3  # programs that are under way at once
+FOUND = (28356,)  # histories that failed: a sweep removed files that an append of the new index had staged
+DEPTH = 3  # programs that run at once
 
 
 class Died(Exception):
-    """The program ended here."""
+    """The program died here."""
 
 
 class Copying(MemoryStorage):
-    """Moves as object stores do, in two steps between which a program may die."""
+    """Moves in two steps, as on object stores, between which a program may die."""
 
     dies = False
 
@@ -37,7 +37,7 @@ class Copying(MemoryStorage):
 
 
 class Watched:
-    """A store that says when it is called; what is not a call of the store's is not watched."""
+    """A store that reports its calls; other attributes are passed on."""
 
     def __init__(self, inner: Storage, called: Callable[[str], object]) -> None:
         self._inner, self._called = inner, called
@@ -56,8 +56,7 @@ class Watched:
 
 
 class History:
-    """One history. `appended` are the keys that programs were told are in the source; `gone` those of files that
-    vanished."""
+    """One history. `appended` has the keys that programs reported as appended; `gone` the keys of vanished files."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -79,7 +78,7 @@ class History:
     # -- programs ------------------------------------------------------------------------------------------------------
 
     def program(self, batch: str) -> None:
-        """An append that may be overtaken at some calls, and may die at one."""
+        """An append that others may interrupt at some calls, and that may die at one."""
         dies_at, pauses, calls = self.random.randrange(60), self.random.sample(range(40), 2), 0
         depth, self.under_way = self.under_way, self.under_way + 1
 
@@ -88,7 +87,7 @@ class History:
             calls += 1
             if calls == dies_at:
                 if name == "move_new" and isinstance(self.source, Copying):
-                    self.source.dies = True  # in the middle of it
+                    self.source.dies = True  # in the middle of a move
                 else:
                     raise Died
             if calls in pauses and depth < DEPTH - 1:
@@ -101,7 +100,7 @@ class History:
             self.happened["died"] += 1
         except ShadowError as error:
             self.happened[type(error).__name__] += 1
-        except FileNotFoundError:  # what it staged was swept
+        except FileNotFoundError:  # its staged files were swept
             self.happened["swept"] += 1
         finally:
             self.under_way = depth
@@ -131,17 +130,17 @@ class History:
             settle(index, source, append, append.number)
         return log
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
     def something(self) -> None:
-        what = self.random.choice([self.program_of_any, self.program_of_any, self.vanish, self.make_anew])
+        what = self.random.choice([self.program_of_any, self.program_of_any, self.vanish, self.rebuild])
         what()
 
     def program_of_any(self) -> None:
         self.program(self.random.choice(sorted(BATCHES)))
 
     def vanish(self) -> None:
-        """A file goes that was appended, which its append's mark says."""
+        """Remove a file whose append is marked as appended."""
         marked = {
             info.path.rpartition("-")[2].removesuffix(f".{APPENDED}") for info in self.index.list("_shadow/loads")
         }
@@ -152,11 +151,11 @@ class History:
             self.source.delete(path)
             self.happened["vanished"] += 1
 
-    def make_anew(self) -> None:
-        """Not while a program gives files their names, which nothing would stop."""
+    def rebuild(self) -> None:
+        """Delete the index and build it again, but not while a program moves files, which nothing would stop."""
         if not self.appending:
             self.index.delete_folder("_shadow")
-            self.happened["made anew"] += 1
+            self.happened["rebuilt"] += 1
 
     def run(self) -> None:
         for _ in range(self.random.randrange(2, 7)):
@@ -183,7 +182,7 @@ def try_histories(seeds: Iterable[int]) -> Counter[str]:
 
 def test_in_any_history_each_key_is_appended_once_and_none_is_lost() -> None:
     happened = try_histories([*range(320), *FOUND])
-    for what in ("ended", "died", "number taken", "vanished", "made anew", ConcurrentCommit.__name__):
+    for what in ("ended", "died", "number taken", "vanished", "rebuilt", ConcurrentCommit.__name__):
         assert happened[what] > 20, happened
 
 

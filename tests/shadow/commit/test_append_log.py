@@ -1,4 +1,4 @@
-"""The log of appends: each row is appended once, though several programs append it at once and die at any point."""
+"""The log of appends: each row is appended once, even if several programs append it at once and die at any point."""
 
 import contextlib
 import json
@@ -60,7 +60,7 @@ def finish(storage: Storage, source: Storage) -> AppendLog:
 
 
 def staged(source: Storage, keys: set[str], folder: str, token: str = "t") -> tuple[AppendedFile, ...]:
-    """Two files, in a partition each."""
+    """Two files, each in its own partition."""
     files = []
     for part in (0, 1):
         some = sorted(key for key in keys if int(key.split()[1]) % 2 == part)
@@ -72,7 +72,7 @@ def staged(source: Storage, keys: set[str], folder: str, token: str = "t") -> tu
 
 
 def begun(storage: Storage, source: Storage, batch: str, keys: set[str], append_id: str = "t") -> Append:
-    """An append that has staged its files, and is to be put."""
+    """An append that has staged its files, and is not put yet."""
     return begun_after(open_log(storage), storage, source, batch, keys, append_id)
 
 
@@ -85,7 +85,7 @@ def begun_after(
 
 
 def run(storage: Storage, source: Storage, batch: str) -> None:
-    """An append in which sets stand for the index. What it looks up is as new as the log that it saw, or newer."""
+    """Run an append with sets in place of the index. Its look-ups are as new as the log that it read, or newer."""
     while find_batch(storage, batch) is None:
         log = finish(storage, source)
         if find_batch(storage, batch) is None:
@@ -112,7 +112,7 @@ def stores(tmp_path: Path) -> tuple[LocalStorage, LocalStorage]:
 def try_at_every_call(
     make: Callable[[str], Storage], fault: Fault, where: str, step: int, do: Callable[[Storage, Storage], object]
 ) -> int:
-    """Append a batch, and let every step-th call go wrong; then append another batch, and the first one again."""
+    """Append a batch with a fault at every step-th call; then append another batch, and the first one again."""
     counted = FaultyStorage(MemoryStorage()), FaultyStorage(MemoryStorage())
     run(*counted, "batch 0")
     calls = len(counted[where == "source"].calls)
@@ -160,7 +160,7 @@ def test_of_racing_appends_each_key_is_appended_once(stores: tuple[LocalStorage,
     def append(batch: str) -> None:
         start.wait()
         for _ in range(100):
-            with contextlib.suppress(StorageError):  # what it staged was swept: its number is taken
+            with contextlib.suppress(StorageError):  # its staged files were swept, since its number is taken
                 run(*stores, batch)
                 break
 
@@ -183,7 +183,7 @@ def test_a_file_that_is_lost_before_it_has_its_name_is_an_error_that_names_it(
         finish(index, source)
     assert find_batch(index, "batch 0") is None
     assert open_log(index).open == (append,)
-    index.delete(append_path(1))  # what the error says gives it up
+    index.delete(append_path(1))  # the advice of the error: give the append up
     run(index, source, "batch 0")
     check(index, source, {"batch 0"})
 
@@ -194,7 +194,7 @@ def test_a_name_that_another_file_has_is_an_error_and_no_row_is_lost(
     index, source = stores
     append = begun(index, source, "batch 0", {"key 2"})
     assert commit_append(index, append)
-    for theirs in (b"[]", json.dumps(["key 4"]).encode()):  # of another size, and of the same
+    for theirs in (b"[]", json.dumps(["key 4"]).encode()):  # of another size, and of the same size
         source.put_new(append.files[0].path, [theirs])
         with pytest.raises(AlreadyExists, match="p=0/x-t: the name is taken"):
             finish(index, source)
@@ -294,7 +294,7 @@ def wipe(index: Storage) -> None:
 def test_an_append_into_an_index_that_was_made_anew_is_void_and_later_ones_chain_on(
     stores: tuple[LocalStorage, LocalStorage], before: int, after: int
 ) -> None:
-    """Before it was put there were so many appends, and after that so many of the new history."""
+    """`before` appends precede it, and `after` appends of the new history follow."""
     index, source = stores
     batches = ["batch 1", "batch 2", "batch 3"]
     for batch in batches[:before]:
@@ -369,7 +369,7 @@ def test_a_mark_of_another_history_finishes_no_append(stores: tuple[LocalStorage
     stray = Append(5, "stray", "other", "b", "", "f", (), {})
     index.put_new(mark_path(Append(5, "old", "", "b", "", "f", (), {}), DONE), [b"{}"])
     with pytest.raises(ConcurrentCommit):
-        commit_append(index, stray)  # behind a gap, in which no record was lost
+        commit_append(index, stray)  # after a gap, in which no record was lost
     assert open_log(index).open == (append,)
     finish(index, source)
     assert keys_of(source)["key 1"] == 1

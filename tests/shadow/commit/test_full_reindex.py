@@ -1,4 +1,4 @@
-"""Whatever of an index is damaged, a build anew makes it whole, and nothing reads what is damaged as sound."""
+"""A full build repairs any damage of an index, and damaged files are never read as sound."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The commit: all of a build or nothing, one of two at once, and nothing lost."""
+"""The commit: all of a build or nothing, one of two concurrent ones, and nothing lost."""
 
 import io
 from dataclasses import replace
@@ -85,7 +85,7 @@ def test_files_of_other_segments_partitions_and_buckets_differ(storage: Storage)
 
 
 class LyingStorage(LocalStorage):
-    """A disk that gives back a byte of some files otherwise than it was written."""
+    """A disk that returns some files with one wrong byte."""
 
     def __init__(self, root: str, suffix: str) -> None:
         super().__init__(root)

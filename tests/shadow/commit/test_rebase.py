@@ -1,4 +1,4 @@
-"""Commits that were made for one snapshot and are committed one after the other: nothing lost, nothing twice."""
+"""Changes made for one snapshot and committed one after the other: nothing is lost, nothing counts twice."""
 
 from dataclasses import dataclass, replace
 
@@ -26,7 +26,7 @@ from gnomon.shadow.metadata.source_files import diff
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.shadow.storage import FileInfo
 
-Source = dict[str, int]  # the source's files, each with its version, which its modification time stands for
+Source = dict[str, int]  # the source's files, each with its version, which is its modification time
 SPEC = IndexSpec("/lake", False, "parquet", (), (KeyColumn("k", "int"),), (), 4)
 
 
@@ -75,8 +75,8 @@ def compact(name: str, base: State, chosen: frozenset[str]) -> Writer:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[State, list[Writer], Source]:
-    """A snapshot of one to three segments, writers made for it while the source goes on changing, in the order of their
-    commits, and the source at the end."""
+    """A snapshot of one to three segments; writers that start from it while the source changes, in the order of their
+    commits; and the source at the end."""
     version = iter(range(1, 1000))
     names = st.sets(st.sampled_from("abcde"), max_size=4)
     source: Source = {}
@@ -165,7 +165,7 @@ def test_what_died_in_a_replaced_segment_is_dead_in_the_new_one() -> None:
 
 
 def test_a_file_that_came_back_and_was_indexed_meanwhile_is_not_dead() -> None:
-    """The build listed the source while the file was moved away; two others saw it go and come back."""
+    """The build listed the source while the file was gone; two other builds saw it go and come back."""
     base = state(segment("a", {"f": 1, "g": 1}))
     slow = build("slow", base, {"g": 1, "h": 1})
     back = state(segment("a", {"f": 1, "g": 1}, frozenset({0})), segment("b", {"f": 1}))
@@ -280,7 +280,7 @@ def test_another_spec_or_number_of_buckets_is_not_written_to() -> None:
 
 
 def test_columns_that_others_found_in_rows_meanwhile_are_widened_with_ours() -> None:
-    """As a build of the files of both would have found them."""
+    """The types are those of one build of all files."""
     found = ["a bigint COMMENT 'numbers 16,0,0,1,1,1'", "a decimal(17,1) COMMENT 'numbers 16,1,0,0,1,1'", "b string"]
     base, ours, theirs = (replace(SPEC, format="jsonl", schema=schema) for schema in found)
     states = [State(Snapshot(i, "build", (), {}, {}, spec)) for i, spec in enumerate((base, theirs), 1)]
@@ -323,11 +323,11 @@ def test_what_the_catalog_says_of_a_table_is_worth_a_commit() -> None:
     assert is_recorded(table, replace(table, number=2))
     assert not is_recorded(table, replace(table, folders={"": "elsewhere"}))
     assert not is_recorded(table, replace(table, spec=replace(table.spec, schema="k int, more string")))
-    assert is_recorded(before, replace(before, spec=replace(SPEC, schema="a string")))  # of files that do not tell
+    assert is_recorded(before, replace(before, spec=replace(SPEC, schema="a string")))  # not of a table
 
 
 def test_a_folder_that_was_given_to_another_partition_is_of_that_one_whoever_commits_first() -> None:
-    """The files are the same before and after: only the catalog says that they are of another partition now."""
+    """The files are unchanged: only the catalog has them in another partition now."""
 
     def file(partition: str, path: str = "a/f") -> SourceFileEntry:
         return replace(entry(path, 1), partition=partition)

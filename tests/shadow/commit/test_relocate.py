@@ -1,4 +1,4 @@
-"""A copied lake is taken over without being indexed again; what is not the same is not."""
+"""A copied source is adopted without indexing its files again, except files with other content."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.operations import copy_lake
 
-PLAIN: dict[str, object] = {"compression": "none", "use_dictionary": False}  # the length says nothing of the content
+PLAIN: dict[str, object] = {"compression": "none", "use_dictionary": False}  # the length does not depend on the content
 
 
 def table(begin: int, end: int) -> pa.Table:
@@ -28,7 +28,7 @@ def table(begin: int, end: int) -> pa.Table:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    """Two segments, and a file that one of them covers no more."""
+    """Two segments, and a file that one of them no longer covers."""
     write_source(tmp_path / "lake", {"dt=1/a.parquet": table(0, 9), "dt=1/b.parquet": table(9, 20)}, **PLAIN)
     index_source(tmp_path / "lake", tmp_path / "index", ["k"])
     write_source(tmp_path / "lake", {"dt=1/b.parquet": table(9, 15), "dt=2/a.parquet": table(30, 40)})
@@ -79,7 +79,7 @@ def test_times_alone_may_differ_and_times_may_be_kept(lake: Path) -> None:
     assert adopt(storage(lake), source_root(str(lake / "lake")))[1] == 3
     shutil.copytree(lake / "lake", lake / "copy")  # with its times
     snapshot, adopted = adopt(storage(lake), source_root(str(lake / "copy")))
-    assert (snapshot.number, adopted) == (4, 3)  # each copy has a ctime of its own
+    assert (snapshot.number, adopted) == (4, 3)  # each copy has its own ctime
     assert found(lake) == EVERY_KEY
 
 
@@ -99,7 +99,8 @@ def test_a_file_of_another_content_is_not_taken_over(lake: Path) -> None:
 
 
 def test_a_file_of_another_content_is_told_apart_though_its_size_and_time_are_on_record(tmp_path: Path) -> None:
-    """Copies with all times set to one are common; files of one size, too; a new HDFS numbers as the old did."""
+    """Copies with one time for all files are common, and so are files of one size. A new HDFS repeats the numbers of
+    the old."""
     for name in ("lake", "copy"):
         write_source(tmp_path / name, {"a.parquet": table(0, 9), "b.parquet": table(20, 29)}, **PLAIN)
     write_source(tmp_path / "copy", {"b.parquet": table(40, 49)}, **PLAIN)
@@ -142,7 +143,7 @@ def test_a_place_with_nothing_of_what_was_indexed_is_refused(lake: Path) -> None
 
 
 def test_rows_that_the_files_own_metadata_does_not_tell_apart_are(tmp_path: Path) -> None:
-    """The same size, and the same footer: least and greatest value are the same."""
+    """Size and footer are the same: the least and the greatest value are equal."""
     paths = []
     for name, keys in (("lake", [1, 5, 9]), ("copy", [1, 6, 9])):
         write_source(tmp_path / name, {"a.parquet": pa.table({"k": keys}), "b.parquet": table(20, 29)}, **PLAIN)
@@ -165,5 +166,5 @@ def test_while_an_append_is_not_finished_nothing_is_taken_over(lake: Path) -> No
     ):
         adopt(storage(lake), source_root(str(copy)))
     assert snapshot_numbers(storage(lake)) == [1, 2]
-    storage(lake).delete(append_path(1))  # what the error says gives it up
+    storage(lake).delete(append_path(1))  # the advice of the error: give the append up
     assert adopt(storage(lake), source_root(str(copy)))[0].number == 3

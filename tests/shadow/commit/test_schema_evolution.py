@@ -1,4 +1,4 @@
-"""The columns that a snapshot knows of its source, and their types, where files and builds differ in them."""
+"""The columns of a source in a snapshot, and their types, where files and builds differ in them."""
 
 from dataclasses import replace
 

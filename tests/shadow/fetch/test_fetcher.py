@@ -40,7 +40,7 @@ def opened(folder: Path, tables: dict[str, pa.Table], keys: list[str], **options
     return open_index(str(folder / "index"))
 
 
-# Column values (null last), a key no row has, and other forms of the first key.
+# Column values (null last), an absent key, and other forms of the first key.
 KEYS: dict[str, tuple[pa.DataType, list[Any], Any, list[Any]]] = {
     "string": (pa.string(), ["", "a/b?", "Straße 日本", "\U0001f600", None], "b", []),
     "large_string": (pa.large_string(), ["x", "y", None], "z", []),
@@ -260,7 +260,7 @@ def test_one_file_in_a_partition_folder_is_a_source_of_its_own(tmp_path: Path) -
     assert open_index(str(tmp_path / "index")).fetch((1, "own")) == [{"k": 1, "dt": "own"}]
 
 
-# -- files that are not what was indexed ------------------------------------------------------------------------------
+# -- files that changed since they were indexed ------------------------------------------------------------------------
 
 FILE = "p=1/a.parquet"
 
@@ -309,7 +309,7 @@ def test_a_changed_file_is_refused(
     with pytest.raises(StalePointer, match=r"since it was indexed.*; run gnomon build INDEX again") as caught:
         index.fetch(5)
     assert caught.value.path == f"{tmp_path}/lake/{FILE}"
-    assert index.contains(5)  # the index alone still knows it
+    assert index.contains(5)  # the index alone still has it
     assert index.fetch(1000) == []
 
 
@@ -350,7 +350,7 @@ def test_a_row_with_another_key_is_refused_when_even_the_footer_is_the_same(tmp_
         index.fetch(1)
     assert caught.value.path == str(path)
     with pytest.raises(StalePointer, match="row 1"):
-        index.fetch(2, columns=["v"])  # checked though the key was not asked for
+        index.fetch(2, columns=["v"])  # the key is checked, though it is not a requested column
     assert index.fetch(3) == [{"k": 3, "v": "c", "p": "1"}]
 
 
@@ -383,13 +383,13 @@ def test_types_are_told_by_the_files_that_can_be_read(tmp_path: Path) -> None:
     with pytest.raises(StalePointer, match=r"b.parquet: the file is gone"):
         index.check_file("b.parquet")
     assert [schema.names for _, schema in index.schemas(["k", "v"])] == [["k", "v"]]
-    with pytest.raises(StalePointer, match=r"b.parquet: the file is gone"):  # who else would know w
+    with pytest.raises(StalePointer, match=r"b.parquet: the file is gone"):  # only this file has the column w
         list(index.schemas(["v", "w"]))
 
 
 @pytest.mark.process
 def test_a_first_fetch_is_not_slowed_by_imports_it_does_not_need(index: Index) -> None:
-    """pandas, which pyarrow imports at the first chance, takes a third of a second."""
+    """pyarrow imports pandas when it can, which takes a third of a second."""
     code = "import gnomon, sys; gnomon.open_index(sys.argv[1]).fetch(5); print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, index.location], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
@@ -407,7 +407,7 @@ def test_a_damaged_source_file_is_named(index: Index, tmp_path: Path) -> None:
 def test_a_file_rewritten_in_place_while_it_is_read_gives_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key's page would be of the old bytes, the value's of the new ones."""
+    """The key's page would have the old bytes, the value's page the new ones."""
     tables = [pa.table({"k": list(range(200)), "v": [f"{text}{i:03}" * 50 for i in range(200)]}) for text in "ab"]
     index = opened(tmp_path, {"a.parquet": tables[0]}, ["k"])
     write_source(tmp_path / "other", {"a.parquet": tables[1]})

@@ -1,4 +1,4 @@
-"""Recorded page maps spare the first fetch from a file the walk through its page headers, and change no answer."""
+"""With recorded page maps, the first fetch from a file reads no page headers, and answers are the same."""
 
 import os
 import shutil
@@ -51,7 +51,7 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mapped(lake: Path) -> Path:
-    """The same, its index with page maps."""
+    """The lake, with page maps in its index."""
     index_source(lake / "lake", lake / "index", ["k"], buckets=2, page_maps=True)
     return lake
 
@@ -95,7 +95,7 @@ def located(lake: Path, key: int) -> Located:
 
 
 def first_fetch(lake: Path, with_maps: bool) -> tuple[list[dict[str, Any]], list[str], list[str], FetchReads]:
-    """A row of the last row group of a file that is not open yet; the calls of source and index it took."""
+    """Fetch a row of the last row group of a file that is not open yet. Returns the calls to source and index, too."""
     wanted, columns = located(lake, ROWS - 7), ["k", *(f"c{i}" for i in range(COLUMNS))]
     source, index = (FaultyStorage(LocalStorage(str(lake / name))) for name in ("lake", "index"))
     spec, stats = open_index(str(lake / "index")).spec, FetchReads()
@@ -123,7 +123,7 @@ def test_page_maps_are_read_while_the_footer_is(mapped: Path, monkeypatch: pytes
     both = threading.Barrier(2, timeout=60)
 
     class Waiting(LocalStorage):
-        """Whose first read waits for the other's."""
+        """A storage whose first read waits for the first read of the other."""
 
         def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> Any:
             file: Any = super().open(path, stats, known)
@@ -200,7 +200,7 @@ def test_a_missing_file_is_named_with_the_cure(mapped: Path) -> None:
 
 
 def exchanged(lake: Path) -> None:
-    """The index as if each of two source files had the other's page maps, with right checksums."""
+    """Exchange the page maps of two source files in the index, with valid checksums."""
     one, other = covered(lake).values()
     assert one.page_maps is not None
     assert other.page_maps is not None
@@ -239,7 +239,7 @@ def test_a_forged_source_file_is_stale_though_its_page_maps_do_not_fit(mapped: P
 
 def test_page_maps_that_were_vacuumed_lead_to_the_newest_snapshot(mapped: Path) -> None:
     index = open_index(str(mapped / "index"))
-    index.lookup(7)  # what it needs of the index files is in memory now
+    index.lookup(7)  # now the needed parts of the index files are in memory
     (old,) = maps_files(mapped)
     index_source(mapped / "lake", mapped / "index", ["k"], full=True)
     old.unlink()
@@ -247,11 +247,11 @@ def test_page_maps_that_were_vacuumed_lead_to_the_newest_snapshot(mapped: Path) 
     assert index.view.snapshot.number == 2
 
 
-# -- what carries them along -------------------------------------------------------------------------------------------
+# -- operations that keep them -----------------------------------------------------------------------------------------
 
 
 def later_builds(lake: Path) -> None:
-    """One day rewritten with the same keys, and one that comes."""
+    """Builds after one day was rewritten with the same keys, and one was added."""
     write_source(lake / "lake", {"dt=1/a.parquet": table(ROWS), "dt=2/a.parquet": table(2 * ROWS)}, **PAGES)
     index_source(lake / "lake", lake / "index", ["k"])
 
@@ -330,7 +330,7 @@ def test_an_older_snapshot_that_is_kept_keeps_its_page_maps(mapped: Path) -> Non
 
 
 def map_again(lake: Path, index: LocalStorage | None = None) -> list[str]:
-    """Record what is missing or damaged, as `gnomon build --page-maps` does; the files."""
+    """Record missing or damaged page maps, as `gnomon build --page-maps` does. Returns the files."""
     index = index or LocalStorage(str(lake / "index"))
     files = without_maps(index, "parquet", open_view(index).covered.values())
     record(index, write_maps(source_root(str(lake / "lake")), index, new_segment_id(), files) if files else {})
@@ -470,7 +470,7 @@ def test_verify_all_compares_them_with_the_file(mapped: Path) -> None:
 
 
 def lies_of(block: bytes) -> bytes:
-    """The same page maps, but for the last number, under a right checksum."""
+    """The same page maps with another last number and a valid checksum."""
     numbers = bytearray(isal_zlib.decompress(block[24:]))
     numbers[-8] ^= 1
     body = block[8:24] + isal_zlib.compress(bytes(numbers), 3)

@@ -1,5 +1,5 @@
-"""Source files opened ahead on a store far away: no answer waits for one that it does not need, none is of a file that
-changed, and nothing is left behind."""
+"""Source files opened ahead on a remote store: no answer waits for one that it does not need, none is from a changed
+file, and no read is left over."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ LONGEST = 30.0  # seconds
 
 
 class Lake(FarStorage):
-    """A store whose reads of some files may hang until they are let go. `opened` are the files that were opened."""
+    """A store whose reads of some files can hang until they are released. `opened` has the opened files."""
 
     def __init__(self) -> None:
         super().__init__("/far/lake")
@@ -54,7 +54,7 @@ def table(file: int) -> pa.Table:
 
 
 class Far:
-    """A lake and an index of it, opened anew."""
+    """A lake and its index, newly opened."""
 
     def __init__(self, files: int) -> None:
         self.lake, self.folder = Lake(), FarStorage("/far/index")
@@ -117,7 +117,7 @@ def test_a_file_that_changes_once_it_is_open_is_refused() -> None:
 
 def test_an_answer_that_waits_for_a_file_opened_ahead_ends_in_time() -> None:
     far = Far(1)
-    far.lake.rounds = far.folder.rounds = Rounds(2)  # the index is read when the file is being opened, no sooner
+    far.lake.rounds = far.folder.rounds = Rounds(2)  # one reads the index, one opens the file
     with far.hang("0.parquet"), pytest.raises(OutOfTime, match=r"not answered within 0\.5 s"), within(0.5):
         far.values(3)
     far.lake.rounds = far.folder.rounds = None

@@ -1,4 +1,4 @@
-"""Answers in Arrow hold the rows that JSON has, in the types of the source, whatever is asked."""
+"""Arrow answers have the rows of JSON answers, in the types of the source, for every query."""
 
 import datetime as dt
 import decimal

@@ -1,4 +1,4 @@
-"""An answer takes no more rows and bytes than its caller does, counts all matches, and fails key by key."""
+"""An answer stays within the caller's limits of rows and bytes, counts all matches, and fails key by key."""
 
 import tracemalloc
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ WIDTH = 1000  # bytes of a text
 
 
 def lake(folder: Path, rows: dict[int, int], flat: bool = False, files: int = 1) -> Index:
-    """An index of keys, each with so many rows in each of some files."""
+    """An index of keys, each with the given number of rows in each of `files` files."""
     keys = [key for key, count in rows.items() for _ in range(count)]
     texts = [f"{key}.{n} ".ljust(WIDTH, "x") for n, key in enumerate(keys)]
     table = pa.table({"k": keys, "n": range(len(keys)), "text": texts})
@@ -31,7 +31,7 @@ def lake(folder: Path, rows: dict[int, int], flat: bool = False, files: int = 1)
 
 
 def said(answers: Sequence[Answer | Exception]) -> list[object]:
-    """Rows given of each key, or what its bound is of."""
+    """The number of rows of each key, or the unit of the exceeded limit."""
     return [one.unit if isinstance(one, BeyondBound) else len(one.rows) for one in answers if not _other(one)]
 
 
@@ -90,7 +90,7 @@ def test_of_many_keys_asked_together_none_is_left_out_whatever_failed(
     index = lake(tmp_path, {1: 5, 2: 70})
 
     def each(*given: Any) -> Any:
-        return answers(*given[:-1], replace(given[-1], each=True))  # as for answer_each
+        return answers(*given[:-1], replace(given[-1], each=True))  # as in answer_each
 
     monkeypatch.setattr("gnomon.shadow.index.answers", each)
     with pytest.raises(BeyondBound, match="the key has 70 rows"):

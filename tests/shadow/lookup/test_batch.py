@@ -1,4 +1,4 @@
-"""Many keys at once find what `find` finds of each, whichever way the index files are asked."""
+"""A look-up of many keys finds the entries that `find` finds for each, in each way to search index files."""
 
 import logging
 import math
@@ -84,7 +84,7 @@ def batch(index: Index, keys: Sequence[Key]) -> pa.RecordBatch:
 
 
 def found(index: Index, keys: Sequence[Key], places: Sequence[str | None] | None) -> list[list[Key]]:
-    """What `find` gives for each key, as rows: included columns, partition column, pointer."""
+    """The result of `find` for each key, as rows: included columns, partition column, pointer."""
     wanted = [Wanted(key, () if places is None else (("dt", places[i]),)) for i, key in enumerate(keys)]
     values = index.view.partition_values
     return [
@@ -190,7 +190,7 @@ def test_a_key_of_very_many_entries_is_not_held_as_a_whole(tmp_path: Path, monke
     monkeypatch.setattr(BTreeReader, "match_each", counted)
     assert all_matches(index, keys, {}, MatchStats()).entries == whole.entries
     assert whole.entries["data_offset"].to_pylist() == [3, 7, *range(20, 20_000), 11]
-    assert held == []  # it was given up, for all that were asked for together
+    assert held == []  # dropped, for all keys of the look-up
 
 
 def test_no_key_finds_nothing(indexes: dict[str, Index]) -> None:

@@ -1,4 +1,4 @@
-"""Bloom filters spare look-ups the index files that do not hold a key, and change no answer."""
+"""With Bloom filters, look-ups skip index files without the key, and answers are the same."""
 
 import shutil
 from dataclasses import replace
@@ -24,7 +24,7 @@ DAYS, ROWS = 6, 200
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    """Six days of other keys each, two buckets, one segment; even numbers only. Key -1 is in each day."""
+    """Six days with different keys, two buckets, one segment; even numbers only. Key -1 is in each day."""
     days = {
         f"dt={day}/a.parquet": pa.table({"k": [-1, *range(2 * day * ROWS, 2 * (day + 1) * ROWS, 2)]})
         for day in range(DAYS)

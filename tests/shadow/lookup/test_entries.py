@@ -1,4 +1,4 @@
-"""shadow/lookup/entries.py: what the index itself holds of a key."""
+"""shadow/lookup/entries.py: the entries of a key."""
 
 import datetime as dt
 import uuid

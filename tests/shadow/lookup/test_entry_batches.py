@@ -1,4 +1,4 @@
-"""Entries of an index in Arrow: all of a file, and those of keys, say the same."""
+"""Arrow entries of an index: the entries of a file and the entries of keys agree."""
 
 import math
 from dataclasses import replace

@@ -120,7 +120,7 @@ def files_of(index: Index, partition: str) -> list[Path]:
 
 
 def outcome(index: Index, key: int, where: dict[str, object] | None = None) -> object:
-    """What a look-up says: the places of the rows, or the error."""
+    """The result of a look-up: the places of the rows, or the error."""
     try:
         return places(index.lookup(key, where))
     except (DamagedIndexFile, IndexFileGone) as error:
@@ -128,7 +128,7 @@ def outcome(index: Index, key: int, where: dict[str, object] | None = None) -> o
 
 
 def some_keys_fail(index: Index, error: type[Exception], said: str) -> None:
-    """Some key of partition 2 meets the broken file; none is answered as absent."""
+    """Check that some key of partition 2 reaches the broken file, and that none is answered as absent."""
     outcomes = [outcome(index, key, {"dt": "2"}) for key in range(10)]
     failures = [one for one in outcomes if isinstance(one, Exception)]
     assert failures
@@ -166,7 +166,7 @@ def test_every_flipped_byte_of_a_small_index_file_is_noticed(tmp_path: Path) -> 
 
 
 def swap(one: Path, other: Path) -> None:
-    """Give two files each other's bytes, padded in no way: the sizes must be equal for the swap to be sly."""
+    """Exchange the bytes of two files. Their sizes must be equal, so that only the content shows the exchange."""
     first, second = one.read_bytes(), other.read_bytes()
     one.write_bytes(second)
     other.write_bytes(first)
@@ -174,7 +174,7 @@ def swap(one: Path, other: Path) -> None:
 
 @pytest.fixture
 def no_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with files too large to be read whole: nobody has checked their CRC."""
+    """Behave as for files that are too large to be read whole, whose CRC is not checked."""
     monkeypatch.setattr(index_files._IndexFile, "_is_sound", lambda file, data: True)
 
 

@@ -12,7 +12,7 @@ from gnomon.shadow.lookup.batch import Matches, MatchStats
 def all_matches(
     index: Index, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, null_safe: bool = False
 ) -> Matches:
-    """`Index.match_pieces` in one piece: by key; in a flat index then by partition."""
+    """`Index.match_pieces` in one piece, by key, and in a flat index then by partition."""
     pieces = list(index.match_pieces(keys, within, stats, null_safe))
     if not pieces:
         return Matches(pa.array([], pa.int64()), pa.RecordBatch.from_pylist([]))

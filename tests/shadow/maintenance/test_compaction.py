@@ -1,4 +1,4 @@
-"""Compact and rebucket change how an index lies, and never what it answers."""
+"""Compact and rebucket change the files of an index, and never its answers."""
 
 import math
 import random
@@ -57,7 +57,7 @@ def test_answers_are_the_same_before_and_after_in_the_same_order(tmp_path: Path,
 
 
 def assert_tidy(view: View) -> None:
-    """Each folder lies in one segment; every entry counts."""
+    """Each folder lies in one segment, and every entry is live."""
     folders = [{view.spec.folder_of(file.partition) for file in segment.live.values()} for segment in view.segments]
     where = Counter(folder for some in folders for folder in some)
     assert set(where.values()) <= {1}
@@ -219,7 +219,7 @@ def test_an_index_without_rows_or_without_files_is_compacted_and_rebucketed(tmp_
 
 
 def test_a_damaged_index_file_is_not_carried_on(lake: Path) -> None:
-    """It is found whether it would be merged or not looked at: only what is merged is read."""
+    """Only merged files are read: a merge finds the damage."""
     storage = storage_at(str(lake / "index"))
     file = view_of(lake / "index").segments[1].index_files[0]
     path = lake / "index" / file.path
@@ -231,7 +231,7 @@ def test_a_damaged_index_file_is_not_carried_on(lake: Path) -> None:
 
 
 class Interrupted(LocalStorage):
-    """Just before its first snapshot is put, something else happens."""
+    """Calls a function just before its first put of a snapshot."""
 
     happens = staticmethod(lambda: None)
 

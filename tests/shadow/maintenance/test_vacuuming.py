@@ -1,4 +1,4 @@
-"""Vacuum removes what no kept snapshot needs, and nothing else."""
+"""Vacuum removes files that no kept snapshot needs, and no others."""
 
 import os
 import time
@@ -24,7 +24,7 @@ from tests.shadow.random_lake import RandomLake, answers, rows
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    """An index of three snapshots, each of a segment more; the third rewrote the first one's file in partition a."""
+    """An index of three snapshots, each with one more segment; the third one has a rewritten file of partition a."""
     table = pa.table({"k": range(40)})
     write_source(tmp_path / "lake", {"p=a/1.parquet": table, "p=b/1.parquet": table})
     index_source(tmp_path / "lake", tmp_path / "index", ["k"])
@@ -40,7 +40,7 @@ def files(index: Path) -> set[str]:
 
 
 def needed(index: Path) -> set[str]:
-    """What the newest snapshot needs, and the spec."""
+    """The files that the newest snapshot needs, and the spec."""
     storage = storage_at(str(index))
     view = open_view(storage)
     paths = {"_shadow/spec.json", snapshot_path(view.snapshot.number)}
@@ -72,7 +72,7 @@ def test_without_a_grace_what_the_newest_snapshot_needs_is_left(lake: Path) -> N
 
 def test_files_that_several_segments_named_in_turn_go_with_the_last_of_them(lake: Path) -> None:
     storage = storage_at(str(lake / "index"))
-    compact(storage)  # names files of the segments before as they are
+    compact(storage)  # it names files of the old segments unchanged
     vacuum(storage, grace_seconds=0)
     assert files(lake / "index") == needed(lake / "index")
     rebucket(storage, 7)
@@ -101,7 +101,7 @@ def test_the_grace_counts_from_the_commit_that_superseded_a_snapshot(
     index_source(lake / "lake", lake / "index", ["k"])  # 3 is superseded in the year 2100
     monkeypatch.setattr("gnomon.shadow.maintenance.vacuuming.time.time", lambda: start + 3600)
     assert vacuum(storage, grace_seconds=3700, dry_run=True).kept == (1, 2, 3, 4)
-    assert vacuum(storage, grace_seconds=3500, dry_run=True).kept == (4,)  # its file's time counts, not what it says
+    assert vacuum(storage, grace_seconds=3500, dry_run=True).kept == (4,)  # by its file's time, not the time in it
     assert vacuum(storage, grace_seconds=3500, keep=3, dry_run=True).kept == (2, 3, 4)
     assert vacuum(storage, grace_seconds=3500, keep=9, dry_run=True).kept == (1, 2, 3, 4)
 
@@ -133,7 +133,7 @@ def test_random_histories_answer_as_before(tmp_path: Path, seed: int) -> None:
             assert files(lake.index) == needed(lake.index)
 
 
-# -- what crashed builds leave -----------------------------------------------------------------------------------------
+# -- files of crashed builds -------------------------------------------------------------------------------------------
 
 
 def age(index: Path, seconds: float, paths: set[str]) -> None:
@@ -194,7 +194,7 @@ def test_rows_that_a_dead_append_rejected_go_when_they_are_old(lake: Path) -> No
         storage.put_new(path, [b"rows"])
     age(index, DAY - 60, left)
     assert vacuum(storage, grace_seconds=0).files == ()
-    age(index, DAY + 60, left - {"_shadow/rejected/3-ab/0.arrow"})  # of one append all or none
+    age(index, DAY + 60, left - {"_shadow/rejected/3-ab/0.arrow"})  # all files of one append or none
     assert {file.path for file in vacuum(storage, grace_seconds=0).files} == {"_shadow/rejected/4-cd/0.arrow"}
     assert not (index / "_shadow/rejected/4-cd").exists()
     assert {file.kind for file in vacuum(storage, grace_seconds=0, unnamed_seconds=0).files} == {"leftover"}
@@ -215,7 +215,7 @@ def test_the_records_of_appends_stay(lake: Path) -> None:
     assert files(index) == needed(index) | records
 
 
-# -- what it must not do -----------------------------------------------------------------------------------------------
+# -- files that must stay ----------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_touched_that_is_not_its_own(lake: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_snapshot_that_cannot_be_read_goes_when_its_time_has_come(lake: Path) 
 
 
 def test_of_two_vacuums_at_once_the_slower_one_finishes(lake: Path) -> None:
-    """The other removes what this one is about to read."""
+    """The other one removes files that this one is about to read."""
     index = str(lake / "index")
     for at in range(1, 9):
         write_source(lake / "lake", {f"p=d/{at}.parquet": pa.table({"k": [at]})})
@@ -277,7 +277,7 @@ def test_of_two_vacuums_at_once_the_slower_one_finishes(lake: Path) -> None:
 
 
 class Meanwhile(LocalStorage):
-    """Before its n-th read of a file something else happens."""
+    """Calls a function before its n-th read of a file."""
 
     def __init__(self, root: str, at: int, happens: Callable[[], object]) -> None:
         super().__init__(root)

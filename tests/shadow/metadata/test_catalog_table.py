@@ -25,7 +25,7 @@ def test_files_are_those_of_the_partitions_folders_named_below_the_root_or_in_wh
     root, far = tmp_path / "t", tmp_path / "far"
     for path in (root / "p=1/a", root / "p=1/_hidden/b", root / "p=1/.c", root / "p=9/d", far / "e", root / "f"):
         put(path)
-    (root / "p=1/000001_0").touch()  # Hive's bucket without rows
+    (root / "p=1/000001_0").touch()  # a bucket without rows, as Hive writes it
     found = source(root, p_1="p=1", p_2=str(far), p_3="missing")
     assert [info.path for info in found.list()] == [f"{far}/e", "p=1/a"]
     assert [found.partition_of(info.path, True) for info in found.list()] == ["p=2", "p=1"]

@@ -1,4 +1,4 @@
-"""The kinds of index entries, which callers do not tell apart."""
+"""The kinds of index entries, which callers use in the same way."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""A metadata file comes back as it was written, or not at all."""
+"""A metadata file is read as it was written, or is an error."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def storage(tmp_path: Path) -> Storage:
 
 
 def outcome(storage: Storage) -> object:
-    """The content, or why there is none."""
+    """The content, or the error."""
     try:
         return json_files.read(storage, "f.json")
     except DamagedMetadata as error:
@@ -44,7 +44,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(storage: Storage, tmp_path: P
                 harmless += 1
             else:
                 assert str(outcome(storage)).startswith(f"{tmp_path}/f.json at byte ")
-    assert harmless < 10  # white space for other white space
+    assert harmless < 10  # white space replaced by other white space
 
 
 def test_every_cut_is_noticed(storage: Storage, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A folder of a Delta, Iceberg, Hudi, Lance or Paimon table, or of a streaming query, is known for what it is."""
+"""A folder of a Delta, Iceberg, Hudi, Lance or Paimon table, or of a streaming query, is recognised."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -122,7 +122,8 @@ def test_the_refusal_names_format_place_and_what_to_do(tmp_path: Path) -> None:
 
 
 def test_an_index_made_of_a_tables_files_is_told_apart_from_one_that_was_asked_for(tmp_path: Path) -> None:
-    """As versions made it that did not look for tables; one of --as-files says so in its spec."""
+    """Versions that did not look for tables made such an index; the spec of an index made with --as-files has the
+    flag."""
     source = delta_table(tmp_path / "t")
     index_source(source, tmp_path / "index", ["id"])
     index = open_index(str(tmp_path / "index"))

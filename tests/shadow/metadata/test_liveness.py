@@ -30,7 +30,7 @@ KEYS = range(40)
 Entries = set[tuple[int, str]]
 LIVE: Entries = {
     *((key, A) for key in range(10)),
-    *((key, B) for key in range(15, 25)),  # the rows of the rewritten file, and none that it had before
+    *((key, B) for key in range(15, 25)),  # the new rows of the rewritten file, and none of its old ones
     *((key, D) for key in range(30, 40)),
 }
 
@@ -52,7 +52,7 @@ def index(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     return storage_at(str(tmp_path / "index"))
 
 
-# -- the readers: each gives the (key, source file) pairs of all keys --------------------------------------------------
+# -- the readers: each returns the (key, source file) pairs of all keys -----------------------------------------------
 
 
 def one_by_one(storage: Storage, view: View, bound: Bound = ALL) -> Entries:
@@ -88,7 +88,7 @@ def many_at_once_leaf_by_leaf(storage: Storage, view: View) -> Entries:
 
 
 def whether_held(storage: Storage, view: View) -> Entries:
-    """The file of a key is not asked: that of the live entry stands in, and none for a key that is held wrongly."""
+    """This reader returns no files: the pairs have the file of the live entry, or none for a wrong key."""
     held = Matcher(Lookup(storage, 1 << 20), view, MatchStats()).holds([pa.array(KEYS, pa.int64())], {})
     files = dict(LIVE)
     return {(key, files.get(key, "")) for key, is_held in zip(KEYS, held, strict=True) if is_held}
@@ -141,7 +141,7 @@ def without_b(segment: Segment) -> Segment:
 
 
 def proved(storage: Storage, view: View) -> None:
-    """The verifier has the rule for itself."""
+    """The verifier has its own rule."""
     segment = view.segments[0]
     report = Report(storage.root)
     FolderProof(storage, view.spec, segment, view.spec.folder_of("p=1"), report).run(0)

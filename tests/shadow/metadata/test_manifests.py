@@ -1,4 +1,4 @@
-"""The manifest of a segment is the one its snapshot names, byte for byte."""
+"""A manifest is only read if it is, byte for byte, the one that its snapshot names."""
 
 import copy
 import io

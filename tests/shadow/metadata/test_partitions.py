@@ -1,4 +1,4 @@
-"""Partition folders mean what Spark and Hive mean by them; what they would not agree on is refused."""
+"""Partition folders are read as in Spark and Hive; folders on which these disagree are refused."""
 
 import datetime as dt
 import decimal
@@ -97,7 +97,7 @@ def test_folders_that_mean_no_one_table_are_refused(paths: list[str], said: str)
 
 
 def named(asked: object, *there: str | None) -> set[Stored]:
-    """The values of a text column that one asked for names."""
+    """The values of a text column that a requested value names."""
     return set(check_where({"p": asked}, ("p",), {}, {"p": there})["p"])
 
 
@@ -230,7 +230,7 @@ def test_a_value_that_is_not_of_the_partition_columns_type_is_refused() -> None:
         check_where({"p": "x"}, ("p",), {"p": "int"}, {"p": {7}})
     with pytest.raises(PartitionNotFound, match=r"where: no partition has p=8; p has the values 7"):
         check_where({"p": "8"}, ("p",), {"p": "int"}, {"p": {7}})
-    days = {0, 1}  # of a date, in stored form
+    days = {0, 1}  # dates in stored form
     with pytest.raises(PartitionNotFound, match=r"p=1970-01-03; p has the values 1970-01-01, 1970-01-02"):
         check_where({"p": dt.date(1970, 1, 3)}, ("p",), {"p": "date"}, {"p": days})
     with pytest.raises(UsageError, match="column p: expected int, found values of Arrow type double"):

@@ -1,4 +1,4 @@
-"""Coverage: every file of the source, as it is now, against what the snapshot was made of."""
+"""Coverage: the current files of the source, compared with the files of the snapshot."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The spec says what an index is of: it comes back as written, and nothing else passes for it."""
+"""The spec of an index is read as it was written, and other content is an error."""
 
 import copy
 import json
@@ -33,7 +33,7 @@ def storage(tmp_path: Path) -> Storage:
 
 
 def rewritten(storage: Storage, change: Callable[[dict[str, Any]], object]) -> None:
-    """Write SPEC as a program would that writes something else."""
+    """Write SPEC with a change, with a valid checksum."""
     content = copy.deepcopy(SPEC.to_json())
     change(content)
     storage.put_new(SPEC_PATH, [json_files.encode(content)])

@@ -1,4 +1,4 @@
-"""What every store must do. A test module makes a subclass whose `storage` fixture gives an empty root."""
+"""The contract of every store. A test module makes a subclass whose `storage` fixture returns an empty root."""
 
 import contextlib
 import pickle
@@ -36,7 +36,7 @@ print("parent:", bytes(storage.read("before")).decode(), flush=True)
 
 
 def race(racers: int, enter: Callable[[int], None]) -> list[int]:
-    """Let threads do the same thing at the same time; those that did not find the name taken."""
+    """Let threads do the same thing at the same time. Returns the threads that did not find the name taken."""
     start, won = threading.Barrier(racers), []
 
     def run(racer: int) -> None:
@@ -56,7 +56,8 @@ def race(racers: int, enter: Callable[[int], None]) -> list[int]:
 
 
 class StorageContract:
-    """Files are put whole, create-only, and read by exact ranges. What a store cannot hold it refuses in one line."""
+    """Files are put whole, create-only, and read by exact ranges. A store refuses names that it cannot hold in one
+    line."""
 
     many = 10_000  # files of one listing
     refused: tuple[str, ...] = ()  # names that this store cannot hold
@@ -257,7 +258,7 @@ class StorageContract:
             self.reads_only(b"old", lambda: file.read_range(0, 3))
 
     def rewrite(self, storage: Storage, path: str, data: bytes) -> None:
-        """Put another file in the place of one, so that its fingerprint differs (a clock may stand still)."""
+        """Replace a file by another with a different fingerprint, even if the clock does not advance."""
         [before] = [info for info in storage.list() if info.path == path]
         after = before
         while not difference(before, after):
@@ -300,7 +301,7 @@ class StorageContract:
                 file.read_range(8, 2)
 
     def test_a_name_is_a_file_or_a_folder(self, storage: Storage) -> None:
-        """Or both, where there are no folders; nothing is lost either way."""
+        """On a store without folders it may be both. No file is lost in either case."""
         self.put(storage, "a", b"file")
         try:
             self.put(storage, "a/b", b"below")
@@ -394,7 +395,7 @@ class StorageContract:
 
 
 class PickledStorageContract(StorageContract):
-    """Besides: a storage can be sent as bytes, and is the same place."""
+    """In addition, a storage can be pickled, and the copy is the same place."""
 
     def test_a_pickled_storage_is_the_same_place(self, storage: Storage) -> None:
         self.put(storage, "f", b"data")
@@ -403,9 +404,9 @@ class PickledStorageContract(StorageContract):
 
 
 class SharedStorageContract(PickledStorageContract):
-    """Besides: other processes have the same files."""
+    """In addition, other processes see the same files."""
 
-    forks_apart = False  # whether a process that used the store and forked leaves the child without it
+    forks_apart = False  # whether the child of a process that used the store cannot use it after a fork
 
     @pytest.mark.process
     @pytest.mark.parametrize("before", ["not used before", "used before"])

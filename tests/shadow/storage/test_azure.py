@@ -1,4 +1,4 @@
-"""Azure's Blob storage keeps the contract of a store; and what is true of Azure alone."""
+"""Azure's Blob storage keeps the contract of a store; tests for Azure only."""
 
 import pytest
 
@@ -18,7 +18,7 @@ class TestAzure(SharedStorageContract):
 
 
 def test_a_listing_and_a_read_show_one_etag(azure_root: str) -> None:
-    """Azure's listings spell an ETag without quotes, its reads with them."""
+    """Azure's listings write an ETag without quotes, its reads with them."""
     storage = storage_at(azure_root)
     storage.put_new("f", [b"hello"])
     [listed] = storage.list()

@@ -1,4 +1,4 @@
-"""The cache holds at most its limit, whatever its values grow to and however many threads use it."""
+"""The cache holds at most its limit, even if values grow and many threads use it."""
 
 import random
 import threading
@@ -16,7 +16,7 @@ class Thing:
 
 
 def sizes(cache: ByteCache[Thing], keys: str) -> list[int]:
-    """What the cache gives for the keys; 0 where it has to make it."""
+    """The cached values of the keys; 0 where the cache has none."""
     found = []
     for key in keys:
         with cache.use(key, lambda: Thing(0)) as thing:
@@ -127,7 +127,7 @@ def test_what_is_put_is_found_within_the_limit_and_counted() -> None:
     things = {key: Thing(40) for key in "abc"}
     for key, thing in things.items():
         cache.put(key, thing)
-        cache.put(key, Thing(1))  # another one made meanwhile: the first stays
+        cache.put(key, Thing(1))  # a second value for the key: the first stays
     cache.put("huge", Thing(101))
     assert [cache.peek(key) for key in ("a", "b", "c", "huge")] == [None, things["b"], things["c"], None]
     assert cache.get("b") is things["b"]

@@ -1,4 +1,4 @@
-"""Calls made side by side: in order, never more than the window, none begun in vain, no thread waiting for another."""
+"""Concurrent calls: results in order, no more calls than the window, no useless call, no thread waiting for another."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from gnomon.shadow.storage.deadlines import left, within
 
 
 class Crowd:
-    """Calls that know how many of them are there at once."""
+    """Calls that count how many of them run at once."""
 
     def __init__(self) -> None:
         self.now = self.most = 0
@@ -51,7 +51,7 @@ def test_no_more_is_begun_than_may_be_held() -> None:
     crowd = Crowd()
     results = in_order([partial(crowd.call, i) for i in range(10)], [60] * 10, held=100)
     assert next(results) == 0
-    assert set(crowd.begun) == {0}  # the next one is begun when it is asked for
+    assert set(crowd.begun) == {0}  # the next call begins when its result is requested
     assert list(results) == list(range(1, 10))
     assert crowd.most == 1
     assert list(in_order([partial(crowd.call, 10)] * 2, [1000, 1000], held=100)) == [10, 10]

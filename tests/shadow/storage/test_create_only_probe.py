@@ -17,7 +17,7 @@ from tests.shadow.make_index import Build, index_source, write_source
 
 
 class Careless(LocalStorage):
-    """A store that takes no notice of the condition: the second put replaces the first."""
+    """A store that ignores the condition: the second put replaces the first."""
 
     def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
         self.delete(path)

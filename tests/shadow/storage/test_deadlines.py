@@ -1,4 +1,4 @@
-"""Who waits no longer than it wants is told what it waited for, and nothing is left that others would trip over."""
+"""A caller with a deadline gets an error that names the unfinished work, and later calls are not affected."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""One place says whether a file is still the one on record."""
+"""The comparison of a file with the one on record."""
 
 import pytest
 
@@ -14,7 +14,7 @@ KNOWN = FileInfo("f", 10, 1_000, "e")
         (KNOWN, KNOWN, ""),
         (KNOWN, KNOWN._replace(size=11), "then 10 bytes, now 11"),
         (KNOWN, KNOWN._replace(etag="other"), "its etag differs"),
-        (KNOWN, KNOWN._replace(mtime_ns=2_000), ""),  # the same state, as the store says itself
+        (KNOWN, KNOWN._replace(mtime_ns=2_000), ""),  # the same state by the store's etag
         (KNOWN, KNOWN._replace(etag=""), ""),
         (KNOWN, KNOWN._replace(etag="", mtime_ns=2_000), "its time differs"),
         (KNOWN._replace(etag=""), KNOWN._replace(mtime_ns=0), "its time differs"),

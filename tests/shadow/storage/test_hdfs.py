@@ -1,4 +1,4 @@
-"""HDFS keeps the contract of a store; and what is true of HDFS alone."""
+"""HDFS keeps the contract of a store; tests for HDFS only."""
 
 import time
 
@@ -23,7 +23,7 @@ class TestHdfs(SharedStorageContract):
 
 
 def lose_replies(monkeypatch: pytest.MonkeyPatch, operation: str, times: int) -> None:
-    """Let calls of an operation be done, and their replies be lost."""
+    """Let calls of an operation succeed, and lose their replies."""
     send, left = WebHdfs._send, [None] * times
 
     def losing(self: WebHdfs, method: str, place: str, url: str, body: bytes | None = None) -> Answer:
@@ -60,7 +60,7 @@ def test_a_put_is_not_moved_into_a_folder_of_its_name(hdfs_root: str) -> None:
 
 
 def test_a_file_that_was_cut_and_appended_to_is_another_one(hdfs_root: str) -> None:
-    """Its number and its size are the same then."""
+    """Its number and its size are the same."""
     storage = storage_at(hdfs_root)
     storage.put_new("f", [b"0123456789"])
     [known] = storage.list()
@@ -75,7 +75,7 @@ def test_a_file_that_was_cut_and_appended_to_is_another_one(hdfs_root: str) -> N
 
 
 def _append(hdfs: WebHdfs, place: str, data: bytes) -> None:
-    """As soon as what was cut has been recovered, which takes the datanode a while."""
+    """Append when the datanode has recovered the cut block, which takes a while."""
     for _ in range(100):
         answer = hdfs._ask("POST", "APPEND", place, {})
         if answer.location:

@@ -1,4 +1,4 @@
-"""Local disk keeps the contract of a store; and what is true of it alone."""
+"""Local disk keeps the contract of a store; tests for local disks only."""
 
 import errno
 import os

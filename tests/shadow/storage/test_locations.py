@@ -1,4 +1,4 @@
-"""A location names its store, or is refused with what is expected."""
+"""A location leads to its store, or to an error with the expected form."""
 
 import pytest
 

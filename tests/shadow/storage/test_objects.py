@@ -1,4 +1,4 @@
-"""Object stores that fail: what is tried again, what is settled, what is said."""
+"""Object stores that fail: retries, lost replies, errors."""
 
 import itertools
 import socket
@@ -29,7 +29,7 @@ def storage() -> ObjectStorage:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, name: str, failures: list[Callable[[Callable[[], Any]], Any]]) -> None:
-    """Let the next calls of an obstore function go through these, each of which is handed the real call."""
+    """Replace the next calls of an obstore function by `failures`, each of which gets the real call."""
     real, steps = getattr(obstore, name), iter(failures)
 
     def call(*args: Any, **options: Any) -> Any:
@@ -40,7 +40,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, name: str, failures: list[Callable[
 
 
 def lost(call: Callable[[], Any]) -> None:
-    """It was done, and nobody heard of it."""
+    """Make the call, and lose the reply."""
     call()
     raise GenericError("Generic S3 error: Error performing PUT: operation timed out")
 
@@ -160,7 +160,7 @@ def test_a_file_rewritten_between_two_reads_is_changed(storage: ObjectStorage) -
 
 def test_waits_grow_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    clock = SimpleNamespace(sleep=waits.append, monotonic=time.monotonic)  # of ours: other threads sleep, too
+    clock = SimpleNamespace(sleep=waits.append, monotonic=time.monotonic)  # ours: other threads sleep, too
     monkeypatch.setattr("gnomon.shadow.storage.retries.time", clock)
 
     def fails() -> None:
@@ -176,7 +176,7 @@ def test_waits_grow_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def answering(answers: list[tuple[int, bytes]]) -> Iterator[tuple[str, list[str]]]:
-    """A server that gives these answers, the last one for ever: its URL, and the requests it got."""
+    """A server with these answers, repeating the last one. Yields its URL, and the requests that it got."""
     seen: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -331,7 +331,7 @@ def test_a_file_is_moved_by_a_copy_of_the_store_and_leaves_nothing_behind(
 
     monkeypatch.setattr(obstore, "copy", copy)
     storage.move_new("_staged/x", "x")
-    assert copies == [{"overwrite": False}] * 3  # two of them prove that it may be relied on
+    assert copies == [{"overwrite": False}] * 3  # two of them are the proof that copies are create-only
     storage.move_new("_staged/y", "y")
     assert len(copies) == 4
     assert [(info.path, storage.read(info.path)) for info in storage.list(hidden=True)] == [

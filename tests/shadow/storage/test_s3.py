@@ -1,4 +1,4 @@
-"""An S3 server keeps the contract of a store; and what is true of S3 alone."""
+"""An S3 server keeps the contract of a store; tests for S3 only."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A trace says each step of an answer, and the costs of its steps are the costs of the answer, whatever the format."""
+"""A trace has each step of an answer, and the costs of its steps are the costs of the answer, in every format."""
 
 import json
 from pathlib import Path
@@ -103,7 +103,7 @@ def test_the_leaves_of_a_key_of_very_many_entries_are_one_step(tmp_path: Path, m
 
 @pytest.mark.parametrize("hits", [0, 1, 30])
 def test_steps_that_are_alike_are_told_as_one_with_their_sums(tmp_path: Path, hits: int) -> None:
-    """One key in many partitions: each has a filter that is asked."""
+    """One key in many partitions: the filter of each is read."""
     days = 60
     tables = {f"dt={day:03}/a.parquet": pa.table({"k": [day, -1 if day < hits else -2]}) for day in range(days)}
     write_source(tmp_path / "lake", tables)
