@@ -1,4 +1,4 @@
-"""Tables of the catalog for tests: files written by pyarrow, declared by DDL; and what Spark reads of them."""
+"""Catalog tables for tests: files written by pyarrow and declared by DDL; and the rows that Spark reads from them."""
 
 import datetime as dt
 import importlib
@@ -14,7 +14,7 @@ from gnomon.shadow import open_index
 
 
 def rows(begin: int, end: int) -> pa.Table:
-    """Some rows, each of which has a `url` of its own but for every tenth."""
+    """Rows with a unique `url`, except every tenth."""
     numbers = range(begin, end)
     columns = {"url": [f"u{n // 10 * 10 if n % 10 == 1 else n}" for n in numbers], "n": pa.array(numbers, pa.int64())}
     return pa.table({**columns, "html": [f"<p>{n}</p>" for n in numbers]})
@@ -29,7 +29,7 @@ def write(folder: Path, table: pa.Table, name: str = "a.parquet") -> None:
 
 
 def same_rows(spark: SparkSession, table: str, index: str, key: str = "url") -> int:
-    """Every row that Spark reads of the table is found by its key, as Spark has it, and no other; how many they are."""
+    """Check that a fetch by key finds exactly the rows that Spark reads from the table. Returns their number."""
     read = spark.table(table)
     wanted = [plain(row.asDict(recursive=True)) for row in read.collect()]
     keys = sorted({row[key] for row in wanted if row[key] is not None})
@@ -42,7 +42,7 @@ def same_rows(spark: SparkSession, table: str, index: str, key: str = "url") -> 
 
 
 def watch_scans(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each scan of a build that is to come was Spark's own."""
+    """A list that gets, for each scan of a later build, whether Spark made it."""
     module = importlib.import_module("gnomon.indexer.build.job")  # `gnomon.indexer.build.job` is the function
     scan, seen = module.scan, []
 
@@ -55,9 +55,8 @@ def watch_scans(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def plain(value: Any) -> Any:
-    """A value in which moments have no zone (those of the tests' session are in UTC), bytes are bytes, and names are in
-    order."""
-    if isinstance(value, dict):  # of a map the order is nobody's
+    """A value in which moments have no zone (the tests' session has UTC), bytes are bytes, and names are in order."""
+    if isinstance(value, dict):  # a map has no order
         return {name: plain(value[name]) for name in sorted(value)}
     if isinstance(value, list):
         return [plain(item) for item in value]

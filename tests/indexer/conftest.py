@@ -1,6 +1,6 @@
-"""Which tests a version of Spark can run."""
+"""The tests that a version of Spark can run."""
 
 from pyspark.sql.datasource import DataSourceReader
 
-# Spark 4.0 hands a Python source no filters; these import their names.
+# Spark 4.0 pushes no filters to a Python source; these tests import the filter classes.
 collect_ignore = [] if hasattr(DataSourceReader, "pushFilters") else ["test_own_scans.py", "test_pushdown.py"]

@@ -1,4 +1,4 @@
-"""Small sources, and their indexes made without Spark, for tests of what Spark reads of an index."""
+"""Small sources, and their indexes made without Spark, for tests of Spark's reads of an index."""
 
 import datetime as dt
 import math
@@ -48,7 +48,7 @@ def every_type(root: Path) -> None:
 
 
 def predicates_of_every_type() -> list[str]:
-    """One that finds each row, and one that finds those without a null."""
+    """For each type, a predicate that finds each row, and one that finds the rows without a null."""
     each = [
         " and ".join(
             f"{name} = {sql[i]}" if i < len(sql) else f"{name} is null" for name, (_, _, sql) in VALUES.items()
@@ -89,18 +89,18 @@ def _rows(word: str, salt: int) -> pa.Table:
 
 
 def plain(spark: SparkSession, root: Path) -> DataFrame:
-    """The source as Spark itself reads it, and the place of each row in its file: values that were read, for the
-    filters of its Parquet reader miss NaN, and one zero where the other is asked for."""
+    """The source as Spark reads it, with the place of each row in its file. Filters run on read values, since the
+    filters of Spark's Parquet reader miss NaN, and one zero if the query has the other."""
     rows = spark.read.parquet(f"{root}/source").select("*", F.col("_metadata.row_index").alias("data_offset"))
     return rows.localCheckpoint()
 
 
 def comparable(rows: Iterable[Row]) -> list[str]:
-    """Rows in an order of their own; both zeros are one, as they are in SQL."""
+    """Rows in a fixed order; both zeros are equal, as in SQL."""
     return sorted(str([0.0 if value == 0 and isinstance(value, float) else value for value in row]) for row in rows)
 
 
 def explained(frame: DataFrame) -> str:
-    """What EXPLAIN FORMATTED shows of a query."""
+    """The output of EXPLAIN FORMATTED for a query."""
     text: str = frame._sc._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted")
     return text

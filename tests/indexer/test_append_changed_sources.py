@@ -1,4 +1,5 @@
-"""Appends into sources that others change: what vanished is never appended again, what changed is indexed first."""
+"""Appends into sources that others change: rows of vanished files are never appended again, changed files are indexed
+first."""
 
 import datetime as dt
 import shutil
@@ -104,7 +105,7 @@ def test_a_load_of_rows_does_not_read_files_that_hold_none_of_them(spark: SparkS
 def test_a_rebucket_between_commit_and_indexing_is_followed(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    building = sys.modules["gnomon.indexer.build.job"]  # the name in the package is the function's
+    building = sys.modules["gnomon.indexer.build.job"]  # in the package, the name is the function
     verify_sample = building.verify_sample
 
     def meanwhile(*arguments: object) -> int:

@@ -71,7 +71,7 @@ def test_new_rows_are_files_of_the_sources_format_whatever_that_of_the_batch(
 def test_a_source_may_have_columns_called_like_those_of_a_pointer(
     spark: SparkSession, tmp_path: Path, write: Callable[..., None]
 ) -> None:
-    """In other types than a pointer's, as key, included and plain columns."""
+    """They have other types than a pointer's, and are key, included and plain columns."""
     moments = pa.array([dt.datetime(2026, 1, day) for day in range(1, 11)], pa.timestamp("us"))
     names = {"data_filename": list(range(10)), "data_offset": [f"o{n}" for n in range(10)], "data_sub_offset": moments}
     (tmp_path / "source").mkdir()
@@ -115,7 +115,7 @@ def test_a_source_of_sequence_files_is_refused_before_anything_is_written(spark:
 
 @pytest.fixture
 def lake(remote_store: Store, remote_root: str, spark: SparkSession) -> Iterator[str]:
-    """A place on a store that Spark's Python workers find, too."""
+    """A folder on a store that Spark's Python workers can reach."""
     environment = spark.sparkContext.environment
     before = dict(environment)
     environment.update(remote_store.variables)

@@ -1,4 +1,4 @@
-"""Spark and its Java libraries agree with what `btree` hashes and writes."""
+"""Spark and its Java libraries agree with the hashes and the files of `btree`."""
 
 import json
 import random

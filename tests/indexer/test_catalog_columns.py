@@ -1,4 +1,4 @@
-"""Tables of Spark's catalog as sources: the columns they declare, and those that their files have."""
+"""Tables of Spark's catalog as sources: their declared columns, and the columns of their files."""
 
 import json
 from collections.abc import Iterable
@@ -94,7 +94,7 @@ def test_columns_are_found_whatever_their_case_and_widened_to_what_is_declared(
     build(spark, f"table:{table}", index, ["url", "n"])
     write(root, new.append_column("dropped", [[1, 2]]), "b.parquet")
     build(spark, f"table:{table}", index, ["url", "n"])
-    assert by_spark == [True, False]  # of names in another case, and of a narrower type
+    assert by_spark == [True, False]  # names in another case, and a narrower type
     opened = open_index(index)
     empty = {"more": None, "s": None}
     assert opened.view.columns == ("url", "n", "w", "more", "s")

@@ -102,7 +102,7 @@ def test_a_key_that_is_wider_in_another_file_is_refused_by_name_of_the_file(
         build(spark, str(source), str(tmp_path / "index"), ["k"])
 
 
-# Name: type in Avro, the value as it lies in the file, its text, another form.
+# Name: type in Avro, the value in the file, its text, another form.
 UUID_TEXT = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 AVRO_KEYS: dict[str, tuple[Any, Any, str, Any]] = {
     "id": ({"type": "string", "logicalType": "uuid"}, UUID_TEXT, UUID_TEXT, bytes(range(16))),

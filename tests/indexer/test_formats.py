@@ -74,7 +74,7 @@ def as_jsonl(rows: Rows) -> bytes:
 
 
 class Case(NamedTuple):
-    """How a format's files are written, and how they are read back: names of the columns of number and text, the type
+    """The writer of a format's files, and the data to read them back: names of the columns of number and text, the type
     of the number, options of the build."""
 
     write: Callable[[Rows], bytes]
@@ -189,7 +189,7 @@ def test_the_nightly_build_sees_what_changed_and_a_stale_file_is_refused(
     with pytest.raises(StalePointer, match="gone since it was indexed"):
         index.fetch(key)
     empty = put(tmp_path / "source", "dt=3/d", [], name, case)
-    is_there = (tmp_path / "source" / empty).stat().st_size > 0  # a file of no bytes is none
+    is_there = (tmp_path / "source" / empty).stat().st_size > 0  # an empty file does not count
     if is_there:
         lake[empty] = []
     result = build(spark, source, place, [case.text, case.number])

@@ -1,4 +1,4 @@
-"""Dione's API on tables of the catalog and on paths; rows against plain joins of the data."""
+"""Dione's API on tables of the catalog and on paths; rows compared with plain joins of the data."""
 
 import ast
 import re
@@ -200,7 +200,7 @@ def test_changed_partitions_are_missing_until_appended_and_nothing_dead_is_shown
 
 
 def test_what_a_crash_left_is_mended_by_the_next_call(spark: SparkSession, database: str) -> None:
-    """Between the commit and the table's partitions, and between the two halves of a new declaration."""
+    """Crashes between the commit and the table's partitions, and between the two halves of a new declaration."""
     data, index = f"{database}.data", f"{database}.data_index"
     make_table(spark, data, "parquet")
     manager = IndexManager.create_new(spark, data, index, ["message_id"])

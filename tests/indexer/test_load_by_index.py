@@ -1,4 +1,4 @@
-"""Rows by pointers: whatever was done with the pointers since the index gave them."""
+"""Rows by pointers that were filtered or joined since they were looked up."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def rows_of_source(spark: SparkSession, lake: Path) -> DataFrame:
 
 @pytest.fixture(scope="module")
 def pointers(spark: SparkSession, lake: Path) -> DataFrame:
-    """Those of every third key."""
+    """The pointers of every third key."""
     found = join_with_index(spark, f"{lake}/index", spark.range(0, 700, 3).toDF("k"))
     found.write.parquet(f"{lake}/pointers")
     return spark.read.parquet(f"{lake}/pointers")
@@ -106,7 +106,7 @@ def test_only_the_pointers_are_shuffled(spark: SparkSession, lake: Path, pointer
     exchanges = [place for place, line in enumerate(lines) if "Exchange" in line]
     fetches = [place for place, line in enumerate(lines) if "MapInArrow" in line]
     assert len(exchanges) == len(fetches) == 1
-    assert fetches[0] < exchanges[0]  # above it: the payload goes through no exchange
+    assert fetches[0] < exchanges[0]  # the fetch is above the exchange: the payload is not shuffled
     assert "text" not in lines[exchanges[0]]
 
 

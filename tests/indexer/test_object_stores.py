@@ -1,4 +1,4 @@
-"""The jobs on stores that Spark is not asked to reach: source and index on S3, and on HDFS."""
+"""The jobs on stores that Spark itself does not read: source and index on S3, and on HDFS."""
 
 import base64
 import random
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def lake(remote_store: Store, remote_root: str, spark: SparkSession) -> Iterator[str]:
-    """A place on a store that Spark's Python workers find, too."""
+    """A folder on a store that Spark's Python workers can reach."""
     environment = spark.sparkContext.environment
     before = dict(environment)
     environment.update(remote_store.variables)
@@ -84,14 +84,14 @@ def test_a_source_of_one_file(spark: SparkSession, lake: str) -> None:
 
 def test_files_of_every_format_are_indexed_fetched_and_loaded_by_range(spark: SparkSession, lake: str) -> None:
     noise = random.Random(7)
-    rows = [(i, base64.b64encode(noise.randbytes(1_500)).decode()) for i in range(2_000)]  # which no codec packs
+    rows = [(i, base64.b64encode(noise.randbytes(1_500)).decode()) for i in range(2_000)]  # incompressible
     for name, case in CASES.items():
         source, place = f"{lake}/{name}", f"{lake}/{name}_index"
         content = case.write(rows)
         storage_at(source).put_new(f"a{ENDINGS.get(name, '')}", [content])
         assert build(spark, source, place, [case.number], buckets=1).rows == 2_000, name
         index, asked = open_index(place), (1_900, 700)
-        for number, most in zip(asked, (2, 10), strict=True):  # at first the file's own metadata is read, too
+        for number, most in zip(asked, (2, 10), strict=True):  # the first fetch also reads the file's own metadata
             stats = FetchStats()
             row = {case.number: case.kind(number), case.text: rows[number][1]}
             assert index.fetch(str(number), stats=stats) == [row], name

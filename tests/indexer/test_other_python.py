@@ -1,4 +1,4 @@
-"""A session whose workers run a Python without Gnomon says so in one line."""
+"""A session whose workers run a Python without Gnomon fails with one line."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ except ExecutorsUnfit as error:
 
 def test_workers_of_another_python_are_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
-    orc.write_table(pa.table({"id": [1, 2]}), str(tmp_path / "source/a.orc"))  # which our own tasks read
+    orc.write_table(pa.table({"id": [1, 2]}), str(tmp_path / "source/a.orc"))  # a format that our own tasks read
     other = Path(sys.base_prefix, "bin/python3")  # has no packages
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"PYSPARK_PYTHON": str(other), "PYSPARK_DRIVER_PYTHON": sys.executable}

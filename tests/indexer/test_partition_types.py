@@ -1,4 +1,5 @@
-"""Partition columns of a catalog table in their own types: in Spark SQL over an index, and in joins within some."""
+"""Partition columns of a catalog table in their own types: in Spark SQL over an index, and in joins within
+partitions."""
 
 from collections import Counter
 from pathlib import Path

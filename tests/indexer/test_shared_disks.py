@@ -1,4 +1,5 @@
-"""Local paths where tasks may run on other machines: they are paths of disks, and what tasks wrote must be here."""
+"""Local paths when tasks may run on other machines: they are paths of local disks, and files of tasks must exist
+here."""
 
 import os
 import shutil
@@ -18,11 +19,11 @@ from gnomon.shadow.metadata.snapshots import snapshot_numbers
 from gnomon.shadow.storage import storage_at
 
 pytestmark = pytest.mark.spark
-PRIVATE_DISK = 'exec unshare -rm sh -c \'mount -t tmpfs none "$0" && exec "$@"\' '  # folder, program and its words
+PRIVATE_DISK = 'exec unshare -rm sh -c \'mount -t tmpfs none "$0" && exec "$@"\' '  # folder, program and its arguments
 
 
 def _has_private_disks() -> bool:
-    """Whether this system lets us give a process disks of its own."""
+    """Whether this system allows a process to have private disks."""
     done = subprocess.run(["sh", "-c", f"{PRIVATE_DISK} /mnt true"], capture_output=True, check=False)
     return done.returncode == 0
 
@@ -52,7 +53,7 @@ def test_paths_are_of_local_disks_whatever_file_system_spark_takes_them_to_be_of
 
 @pytest.fixture
 def disk(spark: SparkSession, tmp_path: Path) -> Path:
-    """A folder in whose place each task has a disk of its own, while `alone` lasts."""
+    """A folder in place of which each task has a private disk, inside `alone`."""
     disk, python = tmp_path / "disk", tmp_path / "python"
     disk.mkdir()
     python.write_text(f"""#!/bin/sh\n{PRIVATE_DISK} {disk} {os.environ["PYSPARK_PYTHON"]} "$@"\n""")
@@ -62,7 +63,7 @@ def disk(spark: SparkSession, tmp_path: Path) -> Path:
 
 @contextmanager
 def alone(spark: SparkSession, disk: Path) -> Iterator[None]:
-    """Tasks have another disk in the place of a folder."""
+    """Give tasks a private disk in place of a folder."""
     context = spark.sparkContext
     there, context.pythonExec = context.pythonExec, str(disk.parent / "python")
     try:

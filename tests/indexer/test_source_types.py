@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 IDS = [uuid.UUID("00112233-4455-6677-8899-aabbccddeeff"), uuid.UUID(int=1)]
 NS = 1767270600_123456789
 HALF = 0.0999755859375
-# Name: Arrow type, two values, and the first one's forms: text, another text or value, what is stored.
+# Name: Arrow type, two values, and the forms of the first one: text, another text or value, stored form.
 TYPES: dict[str, tuple[pa.DataType, list[Any], tuple[Any, ...]]] = {
     "u8": (pa.uint8(), [255, 0], ("255", 255)),
     "u16": (pa.uint16(), [2**16 - 1, 0], ("65535", 2**16 - 1)),
@@ -71,7 +71,7 @@ def test_each_row_is_found_by_its_key_in_every_form(lake: Path) -> None:
     key = {name: forms[0] for name, (_, _, forms) in TYPES.items()}
     [[row]] = index.fetch_many([key])
     assert row["n"] == 0
-    assert index.fetch({name: row[name] for name in TYPES}, ["n"]) == [{"n": 0}]  # as the row shows it
+    assert index.fetch({name: row[name] for name in TYPES}, ["n"]) == [{"n": 0}]  # in the form of the row
     for name, (_, values, forms) in TYPES.items():
         for form in forms:
             assert index.fetch({**key, name: form}, ["n"]) == [{"n": 0}], (name, form)
@@ -96,7 +96,7 @@ def texts(spark: SparkSession) -> DataFrame:
 
 @pytest.fixture
 def far_zone_with_times(spark: SparkSession) -> Iterator[None]:
-    """A session in another time zone that knows times of day."""
+    """A session in another time zone, with the type for times of day."""
     if TIME_TYPE is None:
         pytest.skip("Spark 4.0 has no times of day")
     settings = {"spark.sql.session.timeZone": "America/New_York", "spark.sql.timeType.enabled": "true"}

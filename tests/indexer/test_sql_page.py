@@ -1,4 +1,4 @@
-"""docs/reference/sql.md tells the truth: its examples run, and Spark hands over what its table says."""
+"""docs/reference/sql.md is right: its examples run, and Spark pushes the filters of its table."""
 
 import re
 from pathlib import Path

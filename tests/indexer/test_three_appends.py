@@ -1,8 +1,8 @@
-"""Three appends to a table whose rows are delivered more than once: what is there, an increment, a new increment.
+"""Three appends to a table whose rows are delivered more than once: the existing rows, an increment, a new increment.
 
-It is the case for which Spark jobs keep a HashSet of keys for each partition, and its method, in plain Python, says
-what is to come out: an int partition column, two text keys, nulls equal to nulls. The method takes it that no key comes
-in two partitions; in scope table it need not be so.
+Spark jobs often keep a HashSet of keys per partition for this case. This method, in plain Python, gives the expected
+result: an int partition column, two text keys, nulls equal to nulls. The method assumes that no key is in two
+partitions; in scope table a key may be.
 """
 
 from collections import defaultdict
@@ -28,26 +28,26 @@ EXISTING: list[Row] = [
     (None, None, "first", 302),
 ]
 INCREMENT: list[Row] = [
-    *[("hills", f"h{i}", "second", 302) for i in range(3, 8)],  # two are there
+    *[("hills", f"h{i}", "second", 302) for i in range(3, 8)],  # two exist
     ("hills", "h7", "second, again", 302),
-    ("hills", None, "second", 302),  # is there
+    ("hills", None, "second", 302),  # exists
     (None, "h1", "second", 302),
     (None, "h1", "second, again", 302),
     *[("wood", f"w{i}", "second", 303) for i in range(4)],
     *[("wood", f"w{i}", "second, again", 303) for i in range(2)],
-    (None, None, "second", 303),  # in this partition it is not there
+    (None, None, "second", 303),  # not in this partition
 ]
 NEW_INCREMENT: list[Row] = [
-    *[("wood", f"w{i}", "third", 303) for i in range(2, 6)],  # two are there
+    *[("wood", f"w{i}", "third", 303) for i in range(2, 6)],  # two exist
     *[("lake", f"l{i}", "third", 304) for i in range(3)],
     *[("lake", f"l{i}", "third, again", 304) for i in range(3)],
-    ("sea", "s0", "third", 304),  # in this partition it is not there
+    ("sea", "s0", "third", 304),  # not in this partition
     ("", "", "third", 304),
 ]
 
 
 class HashSets:
-    """The method: the keys of each partition, and the rows that come through it."""
+    """The method: the keys of each partition, and the rows that pass."""
 
     def __init__(self, scope: str) -> None:
         self.is_table, self.keys, self.rows = scope == "table", defaultdict(set), list[Row]()

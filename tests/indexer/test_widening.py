@@ -1,4 +1,5 @@
-"""Columns that are found in rows, over several builds: they widen, and no row of before changes; a key does not."""
+"""Columns that are inferred from rows, over several builds: they widen without a change of old rows; a key column does
+not widen."""
 
 import importlib
 import json
@@ -17,7 +18,7 @@ from gnomon.shadow.verify.snapshot import verify
 
 pytestmark = pytest.mark.spark
 
-LARGE = 2**53 + 1  # no double is it
+LARGE = 2**53 + 1  # no double has this value
 
 
 def put(folder: Path, name: str, *rows: Mapping[str, Any]) -> None:
@@ -39,7 +40,7 @@ def test_a_later_build_widens_columns_and_keeps_every_row(spark: SparkSession, t
         {"k": 3, "m": 0.5, "more": [True], "n": Decimal("1.5"), "o": {"x": None, "y": "z"}},
     ]
     assert open_index(place).fetch_many([1, 2, 3]) == [[row] for row in rows]
-    assert before.fetch(1) == [{"k": 1, "n": LARGE, "m": 1, "o": {"x": 1}}]  # its own snapshot's types
+    assert before.fetch(1) == [{"k": 1, "n": LARGE, "m": 1, "o": {"x": 1}}]  # the types of its own snapshot
     assert before.refresh()
     assert before.fetch(1) == [rows[0]]
     keys = spark.createDataFrame([(k,) for k in (1, 3)], "k bigint")
@@ -102,7 +103,7 @@ def test_builds_at_once_that_both_widen_columns_are_both_committed(
     verify_sample = build_module.verify_sample
 
     def other_build_meanwhile(*arguments: Any) -> None:
-        """Of a file that came later, by one that did not see ours."""
+        """A build of a later file, by a program that did not see ours."""
         monkeypatch.undo()
         (source / "ours.jsonl").rename(tmp_path / "ours.jsonl")
         put(source, "theirs.jsonl", {"k": 3, "n": LARGE, "more": "x"})

@@ -1,4 +1,4 @@
-"""Spark reads the files that are written as its own are, with the same values."""
+"""Spark reads the same values from written files as from its own files."""
 
 from pathlib import Path
 

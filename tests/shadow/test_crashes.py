@@ -1,5 +1,5 @@
-"""Whatever call of the store fails, and however, the index is the snapshot before or the one after, whole, and the next
-run finishes the work. A process that is killed and killed again while it recovers leaves no more than that."""
+"""After any fault at any call of the store, the index is completely at the snapshot before or after, and the next run
+finishes the work. So it is after a process was killed, and killed again while it recovers."""
 
 import multiprocessing
 import shutil
@@ -23,7 +23,7 @@ KILLED = -signal.SIGKILL
 
 
 class World:
-    """A source and an index that wait for an operation, which is tried from there as often as one likes."""
+    """A source and an index before an operation, which can be tried from this state any number of times."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.operation = name, OPERATIONS[name]
@@ -34,13 +34,13 @@ class World:
         self.lost: list[str] = []
 
     def calls(self) -> list[Call]:
-        """The calls of the store that the operation makes when nothing goes wrong."""
+        """The calls of the store in an operation without a fault."""
         storage = FaultyStorage(self.before.copy())
         self.operation.run(self.root, storage)
         return storage.calls
 
     def points(self, fault: Fault, step: int = 1) -> Iterator[int]:
-        """The calls at which a fault is another one, every `step`-th."""
+        """Every `step`-th call at which a fault has a different effect."""
         found = [number for number, call in enumerate(self.calls()) if fault.hits(call)]
         yield from found[:: stride(step)]
 
@@ -83,14 +83,14 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 
 def try_faults(world: World, step: int) -> None:
-    """Each kind of fault at every `step`-th call; at every call those after which most differs."""
+    """Try each kind of fault at every `step`-th call, and the most different ones at every call."""
     for fault in IN_PROCESS:
         for at in world.points(fault, 1 if fault in (Fault.FROM_THEN_ON, Fault.LOST_REPLY) else step):
             world.attempt(fault.value, [(fault, at)])
 
 
 def try_faults_in_recovery(world: World, step: int) -> None:
-    """A fault at every `step`-th call, and another at every `step`-th of the run that recovers."""
+    """Try a fault at every `step`-th call, and another at every `step`-th call of the recovery."""
     for at in world.points(Fault.FROM_THEN_ON, step):
         for again in world.points(Fault.FROM_THEN_ON, step):
             for first, second in ((Fault.FROM_THEN_ON, Fault.LOST_REPLY), (Fault.LOST_REPLY, Fault.FROM_THEN_ON)):
@@ -123,7 +123,7 @@ def test_so_does_every_fault_at_every_call_and_a_second_one_at_every_call_of_the
 
 
 def run_until_killed(name: str, source: str, index: str, at: int) -> None:
-    """What the process does; it ends by itself where there are fewer calls."""
+    """The program of the process. It ends by itself if there are fewer calls."""
     OPERATIONS[name].run(source_root(source), FaultyStorage(LocalStorage(index), Fault.KILL, at))
 
 
@@ -138,7 +138,7 @@ def in_process(name: str, source: Path, index: Path, at: int) -> int | None:
 
 
 def kill_and_kill_again(world: World, index: Path, points: Sequence[int], seconds: Sequence[int]) -> None:
-    """On a local disk: kill at each point, kill the recovery at the second ones, then finish."""
+    """On a local disk: kill the operation at each of `points`, kill the recovery at each of `seconds`, then finish."""
     for at in points:
         for again in seconds:
             storage = LocalStorage(str(index))

@@ -1,4 +1,4 @@
-"""An answer that lacks a vacuumed file is read again from a newer snapshot, as long as there is one."""
+"""An answer that lacks a vacuumed file is read again from a newer snapshot, if there is one."""
 
 from pathlib import Path
 

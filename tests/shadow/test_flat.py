@@ -1,4 +1,4 @@
-"""A flat index answers as a partitioned one does, at a cost that does not grow with the partitions."""
+"""A flat index gives the answers of a partitioned one, at a cost that does not grow with the partitions."""
 
 import io
 from pathlib import Path
@@ -21,7 +21,7 @@ DAYS = 12
 
 
 def days(count: int) -> dict[str, pa.Table]:
-    """A file a day; key 7 is in each day, twice in the first."""
+    """One file per day; key 7 is in each day, twice in the first."""
     return {
         f"dt={day:02d}/country=d%2Fe/a.parquet": pa.table(
             {"k": [7] * (1 + (day == 0)) + list(range(100 * day + 10, 100 * day + 60)), "n": range(51 + (day == 0))}

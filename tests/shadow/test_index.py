@@ -1,4 +1,4 @@
-"""An open index answers from one snapshot, follows the newest, and never takes damage for absence."""
+"""An open index answers from one snapshot, follows the newest, and never answers damage as absence."""
 
 import re
 import shutil
@@ -33,7 +33,7 @@ from tests.shadow.make_index import index_source, write_source
 
 
 def add(folder: Path, day: int, keys: list[int], column: str = "k", buckets: int = 4) -> int:
-    """A partition, indexed; the new snapshot."""
+    """Add a partition and index it. Returns the new snapshot."""
     write_source(folder / "lake", {f"dt={day}/a.parquet": pa.table({column: keys, "day": [day] * len(keys)})})
     return index_source(folder / "lake", folder / "index", [column], buckets).number
 
@@ -181,14 +181,14 @@ def test_an_index_made_anew_under_the_same_number_is_noticed(place: str, tmp_pat
 
 
 def in_threads(count: int, work: Callable[[int], object]) -> list[object]:
-    """What the work returned, or raised, in each thread."""
+    """The result or the error of the work in each thread."""
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(work, number) for number in range(count)]
     return [future.exception() or future.result() for future in futures]
 
 
 def test_threads_get_whole_answers_while_snapshots_are_swapped_in(tmp_path: Path) -> None:
-    """Snapshot n holds days 1 to n: an answer mixed from two would show."""
+    """Snapshot n holds days 1 to n, so an answer mixed from two snapshots would be noticed."""
     for day in (1, 2):
         add(tmp_path, day, [day, 777])
     place = str(tmp_path / "index")
@@ -226,13 +226,13 @@ def test_threads_get_whole_answers_while_snapshots_are_swapped_in(tmp_path: Path
 
 
 def metadata_files(place: str) -> list[Path]:
-    """The files that are read to open an index; Bloom filters have tests of their own."""
+    """The files that opening an index reads. Bloom filters have their own tests."""
     shadow = Path(place) / "_shadow"
     return sorted(path for path in shadow.rglob("*") if path.is_file() and shadow / "filters" not in path.parents)
 
 
 def outcome(place: str) -> object:
-    """Everything there is to find, or the error."""
+    """All answers of the index, or the error."""
     try:
         index = open_index(place)
         return [index.contains(key) for key in range(20)], index.view.columns
@@ -248,7 +248,7 @@ def test_each_metadata_file_cut_or_flipped_is_named(place: str) -> None:
     for path in metadata_files(place):
         data = path.read_bytes()
         needed = path.name.endswith(NEEDED)
-        for at in range(0, len(data) - 1, stride(7)):  # the last byte is a line end, which no one misses
+        for at in range(0, len(data) - 1, stride(7)):  # the last byte is a line end, which may be missing
             path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
             flipped = outcome(place)
             path.write_bytes(data[:at])

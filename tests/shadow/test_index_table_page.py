@@ -1,4 +1,4 @@
-"""The examples on docs/internals/index-format.md are files as they are written."""
+"""The examples in docs/internals/index-format.md equal written files."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Pages of source files that are kept: never a row of a file that is not the one indexed, never more than fits."""
+"""Cached pages of source files: they never give a row of a changed file, and stay within the limit."""
 
 import os
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_no_more_is_kept_than_fits(tmp_path: Path) -> None:
         assert index.fetch(key) == TABLE.slice(key, 1).to_pylist()
     counts = index.cache_counts()
     assert counts["source_pages"].misses > 10
-    assert counts["source_pages"].bytes > 1 << 15  # what the others leave, not a quarter
+    assert counts["source_pages"].bytes > 1 << 15  # the bytes that the other caches leave, not a quarter
     assert sum(one.bytes for one in counts.values()) <= 1 << 17
 
 

@@ -1,5 +1,5 @@
-"""Any history of a source, of builds at once and of builds that die: look-ups answer as a dict does, in the newest
-snapshot, in an index that stays open, and in every older one."""
+"""Random histories of a source with concurrent builds and builds that die. Look-ups give the answers of a dict, in the
+newest snapshot, in an index that stays open, and in every older snapshot."""
 
 from dataclasses import dataclass
 
@@ -20,20 +20,21 @@ from tests.shadow.make_index import Build, write_source
 from tests.shadow.memory_store import MemoryStorage
 from tests.shadow.operations import KEYS, Answers, answers, check_clean, look_up, look_up_in, table
 
-PATHS = ["p=a/0.parquet", "p=a/1.parquet", "p=b/0.parquet"]  # few, so that builds at once work on the same
+PATHS = ["p=a/0.parquet", "p=a/1.parquet", "p=b/0.parquet"]  # few, so that concurrent builds share files
 NO_FAULT = (Fault.ONCE, NEVER)
 Files = dict[str, tuple[int, tuple[int, ...]]]  # path to version (its modification time) and keys
 
 
 def faults(calls: int) -> st.SearchStrategy[tuple[Fault, int]]:
-    """None, or one at some call of so many."""
+    """No fault, or one at one of `calls` calls."""
     kinds = st.sampled_from([fault for fault in Fault if fault is not Fault.KILL])
     return st.one_of(st.just(NO_FAULT), st.tuples(kinds, st.integers(0, calls - 1)))
 
 
 @dataclass
 class Begun:
-    """A build that has written its index files, what it saw of the source, and what the index covered then."""
+    """A build that has written its index files, the source files that it saw, and the files that the index covered
+    then."""
 
     build: Build
     listed: Files
@@ -41,7 +42,8 @@ class Begun:
 
 
 class ShadowMachine(RuleBasedStateMachine):
-    """`source` is what the source holds; `covered` what the newest snapshot covers; `history` the answers of each."""
+    """`source` has the files of the source, `covered` the files of the newest snapshot, `history` the answers of each
+    snapshot."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +58,7 @@ class ShadowMachine(RuleBasedStateMachine):
 
     @rule(path=st.sampled_from(PATHS), keys=st.lists(st.sampled_from(KEYS), max_size=5))
     def write_file(self, path: str, keys: list[int]) -> None:
-        """A new file, or another one in its place."""
+        """Write a new file, or replace an existing one."""
         named = table(path, tuple(keys)).replace_schema_metadata({"keys": str(keys)})  # other keys, another digest
         write_source(self.lake, {path: named})
         with self.lake.open(path) as file:
@@ -85,7 +87,7 @@ class ShadowMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.begun and self.source)
     @rule(which=st.integers(0, 2), fault=faults(12))
     def finish_build(self, which: int, fault: tuple[Fault, int]) -> None:
-        """One of those begun; where it fails, it may be committed later."""
+        """Finish a begun build. If it fails, it may be committed later."""
         begun = self.begun[which % len(self.begun)]
         storage = begun.build.storage = FaultyStorage(self.index, *fault)
         try:
@@ -102,7 +104,7 @@ class ShadowMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.source and not self.begun)
     @rule(path=st.sampled_from(PATHS), keys=st.lists(st.sampled_from(KEYS), max_size=5), swapped=st.booleans())
     def race(self, path: str, keys: list[int], swapped: bool) -> None:
-        """Two builds at once, while a file changes: the source as it is now is what counts."""
+        """Run two builds at once while a file changes. The current state of the source counts."""
         self.begin_build(NO_FAULT)
         self.write_file(path, keys)
         self.begin_build(NO_FAULT)
@@ -113,7 +115,7 @@ class ShadowMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.source and not self.begun)
     @rule()
     def build(self) -> None:
-        """A build that nothing hinders covers the source as it is."""
+        """A build without faults covers the current source."""
         build = Build(SourceRoot(self.lake), self.index, ["k"], buckets=2)
         build.commit()
         self.commit(Begun(build, dict(self.source), dict(self.covered)))
@@ -122,8 +124,8 @@ class ShadowMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.history and self.source)
     @rule(which=st.sets(st.sampled_from(PATHS)), fault=faults(30))
     def restore(self, which: set[str], fault: tuple[Fault, int]) -> None:
-        """Files have other times, as in a lake that is restored. Those that hold what is covered are adopted, other
-        builds at work or not."""
+        """Give files other times, as in a restored lake. Files with the covered content are adopted, even while other
+        builds run."""
         for path in which & self.source.keys():
             self.write_file(path, list(self.source[path][1]))
         storage = FaultyStorage(self.index, *fault)
@@ -145,8 +147,8 @@ class ShadowMachine(RuleBasedStateMachine):
         return newest.commit_id if newest else None
 
     def commit(self, begun: Begun) -> None:
-        """What a commit does to what is covered: a file counts as the build saw it, unless another build saw it in
-        another state that is not the one before, and the source is not as ours has it."""
+        """Apply a commit to the covered files. A file has the state that the build saw, unless another build has since
+        seen another state of it, and the source differs from ours."""
         for path in begun.listed.keys() | begun.base.keys():
             mine, before, now = begun.listed.get(path), begun.base.get(path), self.covered.get(path)
             if mine == before or (now != before and (mine is None or (now and self.source.get(path) != mine))):

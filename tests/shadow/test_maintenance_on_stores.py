@@ -1,5 +1,5 @@
-"""An index that lives on a store with its source: built, kept and moved as on a local disk, in both layouts, answering
-as a dict does."""
+"""An index on a store with its source: built, maintained and moved as on a local disk, in both layouts, with the
+answers of a dict."""
 
 import json
 import shutil
@@ -42,8 +42,8 @@ def root(request: pytest.FixtureRequest) -> str:
 
 
 def built_twice(root: str, flat: bool = False, crashed: bool = False) -> Storage:
-    """The index of a source of which one file changed, one vanished and two came; where a build `crashed` before its
-    commit, the second was run again."""
+    """The index of a source after one file changed, one vanished and two were added. With `crashed`, the second build
+    died before its commit and ran again."""
     lake, index = storage_at(f"{root}/lake"), storage_at(f"{root}/index")
     run = build_flat_mapped if flat else build_mapped
     put_lake(lake, FIRST)
@@ -60,7 +60,7 @@ def paths(storage: Storage) -> list[str]:
 
 
 def check_answers(index: Storage) -> None:
-    """The newest snapshot answers as a dict, and every file and every pointer of it is proven."""
+    """Check that the newest snapshot has the answers of a dict, and verify every file and every pointer of it."""
     assert look_up(index) == answers(SECOND)
     check_rows(index, SECOND)
     report = verify(index, sample=None)
@@ -138,7 +138,7 @@ def test_a_lake_copied_to_another_place_on_a_store_is_adopted(root: str, flat: b
     check_answers(index)
     assert adopt(index, source_root(copy.root))[0] == snapshot
     replace_file(copy, "p=c/1.parquet", copy.read("p=c/1.parquet"))
-    assert adopt(index, source_root(copy.root))[1] in (0, 1)  # none where the etag is of the content
+    assert adopt(index, source_root(copy.root))[1] in (0, 1)  # none on stores whose etag depends on the content
     check_answers(index)
 
 

@@ -1,4 +1,4 @@
-"""The store of the crash tests is a store like any other, in one process."""
+"""The store of the crash tests keeps the contract of a store, in one process."""
 
 import pytest
 

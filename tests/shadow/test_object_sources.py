@@ -1,4 +1,4 @@
-"""An index and its source on an object store: read by what is on record, refused where that is another file by now."""
+"""An index and its source on an object store: a read uses the recorded state, and is refused if the file changed."""
 
 import uuid
 from typing import Any
@@ -22,7 +22,7 @@ def place() -> str:
 
 
 def indexed(place: str, key: str = "k", page_maps: bool = False, **tables: pa.Table) -> str:
-    """The source in memory, and its index there; where the index is."""
+    """Write a source in memory and index it there. Returns the place of the index."""
     source, index = f"{place}/source", f"{place}/index"
     write_source(storage_at(source), {f"{name}.parquet": table for name, table in (tables or {"f": TABLE}).items()})
     index_source(source_root(source), storage_at(index), [key], page_maps=page_maps)
@@ -30,7 +30,7 @@ def indexed(place: str, key: str = "k", page_maps: bool = False, **tables: pa.Ta
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The calls made to the store from now on."""
+    """A list that gets all later calls to the store."""
     calls: list[str] = []
     for name in ("head", "get", "list"):
         real = getattr(obstore, name)
@@ -97,7 +97,7 @@ def test_an_object_rewritten_between_two_reads_is_a_stale_pointer(place: str, mo
 
 
 def test_a_change_is_seen_where_nothing_is_read(place: str) -> None:
-    """Rows of a file that lacks the key and all columns asked for."""
+    """The file lacks the key and all requested columns."""
     other = pa.table({"other": [1, 2]})
     index = open_index(indexed(place, a=TABLE, b=other))
     assert index.fetch(None, columns=["text"]) == [{"text": None}] * 2

@@ -1,4 +1,4 @@
-"""Commits at once and replies that are lost: who comes second keeps what is left of its work."""
+"""Concurrent commits and lost replies: the second of two commits keeps the part of its work that is still needed."""
 
 import errno
 import threading
@@ -79,7 +79,7 @@ def test_of_first_builds_at_once_one_commits_and_the_others_find_it_done(lake: P
 
 
 def test_a_file_that_both_indexed_counts_as_the_source_holds_it_now(lake: Path, tmp_path: Path) -> None:
-    """Whichever of the two commits first."""
+    """The order of the two commits does not matter."""
     for order in ((0, 1), (1, 0)):
         place = tmp_path / f"index{order[0]}"
         index_source(lake, place, ["k"])
@@ -107,7 +107,7 @@ def test_without_the_source_at_hand_a_file_indexed_in_two_states_is_refused(lake
 
 
 class LostReply(LocalStorage):
-    """Puts of snapshots are done, and then said to have failed, or that the name was taken."""
+    """Makes puts of snapshots, and then reports a failure, or that the name is taken."""
 
     error: Exception
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_back_is_said_not_to_be_known_and_is_not_done_twice(
 def test_a_commit_below_snapshots_that_were_vacuumed_meanwhile_is_lost_and_said_to_be(
     lake: Path, tmp_path: Path
 ) -> None:
-    """While the put of snapshot 2 is under way, others commit 2 and 3 and vacuum 2."""
+    """During the put of snapshot 2, others commit 2 and 3 and vacuum 2."""
     index_source(lake, tmp_path / "index", ["k"])
     write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
     slow = Build(lake, tmp_path / "index", ["k"])
@@ -170,7 +170,7 @@ def test_a_commit_below_snapshots_that_were_vacuumed_meanwhile_is_lost_and_said_
 
 
 class SlowPut(LocalStorage):
-    """Others do something before its put of a snapshot, and something else right behind it."""
+    """Calls one function before its put of a snapshot, and another right after it."""
 
     def __init__(self, root: Path, before: Callable[[], object], behind: Callable[[], object]) -> None:
         super().__init__(str(root))
@@ -190,7 +190,7 @@ class SlowPut(LocalStorage):
 def test_what_a_vacuum_saw_superseded_is_not_committed_again(
     lake: Path, tmp_path: Path, flat: bool, vacuumed: bool
 ) -> None:
-    """Others commit 2 and 3 and vacuum 1 and 2 before a slow put of 2; another vacuum comes right behind it."""
+    """Others commit 2 and 3 and vacuum 1 and 2 before a slow put of 2; another vacuum runs right after it."""
     place = tmp_path / "index"
     index_source(lake, place, ["k"], flat=flat)
     others = []
@@ -220,7 +220,7 @@ def test_what_a_vacuum_saw_superseded_is_not_committed_again(
 
 
 def test_a_snapshot_that_never_counted_is_vacuumed_and_hinders_nothing(lake: Path, tmp_path: Path) -> None:
-    """Its writer was killed right behind the put."""
+    """Its writer was killed right after the put."""
     place = tmp_path / "index"
     for name in "bc":
         index_source(lake, place, ["k"])
@@ -246,7 +246,7 @@ def test_a_snapshot_that_never_counted_is_vacuumed_and_hinders_nothing(lake: Pat
 
 
 def test_an_index_file_that_is_not_needed_any_more_is_not_named_again(tmp_path: Path) -> None:
-    """compact leaves a file as it is, which a vacuum removes, since a build found its source file gone."""
+    """compact keeps a file unchanged; a vacuum removes it, since a build found its source file gone."""
     lake, place = tmp_path / "lake", tmp_path / "index"
     buckets: dict[int, list[int]] = {0: [], 1: []}
     for key in range(30):
@@ -320,7 +320,7 @@ def test_a_commit_that_always_comes_second_gives_up_after_a_while(
 
 
 def test_of_two_first_builds_with_other_specs_the_committed_one_keeps_its_spec(lake: Path, tmp_path: Path) -> None:
-    """Whenever the second commits within the first: before its spec, before its segment, before its snapshot."""
+    """The second commits during the first: before its spec, before its segment, before its snapshot."""
     for step, path in enumerate(("_shadow/spec.json", "_shadow/segments", "_shadow/snapshots")):
         place = tmp_path / f"index{step}"
         loser, winner = Build(lake, place, ["k"], buckets=2), Build(lake, place, ["k2"], buckets=3)
@@ -345,7 +345,7 @@ def test_a_spec_that_is_taken_for_abandoned_just_as_its_build_commits_is_put_bac
 
 
 class Meanwhile(FaultyStorage):
-    """Before call `before` something else happens; from call `at` on nothing is done any more."""
+    """Calls a function before call `before`; from call `at` on it makes no calls."""
 
     def __init__(self, inner: Storage, before: int, happens: Callable[[], object], at: int) -> None:
         super().__init__(inner, Fault.FROM_THEN_ON, at)
@@ -358,7 +358,7 @@ class Meanwhile(FaultyStorage):
 
 
 def is_readable(index: Storage) -> bool:
-    """False where it is said that the spec has to be put back."""
+    """False if the error says that the spec has to be put back."""
     try:
         open_view(index)
     except DamagedMetadata as error:
@@ -370,14 +370,14 @@ def is_readable(index: Storage) -> bool:
 
 @pytest.mark.slow
 def test_of_two_first_builds_with_other_specs_one_may_die_anywhere_and_the_next_build_mends_it(lake: Path) -> None:
-    """The second commits before any call of the first, which dies at any later one: either all is well, or spec.json is
-    said not to be the index's, until the next build, and nothing is answered in between."""
+    """The second commits before any call of the first, which dies at any later call. Either the index is sound, or an
+    error reports the wrong spec.json until the next build, and there are no answers until then."""
     root, spec_lost = source_root(str(lake)), 0
 
     def start() -> tuple[MemoryStorage, Build, Build]:
         index = MemoryStorage()
         loser, winner = Build(root, index, ["k"], buckets=2), Build(root, index, ["k2"], buckets=3)
-        create_spec(index, loser.spec)  # of a build before them, which died; of the loser's own spec, or the winner's
+        create_spec(index, loser.spec)  # of an earlier build that died, with the spec of the loser or the winner
         return index, loser, winner
 
     index, loser, winner = start()

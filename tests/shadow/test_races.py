@@ -1,5 +1,5 @@
-"""Processes that commit at once: each is committed, or finds that others have done its work. Nothing is lost, and no
-entry counts twice."""
+"""Processes that commit at once: each commits, or finds that others have done its work. Nothing is lost, and no entry
+counts twice."""
 
 import multiprocessing
 import os
@@ -23,13 +23,13 @@ from gnomon.shadow.storage import LocalStorage
 from tests.shadow.make_index import Build, index_source, write_source
 from tests.shadow.operations import KEYS, Lake, answers, check_clean, check_rows, copy_lake, look_up, table
 
-PATIENCE = 120  # seconds until a racer that does not come is given up
+PATIENCE = 120  # seconds to wait for a racer
 STAGGER = 0.03  # seconds: some list the source before others have changed it, some after
 DONE, NOTHING_LEFT = "committed", "found nothing left"
 
 
 def lake_of(racer: int, turn: int) -> Lake:
-    """The files of one racer after its changes of a turn: one is rewritten, one is new, the one before last is gone."""
+    """The files of one racer after a turn: one is rewritten, one is new, the second last one is gone."""
     new = {f"p={n % 2}/{racer}-{n}.parquet": (n % len(KEYS), racer, 3) for n in range(max(0, turn - 1), turn + 1)}
     return new | {f"p=0/{racer}.parquet": (turn % len(KEYS), (turn + racer) % len(KEYS))}
 
@@ -39,7 +39,7 @@ def lake_of_all(racers: int, turn: int) -> Lake:
 
 
 def change(source: Path, racer: int, turn: int) -> None:
-    """Bring a racer's files from the turn before to this one; each appears whole."""
+    """Change a racer's files from the last turn to this one. Each file appears whole."""
     before, now = lake_of(racer, turn - 1) if turn else {}, lake_of(racer, turn)
     for path in now:
         if now[path] != before.get(path):
@@ -52,7 +52,7 @@ def change(source: Path, racer: int, turn: int) -> None:
 
 
 def race(racer: int, source: Path, index: Path, turns: int, own: bool, start: Barrier, said: "Queue[object]") -> None:
-    """What each process does: in each turn, change its own files (or find them all changed), build and commit."""
+    """The program of each process: in each turn, change its own files (or find all changed), build and commit."""
     for turn in range(1, turns + 1):
         start.wait(PATIENCE)
         try:
@@ -69,7 +69,7 @@ def race(racer: int, source: Path, index: Path, turns: int, own: bool, start: Ba
 
 @contextmanager
 def racing(racers: int, run: Callable[..., None], *arguments: object) -> Iterator[tuple[Barrier, "Queue[object]"]]:
-    """So many processes, the barrier that they and the test wait at, and where they say how it went."""
+    """Start the processes. Yields the barrier that they and the test wait at, and the queue of their results."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["pytest", __name__])
     start, said = context.Barrier(racers + 1), context.Queue()
@@ -85,7 +85,7 @@ def racing(racers: int, run: Callable[..., None], *arguments: object) -> Iterato
 
 
 def run_race(folder: Path, racers: int, turns: int, own: bool) -> str:
-    """Race for some turns, look at the index after each, and say how it went."""
+    """Race for some turns, and check the index after each. Returns a summary."""
     source, index = folder / "lake", folder / "index"
     for racer in range(racers):
         change(source, racer, 0)
@@ -118,7 +118,7 @@ def run_race(folder: Path, racers: int, turns: int, own: bool) -> str:
 
 
 def keep_house(racer: int, index: Path, copies: Path, turns: int, start: Barrier, said: "Queue[object]") -> None:
-    """What each process does with a lake that moves each turn: half of them adopt the copy, half compact."""
+    """The program of each process on a lake that moves each turn: half of them adopt the copy, half compact."""
     for turn in range(1, turns + 1):
         start.wait(PATIENCE)
         storage = LocalStorage(str(index))
@@ -133,7 +133,7 @@ def keep_house(racer: int, index: Path, copies: Path, turns: int, start: Barrier
 
 
 def compact_at_last(storage: LocalStorage) -> bool:
-    """Compact, again where others committed meanwhile; whether there was anything to do."""
+    """Compact, again after conflicting commits. Returns whether there was anything to do."""
     while True:
         try:
             return compact(storage).committed
@@ -142,7 +142,7 @@ def compact_at_last(storage: LocalStorage) -> bool:
 
 
 def run_moves(folder: Path, racers: int, turns: int) -> str:
-    """Let a lake grow and move each turn, while it is compacted, and look at the index after each."""
+    """Let a lake grow and move each turn, while it is compacted, and check the index after each turn."""
     source, index, copies = folder / "lake", folder / "index", folder / "copies"
     storage = LocalStorage(str(index))
     for racer in range(racers):
@@ -153,7 +153,7 @@ def run_moves(folder: Path, racers: int, turns: int) -> str:
         for turn in range(1, turns + 1):
             for racer in range(racers):
                 change(source, racer, turn)
-            index_source(source, index, ["k"], buckets=2)  # a segment more: there is something to compact
+            index_source(source, index, ["k"], buckets=2)  # adds a segment, so that there is something to compact
             source = copies / str(turn)
             copy_lake(copies / str(turn - 1) if turn > 1 else folder / "lake", source)
             numbers, lake = snapshot_numbers(storage), lake_of_all(racers, turn)

@@ -1,4 +1,4 @@
-"""A local file that is rewritten in place, its size and time put back; and one whose content is left alone."""
+"""A local file that is rewritten in place with its old size and time; and one whose content stays."""
 
 import io
 import json
@@ -27,7 +27,7 @@ Rows = Sequence[tuple[str, str, str]]
 
 
 def rows_of(version: str) -> Rows:
-    """Rows whose texts are as long in each version."""
+    """Rows whose texts have the same length in each version."""
     return [
         (f"k{n:04d}", f"{version}v{n * 7919 % 10_000:04d}", f"{version}w{n * 104_729 % 10_000:04d}")
         for n in range(ROWS)
@@ -98,7 +98,7 @@ def key_of(format: str) -> str:
 
 
 def rewrite(file: Path, data: bytes) -> None:
-    """In place, size and time put back, once the clock by which the system stamps files has gone on."""
+    """Rewrite a file in place with the old size and time, after the clock of file times has advanced."""
     before = file.stat()
     assert len(data) == before.st_size
     while file.stat().st_ctime_ns == before.st_ctime_ns:
@@ -118,7 +118,7 @@ def expected(format: str, version: str, number: int) -> tuple[str, ...]:
 
 
 def answer(index: Index, format: str, number: int) -> tuple[str, ...] | None:
-    """The row of a key; None where it is refused."""
+    """The row of a key; None if it is refused."""
     try:
         [row] = texts(index.fetch(f"k{number:04d}"))
     except SourceError:
@@ -129,7 +129,7 @@ def answer(index: Index, format: str, number: int) -> tuple[str, ...] | None:
 def test_no_row_of_a_rewritten_file_is_of_two_versions_or_of_the_old_one(tmp_path: Path, format: str) -> None:
     file = lake(tmp_path, format)
     index = open_index(str(tmp_path / "index"))
-    for number in range(0, ROWS, 7):  # the metadata and the pages of the file are in memory then
+    for number in range(0, ROWS, 7):  # so that metadata and pages of the file are in memory
         assert answer(index, format, number) == expected(format, "a", number)
     rewrite(file, FORMATS[format](rows_of("b")))
     for opened in (index, open_index(str(tmp_path / "index"))):

@@ -1,4 +1,4 @@
-"""How many rounds of reads an answer takes on a store that is far away, where nothing else counts."""
+"""The number of rounds of reads of an answer on a remote store, on which its time depends."""
 
 import io
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def write_avro(lake: FarStorage, tables: Mapping[str, pa.Table]) -> None:
 
 
 class Far:
-    """A lake of some days and its index on a far store; the index opened anew, with empty caches."""
+    """A lake of some days and its index on a remote store; the index is newly opened, with empty caches."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Far:
         buckets: int = 1,
         page_bytes: int = 0,
     ) -> None:
-        """`files`: of each day; the rows of all are the same, but for the keys, which go on from file to file."""
+        """`files`: files per day. Their rows are the same except for the keys, which continue from file to file."""
         self.lake, self.folder = FarStorage("/far/lake"), FarStorage("/far/index")
         tables = {
             f"dt={day}/{file}.{format}": pa.table({"k": keys, "text": [text(day, key) for key in keys]})
@@ -71,13 +71,13 @@ class Far:
         view = open_view(self.folder)
         index = Index(self.folder, view, True, ReadSettings(self.cache_bytes))
         fetcher = Fetcher(self.lake, view.spec, self.cache_bytes, self.folder, self.page_bytes)
-        source = SourceRoot(self.lake)  # not what is at the path of that name
+        source = SourceRoot(self.lake)  # this storage, not the one at its path
         state = index._current.state
         index._current.state = replace(state, source=source, fetcher=fetcher, proofs=None)
         return index
 
     def fetch(self, keys: list[int], rounds: Rounds, where: dict[str, object] | None = None) -> list[list[str]]:
-        """The texts of the rows of keys; the reads are made in just these rounds, and are over at the end."""
+        """The texts of the rows of keys. The reads must come in exactly these rounds."""
         self.lake.rounds = self.folder.rounds = rounds
         try:
             found = self.index.fetch_many(keys, ["text"], where, FetchStats(trace=Trace()))
@@ -88,7 +88,7 @@ class Far:
 
 
 def endings(rounds: Rounds) -> list[set[str]]:
-    """What kinds of files were read in each."""
+    """The endings of the files that each round read."""
     return [{name.rpartition(".")[2] for name in names} for names in rounds.names]
 
 
@@ -145,7 +145,7 @@ def test_of_many_source_files_only_those_are_opened_that_hold_the_key_a_round_la
 def test_an_absent_key_takes_one_round_and_leaves_the_source_open_for_the_next() -> None:
     far = Far(1, files=FEW_SOURCES, page_index=True)
     assert far.fetch([-1], Rounds(1 + FEW_SOURCES)) == [[]]
-    assert far.fetch([-2], Rounds(1)) == [[]]  # the filter, since the file was asked in vain
+    assert far.fetch([-2], Rounds(1)) == [[]]  # the filter, since the last search of the file found nothing
     assert far.fetch([7], Rounds(1)) == [[text(0, 7)]]
 
 

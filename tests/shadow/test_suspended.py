@@ -1,5 +1,5 @@
-"""A program that sleeps for more than a day before any of its calls to the store, while a vacuum runs, commits a
-snapshot whose files are all there, or nothing."""
+"""A program that sleeps for more than a day before a call to the store, while a vacuum runs, commits a snapshot whose
+files all exist, or nothing."""
 
 import os
 import time
@@ -29,7 +29,7 @@ SLEEP_SECONDS = 25 * 3600
 
 
 class SleepyStorage(LocalStorage):
-    """A store before whose call number `at` the program sleeps."""
+    """A store that makes the program sleep before call number `at`."""
 
     def __init__(self, root: str, at: int, sleep: Callable[[], None]) -> None:
         super().__init__(root)
@@ -63,7 +63,8 @@ class SleepyStorage(LocalStorage):
 
 
 class Night:
-    """Sleeps: all files grow older, the clock of the program moves on, and a vacuum runs where there is an index."""
+    """Simulates the sleep: all files grow older, the program's clock advances, and a vacuum runs if there is an
+    index."""
 
     def __init__(self, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._index, self._slept = index, 0.0
@@ -98,7 +99,8 @@ def check(root: Path, *keys: int) -> None:
 def asleep_at_each_call(
     root: Path, monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Path], object], work: Callable[[Storage], object]
 ) -> Iterator[tuple[Path, Exception | None]]:
-    """An index for each call to the store that `work` makes, in which it slept before that call, and what it raised."""
+    """For each call to the store in `work`, an index for which `work` slept before that call, and the error that it
+    raised."""
     for at in count(1):
         lake = root / str(at)
         prepare(lake)
@@ -120,8 +122,8 @@ def asleep_at_each_call(
 def test_a_build_that_sleeps_commits_files_that_are_there_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
-    """A flat build commits a segment into which smaller ones are merged: it may take over index files and page maps of
-    the new one, which no snapshot names yet."""
+    """A flat build merges smaller segments into the one that it commits. It may keep index files and page maps of its
+    new segment, which no snapshot names yet."""
     flat, maps = layout != "partitioned", layout.endswith("maps")
 
     def prepare(root: Path) -> None:
@@ -176,7 +178,7 @@ def test_a_compaction_that_sleeps_commits_files_that_are_there_or_nothing(
 
 
 def test_a_commit_that_slept_behind_its_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All its files are there, and as young as its list: a vacuum may have planned to remove them."""
+    """All its files exist, and are as new as its list, but a vacuum may have planned to remove them."""
     root = made(tmp_path)
     write_source(root / "lake", {"b.parquet": table(11, 12)})
     build = Build(root / "lake", root / "index", ["id"], buckets=2)

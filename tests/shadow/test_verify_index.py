@@ -1,4 +1,4 @@
-"""The verification of an index finds each fault that is planted, says where, and finds none where there is none."""
+"""The verification of an index finds each planted fault and its place, and no fault in a sound index."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 class VacuumedMeanwhile(LocalStorage):
-    """When the n-th file is opened, the index is compacted and its old snapshots are vacuumed."""
+    """Compacts the index and vacuums its old snapshots when the n-th file is opened."""
 
     def __init__(self, root: str, at: int) -> None:
         super().__init__(root)
@@ -211,7 +211,7 @@ def test_an_older_snapshot_is_verified_on_demand(lake: Lake) -> None:
         verify(storage_at(str(lake.source)))
 
 
-# -- what a plain table shows ------------------------------------------------------------------------------------------
+# -- the plain table ---------------------------------------------------------------------------------------------------
 
 
 def test_it_says_what_a_plain_table_shows_beyond_the_snapshot(lake: Lake) -> None:
@@ -319,11 +319,11 @@ def test_all_faults_are_listed_not_only_the_first(lake: Lake) -> None:
         flip(metadata_file(lake, "snapshot").with_name("00000000000000000001.json"), 5),
     }
     found = {Path(fault.path) for fault in lake.verify().faults}
-    assert len(found & planted) == 4  # an older snapshot is not what is verified
+    assert len(found & planted) == 4  # the newest snapshot is verified, not an older one
 
 
 def rewritten(lake: Lake, table: pa.Table) -> Path:
-    """A source file of other rows, taken for the one that was indexed: its size, time and digest are in the list."""
+    """Replace a source file by other rows, with its new size, time and digest in the manifest, as if it was indexed."""
     path = lake.source / "p=a/1.parquet"
     write_source(lake.source, {"p=a/1.parquet": table})
     other = Build(lake.source, lake.root / "other", ["k"])
@@ -340,7 +340,7 @@ def relist(
     dead: tuple[int, ...] | None = None,
     **others: Any,
 ) -> str:
-    """A snapshot that names another list for the first segment; the path of that list."""
+    """Commit a snapshot with another manifest for the first segment. Returns the path of the manifest."""
     view = lake.view
     ref = write_segment(lake.storage, replace(segment, id=new_segment_id()))
     refs = (replace(ref, dead=view.snapshot.segments[0].dead if dead is None else dead), *view.snapshot.segments[1:])
@@ -366,7 +366,7 @@ def test_a_changed_byte_of_a_source_file_whose_size_and_time_stay_is_found(lake:
     path = lake.source / "p=a/plain.parquet"
     data = path.read_bytes()
     key, included = (data.index(number.to_bytes(8, "little")) for number in (1111, 5111))
-    for at in (key, included, len(data) - 20):  # the last is of the footer
+    for at in (key, included, len(data) - 20):  # the last one is in the footer
         flip(path, at)
         assert {fault.path for fault in lake.verify(None).faults} == {str(path)}, at
         flip(path, at)
@@ -389,7 +389,7 @@ def test_rows_without_an_entry_and_entries_without_a_row_are_found(lake: Lake) -
 
 
 def republished(lake: Lake, batches: list[pa.Table], bucket: int, partition: str = "p=a") -> Path:
-    """The first segment with another index file in a bucket's place, its list and checksums right."""
+    """Replace an index file of the first segment, with a valid manifest and checksums."""
     segment_id = new_segment_id()
     entry = write_index_file(lake.storage, lake.view.spec, segment_id, partition, bucket, batches)
     segment = lake.view.segments[0]
@@ -618,7 +618,7 @@ def test_columns_are_exactly_those_of_the_source_as_long_as_no_file_is_gone(tmp_
     storage = storage_at(str(tmp_path / "index"))
     first = open_view(storage).snapshot
     storage.delete(snapshot_path(1))
-    deep = "list<item: int64>"  # whose name is another in other versions of Arrow
+    deep = "list<item: int64>"  # its name differs between versions of Arrow
     commit(storage, replace(first, columns={"k": "int64", "other": "double", "deep": deep, "never": "int8"}))
     assert [fault.what for fault in verify(storage, None).faults] == [
         "says that the column other is double, a.parquet has it as string",
@@ -644,7 +644,7 @@ def test_equal_keys_in_another_order_are_found(lake: Lake, sample: int | None) -
 
 def test_the_order_of_equal_keys_is_by_file_then_offset_then_sub_offset() -> None:
     def disordered(keys: list[list[Any]], *places: tuple[int, int, int]) -> list[int]:
-        """In one batch, and in batches of one."""
+        """The result with one batch, and with batches of one entry."""
         columns = [pa.array(column) for column in keys]
         numbers = [np.array(column) for column in zip(*places, strict=True)]
         alone, in_pieces = EqualKeys(), EqualKeys()
@@ -662,7 +662,7 @@ def test_the_order_of_equal_keys_is_by_file_then_offset_then_sub_offset() -> Non
     assert disordered([[None, None, 1]], (0, 6, 0), (0, 5, 0), (0, 0, 0)) == [1, 1]
     assert disordered([[float("nan")] * 2], (0, 6, 0), (0, 5, 0)) == [1, 1]
     assert disordered([[None, 5], [5, None]], (0, 6, 0), (0, 5, 0)) == [0, 0]
-    assert disordered([[1, 1]], (0, 6, 0), (-1, 5, 0)) == [0, 0]  # a file that nobody knows
+    assert disordered([[1, 1]], (0, 6, 0), (-1, 5, 0)) == [0, 0]  # an unknown file
 
 
 @both

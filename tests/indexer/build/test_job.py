@@ -353,8 +353,8 @@ def test_an_index_lies_in_a_folder_outside_of_its_source(spark: SparkSession, so
 def test_what_happens_to_the_source_meanwhile_is_refused_or_left_to_the_next_build(
     spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that is listed and then gone, or gone or rewritten during the scan: nothing is committed. A partition that
-    is added meanwhile is not covered, and said not to be; the next build indexes it alone."""
+    """A file that vanishes after the listing, or vanishes or changes during the scan: nothing is committed. A partition
+    that is added during the build is reported as not covered; the next build indexes only it."""
     location = str(tmp_path / "index")
     file = source / "dt=2026-01-02/a.parquet"
     sound = file.read_bytes()

@@ -1,4 +1,4 @@
-"""Any rows as a key-value folder, against a dict of the same rows."""
+"""Rows in a key-value folder, compared with a dict of the same rows."""
 
 import datetime as dt
 import decimal
@@ -286,11 +286,11 @@ def test_get_of_an_index_gives_its_entries(spark: SparkSession, tmp_path: Path) 
 
 
 def test_a_program_that_does_not_know_values_refuses_them(spark: SparkSession, location: str) -> None:
-    """The older program compared the layout only: what it knows as layouts is not ours."""
+    """The older program compared only the layout, and does not know this one."""
     write_btree(spark.createDataFrame([(1, "a")], "k int, v string"), location, ["k"])
     spec = open_index(location).spec.to_json()
     assert spec["layout"] not in ("partitioned", "flat")
-    assert {"location", "single_file", "format"} <= set(spec["source"])  # which it reads before
+    assert {"location", "single_file", "format"} <= set(spec["source"])  # members that it reads first
     for wrong in ({**spec, "layout": "partitioned"}, {**spec, "source": {**spec["source"], "format": "parquet"}}):
         with pytest.raises(NewerFormat):
             parse_spec(wrong, "here")

@@ -1,4 +1,4 @@
-"""`build(page_maps=True)` records where the pages of each file lie, in tasks, and so do all builds after it."""
+"""`build(page_maps=True)` records the page maps of each file, in tasks, and so do all later builds."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def places(lake: Path) -> tuple[str, str]:
 
 
 def mapped(lake: Path) -> list[str]:
-    """The files that are fetched from by recorded page maps, and rightly."""
+    """The files whose rows were fetched with recorded page maps, after a check of the rows."""
     covered = open_view(storage_at(str(lake / "index"))).covered
     report = verify(storage_at(str(lake / "index")), None)
     assert report.faults == []
@@ -90,7 +90,7 @@ def test_asked_again_a_build_makes_anew_what_is_damaged(spark: SparkSession, lak
     broken.write_bytes(broken.read_bytes()[:-1] + b"?")
     with pytest.raises(DamagedIndexFile, match="run gnomon build INDEX --page-maps"):
         open_index(places(lake)[1]).fetch_many(list(range(300)))
-    assert not build(spark, *places(lake), ["k"]).committed  # a build that is not asked does not look
+    assert not build(spark, *places(lake), ["k"]).committed  # without the option it does not look
     result = build(spark, *places(lake), ["k"], page_maps=True)
     assert (result.snapshot, result.mapped_files) == (2, 1)
     assert mapped(lake) == DAYS
@@ -125,7 +125,7 @@ def test_a_format_without_pages_is_refused_before_anything_is_written(spark: Spa
 
 
 def test_a_file_whose_page_headers_are_damaged_fails_the_build(spark: SparkSession, lake: Path) -> None:
-    """Of a column that is not indexed, which a build without page maps does not look at."""
+    """The header belongs to a column that is not indexed, which a build without page maps does not read."""
     path = lake / "lake/dt=2/a.parquet"
     data = path.read_bytes()
     at = data.index(b"row 230") - 40  # a page of the column, somewhere in its header

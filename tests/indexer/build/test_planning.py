@@ -1,4 +1,4 @@
-"""What a build would do, known without Spark and without writing anything."""
+"""The plan of a build, made without Spark and without writing."""
 
 import shutil
 from dataclasses import replace
@@ -142,6 +142,6 @@ def test_a_first_build_into_a_folder_of_other_files_is_refused(lake: Path) -> No
 
 
 def test_what_a_build_that_died_left_behind_is_no_other_file(lake: Path) -> None:
-    Build(lake / "source", lake / "index", ["k"])  # which is not committed
+    Build(lake / "source", lake / "index", ["k"])  # not committed
     (lake / "index/_notes.txt").write_text("engines skip it")
     assert len(plan(str(lake / "source"), str(lake / "index"), REQUEST).difference.new) == 3

@@ -1,4 +1,4 @@
-"""What Spark reads otherwise than a fetch does is scanned by `sources`: days before the calendar changed, and INT96."""
+"""`sources` scans files that Spark reads differently: days before the calendar changed, and INT96."""
 
 import datetime as dt
 from pathlib import Path

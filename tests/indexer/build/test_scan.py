@@ -1,4 +1,4 @@
-"""Spark's scan and that of `sources` bring the same rows."""
+"""Spark's scan and the scan of `sources` return the same rows."""
 
 import datetime as dt
 from decimal import Decimal
@@ -51,7 +51,7 @@ def test_both_scans_bring_the_same_rows(spark: SparkSession, tmp_path: Path, key
     def rows(in_spark: bool) -> list[str]:
         found = scan(spark, root.storage.root, spec, described, in_spark)
         columns = [f"`{name}`" for name in found.columns if name not in (scan_module.SUB, scan_module.SIZE)]
-        counts = len({one.entry.partition for one in described}) * spec.buckets  # the first group that is none of rows
+        counts = len({one.entry.partition for one in described}) * spec.buckets  # the first group after those of rows
         return sorted(
             str(row.asDict()) for row in found.select(*columns).where(f"{scan_module.GROUP} < {counts}").collect()
         )

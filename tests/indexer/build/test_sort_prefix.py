@@ -1,4 +1,4 @@
-"""However entries are brought into order, each key leads to its rows."""
+"""With each way to sort entries, each key leads to its rows."""
 
 import json
 import random
@@ -50,7 +50,7 @@ def test_heads_rise_with_the_texts_whatever_they_begin_with(spark: SparkSession,
 
 @pytest.fixture(params=[1, 10**9], ids=["a task for each file", "several files in a task"])
 def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to sort, of few rows."""
+    """Use each of the two ways to sort for a few rows."""
     monkeypatch.setattr(write, "ROWS_OF_A_TASK", request.param)
     monkeypatch.setattr(sort_prefix, "WORTH_ROWS", 1)
 
@@ -97,7 +97,7 @@ def test_the_beginning_is_that_of_some_keys(tmp_path: Path, monkeypatch: pytest.
         spec = IndexSpec(str(tmp_path), False, "parquet", (), (KeyColumn(name, kind),), (), 1)
         return likely_beginning(root.storage, spec, described)
 
-    assert beginning("url", "string") == ""  # of few rows it is not worth it
+    assert beginning("url", "string") == ""  # too few rows to be worth it
     monkeypatch.setattr(sort_prefix, "WORTH_ROWS", 1)
     assert beginning("url", "string") == "https://example.org/"
     assert beginning("n", "bigint") == ""

@@ -1,4 +1,4 @@
-"""The index folder as a table of the catalog: plans and rows of Spark's bucketed table and of Hive's."""
+"""The index folder as a table of the catalog: plans and rows of Spark's bucketed table and of the Hive table."""
 
 import datetime as dt
 import re
@@ -41,7 +41,7 @@ OF_NUMBER = {
     "wide": (lambda n: Decimal(10) ** 30 + n, pa.decimal128(38, 0)),
     "raw": (lambda n: bytes([n, 255, 0]), pa.binary()),
 }
-SPARK_AVRO = "org.apache.spark.sql.v2.avro.AvroDataSourceV2"  # what makes `avro` a name, and is in no package but that
+SPARK_AVRO = "org.apache.spark.sql.v2.avro.AvroDataSourceV2"  # makes `avro` a name; only in that package
 ESCAPED = {"user id": "user_x20_id", "metadata": "metadata_"}
 
 
@@ -67,7 +67,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def entries(spark: SparkSession, lake: Path) -> Iterator[str]:
-    """That index, declared as a bucketed table."""
+    """The index, declared as a bucketed table."""
     declare_table(spark, str(lake / "index"), "lake_index")
     yield "lake_index"
     spark.sql("DROP TABLE lake_index")
@@ -75,7 +75,7 @@ def entries(spark: SparkSession, lake: Path) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def plain_plans(spark: SparkSession) -> Iterator[None]:
-    """Buckets are used where they are declared, and joins are no broadcasts."""
+    """Use declared buckets, and no broadcast joins."""
     settings = {"spark.sql.sources.bucketing.autoBucketedScan.enabled": "false"}
     settings["spark.sql.autoBroadcastJoinThreshold"] = "-1"
     for name, value in settings.items():
@@ -86,7 +86,7 @@ def plain_plans(spark: SparkSession) -> Iterator[None]:
 
 
 def source_rows(spark: SparkSession, lake: Path) -> DataFrame:
-    """The source as Spark reads it; columns named, and small integers typed, as in the tables."""
+    """The source as Spark reads it, with the column names and small integer types of the tables."""
     rows = spark.read.option("basePath", str(lake / "source")).parquet(str(lake / "source"))
     integers = {name: F.col(name).cast("int") for name in ("tiny", "small")}
     return rows.withColumns(integers).withColumnsRenamed(ESCAPED)
@@ -135,7 +135,7 @@ def test_a_condition_on_the_key_reads_its_buckets_and_gives_all_its_rows(
     found = spark.table(entries).where(condition)
     read = buckets_read(found)
     assert read <= most
-    assert read == most or most in (2, 3)  # of several keys two may lie in one bucket
+    assert read == most or most in (2, 3)  # two of several keys may lie in one bucket
     assert same(found.select(everything.columns), everything.where(condition))
 
 
@@ -251,7 +251,7 @@ def test_unpartitioned_flat_and_null_partitions_are_declared(
 
 
 def test_declaring_again_follows_the_index(spark: SparkSession, tmp_path: Path, database: str) -> None:
-    """New and vanished partitions, and another number of buckets, by which Spark would look into the wrong files."""
+    """New and vanished partitions, and another number of buckets, with which Spark would read the wrong files."""
     source, index, table = tmp_path / "source", str(tmp_path / "index"), f"{database}.t"
     write_source(source, {"p=1/a.parquet": rows_of(0), "p=2/a.parquet": rows_of(20)})
     index_source(source, tmp_path / "index", ["text"], BUCKETS)

@@ -1,4 +1,4 @@
-"""What filters make a scan read: the rows are always those of the filter, and fewer bytes are read for them."""
+"""Scans with filters: they return exactly the rows of the filter, and read fewer bytes."""
 
 import datetime as dt
 import math
@@ -64,13 +64,13 @@ def reader_of(root: Path, filters: Sequence[Filter]) -> tuple[IndexReader, list[
 
 
 def read(reader: IndexReader) -> list[dict[str, Any]]:
-    """All rows of a scan, as Spark runs it: where there is no task, one of its own."""
+    """All rows of a scan, run like Spark: a scan without tasks has one empty task."""
     tasks = list(reader.partitions()) or [InputPartition(None)]
     return [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
 
 
 def passes(one: Filter, row: dict[str, Any]) -> bool | None:
-    """SQL's answer: None is unknown. NaN equals itself and is greatest."""
+    """The result of a filter in SQL: None is unknown. NaN equals itself and is greatest."""
     if isinstance(one, Not):
         found = passes(one.child, row)
         return None if found is None else not found
@@ -145,7 +145,7 @@ def test_any_filters_give_the_rows_that_pass_them(lakes: dict[str, Path], layout
             filters
         )
         again, left_again = reader_of(lakes[layout], [one for one in filters if one not in left])
-        assert left_again == []  # Spark asks again with those that were taken
+        assert left_again == []  # Spark pushes the accepted filters again
         assert again.selection == reader.selection
         looked_up += reader.selection.keys is not None
         found += len(rows)

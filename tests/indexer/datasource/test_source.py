@@ -1,4 +1,4 @@
-"""An index in Spark SQL: the rows of every query against a filter over everything, and what was read for them."""
+"""An index in Spark SQL: the rows of every query compared with a filter over all rows, and the bytes read."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ def gnomon(spark: SparkSession, root: Path) -> DataFrame:
 
 
 def pushed(frame: DataFrame) -> str:
-    """The filters that the source took, as EXPLAIN FORMATTED shows them."""
+    """The filters that the source accepted, from EXPLAIN FORMATTED."""
     lines = [line for line in explained(frame).splitlines() if line.startswith("PushedFilters")]
     return lines[0].removeprefix("PushedFilters: ") if lines else "none"
 
@@ -75,7 +75,7 @@ PREDICATES = [
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rows_are_those_of_a_filter_over_everything(spark: SparkSession, lakes: dict[str, Path], layout: str) -> None:
-    """All at once, so that the scans of one query, with other filters each, are seen not to mix."""
+    """All filters are in one query, to show that its scans do not mix."""
     ours, columns = gnomon(spark, lakes[layout]), ["url", "n", "data_offset", "dt"]
     predicates = [one for one in PREDICATES if re.search(r"\bx\b(?! y)", one) is None]
     if layout == "composite":
@@ -96,7 +96,7 @@ def test_rows_are_those_of_a_filter_over_everything(spark: SparkSession, lakes: 
 
 
 def test_values_of_every_key_type_are_looked_up_as_spark_compares_them(spark: SparkSession, tmp_path: Path) -> None:
-    """A key of a column of each type, in a session of another time zone than UTC."""
+    """A key of one column of each type, in a session with a time zone other than UTC."""
     register(spark)
     every_type(tmp_path)
     before = spark.conf.get("spark.sql.session.timeZone")
@@ -157,7 +157,7 @@ def test_a_composite_key_is_looked_up_when_all_of_it_is_named(spark: SparkSessio
 
 
 def test_each_use_of_one_dataframe_reads_by_its_own_filters(spark: SparkSession, lakes: dict[str, Path]) -> None:
-    """Spark 4.1 to 4.3 share one plan between all of them."""
+    """Spark 4.1 to 4.3 share one plan between all uses."""
     table = gnomon(spark, lakes["by folder"])
     total = table.count()
     counts = {number: table.where(f"url = 'https://é/{number}'").count() for number in (3, 4)}
@@ -307,7 +307,7 @@ def test_without_pruning_the_rows_are_the_same(spark: SparkSession, lakes: dict[
 
 @pushing
 def test_a_date_that_python_does_not_hold_is_compared_by_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark cannot plan a scan with it as a filter; it says so, and there is a way round."""
+    """Spark cannot plan a scan with this filter and raises an error; another form of the query works."""
     register(spark)
     dates = pa.array([-800_000, 0, None], pa.int32()).cast(pa.date32())
     write_source(tmp_path / "source", {"p.parquet": pa.table({"d": dates})})

@@ -47,7 +47,7 @@ def batch(spark: SparkSession, begin: int, end: int, extra: Rows | None = None) 
 
 
 def source(lake: Path) -> Rows:
-    """What a reader of the source's files sees."""
+    """The rows that a reader of the source's files sees."""
     table = pq.read_table(lake / "source", partitioning="hive")
     return sorted((tuple(row.values()) for row in table.select(["id", "a", "b", "payload"]).to_pylist()), key=str)
 
@@ -108,7 +108,7 @@ def test_a_batch_is_loaded_once_and_known_by_its_rows(spark: SparkSession, lake:
 def test_an_append_that_died_is_finished_by_the_next(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str, meanwhile: str
 ) -> None:
-    """After each step of it."""
+    """It died after each of its steps."""
     module = append_module if hasattr(append_module, dies_in) else finish_module
     real = getattr(module, dies_in)
 
@@ -136,7 +136,7 @@ def test_an_append_that_died_is_finished_by_the_next(
 def test_of_racing_appends_with_keys_in_common_each_key_is_appended_once(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both look their rows up before either commits."""
+    """Both look their rows up before one of them commits."""
     real, meet, calls = append_module.commit_append, threading.Barrier(2), count(1)
 
     def together(storage: Storage, append: Append) -> bool:

@@ -1,4 +1,4 @@
-"""Batches of every format, read in the types of the source that they are appended to."""
+"""Batches of every format, read in the types of their source."""
 
 import datetime as dt
 import gzip
@@ -27,7 +27,7 @@ from tests.indexer.test_formats import CASES, ENDINGS, Rows, put
 from tests.shadow.make_index import index_source, write_source
 from tests.stores.process import Store
 
-ODD = "a.b `C`"  # a column's name
+ODD = "a.b `C`"  # a column name
 DAY = dt.date(2026, 1, 2)
 
 
@@ -39,13 +39,13 @@ def index_of(root: Path, tables: dict[str, pa.Table], keys: list[str]) -> Index:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Index:
-    """Of a source of `id bigint, text string` in partitions."""
+    """The index of a partitioned source of `id bigint, text string`."""
     table = pa.table({"id": pa.array([1], pa.int64()), "text": ["x"]})
     return index_of(tmp_path, {"dt=2026-01-01/a.parquet": table}, ["id"])
 
 
 def typed(tmp_path: Path) -> Index:
-    """Of a source with a column of each kind of type."""
+    """The index of a source with a column of each kind of type."""
     columns = {
         "id": pa.array([1], pa.int64()),
         "n": pa.array([1.5], pa.float64()),
@@ -81,7 +81,7 @@ def in_order(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def refused(frame: DataFrame) -> str:
-    """What the job that reads a batch fails with, on one line."""
+    """The error, on one line, of the job that reads a batch."""
     with pytest.raises(Exception, match=r"Damaged|Unsupported|Stale") as caught:
         frame.collect()
     return one_line(caught.value)
@@ -92,7 +92,7 @@ def refused(frame: DataFrame) -> str:
 def test_a_batch_of_every_format_gives_its_rows_in_order_in_the_types_of_the_source(
     spark: SparkSession, tmp_path: Path, index: Index, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a flat folder, of one file, of partition folders, cut into splits."""
+    """From a flat folder, one file, and partition folders, divided into splits."""
     case, batch = CASES[name], tmp_path / "batch"
     rows: Rows = [(i % 350, f'é line {i}\nof, "it"' * (1 + i % 3)) for i in range(500)]
     parts = {"a": rows[:300], "b": rows[300:310], "c": [], "d": rows[310:]}
@@ -166,7 +166,7 @@ def test_text_that_does_not_fit_is_an_error_that_names_file_column_and_place(
         ("f.jsonl", '{"id":1}\n{"id":\n', "f.jsonl at byte 9: a line that is not one JSON value"),
     ):
         path = written(tmp_path / name, content)
-        if name.startswith("f"):  # whose names are looked for first
+        if name.startswith("f"):  # formats whose column names are read first
             with pytest.raises(DamagedSource, match=expected):
                 read_batch(spark, str(path), index)
         else:
@@ -185,7 +185,7 @@ def test_columns_of_a_text_that_the_source_has_otherwise_or_not_are_kept_for_the
     keyless = types_of(read_batch(spark, str(written(tmp_path / "b.jsonl", '{"n":1}\n')), index))
     wanted = types_of(spark.read.parquet(str(tmp_path / "source")))
     assert keyless == {name: kind for name, kind in wanted.items() if name != "id"}
-    fields = written(tmp_path / "a.csv", "x,y\n1,2,3\n")  # not the source's first columns under other names
+    fields = written(tmp_path / "a.csv", "x,y\n1,2,3\n")  # its columns are not matched by place
     assert types_of(read_batch(spark, str(fields), index)) == {"x": "string", "y": "string", "_c2": "string"}
     nested = written(tmp_path / "b.csv", "id,tags\n1,2\n")
     assert types_of(read_batch(spark, str(nested), index)) == {"id": "bigint", "tags": "string"}
@@ -305,7 +305,7 @@ def test_csv_without_a_header_has_the_sources_columns_in_their_order_and_options
 @pytest.mark.spark
 def test_damage_and_change_are_errors_and_never_fewer_rows(spark: SparkSession, tmp_path: Path, index: Index) -> None:
     rows = [(i, f"text {i}" * 9) for i in range(900)]
-    for name in ("parquet", "orc"):  # which say at their end what they hold
+    for name in ("parquet", "orc"):  # formats with a footer
         path = written(tmp_path / f"short/{name}", CASES[name].write(rows)[:-30])
         with pytest.raises(SourceError, match=str(path)):
             read_batch(spark, str(path), index)
@@ -365,13 +365,13 @@ def test_a_copy_of_a_batch_has_its_name_and_another_batch_has_not(tmp_path: Path
         assert batch_digest(str(copy)) != digest, "another partition"
         put(copy, "dt=2/a", [(1, "y")], name, case)
         assert batch_digest(str(copy)) not in (digest, batch_digest(str(changed))), "another value"
-    odd = written(tmp_path / "odd.csv", 'a|"b\n1|2\n')  # whatever its quotes are
+    odd = written(tmp_path / "odd.csv", 'a|"b\n1|2\n')  # with any quotes
     assert len(batch_digest(str(odd))) == 16
 
 
 @pytest.fixture
 def lake(s3: Store, s3_root: str, spark: SparkSession) -> Iterator[str]:
-    """A place on a store that Spark's Python workers find, too."""
+    """A folder on a store that Spark's Python workers can reach."""
     environment = spark.sparkContext.environment
     before = dict(environment)
     environment.update(s3.variables)

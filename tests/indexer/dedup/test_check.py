@@ -1,4 +1,4 @@
-"""Which rows of a batch are new."""
+"""The new rows of a batch."""
 
 from pathlib import Path
 
@@ -95,7 +95,7 @@ def test_rows_with_a_null_in_their_key_are_as_asked_for(spark: SparkSession, ind
 
 
 def test_what_is_asked_of_the_new_rows_does_not_change_which_they_are(spark: SparkSession, index: str) -> None:
-    """Spark neither filters the batch before the check, nor leaves the order of the copies out."""
+    """Spark does not filter the batch before the check, and does not drop the order of the copies."""
     frame = spark.createDataFrame([(1, "new", "k", "first"), (0, "new", "k", "second")], SCHEMA).repartition(1)
     new = filter_new(spark, index, frame, order_by=["id desc"])
     assert new.where("payload = 'second'").count() == 0

@@ -1,4 +1,4 @@
-"""What Gnomon writes as Parquet, every reader reads alike: the edges of each type."""
+"""Every reader reads the same values from the Parquet files of Gnomon, even at the limits of each type."""
 
 import datetime as dt
 import math
@@ -50,7 +50,7 @@ READERS: dict[str, Callable[[str], pa.Table]] = {
 
 
 def shown(value: Any) -> Any:
-    """A value in a form that tells -0.0 and NaN, and is the same whatever the reader's Arrow type."""
+    """A value in a form that shows -0.0 and NaN, and does not depend on the reader's Arrow type."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, dt.datetime):

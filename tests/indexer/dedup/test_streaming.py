@@ -25,7 +25,7 @@ SCHEMA = "k bigint, word string, day string"
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Path:
-    """Keys 0..9 in two partitions, indexed; a folder that files come into, as `arrive` puts them there."""
+    """Keys 0..9 in two partitions, indexed; and a folder into which `arrive` puts files."""
     for day in ("mon", "tue"):
         (tmp_path / f"source/day={day}").mkdir(parents=True)
         keys = [k for k in range(10) if day_of(k) == day]
@@ -45,7 +45,7 @@ def arrive(lake: Path, name: str, keys: range, word: str = "new") -> None:
 
 
 def run(spark: SparkSession, lake: Path, **options: Any) -> tuple[list[DedupResult], StreamingQuery]:
-    """Append what has come, a file in a micro-batch, from where the checkpoint is."""
+    """Append the new files since the checkpoint, one per micro-batch."""
     results: list[DedupResult] = []
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(lake / "in"))
     append = append_batches(str(lake / "index"), on_result=results.append, **options)
@@ -56,7 +56,7 @@ def run(spark: SparkSession, lake: Path, **options: Any) -> tuple[list[DedupResu
 
 
 def there(lake: Path) -> list[int]:
-    """The keys of the source, and its index says the same."""
+    """The keys of the source, after a check that its index has the same."""
     files = (lake / "source").glob("day=*/*.parquet")
     keys = sorted(k for file in files for k in pq.ParquetFile(file).read(["k"]).column(0).to_pylist())
     index = open_index(str(lake / "index"))
@@ -99,7 +99,7 @@ def test_a_query_may_begin_without_an_index(spark: SparkSession, lake: Path) -> 
 def test_so_does_a_query_that_failed(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch, dies_after: str
 ) -> None:
-    """After an append was committed, or finished, and before the checkpoint knows of it."""
+    """It failed after an append was committed, or finished, and before the checkpoint recorded it."""
     real = LocalStorage.put_new
 
     def put_and_die(storage: LocalStorage, path: str, chunks: list[bytes]) -> None:
@@ -120,7 +120,7 @@ def test_so_does_a_query_that_failed(
 def test_a_known_micro_batch_with_other_rows_is_an_error(spark: SparkSession, lake: Path) -> None:
     arrive(lake, "a", range(5, 30))
     run(spark, lake)
-    for name in ("0", ".0.crc"):  # the checkpoint is an older one
+    for name in ("0", ".0.crc"):  # restores an older state of the checkpoint
         (lake / "checkpoint/commits" / name).unlink()
     (results, query), keys = run(spark, lake), there(lake)
     assert [(result.batch_id, result.known_batch, result.appended) for result in results] == [
@@ -150,7 +150,7 @@ def test_without_a_query_or_with_spark_connect_nothing_is_appended(spark: SparkS
     append = append_batches(str(lake / "index"))
     with pytest.raises(UsageError, match="this is no micro-batch of a query: the thread has no sql"):
         append(spark.createDataFrame([(50, "x", "mon")], SCHEMA), 0)
-    remote = object.__new__(DataFrame)  # as a session of Spark Connect has them: of no JVM
+    remote = object.__new__(DataFrame)  # like a DataFrame of Spark Connect, without a JVM
     with pytest.raises(UsageError, match="found Spark Connect; run the query in a program that Spark itself starts"):
         append(remote, 0)
     assert there(lake) == list(range(10))

@@ -1,5 +1,5 @@
-"""What a task of a load reads and hands on: each byte about once, bounded pieces, and every row or why not. The tasks
-run here, without Spark."""
+"""A task of a load reads each byte about once, yields bounded pieces, and returns every row or its error. The tasks run
+in this process, without Spark."""
 
 import io
 import random
@@ -35,7 +35,7 @@ from tests.sources.readers import BytesReader
 PAGES: dict[str, Any] = {"data_page_size": 20_000, "write_page_checksum": True}
 ROOT = Path(__file__).parents[3]
 ROWS = 4000
-NUMBERS = count(1 << 40)  # of accumulators: none of a session's
+NUMBERS = count(1 << 40)  # numbers of accumulators that no session uses
 
 
 def as_parquet(rows: list[tuple[int, str]]) -> bytes:
@@ -71,7 +71,7 @@ class Lake:
         self.columns = [self.case.number, self.case.text]
 
     def fetched(self, pointers: pa.Table, report: bool = False, chunk: int = 7) -> tuple[pa.Table, FetchCounters]:
-        """What a task makes of pointers that come to it so many at a time."""
+        """The result of a task for pointers in batches of `chunk`."""
         self.batches = list(self.answer(pointers, report, chunk))
         return pa.Table.from_batches(self.batches), self.counters
 
@@ -108,7 +108,7 @@ def test_a_load_of_all_rows_reads_each_byte_about_once(lake: Lake) -> None:
     assert rows_in(table) == lake.expected()
     size = lake.path.stat().st_size
     assert size > 2 * fetch.READ_BYTES
-    assert 0.9 * size < counters.source_bytes.value < 1.4 * size  # more for heads of pages, and guesses of lengths
+    assert 0.9 * size < counters.source_bytes.value < 1.4 * size  # page headers, and guesses of lengths, add some
     assert (counters.rows.value, counters.tasks.value, counters.unreadable.value) == (ROWS, 1, 0)
 
 
@@ -119,7 +119,7 @@ def test_a_row_that_is_asked_for_often_is_read_once(lake: Lake) -> None:
     places = [i for i in range(few.num_rows) for _ in range(30)]
     table, often = lake.fetched(few.take(places))
     assert rows_in(table) == [lake.expected()[100 * i] for i in places]
-    assert often.source_bytes.value <= once.source_bytes.value  # the metadata is known by now
+    assert often.source_bytes.value <= once.source_bytes.value  # the metadata is in memory
 
 
 def test_what_is_handed_on_is_bounded_by_bytes_and_not_by_rows(lake: Lake) -> None:
@@ -205,7 +205,7 @@ print(large_rows_fetched(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
 
 
 def large_rows_fetched(folder: Path, row_bytes: int, rows: int) -> int:
-    """Load all rows of a file of large ones: by how many bytes that raised the most memory this process ever had."""
+    """Load all rows of a file with large rows. Returns by how many bytes the peak memory of this process grew."""
     (folder / "source").mkdir()
     schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
     with pq.ParquetWriter(folder / "source/a", schema, compression="none", write_batch_size=1) as writer:
@@ -234,7 +234,7 @@ def large_rows_fetched(folder: Path, row_bytes: int, rows: int) -> int:
     ids=["1 MB", "10 MB"],
 )
 def test_memory_is_bounded_whatever_the_rows_weigh(tmp_path: Path, row_bytes: int, rows: int) -> None:
-    """The rows have 300 MB, or a GB. In a process of its own, as a worker is."""
+    """The rows have 300 MB, or 1 GB. The load runs in a separate process, like a worker."""
     command = [sys.executable, "-c", MEMORY, str(tmp_path), str(row_bytes), str(rows)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A sample joined with an index, against plain Spark joins."""
+"""A sample joined with an index, compared with plain Spark joins."""
 
 from collections import Counter
 from pathlib import Path
@@ -52,7 +52,7 @@ def same(left: DataFrame, right: DataFrame) -> bool:
 
 
 def sample_of(spark: SparkSession) -> DataFrame:
-    """Keys in and out of the index, some twice, some null, beside columns of many types and names."""
+    """Present and absent keys, some twice, some null, with other columns of many types and names."""
     rows = (
         spark.range(400)
         .union(spark.range(30))
@@ -71,7 +71,7 @@ def sample_of(spark: SparkSession) -> DataFrame:
 def compared(
     sample: DataFrame, rows: DataFrame, keys: list[str], how: str, null_safe: bool, names: list[str]
 ) -> DataFrame:
-    """The plain join: the sample's columns, then those named of the source."""
+    """The plain join: the sample's columns, then the named columns of the source."""
     left, right = sample.alias("l"), rows.alias("r")
     conditions: list[Column] = []
     for key in keys:
@@ -120,7 +120,7 @@ def test_a_composite_key_with_a_partition_column_equals_a_plain_join(
 
 
 def test_every_key_type_equals_a_plain_join(spark: SparkSession, tmp_path: Path) -> None:
-    """One index of each type; the sample holds values that are there, twice, and others, and null."""
+    """One index of each type. The sample holds present values, twice, absent ones, and null."""
     number = F.col("id") % 40 - 20
     keys = {
         "string": F.concat(F.lit("é"), number),
@@ -153,7 +153,7 @@ def test_every_key_type_equals_a_plain_join(spark: SparkSession, tmp_path: Path)
 
 
 def test_how_index_files_were_asked_is_counted(spark: SparkSession, crawl: Path, tmp_path: Path) -> None:
-    """Of an index that no worker has open: of small files one that was read is kept."""
+    """No worker has the index open: workers keep small files that were read."""
     index_source(crawl / "source", tmp_path / "index", ["url"], 3)
     counters = lookup_counters(spark)
     sample = source_of(spark, crawl).select("url").distinct()

@@ -1,4 +1,4 @@
-"""Rows of many keys, against a plain Spark join."""
+"""Rows of many keys, compared with a plain Spark join."""
 
 import datetime as dt
 import random
@@ -63,7 +63,7 @@ def test_load_equals_a_plain_join_with_duplicates_and_nulls(spark: SparkSession,
 
 
 def test_only_the_columns_asked_for_are_read(spark: SparkSession, tmp_path: Path) -> None:
-    """The payload outweighs what else is read (footers, by each worker once) many times over."""
+    """The payload is many times larger than the other reads (footers, once per worker)."""
     (tmp_path / "source").mkdir()
     payload = pa.array([bytes(random.Random(i).randbytes(2000)) for i in range(500)])
     rows = pa.table({"k": pa.array(range(500), pa.int64()), "n": pa.array(range(500)), "payload": payload})
@@ -199,7 +199,7 @@ def test_a_column_of_the_keys_never_stands_in_for_one_of_the_source(spark: Spark
 
 
 def test_a_string_is_no_list_of_columns(spark: SparkSession, tmp_path: Path) -> None:
-    """As a sequence "kv" would be the columns k and v."""
+    """As a sequence, "kv" would be the columns k and v."""
     source, index = str(tmp_path / "source"), str(tmp_path / "index")
     write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [1], "v": [2]})})
     index_source(tmp_path / "source", tmp_path / "index", ["k"])

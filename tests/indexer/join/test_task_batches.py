@@ -1,4 +1,4 @@
-"""How rows of a load are cut: by file, by bytes, between what is read together."""
+"""The division of the rows of a load: by file, by bytes, and between read units."""
 
 import random
 
@@ -43,7 +43,7 @@ def test_cuts_hold_so_many_bytes_and_fall_between_units_where_that_costs_little(
         assert sizes[begin:end].sum() <= 2 * most or end == begin + 1
         if sizes[begin:end].sum() > most and end > begin + 1:
             assert end == rows or units[end] != units[end - 1]
-        if end < rows and units[end] == units[end - 1]:  # within a unit, which is neither left for later nor ended
+        if end < rows and units[end] == units[end - 1]:  # a cut within a unit
             unit, following = int(np.argmax(units == units[end])), int(np.searchsorted(units, units[end], side="right"))
             assert unit <= begin or sizes[begin:unit].sum() < most / 2
             assert sizes[begin:following].sum() > 2 * most

@@ -1,4 +1,4 @@
-"""The archive of our packages, and what is said of executors that cannot run it."""
+"""The archive of our packages, and the errors of executors that cannot run it."""
 
 import subprocess
 import sys

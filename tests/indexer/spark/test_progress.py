@@ -1,4 +1,4 @@
-"""indexer/spark/progress.py: what a job is doing is told while it runs, and how long it took afterwards."""
+"""indexer/spark/progress.py: the progress of a running job, and its duration afterwards."""
 
 import threading
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_a_failed_build_leaves_no_thread_and_the_session_as_it_was(spark: SparkS
 
 
 def test_tasks_are_counted_while_they_run(spark: SparkSession) -> None:
-    """The job goes on until its tasks were seen before and behind its shuffle."""
+    """The job runs until its tasks were seen before and after its shuffle."""
     seen: dict[str, Step] = {}
     with watched(spark, Step("sort", rows=7), lambda step: seen.__setitem__(step.stage, step)):
         for _ in range(50):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 
 class Numbers(DataSource):
-    """0, 1, 2, 3; a filter `n = i` leaves a task and a row of them."""
+    """The numbers 0, 1, 2, 3. A filter `n = i` leaves one task with one row."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,7 +46,7 @@ class NumbersReader(DataSourceReader):
 
 @pytest.fixture
 def session(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session of its own, active: Spark looks Python sources up in the active one."""
+    """A separate session, made active: Spark looks Python sources up in the active one."""
     other = spark.newSession()
     sessions = getattr(getattr(spark._jvm, "SparkSession$"), "MODULE$")
     sessions.setActiveSession(other._jsparkSession)

@@ -1,4 +1,4 @@
-"""Which machine a session runs on, and what it is told."""
+"""The machine and the settings of a session."""
 
 import pytest
 

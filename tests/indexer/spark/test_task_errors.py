@@ -1,4 +1,4 @@
-"""What a Spark task ends with reaches who called the job as the error that it was."""
+"""The error of a Spark task reaches the caller of the job unchanged."""
 
 import json
 from pathlib import Path
@@ -92,7 +92,8 @@ def test_damage_that_spark_finds_is_told_with_its_path_and_byte(spark: SparkSess
 
 
 def test_damage_that_spark_finds_late_is_told_with_its_path_and_byte(spark: SparkSession, tmp_path: Path) -> None:
-    """In a dictionary, whose values Spark takes when they are used: no error of a file's to it."""
+    """The damage is in a dictionary, which Spark decodes when its values are used, without an error that names the
+    file."""
     source = tmp_path / "source"
     source.mkdir()
     pq.write_table(pa.table({"id": ["once", "more"] * 500}), source / "a.parquet", compression="none")
@@ -110,7 +111,7 @@ def test_damage_that_spark_finds_late_is_told_with_its_path_and_byte(spark: Spar
 def test_damage_over_which_spark_passes_rows_is_told_with_its_path_and_byte(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Of a row group that seems to lie beyond the file Spark reads no row, and says nothing."""
+    """Spark silently reads no row of a row group that seems to lie beyond the file."""
     source = tmp_path / "source"
     source.mkdir()
     pq.write_table(pa.table({"id": range(100)}), source / "a.parquet", use_dictionary=False)

@@ -1,4 +1,4 @@
-"""What tasks say of their work."""
+"""The index and the log of tasks."""
 
 import logging
 import shutil

@@ -1,4 +1,4 @@
-"""Columns in Spark's types: which, and what those cannot hold."""
+"""Columns in Spark's types, and values that these cannot hold."""
 
 from typing import Any
 

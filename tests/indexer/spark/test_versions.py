@@ -1,4 +1,4 @@
-"""What differs between versions of Spark gives the same."""
+"""Functions that differ between versions of Spark give the same results."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Tables of Spark's catalog as sources: which files they have, and of which partitions these are."""
+"""Tables of Spark's catalog as sources: their files, and the partitions of these."""
 
 import datetime as dt
 import json
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def crawl(spark: SparkSession, database: str, tmp_path: Path) -> str:
-    """A Hive table of four partitions: one in its place, one in a folder with another name and a blank, one far away,
-    and one without files; and a folder that looks like a partition and is none."""
+    """A Hive table of four partitions: one in its default folder, one in a folder with another name and a blank, one
+    outside of the root, and one without files; and a folder that looks like a partition and is none."""
     root = tmp_path / "crawl"
     spark.sql(
         f"CREATE EXTERNAL TABLE {database}.crawl ({COLUMNS}) PARTITIONED BY (dt DATE, n1 INT) STORED AS PARQUET "
@@ -71,7 +71,7 @@ def test_partitions_that_are_dropped_moved_or_given_to_others_are_indexed_as_the
     result = build(spark, source, index, ["url"])
     assert (result.new_files, result.vanished_files, result.rows) == (1, 2, 60)
     assert same_rows(spark, crawl, index) == 60
-    # Two partitions change their places: no file is another than before.
+    # Two partitions exchange their folders: no file changes.
     one, other = tmp_path / "crawl/the rest", tmp_path / "moved"
     spark.sql(f"ALTER TABLE {crawl} PARTITION (dt='2020-10-05', n1=7) SET LOCATION '{other}'")
     assert open_index(index).coverage().is_empty

@@ -1,4 +1,4 @@
-"""Which files a table of the catalog has, by what the catalog says of it."""
+"""The format of a catalog table's files, from its properties."""
 
 from typing import Any
 

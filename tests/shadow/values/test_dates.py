@@ -1,4 +1,4 @@
-"""Dates and times as text: as Python writes them where it can, by the same rules where it cannot."""
+"""Dates and times as text: as in Python if it holds them, and by the same rules if not."""
 
 import datetime as dt
 import random
@@ -34,7 +34,7 @@ def test_every_day_of_four_centuries_is_pythons() -> None:
         (-735_525, "-0044-03-15"),
         (LAST + 1, "+10000-01-01"),
         (2_932_897 + 59, "+10000-02-29"),
-        (2**31 - 1, "+5881580-07-11"),  # the ends of Arrow's date32, as Java's LocalDate shows them
+        (2**31 - 1, "+5881580-07-11"),  # the limits of Arrow's date32, in the form of Java's LocalDate
         (-(2**31), "-5877641-06-23"),
     ],
 )

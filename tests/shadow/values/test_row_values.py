@@ -19,7 +19,7 @@ DAY_S, YEAR_10000_S = 86_400, 253_402_300_800
 
 
 def both(array: pa.Array) -> tuple[Any, Any]:
-    """The first value in Python, and in JSON as a reader of the answer gets it."""
+    """The first value in Python, and in JSON after parsing."""
     value = python_values(array)[0]
     return value, json.loads(to_json({"v": value}))["v"]
 

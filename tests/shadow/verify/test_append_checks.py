@@ -1,4 +1,4 @@
-"""What is said of the appends of an index, and which faults of their records are found."""
+"""The report on the appends of an index, and the faults found in their records."""
 
 from collections.abc import Callable
 from pathlib import Path
