@@ -1,7 +1,7 @@
-"""Files by Dione's rules, of more kinds than its vectors show: an encoder of its own, which knows nothing of `btree`.
+"""Files by Dione's rules, of more kinds than its vectors have: a separate encoder, independent of `btree`.
 
-Order, shape and links are those of the Java writer on Avro 1.11: fields are compared one by one, unions by branch, text
-by unsigned and bytes by signed bytes, floats by `Double.compare`.
+Order, shape and links are the same as in the Java writer on Avro 1.11: fields are compared one by one, unions by
+branch, text by unsigned and bytes by signed bytes, floats by `Double.compare`.
 """
 
 import bz2
@@ -50,7 +50,7 @@ def _name(kind: Any) -> str:
 
 
 def _bytes(kind: Any, value: Any) -> bytes:
-    """The bytes of a value of type bytes: a decimal is given unscaled."""
+    """The bytes of a value of type bytes. A decimal is its unscaled number."""
     if isinstance(value, int):
         bits = (value if value >= 0 else ~value).bit_length()
         return value.to_bytes(bits // 8 + 1, "big", signed=True)
@@ -73,7 +73,7 @@ def _encoded(kind: Any, value: Any) -> bytes:
 
 
 def rank(kind: Any, value: Any) -> Any:
-    """What Java compares."""
+    """The value that Java compares."""
     if isinstance(kind, list):
         branch = _branch(kind, value)
         return (branch,) if value is None else (branch, rank(kind[branch], value))
@@ -115,7 +115,7 @@ def dione_file(
     codec: str = "deflate",
     link: Sequence[Any] = ("null", "long"),
 ) -> bytes:
-    """The file of rows that are in order."""
+    """The file of sorted rows."""
     fields = [*keys, *values]
     blocks: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""Small index files for the tests: entries in stored form to bytes, and what other readers see in them."""
+"""Small index files for the tests: entries in stored form to bytes, and other readers of these."""
 
 import decimal
 import io
@@ -22,7 +22,7 @@ URL_SCHEMA = EntrySchema((Column("url", "string"),), (Column("file", "string"), 
 
 
 class Bytes:
-    """Bytes as an open file that counts what is read."""
+    """Bytes as an open file that counts reads."""
 
     is_remote = False
 
@@ -61,14 +61,14 @@ def arrow_column(values: Sequence[Any], type_name: str) -> pa.Array:
 
 
 def batch(schema: EntrySchema, entries: Sequence[Entry]) -> pa.Table:
-    """Entries as the columns a writer takes."""
+    """Entries as columns for a writer."""
     rows = [(*key, *value) for key, value in entries]
     columns = [arrow_column([row[i] for row in rows], column.type) for i, column in enumerate(schema.columns)]
     return pa.table(columns, names=[column.name for column in schema.columns])
 
 
 def write(schema: EntrySchema, entries: Sequence[Entry], cuts: Sequence[int] = (), **options: Any) -> bytes:
-    """The index file of sorted entries, handed to the writer in batches that end at `cuts`."""
+    """The index file of sorted entries. The writer gets batches that end at `cuts`."""
     writer = BTreeWriter(schema, **{"sync": SYNC, **options})
     edges = [0, *sorted(cuts), len(entries)]
     for begin, end in pairwise(edges):
@@ -83,7 +83,7 @@ def url_entries(count: int, copies: int = 1) -> list[Entry]:
 
 
 def avro_blocks(data: bytes) -> list[tuple[int, int, list[dict[str, Any]]]]:
-    """(offset, length, records) of each block, as fastavro reads a plain Avro file."""
+    """(offset, length, records) of each block, from fastavro as a plain Avro file."""
     blocks = fastavro.block_reader(io.BytesIO(data))
     return [(block.offset, block.size, list(block)) for block in blocks]
 
@@ -95,9 +95,9 @@ def header_of(data: bytes) -> fmt.Header:
 
 
 def dione_get(data: bytes, key: Key) -> list[dict[str, Any]]:
-    """What Dione's reader answers: it scans a node and goes down once, below the last record not greater.
+    """The answer of Dione's reader. It scans a node and goes down once, below the last record that is not greater.
 
-    Keys are compared by Python, so only types whose plain order is Avro's may be asked for."""
+    Python compares the keys, so only types with the same order in Avro are supported."""
     header = header_of(data)
     names = header.metadata[fmt.KEY_VALUE_KEY].decode().split("|")[0].split(",")
     blocks = {offset: records for offset, _, records in avro_blocks(data)}

@@ -1,13 +1,13 @@
 """A mutation fuzzer of index files: python -m tests.btree.fuzz --minutes 10 --seed 1
 
-A case is made from a sound file by some mutations: bits, bytes, cuts, blocks, splices of two files; or, behind the
-checksums, header values, record counts and records, with all lengths and checksums made right again. A case is a find
-when anything happens but an answer or DamagedIndexFile: another exception, more memory or time than is fair, a crash.
+A case is a sound file with some mutations: bits, bytes, cuts, blocks, splices of two files; or header values, record
+counts and records, with all lengths and checksums corrected. A case is a find unless it ends with an answer or
+DamagedIndexFile: another exception, too much memory or time, a crash.
 
-- Raw cases of files with checksums must give the entries of the file they were made from.
+- Raw cases of files with checksums must give the entries of their original file.
 - In all others `get` and `check` must agree with `scan`.
 
-Case i of seed n is always the same. Finds are kept in tests/golden/fuzz; test_fuzz.py tries them again.
+Case i of seed n is always the same. Finds are stored in tests/golden/fuzz; test_fuzz.py tries them again.
 """
 
 import argparse
@@ -33,12 +33,12 @@ from tests.btree.mutations import SEEDS, Seed, mutate_behind_checksums, mutate_b
 
 FINDS = Path(__file__).parents[1] / "golden" / "fuzz"
 CASE_SECONDS = 5.0
-MEMORY_BYTES = 1 << 30  # beside what the interpreter and its libraries take
-ASKED = 5  # keys of a case
+MEMORY_BYTES = 1 << 30  # beyond the memory of the interpreter and its libraries
+ASKED = 5  # keys to look up in a case
 
 
 class Case(NamedTuple):
-    """A damaged file, what it was made from, and whether its checksums were made right again."""
+    """A damaged file, its original, and whether its checksums were corrected."""
 
     data: bytes
     origins: list[Seed]
@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
 
 class Wrong(Exception):
-    """An answer that cannot be right."""
+    """A wrong answer."""
 
 
 class TooSlow(Exception):
@@ -69,7 +69,7 @@ def make_case(seed: int, number: int) -> Case:
 
 
 def judge(case: Case) -> bool:
-    """Whether the file is read at all; Wrong where it is read wrong."""
+    """Whether the file can be read. Wrong where it is read wrongly."""
     entries = examine(case.data)
     if entries is None:
         return False
@@ -81,7 +81,7 @@ def judge(case: Case) -> bool:
 
 
 def examine(data: bytes) -> list[Entry] | None:
-    """The entries of a file, None where it is refused. Wrong where two ways to read it disagree."""
+    """The entries of a file; None if it is refused. Wrong where two ways to read it disagree."""
     try:
         tree = opened(data)
         entries = list(tree.scan())
@@ -104,7 +104,7 @@ def examine(data: bytes) -> list[Entry] | None:
 
 
 def _check_batch(tree: BTreeReader, entries: list[Entry], data: bytes) -> None:
-    """Wrong where a look-up of all keys at once finds another number of entries of any."""
+    """Raise Wrong where a look-up of all keys at once finds another number of entries of a key."""
     counts = Counter(order_key(key) for key, _ in entries)
     keys = list({order_key(key): key for key, _ in entries}.values())
     types = tree.schema.key_types
@@ -132,8 +132,9 @@ def _check_message(error: DamagedIndexFile, data: bytes) -> None:
 
 
 def work(seed: int, start: int, seconds: float, progress: str) -> None:
-    """Try cases from `start` on; prints `find NUMBER why`, and last `done NEXT`. `progress` holds the case at hand."""
-    examine(SEEDS[0].data)  # what it imports is not the cases' memory
+    """Try cases from `start` on. Prints `find NUMBER why`, and at the end `done NEXT`. `progress` holds the current
+    case."""
+    examine(SEEDS[0].data)  # so that imports do not count as memory of a case
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, taken + MEMORY_BYTES))
     signal.signal(signal.SIGALRM, _too_slow)
@@ -157,15 +158,15 @@ def _too_slow(_signal: int, _frame: object) -> None:
 
 
 class Report(NamedTuple):
-    """What a run came to."""
+    """The result of a run."""
 
     cases: int
-    read: int  # of them were read as sound
+    read: int  # cases that were read as sound
     finds: list[str]
 
 
 def run(seed: int, seconds: float, keep: bool = True) -> Report:
-    """Fuzz in a child process, which is started anew after a crash."""
+    """Fuzz in a child process, which is restarted after a crash."""
     end, number, read = time.monotonic() + seconds, 0, 0
     finds: list[str] = []
     while (left := end - time.monotonic()) > 0:
@@ -193,7 +194,7 @@ def run(seed: int, seconds: float, keep: bool = True) -> Report:
 
 
 def main() -> int:
-    """Exit code 1 where something was found."""
+    """Run the fuzzer. Returns exit code 1 if it found something."""
     parser = argparse.ArgumentParser(description="Fuzz the reader of index files.")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""What the fuzzer does to sound files: to their bytes, or behind their checksums."""
+"""The mutations of the fuzzer: of bytes, or of content with corrected checksums."""
 
 import bz2
 import hashlib
@@ -27,7 +27,7 @@ class Seed:
     name: str
     data: bytes
     entries: list[tuple[Key, Key]]
-    is_checked: bool  # each byte of it, by a checksum
+    is_checked: bool  # a checksum covers each byte
 
 
 def _seeds() -> list[Seed]:
@@ -35,7 +35,7 @@ def _seeds() -> list[Seed]:
     for shape, (schema, entries, options) in SHAPES.items():
         for codec in CODECS:
             name = f"{''.join(word[:4] for word in shape.replace(',', '').split())}-{codec}"
-            sync = hashlib.md5(name.encode()).digest()  # another one for each file, as in the field
+            sync = hashlib.md5(name.encode()).digest()  # different for each file, as in real files
             data = write(schema, entries, codec=codec, **options, sync=sync)
             seeds.append(Seed(name, data, entries, codec != "null"))
     for codec, pack in (("bzip2", bz2.compress), ("xz", lzma.compress)):
@@ -66,7 +66,7 @@ def blocks_of(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def _file(metadata: dict[str, bytes], sync: bytes, blocks: list[tuple[int, bytes]]) -> bytes:
-    """A file of these payloads whose lengths and header checksum are right."""
+    """A file of these payloads with valid lengths and header checksum."""
     body = b"".join(fmt.encode_block(count, payload, sync) for count, payload in blocks)
     numbers = {fmt.DATA_BYTES_KEY: b"%d" % len(body)}
     upper = metadata.get(fmt.UPPER_BYTES_KEY, b"")
@@ -115,7 +115,7 @@ def _cut(rnd: Random, data: bytes) -> bytes:
 
 
 def _copy_within(rnd: Random, data: bytes) -> bytes:
-    """Bytes over other bytes: the length stays."""
+    """Copy bytes over other bytes; the length stays."""
     size = rnd.choice([1, 4, 16, 64])
     a, b = (rnd.randrange(len(data)) for _ in range(2))
     piece = data[a : a + size][: len(data) - b]
@@ -126,7 +126,7 @@ ON_BYTES: list[Callable[[Random, bytes], bytes]] = [_flip, _flip, _set, _insert,
 
 
 def mutate_bytes(rnd: Random, origin: Seed) -> tuple[bytes, list[Seed]]:
-    """The file with some of its bytes changed, and the other file that it holds parts of, if any."""
+    """The file with some bytes changed, and the other file of a splice, if any."""
     if rnd.random() < 0.1:
         other = rnd.choice(SEEDS)
         at = rnd.randrange(len(origin.data))
@@ -138,11 +138,11 @@ def mutate_bytes(rnd: Random, origin: Seed) -> tuple[bytes, list[Seed]]:
     return data, []
 
 
-# -- behind the checksums --------------------------------------------------------------------------------------------
+# -- content with corrected checksums --------------------------------------------------------------------------------
 
 
 def mutate_behind_checksums(rnd: Random, origin: Seed) -> bytes:
-    """The file with other records, counts, blocks or header values; lengths and checksums are right for them."""
+    """The file with other records, counts, blocks or header values, with valid lengths and checksums."""
     header = header_of(origin.data)
     metadata, blocks = dict(header.metadata), blocks_of(origin.data)
     for _ in range(rnd.choice([1, 1, 2, 3])):

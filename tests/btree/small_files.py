@@ -1,4 +1,4 @@
-"""Small trees of every shape, to be damaged byte by byte."""
+"""Small trees of every shape, for damage byte by byte."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A batch of keys finds what `get_many` finds of each, and proves what it touches as that does."""
+"""A look-up of a batch finds the entries that `get_many` finds for each key, and checks the nodes that it reads."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -41,7 +41,8 @@ def joined(pieces: Iterable[Found]) -> Found:
 
 
 def matched(tree: BTreeReader, keys: Sequence[Key], walk: bool = False) -> list[list[Key]]:
-    """What a batch look-up gives for each key, in stored form, and that the one without values agrees."""
+    """The result of a batch look-up for each key, in stored form, after a check that the look-up without values
+    agrees."""
     types, values = tree.schema.key_types, tree.schema.values
     wanted = key_batch(keys, types)
 
@@ -69,14 +70,14 @@ def matched(tree: BTreeReader, keys: Sequence[Key], walk: bool = False) -> list[
 
 @contextmanager
 def without_walk() -> Iterator[None]:
-    """What no tree of ours needs."""
+    """Fail if the walk is used, which no tree of ours needs."""
     with patch.object(BTreeReader, "match_each", side_effect=AssertionError):
         yield
 
 
 @contextmanager
 def chunks_of(leaves: int, size: int, long: int = 1 << 14) -> Iterator[None]:
-    """`long`: of how many records a node may be, so that it is not cut."""
+    """`long` is the most records of a node that is not divided."""
     cut = {"LONG_BLOCK": long, "CUT_RECORDS": max(long - 1, 1)}
     with (
         patch.multiple(batch_module, LEAVES_AT_ONCE=leaves, CHUNK_BYTES=size, **cut),
@@ -158,7 +159,7 @@ def test_only_leaves_that_may_hold_a_key_are_read_each_once_in_long_ranges() -> 
     file = Bytes(write(URL_SCHEMA, entries, node_bytes=1000))
     tree = BTreeReader(file, head_bytes=len(file.data) // 10)
     few = [key for key, _ in entries[5000:5400:7]]
-    list(tree.match(key_batch(few[:1], ["string"]).keys, ["row"]))  # the levels above are kept
+    list(tree.match(key_batch(few[:1], ["string"]).keys, ["row"]))  # keeps the upper levels in memory
     stats = LookupStats()
     with without_walk():
         found = joined(tree.match(key_batch(few, ["string"]).keys, ["row"], stats))
@@ -245,7 +246,11 @@ def test_a_long_leaf_whose_pieces_are_not_in_order_is_refused(monkeypatch: pytes
             matched(opened(data), [("a",), ("b",)])
 
 
-WHOLE_SCAN = {"a block no link reaches", "other bytes between blocks", "another number of entries"}  # what only it sees
+WHOLE_SCAN = {
+    "a block no link reaches",
+    "other bytes between blocks",
+    "another number of entries",
+}  # only it finds these
 
 
 @pytest.mark.parametrize("long", [1, 1 << 14])

@@ -1,4 +1,4 @@
-"""A Bloom filter never denies a key it holds, lets few others pass, and notices every byte that is not its own."""
+"""A Bloom filter never denies a key it holds, lets few others pass, and detects every changed byte."""
 
 import io
 import struct
@@ -33,7 +33,7 @@ def opened(data: bytes, **options: bool) -> BloomFilterReader:
 
 @pytest.fixture
 def by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with large files: nothing is read whole."""
+    """Read filters page by page, as large ones."""
     for name, value in (("WHOLE_BYTES", 0), ("SMALL_BYTES", 0), ("PAGES_FOR_ONE", 0)):
         monkeypatch.setattr(bloom, name, value)
 
@@ -81,7 +81,8 @@ def test_a_key_many_times_counts_once() -> None:
 
 @pytest.mark.parametrize("keys", [5, 300, 20_000])
 def test_the_blocks_are_those_of_a_parquet_file(keys: int) -> None:
-    """pyarrow's filter of the same values: XXH64 of seed 0 there, a power of two of blocks."""
+    """They are compared with pyarrow's filter of the same values, which has XXH64 with seed 0 and a power of two of
+    blocks."""
     out = io.BytesIO()
     values = np.arange(keys) * 7919
     options = {"v": {"ndv": keys, "fpp": 0.01}}

@@ -87,7 +87,7 @@ def test_a_codec_that_cannot_be_written_is_named_with_those_that_can() -> None:
 def test_a_claim_that_snappy_cannot_keep_sets_nothing_aside() -> None:
     with pytest.raises(DecompressionError, match="claimed by 24"):
         decompress("snappy", encode_signed(30 << 20) + b"x" * 20 + b"\0\0\0\0", 64 << 20)
-    most = bytes(1 << 20)  # as well as snappy packs at all
+    most = bytes(1 << 20)  # the best compression of snappy
     assert decompress("snappy", compressor("snappy")(most), len(most)) == most
 
 

@@ -1,4 +1,4 @@
-"""Many nodes decoded at once give what fastavro gives of each, or are given up; never anything else."""
+"""Many nodes decoded at once give the records of fastavro, or the decoder gives up."""
 
 import io
 from typing import Any
@@ -30,7 +30,7 @@ OWN = [
 ]
 DIONES = [
     {"name": field["name"], "type": field["type"][::-1] if isinstance(field["type"], list) else field["type"]}
-    for field in OWN[::-1]  # the link first, nulls last in every union
+    for field in OWN[::-1]  # link first, nulls last in every union
 ]
 
 
@@ -40,7 +40,7 @@ def schema_of(fields: list[dict[str, Any]]) -> FileSchema:
 
 
 def row(number: int) -> dict[str, Any]:
-    """A record as it lies in a file; every third value of a column that may be null is."""
+    """A record of a file. Every third value of a nullable column is null."""
     full = {
         "k": f"k{number}é".encode() * (number % 50),
         "n": (-1) ** number * 7**number % 2**62,
@@ -57,7 +57,7 @@ def row(number: int) -> dict[str, Any]:
 
 
 def encoded(rows: list[dict[str, Any]], schema: FileSchema) -> bytes:
-    """The records as fastavro writes them."""
+    """The records, encoded by fastavro."""
 
     out = io.BytesIO()
     for one in rows:

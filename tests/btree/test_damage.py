@@ -1,9 +1,9 @@
 """A damaged file gives the right answer or DamagedIndexFile with path and offset.
 
 Any one byte that changes, and any cut, is found: by the header's CRC, by the framing and the sync markers, and by the
-checksum of each payload. Only codec null has no place for one inside of a block. There a changed payload may be
-another valid payload: one node holds other keys or values. Still they are in order, as many as the header says, and
-`get` and `scan` agree; the CRC of the whole file, which the index keeps beside it, finds these.
+checksum of each payload. Only codec null has no checksum inside of a block. There a changed payload may be another
+valid payload: one node holds other keys or values. Still they are in order, their number is the one in the header, and
+`get` and `scan` agree. The CRC of the whole file, which the index stores, finds such changes.
 """
 
 import zlib
@@ -32,7 +32,7 @@ def _block_starts(data: bytes) -> list[int]:
 
 
 def _payloads(data: bytes) -> list[range]:
-    """Where the payload of each block lies."""
+    """The place of each block's payload."""
     found, at = [], header_of(data).end
     while at < len(data):
         frame = fmt.decode_block_frame(data[at : at + fmt.BLOCK_HEAD_BYTES], at, len(data), NAME)
@@ -42,7 +42,7 @@ def _payloads(data: bytes) -> list[range]:
 
 
 def _try(size: int, ask: Callable[[], Any]) -> Any:
-    """The answer, or None where the file of this size is refused: then path and offset must be named."""
+    """The answer, or None if the file of this size is refused: then the error must have path and offset."""
     try:
         return ask()
     except DamagedIndexFile as error:
@@ -145,7 +145,7 @@ PLAIN = {"deflate": _deflate, "zstandard": lambda data: pa.Codec("zstd").compres
 
 @pytest.mark.parametrize("codec", CHECKSUMS)
 def test_checksums_that_the_header_promises_must_be_there(codec: str) -> None:
-    """Blocks as others write them read below a header that promises nothing, and only there."""
+    """Blocks of other writers are only read if the header promises no checksums."""
     block = fmt.encode_block(1, PLAIN[codec](_record("a", 0, None)), SYNC)
     extra = {fmt.CODEC_KEY: codec.encode(), fmt.ENTRIES_KEY: b"1"}
     assert opened(_rebuilt([block], extra)).check() == 1
@@ -154,7 +154,7 @@ def test_checksums_that_the_header_promises_must_be_there(codec: str) -> None:
 
 
 def _rebuilt(blocks: list[bytes], extra: dict[str, bytes] | None = None) -> bytes:
-    """A file with the header of ours around other blocks."""
+    """A file with our header and other blocks."""
     metadata = {**header_of(FILES["null"]).metadata, fmt.DATA_BYTES_KEY: str(sum(map(len, blocks))).encode()}
     metadata[fmt.UPPER_BYTES_KEY] = b"0"
     metadata[fmt.SPLIT_RUNS_KEY] = b"1"
@@ -177,7 +177,7 @@ MANY = 3000
 
 
 def _chain() -> bytes:
-    """A tree as deep as it is long: each node holds one record, all of one key."""
+    """A tree whose depth is its number of nodes: each node holds one record, all of one key."""
     blocks: list[bytes] = [_block(("a", 0, None))]
     length = len(blocks[0])
     for _ in range(MANY):
@@ -187,7 +187,7 @@ def _chain() -> bytes:
 
 
 def _lattice() -> bytes:
-    """Each node's two records link to one child: 2 ** 60 paths."""
+    """Both records of each node link to one child: 2 ** 60 paths."""
     blocks = [_block(("a", 0, None), ("a", 0, None))]
     length = len(blocks[0])
     for _ in range(60):
@@ -255,7 +255,7 @@ def test_check_refuses(name: str) -> None:
 
 
 def test_a_leaf_in_the_place_of_the_root_is_refused() -> None:
-    """Each block is sound, and the root has no parent to tell its keys."""
+    """Each block is sound, and the root has no parent that bounds its keys."""
     schema, entries, options = SHAPES["three levels"]
     data = write(schema, entries, codec="snappy", **options)
     start, last = header_of(data).end, _block_starts(data)[-1]
@@ -274,7 +274,7 @@ def test_a_run_that_the_header_says_is_whole_may_not_be_split() -> None:
 
 
 def test_bounds_are_inherited_from_the_levels_above() -> None:
-    """A node below the last record of its parent ends before what follows the parent."""
+    """A node below the last record of its parent ends before the record after the parent."""
     leaf = _block(("z", 3, None))
     inner = _block(("b", 1, len(leaf)))
     root = _block(("a", 0, len(leaf) + len(inner)), ("c", 2, None))

@@ -10,7 +10,7 @@ from tests.btree.vectors import OVER, SOUND, open_vector, read_vector, rows_of, 
 
 
 def _absent(tree: BTreeReader, keys: list[Key]) -> list[Key]:
-    """Keys beside those that exist: of the same types, just before, just after, or far off."""
+    """Absent keys of the same types: just before or just after existing keys, or far off."""
     others: list[Key] = []
     for key in keys[:: max(1, len(keys) // 50)]:
         last = key[-1]

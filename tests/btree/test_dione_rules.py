@@ -1,4 +1,4 @@
-"""Files by Dione's rules with keys of every type: each row is found, in the order that Java puts them in."""
+"""Files by Dione's rules with keys of every type: each row is found, in Java's order."""
 
 import math
 from typing import Any
@@ -48,7 +48,7 @@ def _files(draw: st.DrawFn) -> tuple[list[Row], bytes]:
 
 
 def _same(a: Key, b: Key) -> bool:
-    """As Spark has it: nulls, NaNs and both zeros are equal."""
+    """Whether keys are equal in Spark: nulls, NaNs and both zeros are."""
     return all(x == y or (x != x and y != y) for x, y in zip(a, b, strict=True))
 
 

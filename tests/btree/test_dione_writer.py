@@ -1,4 +1,5 @@
-"""The writer of Dione's files: byte for byte its own, but for runs of equal keys: of those its reader finds all."""
+"""The writer of Dione's files: equal byte for byte, except for runs of equal keys, which Dione's reader finds
+completely."""
 
 import json
 from typing import Any
@@ -16,7 +17,7 @@ from tests.btree.vectors import SETTINGS, open_vector, read_vector, stored_entri
 from tests.profiles import examples
 
 WITH_DUPLICATES = {"dups_example_i3_h2_null", "dups_i3_h3_deflate", "nullkeys_i4_h3_deflate"}
-OTHER_LIBRARY = {"str_n200_i10_h3_snappy", "str_n200_i10_h3_bzip2"}  # Java's encoders choose other matches than C's
+OTHER_LIBRARY = {"str_n200_i10_h3_snappy", "str_n200_i10_h3_bzip2"}  # Java's and C's encoders choose different matches
 SAFE = {"py_dups_safe_i1_h4": (1, 4), "py_dups_safe_i3_h3": (3, 3), "py_big_nodes_h1": (1000, 1)}
 
 
@@ -32,7 +33,7 @@ def _write(
 
 
 def _again(name: str, interval: int, height: int) -> tuple[bytes, bytes]:
-    """A vector, and the file our writer makes of its entries."""
+    """A vector, and the file of our writer with its entries."""
     tree, data = open_vector(f"{name}.btree.avro"), read_vector(f"{name}.btree.avro")
     entries = stored_entries(tree, f"{name}.btree.avro")
     return data, _write(tree.schema, entries, interval, height, tree.codec, header_of(data).sync)
@@ -50,7 +51,7 @@ def test_a_vector_is_made_again_byte_for_byte_with_its_header(name: str) -> None
 
 
 def _payloads(data: bytes) -> dict[bytes, bytes]:
-    """The payload of each node, by its records."""
+    """The payload of each node by its records."""
     at, found = header_of(data).end, {}
     codec = header_of(data).metadata[fmt.CODEC_KEY].decode()
     while at < len(data):

@@ -1,4 +1,4 @@
-"""docs/internals/btree-format.md tells the truth: its constants, its example, its types, its limits."""
+"""docs/internals/btree-format.md is right: its constants, its example, its types, its limits."""
 
 import re
 from pathlib import Path

@@ -14,7 +14,7 @@ BY_NAME = {seed.name: seed for seed in SEEDS}
 @pytest.mark.parametrize("path", sorted(FINDS.glob("*")), ids=lambda path: path.name)
 def test_a_find_is_answered_right_or_refused(path: Path) -> None:
     kind, rest = path.name.split("-", 1)
-    origin = BY_NAME.get(rest.rsplit("-", 1)[0])  # a vector of Dione's may not be here
+    origin = BY_NAME.get(rest.rsplit("-", 1)[0])  # a vector of Dione may be missing here
     judge(Case(path.read_bytes(), [origin] if origin else [], is_raw=kind == "raw" and origin is not None))
 
 

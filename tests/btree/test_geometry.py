@@ -1,4 +1,4 @@
-"""When a node is full, and so how high a tree is: arithmetic, and files that bear it out."""
+"""The size of full nodes and the height of trees: arithmetic, compared with files."""
 
 import numpy as np
 import pyarrow as pa
@@ -47,8 +47,8 @@ def test_leaves_grow_with_the_levels_above_them() -> None:
 def test_a_look_up_in_100_m_entries_visits_4_nodes_in_2_reads(entries: int, record_bytes: int) -> None:
     tree = tree_of(entries, record_bytes)
     assert tree.height <= 4
-    assert tree.upper_bytes <= UPPER_READ_BYTES  # even if they do not compress, they come in one read
-    assert tree.leaf_bytes <= LONGEST_GUESS_BYTES  # and a leaf comes in another
+    assert tree.upper_bytes <= UPPER_READ_BYTES  # one read, even if they do not compress
+    assert tree.leaf_bytes <= LONGEST_GUESS_BYTES  # and one read for a leaf
     assert tree.nodes <= 16 * entries**0.5 * 1.1
 
 
@@ -97,7 +97,7 @@ def test_a_cold_look_up_in_2_m_narrow_entries_makes_2_reads(codec: str) -> None:
             assert tree.get((key,), stats) == [(key * 1_000_003 % 999_983,)]
             assert (stats.nodes <= 4, stats.reads, len(data.reads)) == (True, 2, 2)
             opening = stats.bytes
-            tree.get((key - 99,), stats)  # the last of these lies above the leaves
+            tree.get((key - 99,), stats)  # the last key is above the leaves
             assert stats.reads == 3, "with the upper levels in memory a look-up reads one leaf"
             assert stats.bytes - opening < 3 * NODE_BYTES
     assert file.height == tree_of(rows, 8).height

@@ -1,4 +1,4 @@
-"""The files of tests/golden: they read for ever, and today's writer makes its own again."""
+"""The files of tests/golden stay readable, and the current writer makes the same files."""
 
 import pytest
 

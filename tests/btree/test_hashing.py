@@ -1,4 +1,4 @@
-"""Both hashes are Spark's own, of one key and of whole columns."""
+"""Both hashes equal Spark's, for one key and for whole columns."""
 
 import json
 import random
@@ -74,7 +74,7 @@ def _decimal(precision: int) -> Callable[[random.Random], int]:
 
 
 def _float(form: str) -> Callable[[random.Random], float]:
-    """Any bits: subnormal numbers, NaNs of every kind; and some plain numbers."""
+    """Random bits (subnormal numbers, all kinds of NaN), and some plain numbers."""
     special = [0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1.5, -2.0]
     size = struct.calcsize(form)
     return lambda rnd: rnd.choice(special) if rnd.random() < 0.1 else struct.unpack(form, rnd.randbytes(size))[0]

@@ -1,4 +1,4 @@
-"""Other readers see one of our files as a plain Avro file with equal rows: none of them minds our checksums."""
+"""Other readers read our files as plain Avro files with equal rows, and ignore our checksums."""
 
 import io
 from typing import Any

@@ -1,4 +1,4 @@
-"""Key types: outside values to stored forms, their order, and Arrow."""
+"""Key types: given values to stored forms, their order, and Arrow."""
 
 import datetime as dt
 import decimal
@@ -91,13 +91,13 @@ BAD: list[tuple[object, str]] = [
     ("10000-01-01\n", "date"),
     ("10000-01-01T00:00:00", "date"),
     ("٣0000-01-01", "date"),
-    ("5881580-07-12", "date"),  # a day more than 32 bits hold
+    ("5881580-07-12", "date"),  # one day beyond 32 bits
     ("10000-13-01T00:00:00Z", "timestamp"),
     ("10000-01-01T24:30:00Z", "timestamp"),
     ("10000-01-0100:00:00Z", "timestamp"),
     ("10000-01-01T00:00:00.1234567Z", "timestamp"),
     ("10000-01-01T00:00:00Z", "timestamp_ntz"),
-    ("294247-01-10T04:00:54.775808Z", "timestamp"),  # a microsecond more than 64 bits hold
+    ("294247-01-10T04:00:54.775808Z", "timestamp"),  # one microsecond beyond 64 bits
     ("9999999-01-01", "timestamp"),
     ("2026-01-01T00:00:00.1234567", "timestamp"),
     ("2026-01-01T00:00:00.1234567Z", "timestamp"),

@@ -37,7 +37,7 @@ def composite(tmp_path: Path) -> str:
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> str:
-    """A file with text that not every terminal can show, and with a header value that would steer one."""
+    """A file with text that not every terminal can show, and with a header value of control characters."""
     schema = EntrySchema((Column("k", "string"),), (Column("x", "double"),))
     data = write(schema, [(("é😀",), (1.5,))])
     header = header_of(data)
@@ -97,7 +97,7 @@ def test_a_composite_key_is_a_json_object(composite: str, capsys: Output) -> Non
 
 def test_a_key_nested_deep_is_wrong_usage_and_shown_in_short(composite: str, capsys: Output) -> None:
     lists = [f'{{"day": {"[" * depth}{"]" * depth}, "price": 1, "ok": 1}}' for depth in range(850, 1000)]
-    for key in ("[" * 100_000, '{"day":' * 100_000, *lists):  # too deep to read, and some too deep only to show
+    for key in ("[" * 100_000, '{"day":' * 100_000, *lists):  # nested too deeply to read, or only to show
         assert run(["get", composite, key]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert len(line) < 200

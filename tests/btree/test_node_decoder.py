@@ -1,4 +1,4 @@
-"""Locating the records of a node agrees with decoding them, and refuses bytes that are not theirs."""
+"""Locating the records of a node agrees with decoding them, and refuses other bytes."""
 
 import struct
 from typing import Any

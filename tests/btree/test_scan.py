@@ -1,4 +1,4 @@
-"""A scan gives each entry once and in order, whichever way it decodes, and proves the file on the way."""
+"""A scan gives each entry once and in order, with each way to decode, and checks the file."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,14 +27,14 @@ AT_ONCE, ONE_BY_ONE, AS_MEASURED = 0.0, 1e9, block_batch.STEP_US
 
 @contextmanager
 def decoding(step_us: float, leaves: int = scan_module.LEAVES_AT_ONCE, size: int = 1 << 26) -> Iterator[None]:
-    """Scans that take a step of many nodes to cost so much, and so many leaves or bytes at once."""
+    """Scans with this estimated cost of a step of many nodes, and these numbers of leaves or bytes at once."""
     sizes = patch.multiple(scan_module, LEAVES_AT_ONCE=leaves, CHUNK_BYTES=size)
     with sizes, patch.object(block_batch, "STEP_US", step_us):
         yield
 
 
 def entries_of(tree: BTreeReader) -> list[Entry]:
-    """What `scan_batches` gives, in stored form."""
+    """The entries of `scan_batches`, in stored form."""
     out: list[Entry] = []
     for part in tree.scan_batches():
         assert part.schema == pa.schema([(c.name, key_type(c.type).arrow) for c in tree.schema.columns])
@@ -119,7 +119,7 @@ def test_a_scan_of_diones_order_reads_in_long_ranges() -> None:
     stats = LookupStats()
     with decoding(AT_ONCE):
         assert sum(one.num_rows for one in tree.scan_batches(stats=stats)) == len(entries)
-    assert stats.reads < 50  # one for each inner node, which lies between leaves, and some for leaves
+    assert stats.reads < 50  # one for each inner node, which is between leaves, and some for leaves
     assert stats.bytes < 1.5 * file.size
 
 
@@ -141,7 +141,7 @@ def test_nodes_larger_than_expected_are_taken_fewer_at_a_time() -> None:
         assert entries_of(tree) == entries
 
 
-# -- trees and files that no writer of ours makes --------------------------------------------------------------------
+# -- trees and files that our writers do not make --------------------------------------------------------------------
 
 
 def _file(*blocks: bytes, entries: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The record schema of an entry: made for our files, read from any."""
+"""The record schema of an entry: made for our files, and read from all files."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Types of sources that Spark does not know as keys: each is stored as one it knows, and no value is lost."""
+"""Source types that Spark does not support as keys: each is stored as a supported type, without loss."""
 
 import datetime as dt
 import decimal
@@ -18,7 +18,7 @@ from gnomon.btree.source_types import MAPPED, mean_the_same, source_type
 D = decimal.Decimal
 UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 NOON = 12 * 3600
-# Arrow type, its name as a source type, the type it is stored as, values and their stored forms.
+# Arrow type, its name as a source type, its stored type, values and their stored forms.
 RULES: list[tuple[pa.DataType, str | None, str, list[Any], list[Any]]] = [
     (pa.uint8(), "uint8", "smallint", [0, 255], [0, 255]),
     (pa.uint16(), "uint16", "int", [0, 2**16 - 1], [0, 2**16 - 1]),

@@ -1,4 +1,4 @@
-"""What a file looks like: one block a node, level order, runs of equal keys, the header's numbers."""
+"""The layout of a file: one block per node, level order, runs of equal keys, the numbers in the header."""
 
 import random
 import zlib
@@ -31,7 +31,7 @@ COPIES = st.lists(st.integers(1, 30), min_size=1, max_size=60)
 
 
 def _runs(copies: Sequence[int]) -> list[Entry]:
-    """Keys 0, 1, 2 ... as text, each so many times."""
+    """Keys 0, 1, 2 ... as text, each with its number of copies."""
     keys = [f"{key:03d}" for key, count in enumerate(copies) for _ in range(count)]
     return [((key,), ("f", row)) for row, key in enumerate(keys)]
 
@@ -67,7 +67,7 @@ def test_without_a_sync_marker_each_file_has_its_own() -> None:
 def test_a_run_of_equal_keys_never_crosses_a_node_below_the_limit(
     copies: list[int], node_bytes: int, codec: str
 ) -> None:
-    """So Dione's reader, which goes down once a node, finds every row of every key."""
+    """So Dione's reader, which goes down once per node, finds every row of every key."""
     entries = _runs(copies)
     data = write(URL_SCHEMA, entries, node_bytes=node_bytes, codec=codec)
     for key in range(len(copies)):
@@ -92,7 +92,7 @@ def test_a_run_beyond_the_limit_spills_and_is_still_found(copies: list[int], nod
 @settings(max_examples=examples(40))
 @given(COPIES, st.integers(1, 200), st.sampled_from([60, 200, fmt.NODE_LIMIT]))
 def test_the_header_says_whether_a_run_is_split(copies: list[int], node_bytes: int, limit: int) -> None:
-    """Where none is, a key that lies above the leaves is looked for on one path only."""
+    """If no run is split, a key above the leaves is searched on one path only."""
     entries = _runs(copies)
     data = write(URL_SCHEMA, entries, node_bytes=node_bytes, node_limit=limit)
     split = header_of(data).number(fmt.SPLIT_RUNS_KEY)
@@ -123,7 +123,7 @@ def test_each_node_is_one_block_in_level_order(rows: int, node_bytes: int) -> No
     upper_end = header_of(data).end + opened(data).upper_bytes
     level = [header_of(data).end] if rows else []
     reached: list[int] = []
-    while level:  # the offsets of one level after the other must be those of the file
+    while level:  # the offsets, level by level, must equal the offsets in the file
         reached += level
         links = [record[fmt.LINK_FIELD] for offset in level for record in by_offset[offset]]
         children = [len(data) - link for link in links if link is not None]

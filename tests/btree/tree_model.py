@@ -1,4 +1,4 @@
-"""The tree that a writer makes of a number of entries, by arithmetic: a model that tests compare files with."""
+"""A model of the writer's tree for a number of entries, by arithmetic. Tests compare files with it."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -17,9 +17,9 @@ class Tree(NamedTuple):
 
 
 def tree_of(entries: int, record_bytes: int, node_bytes: int = NODE_BYTES) -> Tree:
-    """The tree that a writer makes of so many entries with different keys, whose records all have this length
-    (in a leaf: with the byte that says there is no link)."""
-    levels: list[_Level] = []  # above the leaves, the lowest first
+    """The writer's tree for `entries` entries with different keys, whose records all have this length (in a leaf: with
+    the byte for no link)."""
+    levels: list[_Level] = []  # upper levels, the lowest first
     left, leaves, upper, longest = entries, 0, 0, 0
     while left:
         leaf = -(-leaf_target(upper, node_bytes) // record_bytes)
@@ -46,5 +46,5 @@ def tree_of(entries: int, record_bytes: int, node_bytes: int = NODE_BYTES) -> Tr
 @dataclass
 class _Level:
     nodes: int = 1
-    records: int = 1  # in its last node; the first of all is put in at the end, and not counted in its size
+    records: int = 1  # in its last node; without the very first record, which is inserted at the end
     size: int = 0

@@ -1,4 +1,4 @@
-"""Index files that Dione's own writer made, and some made by its rules: `tests/golden/dione`, each file gzipped."""
+"""Index files of Dione's own writer, and some made by its rules: `tests/golden/dione`, each gzipped."""
 
 import gzip
 import json
@@ -33,12 +33,12 @@ def open_vector(name: str) -> BTreeReader:
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
-    """What a vector holds, as the JSON beside it says."""
+    """The rows of a vector, from its JSON file."""
     return [json.loads(line) for line in read_vector(name.replace(".btree.avro", ".jsonl")).splitlines()]
 
 
 def stored_entries(tree: BTreeReader, name: str) -> list[Entry]:
-    """The same in stored form, but for -0.0: Dione keeps its sign."""
+    """The entries of a vector in stored form, except -0.0, whose sign Dione keeps."""
 
     def stored(part: dict[str, Any], columns: tuple[Column, ...]) -> Key:
         values = [(part[column.name], column) for column in columns]

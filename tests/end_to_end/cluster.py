@@ -1,5 +1,5 @@
-"""A driver on a cluster of two executors: processes of their own, which share nothing with it but the disk. Run as a
-program, it prints what it saw as one JSON line; `test_cluster.py` says what that must be."""
+"""A driver on a cluster of two executors: separate processes, which share only the disk with it. Run as a program, it
+prints its findings as one JSON line; `test_cluster.py` has the expected ones."""
 
 import contextlib
 import io
@@ -28,7 +28,7 @@ SHIPS = "spark.gnomon.ship"
 
 
 def run(work: Path, python: str, variables: dict[str, str], store: str) -> dict[str, Any]:
-    """Everything, in the order of a table's life."""
+    """Run all steps, in the order of a table's life."""
     (work / "one.csv").write_text("k,v\n1,2\n")
     settings = {
         "spark.pyspark.python": python,
@@ -44,7 +44,7 @@ def run(work: Path, python: str, variables: dict[str, str], store: str) -> dict[
     one = str(work / "one.csv"), str(work / "none"), "--key", "k"
     seen: dict[str, Any] = {"not shipped": _command("build", *one, "--master", MASTER, *words)}
     with spark_session(MASTER, [*conf, f"{SHIPS}=true"]) as spark:
-        os.environ.update(variables)  # of this process alone: Java and the executors it started are there already
+        os.environ.update(variables)  # only of this process: Java and its executors have started already
         seen["places"] = _places(spark)
         seen["no python"] = _without_python(spark)
         seen |= _table(spark, work)
@@ -62,10 +62,10 @@ def _command(*words: str) -> dict[str, Any]:
 
 
 def _places(spark: SparkSession) -> list[dict[str, str]]:
-    """Of each executor: its folder, and where its tasks have Python and our packages from."""
+    """For each executor: its folder, and the places of Python and our packages in its tasks."""
 
     def place(_: Any) -> Any:
-        BarrierTaskContext.get().barrier()  # both at a time, so in two executors
+        BarrierTaskContext.get().barrier()  # both at the same time, so in two executors
         ours = str(import_module("gnomon").__file__)
         return [{"folder": os.getcwd(), "python": sys.executable, "gnomon": ours}]
 
@@ -73,7 +73,7 @@ def _places(spark: SparkSession) -> list[dict[str, str]]:
 
 
 def _without_python(spark: SparkSession) -> str:
-    """What is said where executors lack the Python that they are told to run."""
+    """The error when executors lack the configured Python."""
     context = spark.sparkContext
     there, context.pythonExec = context.pythonExec, "/nowhere/python"
     try:
@@ -86,7 +86,7 @@ def _without_python(spark: SparkSession) -> str:
 
 
 def _table(spark: SparkSession, work: Path) -> dict[str, Any]:
-    """Parquet in partitions, by Spark's own scan: built, grown, loaded, deduplicated."""
+    """Partitioned Parquet, with Spark's own scan: build, update, load, dedup."""
     lake, index, batch = str(work / "lake"), str(work / "index"), str(work / "batch")
     _rows(spark, 0, ROWS).write.partitionBy("dt").parquet(lake)
     build = ("build", lake, index, "--key", "k", "--buckets", "4", "--page-maps")
@@ -115,7 +115,7 @@ def _table(spark: SparkSession, work: Path) -> dict[str, Any]:
 
 
 def _lines(spark: SparkSession, work: Path) -> dict[str, Any]:
-    """JSON lines, by a scan in Python tasks."""
+    """JSON lines, with a scan in Python tasks."""
     lake, index = str(work / "lines"), str(work / "lines_index")
     _rows(spark, 0, ROWS).drop("dt").write.json(lake)
     keys = _rows(spark, 0, 100).select("k").distinct()
@@ -125,7 +125,7 @@ def _lines(spark: SparkSession, work: Path) -> dict[str, Any]:
 
 
 def _remote(spark: SparkSession, work: Path, store: str) -> dict[str, Any]:
-    """A store whose keys executors have from the session's settings alone."""
+    """A store whose keys executors get only from the session's settings."""
     lake, index = f"{store}/lake", f"{store}/index"
     target = storage_at(lake)
     for path in (work / "lake").rglob("*.parquet"):
@@ -137,7 +137,7 @@ def _remote(spark: SparkSession, work: Path, store: str) -> dict[str, Any]:
 
 
 def _rows(spark: SparkSession, first: int, stop: int) -> DataFrame:
-    """Rows of which two have the same key; each tenth has none."""
+    """Rows, two of each key; every tenth key is null."""
     number = F.col("id")
     key = F.when(number % 10 != 0, F.concat(F.lit("page-é-"), F.floor(number / 2)))
     day = F.concat(F.lit("2026-01-0"), number % 3 + 1)
@@ -147,7 +147,7 @@ def _rows(spark: SparkSession, first: int, stop: int) -> DataFrame:
 
 
 def _same(found: DataFrame, expected: DataFrame) -> dict[str, Any]:
-    """How many rows there are, and whether they are those expected."""
+    """The number of rows, and whether they are the expected ones."""
     names = expected.columns
     rows, wanted = (sorted(map(str, frame.select(*names).collect())) for frame in (found, expected))
     return {"rows": len(rows), "same": rows == wanted}

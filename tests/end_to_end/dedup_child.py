@@ -1,7 +1,7 @@
-"""A process with one Spark session: it does what lines of JSON tell it, and stands still at a step, to be killed there.
+"""A process with one Spark session. It runs the commands of JSON lines, and stops at a step to be killed there.
 
-It answers in lines of JSON, too: the stages as they begin, the step at which it stands, what came of a command. With
-`--attach` its session lives in the JVM of another program, and what Spark was asked for outlives a kill.
+It answers in JSON lines, too: the stages as they begin, the step at which it stopped, the result of a command. With
+`--attach` its session lives in the JVM of another program, and Spark jobs survive a kill.
 """
 
 import json
@@ -49,7 +49,7 @@ STEPS = {
 
 
 class Child:
-    """Whoever gives the commands reads `answers`."""
+    """Runs commands, and writes to `answers`."""
 
     def __init__(self, spark: SparkSession, answers: int) -> None:
         self.spark, self.answers = spark, answers
@@ -61,13 +61,13 @@ class Child:
         os.write(self.answers, f"{json.dumps(words)}\n".encode())
 
     def run(self, command: dict[str, Any]) -> None:
-        """Do it; `stop_at` is a step, and at which of its times."""
+        """Run a command. `stop_at` is a step, and the number of its occurrence."""
         self.stage, self.place, self.left = "", Place("", ""), 0
         if stop_at := command.get("stop_at"):
             self.place, self.left = STEPS[stop_at[0]], stop_at[1]
         try:
             done = getattr(self, command["do"])(*command["with"])
-        except Exception as error:  # noqa: BLE001  whatever it is, who asked is told
+        except Exception as error:  # noqa: BLE001  any error goes to the caller
             self.say(error=f"{type(error).__name__}: {error}"[:2000])
         else:
             self.say(done=done)
@@ -83,11 +83,11 @@ class Child:
     def compact(self, index: str) -> str:
         try:
             return str(compact(storage_at(index)))
-        except ConcurrentCommit as error:  # to lose the race is no fault: nothing was changed
+        except ConcurrentCommit as error:  # it lost the race, which is no fault: nothing was changed
             return str(error)
 
     def stream(self, files: str, schema: str, checkpoint: str, index: str) -> list[object]:
-        """Append the files that have come, one in a micro-batch."""
+        """Append the new files, one per micro-batch."""
         results: list[object] = []
         rows = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(files)
         append = append_batches(index, on_result=lambda result: results.append(result.to_json()))
@@ -117,7 +117,7 @@ class Child:
         self.left -= 1
         if self.left == 0:
             self.say(stopped=True)
-            sys.stdin.read()  # until it is killed, or who could do that is gone
+            sys.stdin.read()  # until it is killed, or its parent is gone
             os._exit(1)
 
 
@@ -136,7 +136,7 @@ def attached() -> SparkSession:
 
 def main() -> None:
     answers = os.dup(1)
-    os.dup2(2, 1)  # what others print is no answer
+    os.dup2(2, 1)  # the output of others is not an answer
     spark = attached() if "--attach" in sys.argv else local_session("local[2]", CONF)
     child = Child(spark, answers)
     child.say(done="started")

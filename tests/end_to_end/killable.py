@@ -1,4 +1,4 @@
-"""Processes with a Spark session (`dedup_child`) that are given work, and killed in it."""
+"""Processes with a Spark session (`dedup_child`) that get commands, and are killed during them."""
 
 import enum
 import json
@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 from tests.end_to_end.test_kills import kill_session
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE_SECONDS = 300  # with one command
+PATIENCE_SECONDS = 300  # for one command
 POLL_SECONDS = 0.002
 
 
 class How(enum.Enum):
-    """What dies: all that the process started; Python alone, and the JVM ends by itself as it misses it; Python alone,
-    and the JVM, which is another program's, lives on, and all that Spark was asked for is done to its end."""
+    """The processes to kill: all that the child started; only Python, after which its JVM ends by itself; or only
+    Python, with a session in another program's JVM, which lives on and finishes all Spark jobs."""
 
     ALL = "all of it"
     DRIVER = "Python alone"
@@ -32,8 +32,8 @@ class How(enum.Enum):
 
 
 class Kill(NamedTuple):
-    """When: at the n-th time of a step of `dedup_child.STEPS`; or so many seconds after a file was staged below a
-    folder; or so many seconds after the command."""
+    """The time of a kill: the n-th occurrence of a step of `dedup_child.STEPS`, or a number of seconds after a file was
+    staged below a folder, or a number of seconds after the command."""
 
     step: str = ""
     count: int = 1
@@ -42,7 +42,7 @@ class Kill(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came of a command: `done`, or an error, or `killed`, which is where the kill hit."""
+    """The result of a command: `done`, or an error, or `killed`, the place of the kill."""
 
     done: Any = None
     error: str = ""
@@ -50,10 +50,10 @@ class Answer(NamedTuple):
 
 
 class Killable:
-    """A child process, started when it is first given work, and again after each kill."""
+    """A child process, which starts with its first command, and again after each kill."""
 
     def __init__(self, folder: Path, name: str, jvm: SparkSession | None = None) -> None:
-        """With `jvm` its session lives in the JVM of that one."""
+        """With `jvm`, the child's session lives in the JVM of that session."""
         self.log, self.jvm = folder / f"{name}.log", jvm
         self.how = How.ORPHANED if jvm else How.ALL
         self.starts, self._is_ready = 0, False
@@ -62,7 +62,7 @@ class Killable:
         self._lines: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def start(self) -> None:
-        """Begin to start it; it may be given work at once."""
+        """Start the child in the background. It accepts commands at once."""
         if self._process is not None:
             return
         words, environment = [sys.executable, "-m", "tests.end_to_end.dedup_child"], dict(os.environ)
@@ -89,7 +89,7 @@ class Killable:
         threading.Thread(target=_read_lines, args=(self._process, self._lines), daemon=True).start()
 
     def ask(self, do: str, *words: object, kill: Kill | None = None) -> Answer:
-        """Give it a command, and wait until it is done or killed."""
+        """Send a command, and wait until the child has finished it or is killed."""
         self.start()
         assert self._process is not None
         assert self._process.stdin is not None
@@ -138,7 +138,7 @@ class Killable:
         self._process, self._is_ready = None, False
 
     def close(self) -> None:
-        """Kill it, and whatever earlier kills have spared."""
+        """Kill the child, and all processes that earlier kills left."""
         self.kill()
         for session in self._sessions:
             kill_session(session)

@@ -1,7 +1,7 @@
-"""Deliveries of a made-up crawl, and the replay of them: appends that are delivered twice, race, and are killed.
+"""Deliveries of an invented crawl, and their replay: appends that are delivered twice, race, and are killed.
 
-What ought to be in the source is kept beside it in plain Python: the rows that each key was delivered with. Where null
-keys are kept, each batch appends those that it has, so that one that is appended twice is seen.
+Plain Python has the expected source: the delivered rows of each key. Where null keys are kept, each batch appends its
+own, so that a second append of a batch is noticed.
 """
 
 import datetime as dt
@@ -22,7 +22,7 @@ from gnomon.shadow.verify.snapshot import verify
 from tests.end_to_end.dedup_child import STEPS
 from tests.end_to_end.killable import Answer, How, Kill, Killable
 
-HOURS = 24  # deliveries a day
+HOURS = 24  # deliveries per day
 KEYS = ["url", "n"]
 FIRST_DAY = dt.date(2026, 3, 2)
 SCHEMA = pa.schema([("url", pa.string()), ("n", pa.int64()), ("payload", pa.string()), ("dt", pa.string())])
@@ -44,7 +44,7 @@ def day(hour: int) -> str:
 
 
 def make_deliveries(random: Random, folder: Path, count: int, rows_each: int) -> list[Delivery]:
-    """One for each hour: new keys, some of other days; keys of earlier hours; keys that come twice; nulls."""
+    """Make one delivery per hour: new keys, some of other days; keys of earlier hours; keys that come twice; nulls."""
     deliveries: list[Delivery] = []
     for hour in range(count):
         rows: list[Row] = []
@@ -60,7 +60,7 @@ def make_deliveries(random: Random, folder: Path, count: int, rows_each: int) ->
                 url = random.choice([None, f"https://é/{hour % 5}"])
                 rows.append((url, random.choice([None, hour % 7]), payload, when))
             else:
-                late = random.choice([0] * 9 + [-1])  # a row of the day before
+                late = random.choice([0] * 9 + [-1])  # a row of the previous day
                 rows.append((f"https://é/{hour}/{i}", i % 3, payload, day(max(0, hour + late * HOURS))))
         random.shuffle(rows)
         delivery = Delivery(f"hour {hour:03d}", folder / f"{hour:03d}", rows)
@@ -87,7 +87,7 @@ def make_schedule(random: Random, deliveries: list[Delivery]) -> list[tuple[Deli
 
 @dataclass
 class Figures:
-    """What a replay did and found."""
+    """The counts and the faults of a replay."""
 
     seed: int
     batches: int = 0
@@ -117,7 +117,7 @@ class Figures:
 
 
 class Readers:
-    """What a reader of the source sees: each look reads the files that are new, and none may change."""
+    """A reader of the source. Each look reads the new files; no file may change."""
 
     def __init__(self, source: Path, null_keys: str) -> None:
         self.source, self.null_keys = source, null_keys
@@ -125,7 +125,7 @@ class Readers:
         self.rows: list[Row] = []
 
     def look(self) -> Iterator[str]:
-        """Read; what is wrong with what is seen."""
+        """Read the new files, and yield the faults."""
         seen = {str(path.relative_to(self.source)): path for path in self.source.rglob("*.parquet")}
         seen = {name: path for name, path in seen.items() if "/_" not in f"/{name}"}
         yield from (f"{name} is gone" for name in self.files.keys() - seen.keys())
@@ -162,7 +162,7 @@ class Replay:
         null_keys: str,
         tell: Callable[[str], None],
     ) -> None:
-        """`tell` is told of each fault as it is seen, and how far it is."""
+        """`tell` is called with each fault when it is found, and with the progress."""
         self.null_keys, self.tell = null_keys, tell
         self.random, self.figures, self.kills = Random(seed), Figures(seed), kills
         self.source, self.index = folder / "source", folder / "index"
@@ -177,7 +177,7 @@ class Replay:
         self._write_first()
 
     def _write_first(self) -> None:
-        """The existing data: the first delivery, each key once, without null keys."""
+        """Write the existing data: the first delivery, each key once, without null keys."""
         first: dict[Key, Row] = {}
         for row in self.deliveries[0].rows:
             if None not in row[:2]:
@@ -196,15 +196,15 @@ class Replay:
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run(self, workers: list[Killable]) -> None:
-        """Append all that is scheduled, by the workers; two of them at once now and then, and a build each night."""
+        """Append the whole schedule with the workers. Sometimes two of them run at once, and each night a build."""
         self._do(workers[0], "build", str(self.source), str(self.index), KEYS)
         waiting, done, nights = list(self.schedule), 0, 0
         while waiting or self.figures.kills.total() < self.kills:
             self.random.shuffle(workers)
-            if not waiting:  # for kills that hit nothing
+            if not waiting:  # no other delivery, if a kill hits nothing
                 waiting.append((self.random.choice(self.deliveries[1:]), f"once more {self.figures.runs}"))
             jobs = [waiting.pop(0)]
-            if waiting and self.random.random() < 0.15:  # the next one, or the same one
+            if waiting and self.random.random() < 0.15:  # the next delivery, or the same one
                 jobs.append(waiting.pop(0) if self.random.random() < 0.7 else jobs[0])
             is_night = done // HOURS > nights
             if is_night:
@@ -220,7 +220,7 @@ class Replay:
     def _round(
         self, workers: list[Killable], jobs: list[tuple[Delivery, str]], is_night: bool, left: int
     ) -> list[tuple[Delivery, str]]:
-        """Some appends at once, a build beside them at night; those that were killed."""
+        """Run some appends at once, with a build at night. Returns the killed ones."""
         plans = [(worker, self._kill(worker, left), job) for worker, job in zip(workers, jobs, strict=False)]
         self.figures.races += len(plans) > 1
         with ThreadPoolExecutor(3) as pool:
@@ -235,7 +235,7 @@ class Replay:
         return [job for job, answer in zip(jobs, answers, strict=True) if answer.killed]
 
     def _kill(self, worker: Killable, left: int) -> Kill | None:
-        """When the worker is to be killed in what it does next, if at all."""
+        """The time at which to kill the worker's next command, if at all."""
         wanted = self.kills - self.figures.kills.total()
         if wanted <= 0 or self.random.random() > min(0.7, 1.3 * wanted / (left + 1)):
             return None
@@ -260,7 +260,7 @@ class Replay:
         return answer
 
     def _wrong(self, result: dict[str, Any], delivery: Delivery, name: str) -> Iterator[str]:
-        """What a result says that cannot be."""
+        """Yield the faults of a result."""
         if result["known_batch"]:
             if self.begun[name] == 1:
                 yield f"{name}: said to be known when it first came"
@@ -288,11 +288,11 @@ class Replay:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def check(self) -> Figures:
-        """Compare what is there with what was delivered."""
+        """Compare the source with the deliveries."""
         figures = self.figures
         self._fault(self.readers.look())
         delivered: dict[Key, set[Row]] = defaultdict(set)
-        kept: Counter[Row] = Counter()  # rows with null keys, where each counts
+        kept: Counter[Row] = Counter()  # rows with null keys, of which each counts
         for row in (*self.first, *(row for delivery in self.named.values() for row in delivery.rows)):
             delivered[row[:2]].add(row)
             kept[row] += self._is_kept(row)

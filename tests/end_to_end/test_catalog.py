@@ -1,4 +1,4 @@
-"""A table of the catalog, from the command that indexes it to the service that answers."""
+"""A catalog table, from the build command to the service."""
 
 import json
 from pathlib import Path

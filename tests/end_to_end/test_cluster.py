@@ -1,5 +1,5 @@
-"""On a cluster: executors are processes of their own, whose Python has our packages from nowhere but what the driver
-ships. One run of `cluster.py` serves all tests."""
+"""A cluster: executors are separate processes, whose Python gets our packages only from the driver. One run of
+`cluster.py` serves all tests."""
 
 import json
 import os
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory, s3: Store) -> dict[str, Any]:
-    """What the driver saw. Nothing of ours is in the executors' environment."""
+    """The findings of the driver. The executors' environment has no package of ours."""
     work = tmp_path_factory.mktemp("cluster")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "AWS"))}
     env["SPARK_HOME"] = str(_spark_home(work / "spark"))
@@ -41,7 +41,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory, s3: Store) -> dict[str, Any]:
 
 
 def _spark_home(folder: Path) -> Path:
-    """Spark as it is installed, but executors have their folders here."""
+    """The installed Spark, but with the folders of executors here."""
     folder.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
         if entry.name != "work":

@@ -1,4 +1,4 @@
-"""Real files of many writers through `gnomon build` and `fetch`: rows by key, against rows other readers gave."""
+"""Real files of many writers through `gnomon build` and `fetch`: rows by key, compared with rows of other readers."""
 
 import itertools
 import time
@@ -21,9 +21,9 @@ from tests.sources.text_corpora import options_of, row_agrees
 
 pytestmark = [pytest.mark.spark, needs_corpora]
 
-MOST_BYTES, MOST_ROWS = 3_000_000, 1_000  # of a file that every run tries
-FEW_KEYS = 50  # of a file whose rows are not all listed
-FEW = 6  # files of a format, of different writers and codecs, that every run tries; the soak run tries all
+MOST_BYTES, MOST_ROWS = 3_000_000, 1_000  # of a file in every run
+FEW_KEYS = 50  # of a file without a list of all rows
+FEW = 6  # files per format, of different writers and codecs, in every run; the soak run tries all
 UNREADABLE = ("bad", "bad-partial", "unreadable", "encrypted", "wrong-format", "not-line-delimited")
 FORMATS = {"parquet": "parquet", "avro": "avro", "orc": "orc", "seq": "sequence", "csv": "csv", "json": "jsonl"}
 Entry = dict[str, str]
@@ -35,7 +35,8 @@ def canon() -> ModuleType:
 
 
 def keyed_files(listed_as: str, few: int | None) -> list[Entry]:
-    """Sound files that have a key column; of a few, one for each (writer, codec, nesting); of JSON the first."""
+    """Sound files that have a key column. With `few`, one for each (writer, codec, nesting), or the first ones for
+    JSON."""
     chosen: dict[tuple[str, ...], Entry] = {}
     for param in files_of(listed_as, "good"):
         entry: Entry = param.values[0]
@@ -51,25 +52,25 @@ def keyed_files(listed_as: str, few: int | None) -> list[Entry]:
 
 
 def is_keyed(entry: Entry, be_quick: bool) -> bool:
-    """Whether it has a key column, is not long where that counts, and is of an encoding that is read."""
+    """Whether a file has a key column and a supported encoding, and is short enough for a quick run."""
     is_small = not be_quick or (int(entry["size"]) < MOST_BYTES and int(entry["rows_read"]) <= MOST_ROWS)
     has_key = bool(entry["expected_file"] and (entry["key_unique"] or entry["key_nonunique"]))
     return is_small and has_key and not (entry["format"] == "csv" and "latin-1" in entry["note"])
 
 
 def has_columns(listed_as: str, entry: Entry) -> bool:
-    """Whether all rows are records: else they have one column, which is no key that is listed."""
+    """Whether all rows are records. Other rows have one column, which is not listed as a key."""
     return listed_as != "json" or all(isinstance(one.row, dict) for one in expected_of(entry))
 
 
 def key_column(entry: Entry) -> str:
-    """The first column that its entry names as a key."""
+    """The first key column of an entry."""
     column = (entry["key_unique"] or entry["key_nonunique"]).split(";")[0]
     return column.split("(")[0].rpartition(":")[0] if column.startswith("#") else column.split(":")[0]
 
 
 def rows_and_key(listed_as: str, entry: Entry) -> tuple[list[Any], str, Callable[[Any], Any]]:
-    """The rows, the key column's name in answers, and how a row has its key."""
+    """The rows, the key column's name in answers, and a function for the key of a row."""
     rows = [one.row for one in expected_of(entry) if one.row != []]
     name = key_column(entry)
     if listed_as == "csv":
@@ -80,13 +81,14 @@ def rows_and_key(listed_as: str, entry: Entry) -> tuple[list[Any], str, Callable
 
 
 def check(spark: SparkSession, listed_as: str, entry: Entry, place: str, canon: ModuleType) -> int:
-    """Index a file, and fetch each listed row by its key; how many were equal. UsageError for a key of no such type."""
+    """Index a file, and fetch each listed row by its key. Returns the number of equal rows. UsageError for a key of an
+    unsupported type."""
     rows, name, key_of = rows_and_key(listed_as, entry)
     options = options_of(entry) if listed_as in ("csv", "json") else {}
     build(spark, str(ROOT / entry["file"]), place, [name], format=FORMATS[listed_as], buckets=3, options=options)
     index = open_index(place)
     distinct = {repr(key_of(row)): key_of(row) for row in rows}
-    if len(rows) < index.view.snapshot.rows:  # keys that repeat may have more rows than are listed
+    if len(rows) < index.view.snapshot.rows:  # repeated keys may have more rows than the list
         distinct = dict(itertools.islice(distinct.items(), FEW_KEYS))
     found = dict(zip(distinct, index.fetch_many([{name: key} for key in distinct.values()]), strict=True))
     (_, schema), *_ = index.schemas(index.view.columns)
@@ -94,7 +96,7 @@ def check(spark: SparkSession, listed_as: str, entry: Entry, place: str, canon: 
     compared = 0
     for row in rows:
         answers = found.get(repr(key_of(row)))
-        # a quoted empty text is listed like an empty field, which is null
+        # the list has a quoted empty text like an empty field, which is null
         if answers is None or (listed_as == "csv" and key_of(row) is None):
             continue
         assert len(answers) == alike[repr(key_of(row))] or not is_whole, (entry["file"], name, key_of(row))
@@ -104,14 +106,14 @@ def check(spark: SparkSession, listed_as: str, entry: Entry, place: str, canon: 
 
 
 def same(canon: ModuleType, expected: Any, found: dict[str, Any], schema: pa.Schema, is_text: bool) -> bool:
-    """Whether the answer is the row; of a class unknown the bytes are compared."""
+    """Whether the answer is the row. For unknown classes the bytes are compared."""
     if is_text:
         return row_agrees(expected, found, schema, canon)
     return bool(canon.same(without_classes(expected), canon.canon(found)))
 
 
 def as_key(value: Any) -> Any:
-    """A key in the form expected rows have it: bytes as base64, floats that are no numbers as text."""
+    """A key in the form of the expected rows: bytes as base64, NaN and infinities as text."""
     if isinstance(value, dict):
         return value.get("$b", value.get("$f", value))
     return value
@@ -148,7 +150,7 @@ def test_files_that_no_reader_can_read_are_refused_by_name(spark: SparkSession, 
 
 
 def first_column(place: str, format_name: str) -> str:
-    """The first column that can be a key, as far as the file tells."""
+    """The first column that can be a key, by the file's schema."""
     try:
         with open(place, "rb") as file:
             schema = open_source(BytesReader(file.read(), place), format_name).schema
@@ -170,7 +172,7 @@ def test_rows_of_all_real_files_come_back_by_their_keys(
             rows += check(spark, listed_as, entry, str(tmp_path / str(tried)), canon)
         except UsageError as error:
             refused.append(f"{entry['file']}: {error}")
-        except Exception as error:  # noqa: BLE001  all that is wrong is told together
+        except Exception as error:  # noqa: BLE001  the test reports all errors together
             wrong.append(f"{entry['file']}: {type(error).__name__}: {error}"[:400])
     seconds = (time.monotonic() - begin) / max(tried, 1)
     print(f"\n{listed_as}: {tried} files, {rows} rows equal, {len(refused)} refused, {len(wrong)} wrong")

@@ -1,5 +1,4 @@
-"""Hourly deliveries, appended while programs die and race: in the end the source has each key that was delivered,
-once."""
+"""Hourly deliveries, appended while programs die and race: in the end the source has each delivered key once."""
 
 import os
 import time
@@ -14,13 +13,13 @@ from tests.end_to_end.replay import Figures, Replay
 
 pytestmark = pytest.mark.spark
 
-SEED = "GNOMON_REPLAY_SEED"  # another one than the stated
-DELIVERIES, KILLS = "GNOMON_REPLAY_DELIVERIES", "GNOMON_REPLAY_KILLS"  # as many in the long run
+SEED = "GNOMON_REPLAY_SEED"  # replaces the fixed seed
+DELIVERIES, KILLS = "GNOMON_REPLAY_DELIVERIES", "GNOMON_REPLAY_KILLS"  # numbers for the long run
 
 
 @pytest.fixture
 def tell(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    """Print, for who waits for a long run."""
+    """A function that prints the progress of a long run."""
 
     def tell(text: str) -> None:
         with capsys.disabled():
@@ -45,7 +44,7 @@ def replayed(replay: Replay, workers: list[Killable]) -> Figures:
 def test_a_morning_of_deliveries_with_kills_and_races(
     spark: SparkSession, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
-    """Their Spark is this program's, which lives on."""
+    """They use this program's Spark, which lives on."""
     replay = Replay(
         tmp_path, int(os.environ.get(SEED, "7")), deliveries=8, rows_each=60, kills=3, null_keys="keep", tell=tell
     )
@@ -60,7 +59,7 @@ def test_a_morning_of_deliveries_with_kills_and_races(
 def test_a_week_of_hourly_deliveries_with_60_kills(
     spark: SparkSession, tmp_path: Path, null_keys: str, tell: Callable[[str], None]
 ) -> None:
-    """Two processes have a Spark of their own, which dies with them; that of the third lives on."""
+    """Two processes have their own Spark, which dies with them. The Spark of the third lives on."""
     seed, deliveries, kills = (
         int(os.environ.get(name, default)) for name, default in ((SEED, "1"), (DELIVERIES, "168"), (KILLS, "60"))
     )

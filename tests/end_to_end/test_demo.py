@@ -1,4 +1,4 @@
-"""`gnomon demo` on a small crawl: every step does what it says."""
+"""`gnomon demo` on a small crawl: every step works."""
 
 import re
 from pathlib import Path

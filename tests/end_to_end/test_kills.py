@@ -1,7 +1,7 @@
-"""The real command, killed where it writes and raced against itself: nothing is lost.
+"""The real command, killed during its writes and raced against itself: nothing is lost.
 
-The index folder is watched from outside, and the command is killed as soon as the n-th name of a kind has come (or
-gone). Every other time Spark's Python workers, which are a group of their own, are left to end by themselves.
+The test watches the index folder, and kills the command as soon as the n-th name of a kind has come (or gone). Every
+other time it leaves Spark's Python workers, which have their own process group, to end by themselves.
 """
 
 import os
@@ -33,7 +33,7 @@ SPEC, LIST, SNAPSHOT = "^_shadow/spec.json$", "^_shadow/segments/[^_]", "^_shado
 
 
 class Point(NamedTuple):
-    """When the command is killed: so many new names match, or (`gone`) so many of those there before are missing."""
+    """The time of a kill: when a number of new names match or, with `gone`, a number of old names are missing."""
 
     pattern: str
     count: int = 1
@@ -59,7 +59,7 @@ POINTS = {
 
 
 def test_every_operation_is_killed() -> None:
-    without = {"build that finds files gone"}  # it writes no index file
+    without = {"build that finds files gone"}  # it writes no index files
     assert POINTS.keys() == OPERATIONS.keys() - without
 
 
@@ -98,7 +98,7 @@ def test_a_command_killed_where_it_writes_leaves_one_whole_snapshot(
 
 
 def run_until(command: list[str], index: Path, point: Point, spare_workers: bool) -> str:
-    """Run a command until it gets to a point; where it was killed."""
+    """Run a command until a point. Returns where it was killed."""
     before = names(index)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as run:
         while not reached(point, before, names(index)):
@@ -120,7 +120,7 @@ def run_until(command: list[str], index: Path, point: Point, spare_workers: bool
 
 
 def names(index: Path) -> set[str]:
-    """What the folder holds, hidden or not."""
+    """All names in the folder, with hidden ones."""
     return {os.path.relpath(os.path.join(folder, name), index) for folder, _, found in os.walk(index) for name in found}
 
 
@@ -130,7 +130,7 @@ def reached(point: Point, before: set[str], now: set[str]) -> bool:
 
 
 def kill_session(leader: int) -> None:
-    """Kill what a command has started, whatever groups it made of it."""
+    """Kill all processes that a command started, in all their groups."""
     killed: set[int] = set()
     while True:
         pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
@@ -166,7 +166,7 @@ def add(lake: Path, day: int) -> None:
 
 
 def days_found(lake: Path) -> list[int]:
-    """The days whose rows are found, all of them or none."""
+    """The days with all rows; the others must have none."""
     index = open_index(str(lake / "index"))
     found = []
     for day in range(2 * RACES + 2):

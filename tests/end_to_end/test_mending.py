@@ -1,4 +1,4 @@
-"""A byte of an index is flipped: `gnomon verify` names a command, and that command mends the index."""
+"""After a bit of an index was flipped, `gnomon verify` names a command, and that command repairs the index."""
 
 import json
 import re

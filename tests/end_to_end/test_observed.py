@@ -1,4 +1,4 @@
-"""A real `gnomon serve`: what it counts, and what it writes on stderr."""
+"""A real `gnomon serve`: its metrics, and its log on stderr."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ MALFORMED = (("reason", "malformed"),)
 
 
 def get(address: str, path: str, request_id: str) -> tuple[int, bytes]:
-    """Status and body, over a connection of its own: the workers share connections."""
+    """Status and body, over a separate connection, so that the requests spread over the workers."""
     connection = HTTPConnection(address, timeout=LIMIT_SECONDS)
     try:
         connection.request("GET", path, headers={"x-request-id": request_id})
@@ -34,7 +34,7 @@ def get(address: str, path: str, request_id: str) -> tuple[int, bytes]:
 
 
 def refused(address: str, request: bytes) -> bytes:
-    """The answer to bytes that are no request."""
+    """The answer to bytes that are not a request."""
     host, _, port = address.partition(":")
     with socket.create_connection((host, int(port)), timeout=LIMIT_SECONDS) as connection:
         connection.sendall(request)

@@ -1,4 +1,4 @@
-"""docs/reference/python.md tells the truth: its examples run, one after the other, in one program."""
+"""docs/reference/python.md is right: its examples run, one after the other, in one program."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ PAGE = (Path(__file__).parents[2] / "docs/reference/python.md").read_text(encodi
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with the index that the page speaks of, of ten keys in two partitions."""
+    """A home with the index of the page: ten keys in two partitions."""
     rows = {"url": [f"https://a.example/{i}" for i in range(10)], "n": pa.array(range(10), pa.int32())}
     lake = tmp_path / "lake"
     write_source(lake / "source", {f"dt=2026-01-0{day}/p.parquet": pa.table(rows) for day in (1, 2)})

@@ -27,7 +27,7 @@ def case(name: str) -> Case:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory, name: str, case: Case) -> Path:
-    """A file of 500 rows, of which numbers below 150 are in two."""
+    """A file of 500 rows. Each number below 150 is in two rows."""
     path = tmp_path_factory.mktemp("lake") / "source" / f"dt=2026-01-01/a{ENDINGS.get(name, '')}"
     path.parent.mkdir(parents=True)
     path.write_bytes(case.write(rows_of(0, 500)))

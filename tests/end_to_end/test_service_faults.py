@@ -1,5 +1,5 @@
-"""A service of two workers under a steady load, while what it stands on fails. Each run says what was injected, how
-many requests were made, and how many failed. The short runs are in every suite; `-m soak` runs the long ones."""
+"""A service of two workers under a steady load, while its files or its store fail. Each run prints the injected faults,
+the number of requests, and the number of failures. The short runs are in every suite; `-m soak` runs the long ones."""
 
 import itertools
 import json
@@ -30,14 +30,14 @@ CONNECTIONS = 4
 TIMEOUT_SECONDS = 2.0
 PATHS = ("/rows/second", "/rows/twice", "/rows/no-such-key")
 WELL = {200, 404}
-SHORT, LONG = 1, 12  # how often each fault is injected
+SHORT, LONG = 1, 12  # the number of injections of each fault
 
 lengths = pytest.mark.parametrize("times", [SHORT, pytest.param(LONG, marks=pytest.mark.soak)])
 
 
 @dataclass
 class Place:
-    """A lake with its index, and a service of it."""
+    """A lake with its index and its service."""
 
     folder: Path
     service: Service
@@ -52,7 +52,7 @@ class Place:
         return found
 
     def serves(self, number: int) -> bool:
-        """Whether every worker does; connections are taken by any of them."""
+        """Whether every worker answers from this snapshot. Any worker may accept a connection."""
         return all(self.readiness()["snapshot"] == number for _ in range(20))
 
 
@@ -74,7 +74,7 @@ def say(what: str, load: Load) -> None:
 
 
 def check_503(load: Load) -> None:
-    """What is not well is a problem that says when to come again."""
+    """Check that each failure is a problem with Retry-After."""
     for answer in load.answers:
         if answer.status not in WELL:
             assert answer.status == 503, answer.body
@@ -89,7 +89,7 @@ def well_again(place: Place) -> None:
 @pytest.mark.process
 @lengths
 def test_a_service_outlasts_what_it_stands_on(place: Place, times: int) -> None:
-    """All on one service, one after the other: it is as well after each as it was before."""
+    """All faults hit one service, one after the other. It is healthy after each."""
     new_days = days()
     snapshots_come(place, new_days, times)
     a_bad_snapshot_comes(place, new_days, min(times, 4))
@@ -102,7 +102,7 @@ def test_a_service_outlasts_what_it_stands_on(place: Place, times: int) -> None:
 
 
 def snapshots_come(place: Place, new_days: Iterator[str], times: int) -> None:
-    """One every second at a steady load: each brings the key once more, and no request fails."""
+    """A snapshot comes every second at a steady load. Each adds a row of the key, and no request fails."""
     number = place.readiness()["snapshot"]
     with place.load() as load:
         for day in itertools.islice(new_days, 3 * times):
@@ -135,7 +135,7 @@ def a_bad_snapshot_comes(place: Place, new_days: Iterator[str], times: int) -> N
 
 
 def folders_go_and_come_back(place: Place, name: str, times: int) -> None:
-    """While one is away rows are 503, or come from memory; and all are there when it is back."""
+    """While a folder is missing, rows are 503 or come from memory. All are answered when it is back."""
     for _ in range(times):
         with place.load() as load:
             (place.folder / name).rename(place.folder / "away")
@@ -151,7 +151,7 @@ def folders_go_and_come_back(place: Place, name: str, times: int) -> None:
 
 
 def workers_are_killed(place: Place, times: int) -> None:
-    """A killed worker takes along what its own connections had asked, and nothing else."""
+    """A killed worker loses only the requests of its own connections."""
     draw, kills = random.Random(1), 2 * times
     with place.load() as load:
         for _ in range(kills):
@@ -168,7 +168,7 @@ def workers_are_killed(place: Place, times: int) -> None:
 
 @pytest.fixture
 def far(s3: Store, s3_root: str) -> Iterator[tuple[Service, FaultyProxy]]:
-    """A service of an index and a source in a store, which it reaches through a proxy."""
+    """A service of an index and a source in a store, behind a proxy."""
     source = source_root_of(f"{s3_root}/lake")
     index_source(source_root(source), storage_at(f"{s3_root}/shadow"), ["url"])
     port = int(s3.variables["AWS_ENDPOINT_URL"].rpartition(":")[2])
@@ -180,7 +180,7 @@ def far(s3: Store, s3_root: str) -> Iterator[tuple[Service, FaultyProxy]]:
         coverage_seconds=1.0,
         timeout_seconds=TIMEOUT_SECONDS,
         access_log=False,
-        cache_bytes=0,  # each request asks the store
+        cache_bytes=0,  # each request reads from the store
     )
     with FaultyProxy(port) as proxy:
         variables = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"}
@@ -195,7 +195,7 @@ def source_root_of(place: str) -> str:
 
 @lengths
 def test_a_store_that_fails_is_503_in_time_and_mends(far: tuple[Service, FaultyProxy], times: int) -> None:
-    """Slow, silent, cut off, failing, and all of it at random."""
+    """The store is slow, silent, cut off, failing, and all of these at random."""
     service, proxy = far
     runs = [
         (("delay",), 1.0),

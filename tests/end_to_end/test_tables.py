@@ -1,5 +1,5 @@
-"""Folders of real files that form one table, through `gnomon build` and `fetch`: every row listed for a file comes back
-by its key, with its partition, and with nulls for the columns that others of the files have."""
+"""Folders of real files that form one table, through `gnomon build` and `fetch`: every listed row of a file comes back
+by its key, with its partition, and with nulls for columns of other files."""
 
 import csv
 from pathlib import Path
@@ -19,12 +19,12 @@ pytestmark = [pytest.mark.spark, needs_corpora]
 
 SOUND = ("good", "disputed", "other-reader")
 EVERY_RUN = ("parquetWithSchemaChange", "iceberg_v2_partitioned_position_deletes_orc", "partitioned-csv")
-MOST_ROWS = 1_000  # listed whole
+MOST_ROWS = 1_000  # of a file with a list of all rows
 Row = dict[str, Any]
 
 
 class Table(NamedTuple):
-    """A folder of files of one format, a key of theirs, and the rows listed, partition columns among them."""
+    """A folder of files of one format, a key, and the listed rows with their partition columns."""
 
     folder: Path
     format: str
@@ -33,8 +33,8 @@ class Table(NamedTuple):
 
 
 def tables() -> list[Any]:
-    """The tables among the corpora, those of every run and those of a soak. Where files of several formats lie in a
-    folder, the folders below it that hold one."""
+    """The tables in the corpora, for every run and for a soak run. For a folder with several formats, its subfolders
+    with one format."""
     if not (ROOT / "TABLES.tsv").exists():
         return []
     every = entries()
@@ -59,8 +59,7 @@ def tables() -> list[Any]:
 
 
 def table_of(folder: str, files: list[dict[str, str]], keys: list[str]) -> Table | None:
-    """The files of a folder as one table. None where they are of several formats, where one is damaged, or long, or
-    where they have no key."""
+    """The files of a folder as one table. None if they have several formats or no key, or if one is damaged or long."""
     formats = {entry["format"] for entry in files}
     if len(formats) != 1 or any(e["class"] not in SOUND or int(e["rows_read"]) > MOST_ROWS for e in files):
         return None

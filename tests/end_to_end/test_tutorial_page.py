@@ -1,4 +1,4 @@
-"""docs/tutorial.md tells the truth: its commands run, one after the other, and print what it shows."""
+"""docs/tutorial.md is right: its commands run, one after the other, and print the output in it."""
 
 import re
 import shlex
@@ -18,7 +18,8 @@ KEYS = "printf 'id\\norder-7\\norder-19999\\n' > keys.csv"
 
 
 def lines(text: str) -> list[str]:
-    """Without the progress of Spark jobs, the time they took and the bytes, which depend on the version of Arrow."""
+    """The lines without the progress and the times of Spark jobs, and without bytes, which depend on the version of
+    Arrow."""
     text = re.sub(r"[\d.]+ (s|[KM]?B|bytes)\b", r"0 \1", re.sub(r"now \d+", "now 0", text))
     return [line for line in text.splitlines() if not re.match(r"gnomon: [a-z ]+(: [\d,]+ \w+)?$", line)]
 

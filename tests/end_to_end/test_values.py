@@ -1,6 +1,6 @@
-"""A value of each type that a format has, as every way out of an index shows it: Python, HTTP, the command line, load.
+"""A value of each type of a format, in every output of an index: Python, HTTP, the command line, load.
 
-Each column has one value, and a null in a second row. A file of real writers a format, one build each."""
+Each column has one value, and a null in a second row. Each format has one file of a real writer, and one build."""
 
 import datetime as dt
 import io
@@ -39,8 +39,8 @@ MOMENT = dt.datetime(2026, 1, 1, 12, 30, 0, 123456)
 
 
 class Column(NamedTuple):
-    """What is written (`kind`: the type, as the format's writer takes it), the value of a row in Python and in JSON,
-    and what `load` gives: the type in Spark's words and the value, or the words of an error."""
+    """A column: the written value (`kind` is the type for the format's writer), its form in Python and in JSON, and the
+    result of `load`: the type in Spark's DDL and the value, or the text of an error."""
 
     kind: Any
     given: Any
@@ -51,7 +51,7 @@ class Column(NamedTuple):
 
 
 def refused(spark: str, text: str) -> Column:
-    """A column that is the same in Python and JSON, and not held by Spark's type."""
+    """A column that is the same in Python and JSON, and that Spark's type does not hold."""
     return Column(None, None, text, SAME, spark, f'Spark\'s {spark} does not hold "{text}"')
 
 
@@ -115,7 +115,7 @@ PARQUET["ids"] = PARQUET["ids"]._replace(
 def arrow_array(kind: pa.DataType, values: list[Any]) -> pa.Array:
     if isinstance(kind, pa.JsonType):
         return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
-    if pa.types.is_map(kind):  # whose lists of an extension type are not made of Python's values
+    if pa.types.is_map(kind):  # pyarrow cannot make lists of an extension type from Python values
         plain = pa.array(values, pa.map_(pa.uint8(), pa.list_(pa.binary(16))))
         return plain.cast(kind)
     return pa.array(values, kind)
@@ -220,7 +220,7 @@ def as_orc(columns: dict[str, Column]) -> bytes:
     return out.getvalue()
 
 
-# Of the formats of text: the type in Spark's DDL, and the text of the value.
+# For text formats: the type in Spark's DDL, and the text of the value.
 TEXT = {
     "dec38": Column("decimal(38,2)", "9" * 36 + ".25", Decimal("9" * 36 + ".25"), "9" * 36 + ".25"),
     "day": Column("date", "1582-10-14", dt.date(1582, 10, 14), "1582-10-14", "date"),
