@@ -1,4 +1,4 @@
-"""Avro files for tests: as fastavro writes them, and built block by block for what no writer writes."""
+"""Avro files for tests: written by fastavro, or built block by block for content that no writer writes."""
 
 import io
 import json
@@ -84,7 +84,7 @@ LIST = {
     "name": "List",
     "fields": [{"name": "v", "type": "long"}, {"name": "next", "type": ["null", "List"]}],
 }
-TREE = {  # types that are told in JSON, and elsewhere
+TREE = {  # types that JSON can show, and others
     "type": "record",
     "name": "Tree",
     "fields": [
@@ -101,7 +101,7 @@ CODECS = ("null", "deflate", "bzip2", "xz", "snappy", "zstandard")
 
 
 def nested_rows(mapping: Callable[[list[tuple[str, Any]]], Any], count: int = ROWS) -> list[dict[str, Any]]:
-    """`mapping` makes a map of its pairs: `dict` as fastavro takes it, `list` as pyarrow gives it."""
+    """Nested rows. `mapping` makes a map from pairs: `dict` for fastavro, `list` for pyarrow."""
     rows = []
     for i in range(count):
         labels = mapping([(f"k{j}", ["v"] * j) for j in range(i % 3)])
@@ -123,7 +123,7 @@ def nested_rows(mapping: Callable[[list[tuple[str, Any]]], Any], count: int = RO
 
 
 def written(schema: Any, rows: Iterable[Any], codec: str = "deflate", block_bytes: int = 300) -> bytes:
-    """The file as fastavro writes it, in blocks of about so many bytes."""
+    """A file of fastavro, in blocks of about `block_bytes`."""
     out = io.BytesIO()
     fastavro.writer(out, schema, rows, codec=codec, sync_interval=block_bytes, sync_marker=SYNC)
     return out.getvalue()
@@ -157,12 +157,12 @@ def block(count: int, payload: bytes, sync: bytes = SYNC) -> bytes:
 
 
 def container(schema: Any, payloads: Sequence[tuple[int, bytes]], codec: str = "null") -> bytes:
-    """A file of these blocks: rows, payload."""
+    """A file of these blocks (number of rows, payload)."""
     return header(schema, codec) + b"".join(block(count, payload) for count, payload in payloads)
 
 
 def records(schema: Any, rows: Iterable[Any]) -> bytes:
-    """Rows as they stand in a block. Logical types are to be given as what they are stored in."""
+    """The bytes of rows in a block. Logical types are given in their stored types."""
     parsed = fastavro.parse_schema(schema)
     out = io.BytesIO()
     for row in rows:
@@ -172,7 +172,7 @@ def records(schema: Any, rows: Iterable[Any]) -> bytes:
 
 @cache
 def avro_seeds() -> list[tuple[bytes, Mapping[str, str]]]:
-    """For the fuzzer: a file of each codec and shape, and what small ones of other writers there are."""
+    """Files for the fuzzer: one of each codec and shape, and the small ones of other writers, if present."""
     own = [written(FLAT, flat_rows(30), codec) for codec in CODECS]
     own += [written(NESTED, nested_rows(dict, 12), codec) for codec in ("null", "deflate")]
     row = {"v": 1, "next": {"v": -2, "next": {"v": 3, "next": None}}}

@@ -17,7 +17,7 @@ Rows = Mapping[int, Mapping[str, Any]]
 
 
 def expected_rows(entry: dict[str, str]) -> dict[int, dict[str, Any]]:
-    """Rows by ordinal, as listed; of columns that share a name the first, which is what the name means to us."""
+    """The listed rows by ordinal. Of columns with the same name, it has the first, as our reader does."""
     return {one.ordinal: dict(reversed(one.row.get("$pairs", [*one.row.items()]))) for one in expected_of(entry)}
 
 
@@ -26,7 +26,7 @@ def names_of(source: SourceFile) -> list[str]:
 
 
 def check_fetch(entry: dict[str, str], expected: Rows, canon: ModuleType, outcome: Outcome) -> None:
-    """Every listed row comes back from its own pointer."""
+    """Check that every listed row is equal when fetched by its pointer."""
     reader = reader_of(entry)
     source = open_source(reader, entry["format"])
     names = names_of(source)
@@ -41,7 +41,7 @@ def check_fetch(entry: dict[str, str], expected: Rows, canon: ModuleType, outcom
 
 
 def check_scan(entry: dict[str, str], expected: Rows, canon: ModuleType, outcome: Outcome) -> int:
-    """The scan gives the listed rows at their ordinals; how many rows it gives."""
+    """Check that the scan gives the listed rows at their ordinals. Returns its number of rows."""
     reader = reader_of(entry)
     source = open_source(reader, entry["format"])
     names = names_of(source)

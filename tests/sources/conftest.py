@@ -11,13 +11,13 @@ from tests.sources.tally import Outcome, Tally
 
 @pytest.fixture(scope="session")
 def canon() -> ModuleType:
-    """What compares the values of foreign files."""
+    """The module that compares the values of foreign files."""
     return load_canon()
 
 
 @pytest.fixture(scope="session")
 def tally() -> Iterator[Tally]:
-    """Of all foreign files that a run reads; printed at its end, which `-s` shows."""
+    """The tally of all foreign files of a run. It is printed at the end, which `-s` shows."""
     tally = Tally()
     yield tally
     print(f"\n{tally.report()}")
@@ -25,5 +25,5 @@ def tally() -> Iterator[Tally]:
 
 @pytest.fixture
 def outcome(entry: dict[str, str], tally: Tally) -> Outcome:
-    """Of the file that a test reads."""
+    """The outcome of the file that a test reads."""
     return tally.of(entry)

@@ -1,5 +1,5 @@
-"""Data files that other people's writers made, with the rows expected of them. They are not part of the repository: the
-tests that read them are skipped where the folder beside it is absent."""
+"""Data files of other writers, with their expected rows. They are not part of the repository: their tests are skipped
+if the folder next to it is absent."""
 
 import csv
 import gzip
@@ -23,7 +23,7 @@ needs_corpora = pytest.mark.skipif(not INVENTORY.exists(), reason=f"no corpora o
 
 class Expected(NamedTuple):
     """A row of a file: its ordinal, its block (row group, stripe) and place in it, its byte position, its canonical
-    value. What a format does not have, or the reader that was asked does not tell, is None."""
+    value. Values that the format or the reference reader does not have are None."""
 
     ordinal: int
     block: int | None
@@ -33,7 +33,7 @@ class Expected(NamedTuple):
 
 
 def entries() -> list[dict[str, str]]:
-    """The inventory, an entry a file; none where the corpora are absent."""
+    """The inventory, with one entry per file; empty if the corpora are absent."""
     if not INVENTORY.exists():
         return []
     with INVENTORY.open(newline="") as lines:
@@ -62,7 +62,7 @@ def reader_of(entry: dict[str, str]) -> BytesReader:
 
 
 def expected_of(entry: dict[str, str]) -> list[Expected]:
-    """The rows listed for a file, in file order; not all of a long one."""
+    """The listed rows of a file, in file order. A long file has a part of its rows listed."""
     if not entry["expected_file"]:
         return []
     with gzip.open(ROOT / "expected" / entry["expected_file"], "rt") as lines:
@@ -71,7 +71,7 @@ def expected_of(entry: dict[str, str]) -> list[Expected]:
 
 
 def without_classes(row: dict[str, Any]) -> dict[str, Any]:
-    """A listed row whose values of unknown Hadoop classes are their bytes alone."""
+    """A listed row with only the bytes of values of unknown Hadoop classes."""
     return {k: {"$b": v["$b"]} if isinstance(v, dict) and "$w" in v else v for k, v in row.items()}
 
 

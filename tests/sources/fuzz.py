@@ -1,10 +1,9 @@
 """A mutation fuzzer of data files: python -m tests.sources.fuzz --format avro --minutes 10 --seed 1
 
-A case is a sound file with some bits, bytes, cuts or splices changed. It is opened, scanned, its rows are fetched by
-their pointers. A case is a find when anything happens but rows or a SourceError that names the file: another
-exception, a fetch that does not give the row that the scan gave, more memory or time than is fair, a dead process.
-Case i of seed n is always the same, as long as the sound files are. Finds are kept in tests/golden/fuzz_sources;
-test_fuzz.py tries them again.
+A case is a sound file with some bits, bytes, cuts or splices changed. The fuzzer opens and scans it, and fetches its
+rows by their pointers. A case is a find unless it ends with rows or a SourceError that names the file: another
+exception, a fetch with another row than the scan, too much memory or time, a dead process. Case i of seed n is the same
+as long as the sound files are. Finds are stored in tests/golden/fuzz_sources; test_fuzz.py tries them again.
 """
 
 import argparse
@@ -36,14 +35,14 @@ from tests.sources.sequence_files import sequence_seeds
 from tests.sources.text_seeds import csv_seeds, jsonl_seeds
 
 FINDS = Path(__file__).parents[1] / "golden" / "fuzz_sources"
-OPTIONS = ".options"  # the ending of a find's options, where it has any
+OPTIONS = ".options"  # the suffix of the file with a find's options
 NAME = "fuzz/case"
 ROWS_FETCHED = 40  # of a case
 CASES_PER_PROCESS = 2000
-START_SECONDS = 600.0  # of such a process
+START_SECONDS = 600.0  # until such a process must have started
 
 Seeds = Callable[[], list[tuple[bytes, Mapping[str, str]]]]
-# Format to its sound files, with the options they are opened with: a line a format.
+# Each format with its sound files and their options.
 SEEDS: dict[str, Seeds] = {
     "parquet": parquet_files.seeds,
     "avro": avro_seeds,
@@ -52,11 +51,11 @@ SEEDS: dict[str, Seeds] = {
     "csv": csv_seeds,
     "jsonl": jsonl_seeds,
 }
-LAX_SCANS = ("parquet",)  # formats whose fetch finds damage that the scan, another decoder's, reads over
+LAX_SCANS = ("parquet",)  # formats whose fetch finds damage that the scan, with another decoder, does not notice
 
 
 class Case(NamedTuple):
-    """A file, and how it is opened."""
+    """A file and its options."""
 
     format: str
     data: bytes
@@ -64,15 +63,15 @@ class Case(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What is fair for a case."""
+    """The limits of a case."""
 
-    cpu_seconds: float = 10  # of the processor, all threads: this machine may be busy with other things
-    wall_seconds: float = 600  # for one that waits and does nothing
+    cpu_seconds: float = 10  # of all threads: the machine may be busy with other work
+    wall_seconds: float = 600  # for a case that hangs without using the processor
     memory_bytes: int = 4 << 30  # of the address space of the process
 
 
 class Report(NamedTuple):
-    """How many cases came to what ("rows", "error", "find"), and each find in words."""
+    """The number of cases of each result ("rows", "error", "find"), and a description of each find."""
 
     outcomes: Counter[str]
     finds: list[str]
@@ -82,7 +81,7 @@ Judge = Callable[[Case], str]
 
 
 def mutate(rnd: Random, data: bytes, other: bytes) -> bytes:
-    """The file with one to four changes; `other` is one to splice with."""
+    """The file with one to four changes; `other` is a file for splices."""
     changed = bytearray(data)
     for _ in range(rnd.choice((1, 1, 1, 2, 4))):
         if not changed:
@@ -118,7 +117,7 @@ def make_case(format: str, seed: int, number: int) -> Case:
 
 
 def attempt(case: Case) -> str:
-    """Read a file; what came of it: "rows" or "error". AssertionError, or any other, is a find."""
+    """Read a file. Returns the result, "rows" or "error". AssertionError, or any other, is a find."""
     reader = BytesReader(case.data, NAME)
     try:
         source = open_source(reader, case.format, case.options)
@@ -173,8 +172,8 @@ def run(
     judge: Judge = attempt,
     limits: Limits = Limits(),  # noqa: B008  immutable
 ) -> Report:
-    """Try cases 0, 1, 2 ... until there were so many or the time is over, in a process that may die; finds are written
-    into the folder `keep`. `make` and `judge` are handed to that process: functions of a module."""
+    """Try cases 0, 1, 2 ... up to a number or a time limit, in a process that may die. Finds are written into the
+    folder `keep`. `make` and `judge` run in that process, and must be functions of a module."""
     report = Report(Counter(), [])
     end, number = time.monotonic() + seconds, 0
     while number < cases and time.monotonic() < end:
@@ -191,7 +190,8 @@ def _some(
     keep: Path | None,
     report: Report,
 ) -> int:
-    """Try cases in one process, until they are all done, one ends the process, or the time is over; the next number."""
+    """Try cases in one process, until all are done, one ends the process, or the time is over. Returns the next
+    number."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_worker, args=(make, judge, limits, numbers, theirs))
@@ -243,7 +243,7 @@ def kept(folder: Path) -> list[Path]:
 
 
 def kept_case(paths: Sequence[Path], number: int) -> Case:
-    """A find, as a case again."""
+    """The case of a find."""
     path = paths[number]
     options = path.with_name(path.name + OPTIONS)
     return Case(path.name.split("-")[0], path.read_bytes(), json.loads(options.read_text()) if options.exists() else {})

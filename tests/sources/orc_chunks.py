@@ -1,4 +1,4 @@
-"""ORC files of one column of texts or blobs whose chunks end where a test wants them to, row index and all."""
+"""ORC files of one column of texts or blobs, with a row index and with chunks that end at given places."""
 
 import zlib
 from bisect import bisect_right
@@ -17,7 +17,7 @@ ZLIB = 1  # a CompressionKind
 
 
 class Packed(NamedTuple):
-    """A stream in chunks: the coordinates of their first bytes, where they begin, and all of it."""
+    """A stream in chunks: the coordinates of their first bytes, their begins, and the whole stream."""
 
     coordinates: list[int]
     begins: list[int]
@@ -29,7 +29,7 @@ class Packed(NamedTuple):
 
 
 def packed(content: bytes, sizes: Iterable[int]) -> Packed:
-    """In chunks of these sizes, as far as there are bytes."""
+    """Content in chunks of these sizes, as far as there are bytes."""
     ends = list(takewhile(len(content).__gt__, accumulate(sizes)))
     chunks = []
     for begin, end in zip([0, *ends], [*ends, len(content)], strict=True):
@@ -42,13 +42,13 @@ def packed(content: bytes, sizes: Iterable[int]) -> Packed:
 
 
 def varying(body: bytes, stands: bool) -> bytes:
-    """A chunk: its header and its bytes, packed or as they are."""
+    """A chunk: its header and its bytes, packed or plain."""
     return (len(body) << 1 | stands).to_bytes(3, "little") + body
 
 
 def in_chunks(texts: pa.Array, stride: int, block: int, sizes: Iterable[int], spare: bytes = b"") -> bytes:
-    """One stripe of texts without nulls, as column `text`. `sizes`: of the chunks of their bytes, `spare` is behind
-    them. `block`: the block size that the file states."""
+    """One stripe of texts without nulls, as column `text`. `sizes` are the sizes of the chunks of their bytes, `spare`
+    comes after them. `block` is the declared block size."""
     table = pa.table({"text": texts})
     plain = written(table, compression="uncompressed", row_index_stride=stride, dictionary_key_size_threshold=0.0)
     postscript = parse_postscript(plain[-1 - plain[-1] : -1])
@@ -87,7 +87,7 @@ def in_chunks(texts: pa.Array, stride: int, block: int, sizes: Iterable[int], sp
 
 
 def _index(content: bytes, parts: dict[int, Packed]) -> bytes:
-    """The row index of the texts, its positions those in the chunks."""
+    """The row index of the texts, with positions in the chunks."""
     entries = []
     for _, value in fields(content):
         found = [one for key, what in fields(message(value)) if key == 1 for one in numbers(what)]

@@ -1,4 +1,4 @@
-"""Small ORC files of every kind a writer can be talked into, for the tests of `gnomon.sources.orc`."""
+"""Small ORC files of every kind that writers can make, for the tests of `gnomon.sources.orc`."""
 
 import datetime as dt
 import decimal
@@ -18,11 +18,11 @@ from tests.sources.corpora import files_of, reader_of
 from tests.sources.parquet_files import flat_table
 
 ROWS = 300
-FOREIGN_BYTES = 100_000  # of the foreign files that are mutated: larger ones take too long
+FOREIGN_BYTES = 100_000  # most bytes of a mutated foreign file: larger ones take too long
 
 
 def written(table: pa.Table, **options: Any) -> bytes:
-    """By ORC's C++ writer through pyarrow: several groups of rows, unless `options` say otherwise."""
+    """A file of ORC's C++ writer through pyarrow, with several groups of rows unless `options` change that."""
     settings = {"row_index_stride": 64, "compression": "zlib", "compression_block_size": 64 << 10, **options}
     buffer = io.BytesIO()
     orc.write_table(table, buffer, **settings)
@@ -30,12 +30,12 @@ def written(table: pa.Table, **options: Any) -> bytes:
 
 
 def striped(table: pa.Table, **options: Any) -> bytes:
-    """The same in several stripes: the writer looks at a stripe's size after each batch."""
+    """The same in several stripes: the writer checks a stripe's size after each batch."""
     return written(table, **{"stripe_size": 1024, "batch_size": 64, **options})
 
 
 def by_pyorc(schema: str, rows: list[tuple[Any, ...]], zone: str = "UTC", **options: Any) -> bytes:
-    """By ORC's C++ writer through pyorc, which has types that pyarrow does not write."""
+    """A file of ORC's C++ writer through pyorc, which has types that pyarrow does not write."""
     buffer = io.BytesIO()
     settings = {"row_index_stride": 10_000, "timezone": ZoneInfo(zone), **options}
     with pyorc.Writer(buffer, schema, **settings) as writer:
@@ -92,7 +92,7 @@ def typed_table(rows: int = ROWS) -> pa.Table:
 
 
 def odd_types() -> bytes:
-    """What pyarrow does not write: unions, padded texts, a time zone of the writer's, bytes that repeat."""
+    """Content that pyarrow does not write: unions, padded texts, a writer's time zone, repeated bytes."""
     kind = (
         "struct<tiny:tinyint,u:uniontype<int,string,array<int>>,c:char(5),v:varchar(9),at:timestamp,"
         "i:timestamp with local time zone>"
@@ -113,7 +113,7 @@ def odd_types() -> bytes:
 
 @functools.cache
 def seeds() -> list[bytes]:
-    """What the fuzzer begins with: files of ours in every codec, and small foreign ones where they are."""
+    """The seeds of the fuzzer: our files in every codec, and small foreign ones, if present."""
     ours = [
         written(make(80), compression=codec, file_version=version, row_index_stride=stride)
         for make in (flat_table, nested_table, typed_table)
@@ -125,11 +125,11 @@ def seeds() -> list[bytes]:
 
 
 def with_codec(data: bytes, kind: int, pack: Callable[[bytes], bytes]) -> bytes:
-    """An uncompressed file of one stripe without row indexes, packed: what the C++ writer has no codec for."""
+    """An uncompressed file of one stripe without row indexes, packed with a codec that the C++ writer lacks."""
 
     def chunk(part: bytes) -> bytes:
         body = pack(part)
-        if len(body) >= len(part):  # stands as it is
+        if len(body) >= len(part):  # stays plain
             return (len(part) << 1 | 1).to_bytes(3, "little") + part if part else b""
         return (len(body) << 1).to_bytes(3, "little") + body
 
@@ -166,7 +166,7 @@ def with_codec(data: bytes, kind: int, pack: Callable[[bytes], bytes]) -> bytes:
 
 
 def patched_footer(data: bytes, change: Callable[[int, Any], Any], *more: tuple[int, int]) -> bytes:
-    """An uncompressed file, the fields of its footer changed, and `more` behind them."""
+    """An uncompressed file with changed fields of its footer, and `more` after them."""
     script = dict(fields(data[-1 - data[-1] : -1]))
     start = len(data) - 1 - data[-1] - int(script[1])  # type: ignore[call-overload]
     footer = encoded([*((key, change(key, value)) for key, value in fields(data[start : -1 - data[-1]])), *more])

@@ -1,4 +1,4 @@
-"""Small Parquet files of every kind a writer can be talked into, for the tests of `gnomon.sources.parquet`."""
+"""Small Parquet files of every kind that writers can make, for the tests of `gnomon.sources.parquet`."""
 
 import datetime as dt
 import decimal
@@ -16,7 +16,7 @@ ROWS = 300
 
 
 def written(table: pa.Table, **options: Any) -> bytes:
-    """Several row groups of several tiny pages, unless `options` say otherwise."""
+    """A file with several row groups of several tiny pages, unless `options` change that."""
     settings = {"row_group_size": 128, "data_page_size": 256, "write_batch_size": 16, **options}
     buffer = io.BytesIO()
     pq.write_table(table, buffer, **settings)
@@ -51,7 +51,7 @@ def nested_table(rows: int = ROWS) -> pa.Table:
 
 
 def typed_table(rows: int = 40) -> pa.Table:
-    """One column of every flat type that goes into Parquet and comes back."""
+    """One column of every flat type that Parquet keeps."""
     day = dt.date(2020, 1, 1)
     instants = [dt.datetime(2020, 1, 1) + dt.timedelta(hours=i, microseconds=i) for i in range(rows)]
     columns: dict[str, pa.Array] = {
@@ -82,12 +82,12 @@ FUZZED: tuple[dict[str, Any], ...] = (
     {"write_page_index": True, "dictionary_pagesize_limit": 64, "compression": "lz4"},
     {"use_dictionary": False, "compression": "brotli", "row_group_size": 10},
 )
-FUZZED_BYTES = 20_000  # a corpora file beyond it is not tried: most changes would hit its data
+FUZZED_BYTES = 20_000  # larger files of the corpora are not tried: most changes would hit their data
 
 
 @cache
 def seeds() -> list[tuple[bytes, Mapping[str, str]]]:
-    """Sound files for the fuzzer: ours, and the small ones of the corpora where they are present."""
+    """Sound files for the fuzzer: ours, and the small ones of the corpora, if present."""
     tables = (flat_table(40), nested_table(40), typed_table())
     files = [written(table, **options) for table in tables for options in FUZZED]
     foreign = [ROOT / entry.values[0]["file"] for entry in files_of("parquet", "good")]

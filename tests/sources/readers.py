@@ -1,4 +1,4 @@
-"""Open readers for tests, over bytes and over a local file. They keep what was asked of them."""
+"""Open readers for tests, over bytes and over a local file. They record their reads."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class BytesReader:
-    """`reads` are the `(offset, length)` asked for one by one, `rounds` how often the store was asked at all."""
+    """A reader of bytes. `reads` has the `(offset, length)` of each read, `rounds` the number of calls."""
 
     is_remote = False
 
@@ -44,7 +44,7 @@ class BytesReader:
 
 
 class FileReader(BytesReader):
-    """The same over a file on disk, for files too large to hold."""
+    """A reader of a file on disk, for files too large for memory."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(b"", str(path))

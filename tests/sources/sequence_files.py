@@ -1,4 +1,4 @@
-"""SequenceFiles of ours, written as Hadoop's own writer does."""
+"""Our SequenceFiles, in the layout of Hadoop's own writer."""
 
 import bz2
 import gzip
@@ -54,7 +54,7 @@ WRITABLES: dict[str, Callable[[Any], bytes]] = {
 
 
 def framed(compress: Callable[[bytes], bytes], chunk: int = 1 << 16) -> Callable[[bytes], bytes]:
-    """Hadoop's frames, with several chunks in one as its codecs write what exceeds their buffer."""
+    """Hadoop's frames, with several chunks in one, as its codecs write data that exceeds their buffer."""
 
     def compressed(data: bytes) -> bytes:
         pieces = [compress(data[i : i + chunk]) for i in range(0, len(data), chunk)]
@@ -116,7 +116,8 @@ def written(
     every: int = 7,
     metadata: Mapping[str, str] | None = None,
 ) -> bytes:
-    """`key` and `value`: names of classes, `codec`: of one. A sync marker, or a block, `every` so many rows."""
+    """A file with these classes of key and value and this codec class, and a sync marker or a block after `every`
+    rows."""
     key_class, value_class = (name if "." in name else HADOOP + name for name in (key, value))
     codec_class = None if codec is None else COMPRESS + codec
     parts = [header(key_class, value_class, codec_class, blocks, version, metadata)]
@@ -134,7 +135,7 @@ def written(
 
 @cache
 def sequence_seeds() -> list[tuple[bytes, Mapping[str, str]]]:
-    """Sound files of every layout, codec and class for the fuzzer, and small ones of other people where they are."""
+    """Sound files of every layout, codec and class for the fuzzer, and small ones of other writers, if present."""
     texts = [(f"key {i}", f"value {i} " * (i % 9)) for i in range(40)]
     found: list[tuple[bytes, Mapping[str, str]]] = [(written(texts, metadata={"a": "b"}), {})]
     for name in CODECS:

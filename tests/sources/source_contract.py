@@ -1,5 +1,5 @@
-"""What every source format promises. A format's test module subclasses `SourceContract` and says, in a fixture
-named `sample`, which file to hold it to."""
+"""The contract of every source format. A format's test module subclasses `SourceContract`, with a fixture `sample` for
+the file to test."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ POINTER = (OFFSET, SUB_OFFSET, SIZE)
 
 @dataclass(frozen=True)
 class Sample:
-    """`rows` as another library reads them. `one_row_bytes`: no fetch of one row, all columns, reads more once
-    the file's pages are known. `knows_rows`: its metadata says how many there are; `cut_is_seen`: a file cut anywhere
-    is refused when it is opened, and not only when it is scanned."""
+    """A file with the `rows` that another library reads. `one_row_bytes`: the most bytes of a fetch of one row, all
+    columns, when the file's pages are known. `knows_rows`: its metadata has the number of rows. `cut_is_seen`: a cut
+    file is refused when it is opened, not only when it is scanned."""
 
     data: bytes
     format: str
@@ -45,7 +45,7 @@ def pointers_of(batches: Iterable[pa.RecordBatch]) -> list[tuple[int, int]]:
 
 
 def read_all(sample: Sample, reader: BytesReader) -> None:
-    """Open the file, and scan it where that alone shows that it was cut."""
+    """Open the file, and scan it if only a scan shows that it was cut."""
     source = sample.open(reader)
     if not sample.cut_is_seen:
         for _ in source.scan(reader, source.schema.names):

@@ -1,4 +1,4 @@
-"""What came of every foreign file, as a table: `pytest tests/sources -k corpora -s` prints it."""
+"""The outcomes of all foreign files as a table: `pytest tests/sources -k corpora -s` prints it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ COLUMNS = ("format", "class", "files", "rows listed", "equal by scan", "equal by
 
 @dataclass
 class Outcome:
-    """A file: rows listed for it, and how many of them a scan gave equal, and their own pointers; what it is refused
-    with, instead of these rows or behind them. A test says so after it has compared."""
+    """The outcome of a file: the number of listed rows, of equal rows in a scan, and of equal rows by pointer; and the
+    error in place of rows or after them. A test sets these after its comparison."""
 
     entry: Mapping[str, str]
     listed: int
@@ -44,13 +44,13 @@ class Tally:
         return self._outcomes.setdefault(entry["file"], Outcome(entry, int(entry["expected_rows"] or 0)))
 
     def report(self) -> str:
-        """A line a file, and a table of their sums a format and class."""
+        """A line per file, and a table of sums per format and class."""
         outcomes = sorted(self._outcomes.values(), key=lambda one: (one.kind, one.entry["file"]))
         return "\n".join([*map(str, outcomes), "", *table(outcomes)])
 
 
 def table(outcomes: Iterable[Outcome]) -> list[str]:
-    """Sums of outcomes, which come in order of their kinds."""
+    """The sums of outcomes, which are sorted by kind."""
     rows: list[tuple[str, ...]] = [COLUMNS, ("---", "---", *["---:"] * (len(COLUMNS) - 2))]
     for kind, members in groupby(outcomes, lambda one: one.kind):
         group = list(members)

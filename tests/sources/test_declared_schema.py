@@ -1,4 +1,4 @@
-"""Files seen through the columns that a table declares."""
+"""Files read with the columns that a table declares."""
 
 import pyarrow as pa
 import pyarrow.orc

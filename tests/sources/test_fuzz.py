@@ -1,4 +1,4 @@
-"""The fuzzer's finds stay fixed, its first cases are sound, and it sees what a reader may do wrong; `soak` runs it for
+"""The fuzzer's finds stay fixed, its first cases pass, and it detects faults of a reader; `soak` runs it for
 minutes."""
 
 import os
@@ -103,7 +103,7 @@ FAULTS: dict[Callable[..., pa.Table], str] = {
 
 
 def faulty_case(number: int) -> Case:
-    """A sound file that says what fault the reader has: none after the last one."""
+    """A sound file with the name of the reader's fault; no fault after the last one."""
     return file_for([*(fault.__name__ for fault in FAULTS), "none"][number])
 
 

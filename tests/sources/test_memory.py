@@ -1,4 +1,4 @@
-"""Where memory runs out, the error is a MemoryError and says nothing about the file."""
+"""When memory runs out, the error is a MemoryError, not an error of the file."""
 
 import ast
 import os
@@ -14,7 +14,7 @@ from gnomon.base.errors import check_memory
 
 ROOT = Path(__file__).parents[2]
 
-# Reads a file under ever tighter limits of the address space, and prints what came of each.
+# Reads a file with decreasing limits of the address space, and prints the result of each.
 UNDER_LIMITS = """
 import io, resource, sys
 import fastavro, pyarrow as pa, pyarrow.orc as orc, pyarrow.parquet as pq
@@ -114,7 +114,7 @@ def test_every_handler_of_pyarrows_errors_lets_memory_errors_pass() -> None:
                 elif isinstance(tried, ast.Call) and getattr(tried.func, "id", "") == "suppress":
                     missed += [f"{path}:{tried.lineno}"] * _names_arrow(tried)
     files = [place.rpartition(":")[0] for place in missed]
-    assert files == [f"{ROOT}/shadow/verify/manifests.py"]  # of a type's name: nothing is read
+    assert files == [f"{ROOT}/shadow/verify/manifests.py"]  # it parses the name of a type, and reads no file
 
 
 def _unguarded(tried: ast.Try) -> list[int]:

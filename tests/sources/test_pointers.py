@@ -1,4 +1,4 @@
-"""Pointers of a fetch: each row is read once and returned for each of its pointers, in their order."""
+"""Pointers of a fetch: each row is read once, and returned for each of its pointers, in their order."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The table of foreign files says what was compared, and nothing else."""
+"""The table of foreign files has exactly the compared rows."""
 
 from gnomon.sources import SourceError
 from tests.sources.tally import COLUMNS, Tally

@@ -1,4 +1,4 @@
-"""Files like those that other people's writers made: each is a style, and its rows are written and read back."""
+"""Files in the styles of other writers: the rows of each foreign file are written in its style and read back."""
 
 import pickle
 from collections import Counter
@@ -23,7 +23,7 @@ pytestmark = needs_corpora
 
 
 def rewritten(entry: Mapping[str, str]) -> str:
-    """Write the rows of a file as the file is; what it is refused with, if so."""
+    """Write the rows of a file in its style. Returns the error text if it is refused."""
     format, options = entry["format"], {}
     if format in ("csv", "json"):
         format, options = {"json": "jsonl"}.get(format, format), options_of(entry)

@@ -1,4 +1,4 @@
-"""What every format promises of the files that are written in it."""
+"""The contract of the writers of all formats."""
 
 import pickle
 import re
@@ -45,7 +45,7 @@ def test_values_of_every_kind_come_back_as_they_were(case: Case) -> None:
     assert found.schema.names == case.table.schema.names
     for name in found.schema.names:
         wanted, got = case.table[name].combine_chunks(), found[name].combine_chunks()
-        if case.format != "orc":  # which has all timestamps in nanoseconds
+        if case.format != "orc":  # ORC has all timestamps in nanoseconds
             assert got.type == wanted.type, name
             assert first_difference(wanted, got) is None, name
 
@@ -61,7 +61,7 @@ def test_columns_may_be_called_like_those_of_a_pointer(case: Case, name: str) ->
 
 
 def test_other_readers_find_the_same_values(case: Case) -> None:
-    table = case.table.drop_columns(["float", "double"])  # NaN is not NaN to them
+    table = case.table.drop_columns(["float", "double"])  # NaN differs from itself
     table = table.drop_columns([name for name in ("record", "records") if name in table.schema.names])
     options = case.options(table.schema)
     file = written(table, case.format, options)
@@ -69,7 +69,7 @@ def test_other_readers_find_the_same_values(case: Case) -> None:
     if case.format == "parquet":
         assert pq.read_table(source).to_pylist() == table.to_pylist()
     elif case.format == "orc":
-        same = [name for name in table.schema.names if name not in ("instant", "local", "moments")]  # of nanoseconds
+        same = [name for name in table.schema.names if name not in ("instant", "local", "moments")]  # nanoseconds
         found = orc.read_table(source, columns=same)
         assert found.select(same).to_pylist() == table.select(same).to_pylist()
     elif case.format == "avro":
@@ -145,7 +145,7 @@ def test_values_in_another_type_of_their_kind_are_taken_where_they_fit(case: Cas
 
 
 def _beyond() -> pa.Array:
-    """A number that 64 bits do not hold."""
+    """A number beyond 64 bits."""
     return pa.array(["100000000000000000000"]).cast(pa.decimal128(21, 0))
 
 
@@ -189,7 +189,7 @@ def test_a_file_is_rolled_over_by_its_size(case: Case) -> None:
             rows += rows_of(BytesReader(data, f"new{style.ending}"), case.format, options).num_rows
             writer = open_writer(case.format, style, table.schema, "new")
     assert len(sizes) > 2
-    assert target / 20 < min(sizes)  # before a row group or stripe is full, its bytes in memory count
+    assert target / 20 < min(sizes)  # until a row group or stripe is full, the writer counts its bytes in memory
     assert max(sizes) < 1.5 * target
     assert rows > 10_000
 

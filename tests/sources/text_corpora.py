@@ -1,4 +1,4 @@
-"""How the text files among the corpora are read, and when a value listed for one is the value that was read."""
+"""The options of the text files in the corpora, and the comparison of their listed values with read ones."""
 
 import json
 import re
@@ -14,7 +14,7 @@ NOTE = re.compile(r"delimiter '(?P<delimiter>.+?)', quotes (?P<quotes>yes|no), .
 
 
 def options_of(entry: dict[str, str]) -> Mapping[str, str]:
-    """How the expected rows were read: the header, if any, as the first of them."""
+    """The options with which the expected rows were read: the header, if any, is the first row."""
     options = {"whole_file": "true"}
     if entry["format"] == "json":
         return options
@@ -24,9 +24,9 @@ def options_of(entry: dict[str, str]) -> Mapping[str, str]:
 
 
 def agree(listed: Any, got: Any, kind: pa.DataType, canon: ModuleType) -> bool:
-    """Whether a JSON value is the one that was read in its column's type: as it stands in the file where that is text,
-    nulls for what is not there."""
-    if isinstance(listed, dict) and set(listed) == {"$f"}:  # beyond a double, for the reader that was asked
+    """Whether a listed JSON value equals the value read in its column's type. Text is as in the file, missing values
+    are null."""
+    if isinstance(listed, dict) and set(listed) == {"$f"}:  # beyond a double of the reference reader
         return isinstance(got, str | Decimal) or bool(canon.same(listed, canon.canon(got)))
     if listed is None or got is None:
         return listed is None and got is None
@@ -47,7 +47,7 @@ def agree(listed: Any, got: Any, kind: pa.DataType, canon: ModuleType) -> bool:
 
 
 def row_agrees(listed: Any, got: dict[str, Any], schema: pa.Schema, canon: ModuleType) -> bool:
-    """A CSV row is a list of texts: what is empty, or not there, is null to us."""
+    """Whether a CSV row, a list of texts, equals a read row, which has null for empty or missing texts."""
     if isinstance(listed, list) and (not schema or schema.names[0] == "_c0"):
         values = [value or "" for value in got.values()]
         return values == listed + [""] * (len(values) - len(listed))

@@ -1,4 +1,4 @@
-"""Sound CSV and JSON files for the fuzzer: small ones of ours, and those of the corpora where they are present."""
+"""Sound CSV and JSON files for the fuzzer: our small ones, and those of the corpora, if present."""
 
 import gzip
 from collections.abc import Mapping

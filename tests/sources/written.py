@@ -1,4 +1,4 @@
-"""What the tests of writers share: rows with values of all kinds, and how they are written and read."""
+"""Shared parts of the tests of writers: rows with values of all kinds, and functions to write and read them."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,7 +89,7 @@ def nested() -> dict[str, pa.Array]:
 
 @dataclass(frozen=True)
 class Case:
-    """A format with what columns it has; `by_ddl`: what these are stands in the option `schema`."""
+    """A format with its columns; `by_ddl`: the option `schema` has their types."""
 
     format: str
     columns: Mapping[str, pa.Array]
@@ -124,7 +124,7 @@ def write(format: str, style: Style, schema: pa.Schema, batches: Iterable[pa.Rec
 
 
 def written(table: pa.Table, format: str, options: Mapping[str, str], like: RangeReader | None = None) -> BytesReader:
-    """A file of the table, in batches of three rows, as another one is; read back."""
+    """A file of the table in the style of `like`, written in batches of three rows."""
     batches = table.to_batches(max_chunksize=3)
     file = write(format, style_of(like, format, options), table.schema, batches)
     check_written(file.data, format, options, file.name, batches)
@@ -132,7 +132,7 @@ def written(table: pa.Table, format: str, options: Mapping[str, str], like: Rang
 
 
 def rows_of(file: BytesReader, format: str, options: Mapping[str, str], names: Sequence[str] | None = None) -> pa.Table:
-    """What our reader gives."""
+    """The rows that our reader returns."""
     source = open_source(file, format, options)
     columns = list(names or source.schema.names)
     return pa.Table.from_batches(source.scan(file, columns)).select(columns)

@@ -1,4 +1,4 @@
-"""Avro files that other people's writers made, row by row."""
+"""Avro files of other writers, row by row."""
 
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ pytestmark = needs_corpora
 
 
 def rows_of(entry: dict[str, str], table: pa.Table, names: list[str], canon: ModuleType) -> list[Any]:
-    """The rows, canonical; those that are not records as the value alone."""
+    """The canonical rows; a row that is not a record is its value."""
     columns = [[canon.canon(value) for value in python_values(table[name])] for name in names]
     if entry["nested"] == "not a record":
         return columns[0]
@@ -30,7 +30,7 @@ def rows_of(entry: dict[str, str], table: pa.Table, names: list[str], canon: Mod
 def scanned(
     entry: dict[str, str], reader: BytesReader, source: SourceFile, canon: ModuleType
 ) -> tuple[list[tuple[tuple[int, int], Any]], SourceError | None]:
-    """Each row with its pointer, and what ended the scan."""
+    """Each row with its pointer, and the error that ended the scan, if any."""
     found: list[tuple[tuple[int, int], Any]] = []
     names = source.schema.names
     try:
@@ -49,7 +49,7 @@ def check_fetch(
     asked: list[tuple[tuple[int, int], Any]],
     canon: ModuleType,
 ) -> int:
-    """Rows come back equal from their own pointers, together and alone; how many there are."""
+    """Check that rows are equal when fetched by their pointers, together and alone. Returns their number."""
     names = source.schema.names
     table = source.fetch(reader, [pointer for pointer, _ in asked], names)
     for (pointer, expected), row in zip(asked, rows_of(entry, table, names, canon), strict=True):

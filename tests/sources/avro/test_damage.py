@@ -1,4 +1,4 @@
-"""Damaged Avro files: an error that names path and byte, or the right rows; never a crash, never memory without end."""
+"""Damaged Avro files: an error with path and byte, or the right rows; never a crash, never unbounded memory."""
 
 import random
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def scanned(data: bytes) -> list[Any]:
 
 
 def check_fetched(reader: BytesReader, source: Any, batch: pa.RecordBatch, rows: list[Any]) -> None:
-    """A row that was scanned comes back from its pointer."""
+    """Check that each scanned row is equal when fetched by its pointer."""
     place = len(rows) // 2
     table = source.fetch(reader, [pointers_of([batch])[place]], source.schema.names)
     assert repr([python_values(column)[0] for column in table.columns]) == repr(list(rows[place]))
@@ -73,7 +73,7 @@ def test_a_flipped_bit_of_a_block_with_a_checksum_is_an_error_or_does_no_harm(co
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "zstandard"])
 def test_a_changed_byte_of_a_block_without_a_checksum_is_an_error_or_gives_rows(codec: str) -> None:
-    """The format cannot tell: what is promised is that pointers of such rows give what the scan gave."""
+    """The format cannot show the change. Still, the pointers of such rows must give the rows of the scan."""
     data = written(NESTED, nested_rows(dict, 8), codec, block_bytes=150)
     dice = random.Random(2)
     errors = 0
@@ -96,7 +96,7 @@ def test_a_changed_byte_of_the_header_is_an_error_or_gives_rows() -> None:
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
 def test_a_cut_file_gives_the_rows_before_the_cut_and_an_error(codec: str) -> None:
-    """Cut where a block ends it cannot be told from a whole one: it gives the blocks that are there."""
+    """A file that is cut at the end of a block looks complete, and gives its remaining blocks."""
     data = written(FLAT, flat_rows(12), codec, block_bytes=250)
     right = values(flat_rows(12))
     ends = [at + 16 for at in range(len(data)) if data.startswith(SYNC, at)]
@@ -255,7 +255,7 @@ def nested(depth: int) -> Any:
 
 
 def doubled(times: int, fields: Sequence[Any] = ({"name": "a", "type": "int"},)) -> Any:
-    """A schema of a few lines and two to the power of `times` columns: records of these fields."""
+    """A short schema with two to the power of `times` columns: nested records of these fields."""
     kind: Any = {"type": "record", "name": "r0", "fields": fields}
     for i in range(1, times):
         kind = {

@@ -1,4 +1,4 @@
-"""What some writers do and others do not: the rows come back all the same, and those before damage come first."""
+"""Features that only some writers use: the rows are read the same, and rows before damage come before the error."""
 
 import random
 import zlib
@@ -25,7 +25,7 @@ def of(kind: Any) -> dict[str, Any]:
 
 
 def rows_of(data: bytes) -> list[Any]:
-    """The one column, scanned; and that each row comes back from its own pointer."""
+    """The values of the one column from a scan, after a check that each row is equal when fetched."""
     reader = BytesReader(data, "lake/file")
     source = open_avro(reader)
     batches = list(source.scan(reader, ["c"]))
@@ -83,14 +83,14 @@ def test_a_deflate_stream_that_is_cut_gives_the_rows_in_it_and_an_error() -> Non
     ],
 )
 def test_text_that_is_not_utf8_comes_as_its_bytes(kind: Any, payload: bytes, value: Any, shown: str) -> None:
-    """Go's writers write what they are given."""
+    """Go's writers do not check text."""
     (row,) = rows_of(container(of(kind), [(1, payload)]))
     assert row == value
     assert to_json(row) == shown
 
 
 def test_a_type_that_is_annotated_from_around_it_has_its_logical_type() -> None:
-    """As Rust's writer has a decimal, and a duration, in fixed."""
+    """Rust's writer writes a decimal, and a duration, in fixed like this."""
     fixed = {"type": "fixed", "name": "F", "size": 3}
     around = {"type": fixed, "logicalType": "decimal", "precision": 5, "scale": 2}
     data = container(of(around), [(1, b"\xff\xff\xfe")])
@@ -139,7 +139,7 @@ def test_a_decimal_of_more_digits_than_are_reported_is_refused(columns: list[str
 
 @pytest.mark.parametrize("sync", [bytes(16), b"\1" * 16, b"\1\0" * 8])
 def test_a_file_whose_sync_marker_repeats_is_one_split(sync: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of zeros look like blocks where the marker is zeros."""
+    """If the marker is zeros, rows of zeros look like blocks."""
     monkeypatch.setattr(avro_container, "LOOK_BACK", 40)
     data = header(of("bytes"), sync=sync) + b"".join(block(1, sized(bytes(400)), sync) for _ in range(20))
     reader = BytesReader(data, "lake/file")
@@ -149,7 +149,7 @@ def test_a_file_whose_sync_marker_repeats_is_one_split(sync: bytes, monkeypatch:
         assert sum(batch.num_rows for split in splits for batch in source.scan(reader, ["c"], split)) == 20
 
 
-BAD = {  # what a row that cannot be read is like, in a block of sound ones
+BAD = {  # kinds of unreadable rows, in a block of sound ones
     "a branch that is none": (["null", "int"], b"\2", b"\6\2"),
     "a symbol that is none": ({"type": "enum", "name": "E", "symbols": ["5"]}, b"", b"\2"),
     "an int of 33 bits": ("int", b"", number(1 << 40)),
@@ -176,7 +176,7 @@ def test_the_rows_of_a_block_that_has_bytes_left_come_before_the_error() -> None
 
 
 def test_no_row_before_damage_comes_twice_or_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches end within blocks and reach over them."""
+    """Batches end within blocks, and span several."""
     monkeypatch.setattr(scan, "BATCH_ROWS", 7)
     dice = random.Random(3)
     for _ in range(60):

@@ -1,4 +1,4 @@
-"""Schemas that no one thought of: what fastavro writes comes back, by scan and by pointer, all columns and some."""
+"""Random schemas: values that fastavro wrote are read back, by scan and by pointer, all columns and some."""
 
 from random import Random
 from typing import Any
@@ -16,7 +16,7 @@ NESTING = ("array", "map", "record", "union", "nullable", "nullable", "fixed", "
 
 
 class Dice:
-    """Schemas and values of them. A value's branch of a union can be told from it alone."""
+    """Random schemas and values. The branch of a union follows from its value."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -1,4 +1,4 @@
-"""Avro through the front door: every shape, codec and type, its splits, and what a fetch reads."""
+"""Avro through the public functions: every shape, codec and type, splits, and the reads of a fetch."""
 
 import datetime as dt
 import json
@@ -81,18 +81,18 @@ def opened(data: bytes) -> tuple[BytesReader, AvroFile]:
 
 
 def one_column(kind: Any, payloads: list[bytes]) -> tuple[pa.DataType, list[Any]]:
-    """The Arrow type, and the Python values, of a column of this Avro type whose values are these bytes: as a scan
-    gives them, and as each row's own fetch does."""
+    """The Arrow type and the Python values of a column of this Avro type with these bytes as values, after a check that
+    the scan and the fetches of single rows agree."""
     schema = {"type": "record", "name": "R", "fields": [{"name": "c", "type": kind}, {"name": "end", "type": "int"}]}
     data = container(schema, [(len(payloads), b"".join(payload + number(7) for payload in payloads))])
     reader, source = opened(data)
     (batch,) = source.scan(reader, ["c", "end"])
     assert batch["end"].to_pylist() == [7] * len(payloads)
-    assert next(source.scan(reader, ["end"]))["end"].to_pylist() == [7] * len(payloads)  # passing over `c`
+    assert next(source.scan(reader, ["end"]))["end"].to_pylist() == [7] * len(payloads)  # skips `c`
     values = python_values(batch["c"])
     pointers = pointers_of([batch])
     alone = [python_values(source.fetch(reader, [pointer], ["c"])["c"])[0] for pointer in pointers]
-    assert repr(alone) == repr(values)  # as text, in which NaN is NaN
+    assert repr(alone) == repr(values)  # as text, since NaN differs from itself
     backwards = source.fetch(reader, pointers[::-1], ["c"])["c"]
     assert repr(python_values(backwards)) == repr(values[::-1])
     return source.schema.field("c").type, values
@@ -413,7 +413,7 @@ def test_a_column_may_be_asked_for_twice_and_none_at_all() -> None:
 
 
 def test_columns_not_asked_for_are_not_decoded() -> None:
-    """A boolean of 2 does no harm to who does not ask for it."""
+    """An invalid boolean of 2 is no error if its column is not requested."""
     schema = {"type": "record", "name": "R", "fields": [{"name": "t", "type": "boolean"}, {"name": "i", "type": "int"}]}
     reader, source = opened(container(schema, [(1, b"\2\4")]))
     assert next(source.scan(reader, ["i"]))["i"].to_pylist() == [2]
@@ -425,7 +425,7 @@ def test_avro_is_reported_by_its_first_bytes() -> None:
 
 @pytest.mark.process
 def test_a_fetch_imports_no_pandas() -> None:
-    """It takes a third of a second where it is installed."""
+    """The import takes a third of a second."""
     program = """
 import sys
 from gnomon.sources import open_source

@@ -1,4 +1,4 @@
-"""Where blocks begin, and what is read of them: splits, sync markers that are none, bytes and rounds of a fetch."""
+"""Block boundaries and reads: splits, bytes that look like sync markers, bytes and rounds of a fetch."""
 
 import random
 from itertools import pairwise
@@ -84,7 +84,7 @@ def test_splits_of_random_sizes_give_each_row_once() -> None:
 
 
 def test_a_damaged_head_between_two_splits_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second split cannot tell the damaged block from bytes of a row: the first one can."""
+    """The second split cannot distinguish the damaged block from bytes of a row, but the first one can."""
     monkeypatch.setattr(container, "LOOK_BACK", 0)
     data = bytearray(raw_file([b"a" * 50, b"b" * 50, b"c" * 50]))
     second = len(header(BYTES)) + len(block(1, sized(b"a" * 50)))

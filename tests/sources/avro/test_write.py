@@ -1,4 +1,4 @@
-"""Avro files that are written as one of their source is."""
+"""Avro files that are written in the style of a file of their source."""
 
 import io
 import json

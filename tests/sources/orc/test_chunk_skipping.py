@@ -1,4 +1,4 @@
-"""The chunks of ORC streams: what is copied and unpacked of them, and that a row alone is what it is in a scan."""
+"""The chunks of ORC streams: the bytes copied and unpacked, and single rows compared with a scan."""
 
 import io
 from itertools import repeat
@@ -23,7 +23,7 @@ CODECS = ("uncompressed", "zlib", "snappy", "lz4", "zstd")
 
 
 class Counted(bytes):
-    """Bytes that count what is copied of them."""
+    """Bytes that count the copied bytes."""
 
     copied = 0
 
@@ -41,7 +41,7 @@ class CountingReader(BytesReader):
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_bytes_that_were_read_are_copied_once(codec: str) -> None:
-    """Not the rest of them with each chunk, which takes the square of their number."""
+    """A copy of the rest with each chunk would take quadratic time."""
     dice = np.random.default_rng(1)
     table = pa.table({"text": [dice.bytes(1500).hex() for _ in range(1000)]})
     reader = CountingReader(written(table, compression=codec, row_index_stride=1000))
@@ -60,7 +60,7 @@ def test_bytes_that_were_read_are_copied_once(codec: str) -> None:
 
 @pytest.fixture
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of each chunk of a stream that was unpacked."""
+    """The bytes of each unpacked chunk of a stream."""
     sizes: list[int] = []
     unpack = Codec.unpack
 
@@ -74,7 +74,7 @@ def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def texts(rows: int, most: int, seed: int = 2) -> pa.Array:
-    """Texts of any length to `most`, the empty one among them, that pack to about half."""
+    """Texts of lengths from 0 to `most`, which compress to about half."""
     dice = np.random.default_rng(seed)
     return pa.array([dice.bytes(int(length) // 2).hex() for length in dice.integers(0, most, rows)], pa.string())
 
@@ -96,13 +96,13 @@ def test_of_a_wide_row_no_more_is_unpacked_than_the_chunks_it_lies_in(codec: str
         unpacked.clear()
         assert source.fetch(reader, [(row, 0)], ["text"])["text"].combine_chunks().equals(values.slice(row, 1))
         spanned = int(ends[row] // block - (ends[row] - len(values[row].as_py())) // block) + 1
-        # and the last of the stripe where the row index has no group behind the row's, and one of the lengths
+        # the last chunk of the stripe if the row's group is the last in the row index, and one chunk of the lengths
         assert len(unpacked) <= spanned + 2 + (row >= 800), row
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_each_row_alone_is_what_it_is_in_a_scan(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of texts, blobs and floats, by themselves and in lists, structs, maps and unions, with nulls; of dictionaries."""
+    """Texts, blobs and floats, plain and in lists, structs, maps and unions, with nulls; and dictionaries."""
     monkeypatch.setattr(streams, "LEAST_LEAP", 1 << 10)
     rows = 330
     values = texts(rows, 4000).to_pylist()
@@ -194,7 +194,7 @@ def test_rows_of_a_stride_together_are_right_where_chunks_are_passed_over(monkey
 
 
 def test_a_damaged_chunk_refuses_the_rows_that_lie_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a fetch, which passes over it on the way to others; a scan refuses the stripe."""
+    """A fetch refuses them, and skips the chunk for other rows; a scan refuses the stripe."""
     monkeypatch.setattr(streams, "LEAST_LEAP", 1)
     values = texts(500, 800)
     data = in_chunks(values, 100, 1024, repeat(1024))

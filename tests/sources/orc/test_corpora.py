@@ -1,4 +1,4 @@
-"""ORC files that other people's writers made, row by row."""
+"""ORC files of other writers, row by row."""
 
 from types import ModuleType
 
@@ -29,7 +29,7 @@ def test_scan_of_a_good_file_gives_the_listed_rows_at_their_ordinals(
 def test_a_file_readers_disagree_on_gives_the_listed_rows(
     entry: dict[str, str], canon: ModuleType, outcome: Outcome
 ) -> None:
-    """Encrypted columns come as their writer masked them, as in every reader that has no keys."""
+    """Encrypted columns have the masked values of their writer, as in every reader without keys."""
     expected = expected_rows(entry)
     check_fetch(entry, expected, canon, outcome)
     assert check_scan(entry, expected, canon, outcome) == outcome.scanned == int(entry["expected_rows"])

@@ -1,6 +1,6 @@
-"""Damaged ORC files. ORC has no checksums: a changed byte of data may decode. What is promised: an error of ours that
-names the file, or rows of the types and number that were asked for, each fetched as it was scanned; never a crash,
-never memory beyond what is stated."""
+"""Damaged ORC files. ORC has no checksums, so a changed byte of data may decode. The promise: an error of ours that
+names the file, or rows of the requested types and number, equal in fetch and scan; never a crash, never memory beyond
+the stated limit."""
 
 import random
 import tracemalloc
@@ -41,7 +41,7 @@ FILES: dict[str, bytes] = {
 
 
 def read(data: bytes) -> list[list[Any]]:
-    """All columns by scan, after each row was fetched and found the same."""
+    """All columns from a scan, after a check that each row is equal when fetched."""
     reader = BytesReader(data, "lake/damaged")
     source = open_source(reader, "orc")
     names = list(dict.fromkeys(source.schema.names))
@@ -98,7 +98,7 @@ def test_an_error_tells_stripe_column_and_offset() -> None:
 
 
 def test_a_row_index_that_points_elsewhere_is_found_by_the_scan_that_makes_the_pointers() -> None:
-    """Else a fetch, which goes by it, would give another row."""
+    """Otherwise a fetch, which uses the row index, would give another row."""
     data = written(pa.table({"id": range(200)}), compression="uncompressed", file_version="0.11")
     reader = BytesReader(data, "lake/damaged")
     source = open_source(reader, "orc")
@@ -155,7 +155,7 @@ def test_a_footer_that_lies_is_refused(change: Callable[[int, Any], Any], messag
 
 
 def type_with(types: list[dict[int, Any]]) -> Callable[[int, Any], Any]:
-    """The types of a footer, one after the other."""
+    """A change of the types of a footer."""
     left = iter(types)
     return lambda key, value: encoded(list(next(left).items())) if key == 4 else value
 
@@ -186,7 +186,7 @@ def test_a_type_that_is_not_known_refuses_its_column_alone() -> None:
     types = [{1: 12, 2: b"\x01\x02", 3: b"id"}, {1: 4}, {1: 77}]
     changed = patched_footer(data, type_with(types)).replace(b"\x1a\x02id", b"\x1a\x02id\x1a\x01n", 1)
     at = changed.index(b"\x1a\x02id\x1a\x01n")
-    # The message that holds the names is three bytes longer now, and so is the footer.
+    # Now the message with the names, and so the footer, is three bytes longer.
     length = changed.rindex(b"\x22", 0, at) + 1
     changed = changed[:length] + bytes([changed[length] + 3]) + changed[length + 1 :]
     script = dict(fields(changed[-1 - changed[-1] : -1]))

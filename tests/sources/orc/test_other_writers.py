@@ -1,4 +1,4 @@
-"""ORC as single writers leave it: what the specification allows, or does not speak of."""
+"""ORC files of particular writers, with features that the specification allows or does not mention."""
 
 import datetime as dt
 import decimal
@@ -23,7 +23,7 @@ def read(data: bytes) -> pa.Table:
 
 @pytest.mark.parametrize("length", range(1, 9))
 def test_a_chunk_in_lz4_ends_where_its_bytes_do(length: int) -> None:
-    """Footers of an odd length and of an even one: none is filled up to the block size."""
+    """Footers of odd and even length: neither is padded to the block size."""
     table = pa.table({f"{'n' * length}{i}": [1, 2, 3] for i in range(9)})
     plain = written(table, compression="uncompressed", row_index_stride=10_000)
     assert read(with_codec(plain, LZ4, lambda part: bytes(cramjam.lz4.compress_block(part, store_size=False)))) == table
@@ -50,7 +50,7 @@ def test_decimals_passed_over_may_go_on_in_the_next_chunk() -> None:
 
 
 def test_decimals_that_stand_as_integers_are_of_version_2_whatever_the_stripe_says() -> None:
-    """Java's writer of the next format says DIRECT, and writes what elsewhere is DIRECT_V2."""
+    """Java's writer of the next format declares DIRECT, and writes the encoding that others call DIRECT_V2."""
     numbers = [1, 300, -300, 300, 12, 12, 12, 12, 0]
     data = written(pa.table({"d": pa.array(numbers, pa.int64())}), compression="uncompressed", row_index_stride=10_000)
     direct, direct_2 = b"\x12\x04\x08\x00\x10\x00", b"\x12\x04\x08\x02\x10\x00"  # encodings in the stripe's footer
@@ -71,7 +71,7 @@ def test_decimals_that_stand_as_integers_are_of_version_2_whatever_the_stripe_sa
 
 @pytest.mark.parametrize(("zone", "hours"), [("America/Los_Angeles", -8), ("Asia/Kolkata", 5.5), ("Europe/Dublin", 0)])
 def test_before_1900_the_clock_of_java_writers_shows_standard_time(zone: str, hours: float) -> None:
-    """Java's old time zones know no local mean time, those of C++ do."""
+    """Java's old time zones have no local mean time; those of C++ do."""
     moment = dt.datetime(1800, 7, 1, 12, tzinfo=dt.UTC)
     data = by_pyorc("struct<t:timestamp>", [(moment,)], zone, compression=0)
     by_java = patched_footer(data, lambda key, value: 0 if key == 9 else value, (11, 2))  # writer, calendar
@@ -81,7 +81,7 @@ def test_before_1900_the_clock_of_java_writers_shows_standard_time(zone: str, ho
 
 
 def test_timestamps_of_all_files_come_in_microseconds_when_asked_for() -> None:
-    """So that files of which some reach beyond nanoseconds have one type."""
+    """So files with times beyond the range of nanoseconds have the same type as others."""
     near, far = dt.datetime(2020, 1, 1, 1, 2, 3, 4, tzinfo=dt.UTC), dt.datetime(1, 1, 3, tzinfo=dt.UTC)
     for moment in (near, far):
         reader = BytesReader(by_pyorc("struct<t:timestamp,l:array<timestamp>>", [(moment, [moment])]))

@@ -1,4 +1,4 @@
-"""ORC through the front door: `open_source(...)`, `fetch`, `scan`, for whatever writers write."""
+"""ORC through the public functions: `open_source(...)`, `fetch`, `scan`, for all features of writers."""
 
 import datetime as dt
 import decimal
@@ -181,7 +181,7 @@ def test_one_row_of_a_long_column_reads_its_group_of_rows() -> None:
 
 
 def test_a_run_that_goes_on_in_the_next_chunk_is_read_to_its_end() -> None:
-    """Groups of rows that end anywhere in runs and chunks; each row by itself."""
+    """Groups of rows end anywhere in runs and chunks; each row is fetched alone."""
     dice = np.random.default_rng(6)
     table = pa.table({"id": dice.integers(0, 1 << 60, 30_000)})
     reader = BytesReader(written(table, row_index_stride=1000))
@@ -191,7 +191,7 @@ def test_a_run_that_goes_on_in_the_next_chunk_is_read_to_its_end() -> None:
 
 
 def test_timestamps_are_the_wall_clock_of_the_writers_zone() -> None:
-    """Also in summer, on the days when clocks change, beyond 2037, and before there were zones."""
+    """Also in summer, on the days when clocks change, after 2037, and before time zones existed."""
     moments = [
         dt.datetime(2015, 1, 1, tzinfo=dt.UTC),
         *(dt.datetime(2021, 3, 14, 9, 45, tzinfo=dt.UTC) + dt.timedelta(minutes=10 * i) for i in range(4)),
@@ -229,7 +229,7 @@ def test_timestamps_that_nanoseconds_do_not_reach_come_in_microseconds() -> None
 
 @pytest.mark.parametrize("calendar", [0, 1, 2])
 def test_old_dates_of_java_writers_are_those_of_its_calendar(calendar: int) -> None:
-    """Julian before 1582-10-15, unless the footer says that it is the proleptic one."""
+    """The calendar is Julian before 1582-10-15, unless the footer declares the proleptic one."""
     days = [-719_164, -141_428, -141_427, 0]
     seconds = [day * 86_400 + 3_661 for day in days]
     table = pa.table({"d": pa.array(days, pa.date32()), "t": pa.array(seconds, pa.timestamp("s"))})
@@ -276,7 +276,7 @@ def test_a_union_shows_its_value_alone() -> None:
 
 
 def test_a_map_with_a_null_key_is_refused_by_name() -> None:
-    """pyarrow's own reader, and an Arrow array of it, end the process."""
+    """Such a map ends the process in pyarrow's own reader and in an Arrow array."""
     reader = BytesReader(by_pyorc("struct<m:map<string,int>,n:int>", [({"a": 1}, 1), ({None: 2}, 2)]))
     source = open_source(reader, "orc")
     assert python_values(source.fetch(reader, [(0, 0)], ["m"])["m"]) == [{"a": 1}]
@@ -358,7 +358,7 @@ def test_what_is_learnt_of_stripes_is_counted_as_cache() -> None:
 
 
 class Failing(BytesReader):
-    """A store that goes away after the file was opened."""
+    """A store that fails after the file was opened."""
 
     def read_ranges(self, ranges: Any) -> list[bytes]:
         raise ConnectionError("the store went away")

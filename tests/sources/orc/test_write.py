@@ -1,4 +1,4 @@
-"""ORC files that are written as one of their source is."""
+"""ORC files that are written in the style of a file of their source."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""What one row costs: counted bytes and rounds, flat columns on one row group of 128 MB."""
+"""The cost of one row: bytes and rounds, flat columns in one row group of 128 MB."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ MEGABYTE = 1 << 20
 
 @pytest.fixture(scope="session", params=[True, False], ids=["page index", "page headers"])
 def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A column of 8 bytes a value and one of 24, pages of about 1 MB, all in one row group."""
+    """A column of 8 bytes per value and one of 24, pages of about 1 MB, all in one row group."""
     dice = np.random.default_rng(1)
     table = pa.table(
         {
@@ -129,7 +129,7 @@ def test_many_rows_of_a_nested_column_read_its_row_group_once(nested: Path) -> N
 
 @pytest.fixture(scope="module")
 def lookup(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A column of few long texts, of which a page is small and the dictionary 800 KB."""
+    """A column of few different long texts: a page is small, and the dictionary has 800 KB."""
     texts = pa.array([f"{i:4}" * 2000 for i in range(100)])
     indices = pa.array(np.random.default_rng(3).integers(0, 100, 100_000))
     path = tmp_path_factory.mktemp("lookup") / "lookup.parquet"

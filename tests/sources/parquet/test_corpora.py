@@ -1,4 +1,4 @@
-"""Parquet files that other people's writers made, row by row."""
+"""Parquet files of other writers, row by row."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def first_rows(reader: BytesReader) -> pa.Table:
 
 
 def cut_to_microseconds(row: dict[str, Any]) -> dict[str, Any]:
-    """As INT96 is read (docs/reference/formats-and-types.md)."""
+    """The row with INT96 times in microseconds (docs/reference/formats-and-types.md)."""
     cut: dict[str, Any] = json.loads(re.sub(r"(T\d\d:\d\d:\d\d\.\d{6})\d+", r"\1", json.dumps(row)))
     return cut
 

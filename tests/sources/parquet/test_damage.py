@@ -1,4 +1,4 @@
-"""Damaged Parquet files: an error that says where, never a wrong row, never a crash."""
+"""Damaged Parquet files: an error with the place, never a wrong row, never a crash."""
 
 import random
 
@@ -36,7 +36,7 @@ def test_a_flipped_bit_in_a_page_with_a_checksum_never_gives_a_wrong_row() -> No
         tried += len(chosen)
         for position in chosen:
             try:
-                assert fetched(flipped(CHECKED, position)) == rows  # a bit of no meaning, as in statistics
+                assert fetched(flipped(CHECKED, position)) == rows  # a bit without effect, as in statistics
             except SourceError as error:
                 errors.append((chunk, error))
     assert len(errors) > tried / 2
@@ -90,7 +90,7 @@ def test_damage_to_one_column_leaves_the_others_readable() -> None:
 
 
 def test_a_page_index_that_disagrees_with_the_pages_is_found_out() -> None:
-    """Two pages of the map exchange their rows: each page's own header knows better."""
+    """Two pages of the map exchange their rows, which contradicts the pages' own headers."""
     place = places_of(PLAIN)[0]
     index = PLAIN[place.chunk.index_offset : place.chunk.index_offset + place.chunk.index_length]
     sixteen = b"\x16\x40"  # first_row_index 32, the third page's
@@ -163,7 +163,7 @@ def test_keys_and_values_of_a_map_that_contradict_each_other_are_an_error() -> N
 
 def test_a_row_too_many_in_a_row_group_is_an_error() -> None:
     data = in_one_page(pa.table({"l": [[i, i] for i in range(8)], "id": range(8)}))
-    levels = b"\x03\0\0\0\x05\xaa\xaa"  # each second entry begins a row
+    levels = b"\x03\0\0\0\x05\xaa\xaa"  # every second entry begins a row
     assert data.count(levels) == 1
     reader = BytesReader(data.replace(levels, levels[:-2] + b"\xa8\xaa"), "lake/damaged")
     with pytest.raises(DamagedSource, match="lake/damaged at byte 4: column l: row group 0: 9 rows read"):

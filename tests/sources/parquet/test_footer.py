@@ -1,4 +1,4 @@
-"""The footer: what is taken from it, and what is refused."""
+"""The footer: the data read from it, and the refused footers."""
 
 import base64
 import io
@@ -62,7 +62,7 @@ def test_maps_are_read_whose_entries_hive_says_to_be_nulls_only() -> None:
     table = pa.table({"id": [1, 2, 3], "map": pa.array([[("a", 1)], None, [("b", 2), ("c", None)]], MAP)})
     data = written(table, store_schema=False)
     entries = b"\x35\x04\x18\x09key_value\x15\x04"  # repeated, its name, two children
-    unknown = b"\x5c\xbc\x00\x00"  # field 10, a struct: of its fields the 11th, a struct without fields
+    unknown = b"\x5c\xbc\x00\x00"  # field 10, a struct, with its 11th field, an empty struct
     assert data.count(entries + b"\x00") == 1
     length = int.from_bytes(data[-8:-4], "little") + len(unknown)
     by_hive = data.replace(entries + b"\x00", entries + unknown + b"\x00")[:-8] + length.to_bytes(4, "little") + b"PAR1"
@@ -126,7 +126,7 @@ def test_column_names_that_are_not_utf8_do_not_crash() -> None:
 
 
 def test_a_schema_element_that_pyarrow_reads_otherwise_is_refused_for_its_column_alone() -> None:
-    """The repetition, OPTIONAL, in a wire type that it does not have: thrift leaves the field out, REQUIRED is left."""
+    """The repetition, OPTIONAL, has a wrong wire type: thrift ignores the field, and REQUIRED remains."""
     data = written(pa.table({"a": [1, 2], "b": [3, 4]}), store_schema=False)
     optional = b"\x15\x04\x25\x02\x18\x01a"  # an element: INT64, OPTIONAL, its name
     assert data.count(optional) == 1

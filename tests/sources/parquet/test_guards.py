@@ -1,4 +1,4 @@
-"""Pages that claim more than there can be: refused before pyarrow, which scans the file, allocates what they claim."""
+"""Pages that declare impossible sizes are refused before pyarrow, which scans the file, allocates these sizes."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def pages(data: bytes, place: ChunkPlace) -> list[int]:
 
 
 def claiming(page: int, field: str, claimed: int) -> bytes:
-    """The file with another size in the header of a page, whose bytes are so many fewer as the header is longer."""
+    """The file with another size in the header of a page. The page has fewer bytes, to compensate the longer header."""
     header = read_header(DATA, page)
     unpacked, packed = integer(header.uncompressed), integer(header.compressed)
     known, number = DATA[page : page + 3], integer(claimed)

@@ -1,4 +1,4 @@
-"""Pages that are kept from one fetch to the next: the same rows, no second reading, nothing that damage can hide in."""
+"""Pages cached between fetches: the same rows, no second read, and no hidden damage."""
 
 import io
 from collections.abc import Hashable
@@ -20,7 +20,7 @@ from tests.sources.readers import BytesReader
 
 
 class Pages(dict[Hashable, Sized]):
-    """All pages, for ever."""
+    """A cache that keeps all pages."""
 
     def put(self, key: Hashable, page: Sized) -> None:
         self[key] = page
@@ -84,7 +84,7 @@ def test_what_a_page_takes_in_memory_is_at_least_what_it_unpacks_to() -> None:
 
 
 class Flaky(BytesReader):
-    """A byte of the file is another at the first reading of a range that holds it."""
+    """A file with one wrong byte in the first read of it."""
 
     wrong = -1
 

@@ -1,6 +1,6 @@
-"""Parquet files of pyarrow's writer, whatever its options: what pyarrow reads back is scanned and fetched alike.
+"""Parquet files of pyarrow's writer with all its options: scan and fetch give the rows that pyarrow reads.
 
-A case is made of its number: some columns of random types and nulls, and random options of the writer."""
+The number of a case determines it: some columns of random types and nulls, and random options of the writer."""
 
 import datetime as dt
 import io
@@ -23,7 +23,8 @@ START = dt.datetime(2020, 1, 1)
 
 
 class Kind(NamedTuple):
-    """A type, a random value of it, and the encodings that its leaf (`suffix` behind the column's name) may have."""
+    """A type, a maker of its random values, and the possible encodings of its leaf (`suffix` after the column's
+    name)."""
 
     type: pa.DataType
     value: Callable[[Random], Any]
@@ -88,7 +89,7 @@ def test_what_pyarrow_writes_and_reads_is_scanned_and_fetched(first: int) -> Non
         data, options = made(number)
         try:
             expected = pq.read_table(io.BytesIO(data))
-        except pa.ArrowInvalid:  # its own reader loses rows of lists whose first page holds none, and says so
+        except pa.ArrowInvalid:  # pyarrow's reader fails on lists whose first page has no rows
             continue
         compared += 1
         random, reader = Random(number), BytesReader(data, f"case-{number}")

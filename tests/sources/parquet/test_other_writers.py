@@ -1,4 +1,4 @@
-"""What certain writers of Parquet files do, and no other."""
+"""Features of particular writers of Parquet files."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +15,7 @@ LISTS = pa.table({"words": [None if i % 6 == 5 else [f"word {i % 3}", None] * (i
 
 
 def as_of_arrow_two(table: pa.Table, codec: str) -> bytes:
-    """Pages of version 2 that say of their values that they are not compressed, and are."""
+    """Pages of version 2 whose values are declared as not compressed, and are compressed."""
     options = {"compression": codec, "use_dictionary": False, "write_statistics": False, "row_group_size": 1 << 20}
     data = bytearray(written(table, data_page_version="2.0", data_page_size=1 << 20, **options))
     for chunk in [place.chunk for place in places_of(bytes(data))]:

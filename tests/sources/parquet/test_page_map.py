@@ -1,4 +1,4 @@
-"""Page maps: the OffsetIndex and the page headers tell the same, and neither is believed blindly."""
+"""Page maps: the OffsetIndex and the page headers agree, and both are checked."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Page maps recorded when a file is indexed: the same rows, without a walk through its page headers."""
+"""Page maps recorded when a file is indexed: the same rows, without reads of its page headers."""
 
 from typing import Any
 
@@ -113,7 +113,7 @@ def test_a_file_says_whether_maps_are_its_own() -> None:
     reader = BytesReader(FILES["page headers"])
     maps = open_parquet(reader).export_maps(reader)
     assert open_parquet(reader).has_maps(reader, maps)
-    lie = np.array([1, 0, 0, 1, 0, 0, 1, 4, 100, 0, 1], "<i8")  # one chunk of one page: right checksum, other places
+    lie = np.array([1, 0, 0, 1, 0, 0, 1, 4, 100, 0, 1], "<i8")  # one chunk of one page: valid checksum, wrong places
     body = maps[8:24] + isal_zlib.compress(lie.tobytes(), 3)
     assert not open_parquet(reader).has_maps(reader, maps[:4] + isal_zlib.crc32(body).to_bytes(4, "little") + body)
 

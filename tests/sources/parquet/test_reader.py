@@ -1,4 +1,4 @@
-"""Parquet through the front door: `open_source(...)`, `fetch`, `scan`, for whatever writers write."""
+"""Parquet through the public functions: `open_source(...)`, `fetch`, `scan`, for all features of writers."""
 
 import datetime as dt
 import io
@@ -52,7 +52,7 @@ class TestFlatColumns(SourceContract):
 
 
 class TestNestedColumns(SourceContract):
-    """They cost the row group's chunk of the column."""
+    """A fetch of them reads the column's chunk of the row group."""
 
     @pytest.fixture
     def sample(self) -> Sample:
@@ -94,7 +94,7 @@ def test_int96_far_from_today_does_not_wrap() -> None:
     table = pa.table({"at": pa.array(years, pa.timestamp("us"))})
     reader = BytesReader(written(table, use_deprecated_int96_timestamps=True))
     source = open_source(reader, "parquet")
-    instants = [year and year.replace(tzinfo=dt.UTC) for year in years]  # as Spark, which writes them, means them
+    instants = [year and year.replace(tzinfo=dt.UTC) for year in years]  # as Spark, their writer, defines them
     assert source.schema.field("at").type == pa.timestamp("us", "UTC")
     assert source.fetch(reader, [(i, 0) for i in range(4)], ["at"])["at"].to_pylist() == instants
     assert next(source.scan(reader, ["at"]))["at"].to_pylist() == instants

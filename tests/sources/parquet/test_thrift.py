@@ -1,4 +1,4 @@
-"""The compact protocol: what is encoded comes back, and no bytes make the decoder hang, crash or allocate."""
+"""The compact protocol: encoded values are decoded again, and no bytes make the decoder hang, crash or allocate."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Parquet files that are written as one of their source is."""
+"""Parquet files that are written in the style of a file of their source."""
 
 import uuid
 from decimal import Decimal

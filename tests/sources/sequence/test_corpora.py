@@ -1,4 +1,4 @@
-"""SequenceFiles that other people's writers made (Hadoop, Hive, Nutch, Spark, Go), row by row."""
+"""SequenceFiles of other writers (Hadoop, Hive, Nutch, Spark, Go), row by row."""
 
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ pytestmark = needs_corpora
 
 
 def rows_of(table: pa.Table, source: SourceFile, canon: ModuleType) -> list[dict[str, Any]]:
-    """Canonical rows; of a class that is not known, with its name."""
+    """Canonical rows; values of an unknown class have its name."""
     rows = canonical(table, canon)
     for name in WHOLE:
         written = (source.schema.field(name).metadata or {})[CLASS].decode()

@@ -35,7 +35,7 @@ Rows = list[tuple[Any, Any]]
 
 
 def read(data: bytes) -> tuple[Rows, SourceError | None]:
-    """The rows that a scan gives before it ends or fails. Each is fetched by its pointer, and must be the same."""
+    """The rows of a scan before it ends or fails, after a check that each is equal when fetched."""
     reader = BytesReader(data, "lake/damaged")
     rows: Rows = []
     try:
@@ -67,7 +67,7 @@ def test_a_flipped_bit_in_blocks_with_checksums_never_gives_a_wrong_row(codec: s
     for position in tried:
         rows, error = read(flipped(data, position, position % 8))
         assert rows == ROWS[: len(rows)]
-        assert error is not None or rows == ROWS  # a bit without meaning, as gzip's header has them
+        assert error is not None or rows == ROWS  # a bit without effect, as in gzip's header
         failures += error is not None
     assert failures > 0.8 * len(tried)
 
@@ -84,8 +84,8 @@ def test_a_flipped_bit_in_blocks_with_checksums_never_gives_a_wrong_row(codec: s
     ids=str,
 )
 def test_a_flipped_bit_where_nothing_is_checked_changes_no_other_row(options: dict[str, Any]) -> None:
-    """A letter may be another one. Rows are neither lost nor made up without an error, and rows of other records
-    (blocks) before the bit are the right ones."""
+    """A letter may change. No row is lost or invented without an error, and rows of other records (blocks) before the
+    bit are right."""
     data = written(ROWS, **options)
     begin = len(written([], **options))
     reader = BytesReader(data)
@@ -102,7 +102,7 @@ def test_a_flipped_bit_where_nothing_is_checked_changes_no_other_row(options: di
 
 @pytest.mark.parametrize("options", [{}, {"codec": "DefaultCodec"}, {"codec": "DefaultCodec", "blocks": True}], ids=str)
 def test_any_byte_of_the_header_may_be_wrong(options: dict[str, Any]) -> None:
-    """Nothing checks the header: another class name is an unknown class, whose bytes are given as they are."""
+    """The header has no checksum: a changed class name is an unknown class, whose values are plain bytes."""
     data = written(ROWS[:3], metadata={"a": "b"}, **options)
     for position in positions(range(len(written([], metadata={"a": "b"}, **options)))):
         for bit in range(8):
@@ -260,7 +260,7 @@ def test_a_buffer_that_claims_more_than_the_file_has_costs_no_read_of_the_rest()
 
 
 def test_a_block_of_more_rows_than_memory_is_good_for_is_refused() -> None:
-    """Rows without key and value take a thousandth of a byte, compressed, and eight and more unpacked."""
+    """Compressed rows without key and value take a thousandth of a byte each, and eight or more bytes unpacked."""
     count = 1 << 25
     packer = zlib.compressobj(9)
     lengths = b"".join(packer.compress(bytes(1 << 20)) for _ in range(count >> 20)) + packer.flush()

@@ -1,4 +1,4 @@
-"""SequenceFiles through the front door: `open_source(..., "sequence")`, `scan`, `fetch`."""
+"""SequenceFiles through the public functions: `open_source(..., "sequence")`, `scan`, `fetch`."""
 
 import math
 import struct
@@ -68,7 +68,7 @@ class TestEveryLayoutAndCodec(SourceContract):
         return Sample(data, "sequence", rows, one_row_bytes=8192, knows_rows=False, cut_is_seen=False)
 
     def test_a_cut_file_gives_an_error_that_names_it(self, sample: Sample) -> None:
-        """A cut between two records, or two blocks, cannot be seen."""
+        """A cut between two records, or two blocks, cannot be noticed."""
         reader = sample.reader()
         pointers = pointers_of(sample.open(reader).scan(reader, []))
         for kept in (0, 3, 40, *(offset + 5 for offset, _ in pointers), len(sample.data) - 1):
@@ -262,7 +262,7 @@ def test_batches_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_values_that_no_one_asks_for_are_not_unpacked() -> None:
-    """Their codec would fail."""
+    """Their codec would fail if they were unpacked."""
     data = written(ROWS, codec="DefaultCodec", blocks=True, every=1000)
     broken = data[:-3] + b"\x00\x00\x00"
     assert scanned(broken, ["key"])["key"].to_pylist() == [key for key, _ in ROWS]
@@ -402,10 +402,10 @@ def test_a_column_may_be_asked_for_twice_and_none_at_all() -> None:
 
 
 def test_a_record_within_a_value_harms_no_other() -> None:
-    """Nothing tells a whole record that lies in a value from one of the file, where its pointer is asked for."""
+    """A record inside of a value looks like a record of the file when its pointer is fetched."""
     packed = record(text("packed"), struct.pack(">i", 20_000) + bytes(20_000))
     outer = bytes(100) + packed + b"x" * 40_000
-    small = [("a", bytes(20))] * 2000  # so that little is read at a pointer at first
+    small = [("a", bytes(20))] * 2000  # so that the first read at a pointer is small
     data = written([*small, ("b", outer), ("c", b"")], value="BytesWritable", every=3000)
     reader = BytesReader(data, "lake/x")
     source = open_source(reader, "sequence")

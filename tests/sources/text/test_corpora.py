@@ -1,4 +1,4 @@
-"""CSV and JSON files that other people's writers made, row by row."""
+"""CSV and JSON files of other writers, row by row."""
 
 from types import ModuleType
 from typing import Any
@@ -23,7 +23,7 @@ def open_entry(entry: dict[str, str]) -> tuple[Any, SourceFile]:
 
 
 def rows_of(entry: dict[str, str]) -> list[Expected]:
-    """The listed rows; a blank line is none to us, as to Spark."""
+    """The listed rows without blank lines, which are not rows, as in Spark."""
     return [one for one in expected_of(entry) if one.row != []]
 
 

@@ -1,4 +1,4 @@
-"""CSV through the front door: records, fields, options, splits."""
+"""CSV through the public functions: records, fields, options, splits."""
 
 import csv
 import gzip
@@ -44,7 +44,7 @@ def opened(data: bytes, name: str = "lake/x.csv", **options: str) -> tuple[Bytes
 
 
 def read(data: bytes, name: str = "lake/x.csv", **options: str) -> list[tuple[object, ...]]:
-    """The rows of a scan, found equal to those of a fetch, and at the records they came from."""
+    """The rows of a scan, after a check of their fetches and of the places of their records."""
     reader, source = opened(data, name, **options)
     names = source.schema.names
     rows: list[dict[str, object]] = []
@@ -59,7 +59,7 @@ def read(data: bytes, name: str = "lake/x.csv", **options: str) -> list[tuple[ob
 
 class TextContract(SourceContract):
     def test_a_cut_file_gives_an_error_that_names_it(self, sample: Sample) -> None:
-        """Text does not say where it should end: what is left of a cut file is a file."""
+        """Text has no end mark: the rest of a cut file is a valid file."""
         for kept in (0, 3, len(sample.data) // 3):
             reader = BytesReader(sample.data[:kept], "lake/cut")
             try:
@@ -378,7 +378,7 @@ def test_many_records_at_once_are_what_the_rule_says(text: str, final: bool) -> 
         assert final
         assert RULE.record(data, position) is None
         return
-    if data.endswith(b"\r") and not final:  # half of a line end, perhaps
+    if data.endswith(b"\r") and not final:  # it may be half of a line end
         rule = rule[: len(block.starts)]
     assert list(zip(block.starts.tolist(), block.ends.tolist(), strict=True)) == [one[:2] for one in rule]
     for width in {len(one[2]) for one in rule}:

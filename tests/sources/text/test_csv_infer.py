@@ -1,4 +1,4 @@
-"""The types of CSV columns: Spark's own where those lose nothing (compared with Spark 4.3), wider ones elsewhere."""
+"""The types of CSV columns: Spark's own if they lose nothing (compared with Spark 4.3), else wider ones."""
 
 import itertools
 
@@ -116,7 +116,7 @@ def test_types_of_several_files_merge_to_those_of_all_rows() -> None:
     [
         ("int", "1.5", "double"),
         ("int", "2147483648", "bigint"),
-        ("bigint", "1.5", "decimal(20,1)"),  # what the files before hold is not known: no bigint may be rounded
+        ("bigint", "1.5", "decimal(20,1)"),  # the values of earlier files are unknown, so no bigint may be rounded
         ("double", "9007199254740993", "string"),
         ("double", "7", "double"),
         ("decimal(19,0)", "1.5", "decimal(20,1)"),

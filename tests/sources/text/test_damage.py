@@ -1,5 +1,5 @@
 """Every changed byte and every cut of small text files: rows of the schema, equal in scan and fetch, or a SourceError.
-Text has no checksum, so that a changed value is no damage that anyone could see."""
+Text has no checksum, so a changed value cannot be noticed."""
 
 import gzip
 
@@ -42,7 +42,7 @@ def test_a_cut_gives_rows_or_an_error(format: str, data: bytes, options: dict[st
 
 
 def test_a_changed_byte_of_compressed_text_is_seen() -> None:
-    """gzip has a checksum: what is read of the changed text ends in an error."""
+    """gzip has a checksum: a read of the changed text ends with an error."""
     data = gzip.compress(JSON, mtime=0)
     for at in positions(range(10, len(data))):
         changed = bytearray(data)

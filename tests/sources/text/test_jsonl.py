@@ -1,4 +1,4 @@
-"""JSON lines through the front door: lines, schemas given and inferred, splits, compressed files."""
+"""JSON lines through the public functions: lines, given and inferred schemas, splits, compressed files."""
 
 import bz2
 import gzip
@@ -150,7 +150,7 @@ def test_a_document_over_several_lines_is_damage() -> None:
 def test_a_compressed_file_is_read_from_its_beginning_or_refused(packing: str) -> None:
     rows = rows_written()
     packed = PACKINGS[packing](written(rows[:200]))
-    if packing in ("gzip", "bzip2", "zstd"):  # whose streams may follow one another
+    if packing in ("gzip", "bzip2", "zstd"):  # several streams may follow each other
         packed += PACKINGS[packing](written(rows[200:]))
     else:
         rows = rows[:200]

@@ -1,4 +1,4 @@
-"""CSV and JSON lines that are written as a file of their source is."""
+"""CSV and JSON lines that are written in the style of a file of their source."""
 
 import gzip
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Values of a file in the types that a table declares."""
+"""Values of a file in the declared types of a table."""
 
 import datetime as dt
 import decimal
@@ -85,7 +85,7 @@ LISTS = [pa.list_, pa.large_list, lambda kind: pa.list_(kind, 2), pa.list_view, 
 def test_lists_of_records_with_a_column_without_a_type_are_read_from_any_slice(
     list_of: Callable[[pa.DataType], pa.DataType],
 ) -> None:
-    """Casts of Arrow's own give other rows for them, or end the process."""
+    """Arrow's own casts give wrong rows for them, or end the process."""
     record = pa.struct([("A", pa.int32()), ("none", pa.null()), ("in", list_of(pa.struct([("none", pa.null())])))])
     wanted_in = pa.list_(pa.struct([("none", pa.string())]))
     wanted = pa.list_(pa.struct([("a", pa.int64()), ("none", pa.int64()), ("in", wanted_in)]))

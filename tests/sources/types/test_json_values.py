@@ -1,4 +1,4 @@
-"""JSON texts by a schema, and the schema inferred of them: nothing is lost on the way."""
+"""JSON texts by a schema, and the schema inferred from them: nothing is lost."""
 
 import datetime as dt
 import re
@@ -72,7 +72,7 @@ def test_of_keys_that_repeat_the_last_counts_as_in_spark() -> None:
 
 
 def test_a_value_is_the_same_whatever_stands_in_other_columns() -> None:
-    """One value that is not of its type sends the row another way."""
+    """One value of a wrong type sends the row through another code path."""
     schema = parse_ddl("f double, g float, i bigint, s string")
     for number in (
         "0.1",
@@ -221,7 +221,7 @@ def test_schemas_of_several_files_merge_to_that_of_all_rows() -> None:
     ],
 )
 def test_what_is_known_of_files_before_is_never_rounded(known: str, new: str, kind: str) -> None:
-    """What values those files hold is not known any more, only the type that held them."""
+    """The values of earlier files are unknown; only their type is known."""
     assert without_what_was_seen(merge_schemas([parse_ddl(f"a {known}"), inferred(f'{{"a":{new}}}')])) == f"a {kind}"
 
 
@@ -257,7 +257,7 @@ def without_what_was_seen(schema: pa.Schema) -> str:
 def test_a_file_that_comes_later_widens_a_column_so_that_no_row_of_before_changes(
     files: list[str], schema: str
 ) -> None:
-    """What was found before is known as the text that is stored of it."""
+    """The earlier type is known from its stored text."""
     known = to_ddl(merge_schemas([inferred(f'{{"a":{files[0]}}}')]))
     widened = merge_schemas([parse_ddl(known), inferred(f'{{"a":{files[1]}}}')])
     assert without_what_was_seen(widened) == schema

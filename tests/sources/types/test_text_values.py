@@ -1,4 +1,4 @@
-"""Values written as text, in their types: Arrow's conversion and ours say the same, and nothing is lost."""
+"""Typed values from text: Arrow's conversion and ours agree, and nothing is lost."""
 
 import datetime as dt
 from decimal import Decimal
@@ -95,7 +95,7 @@ def test_what_is_not_of_the_type_is_refused_with_its_place(kind: pa.DataType, te
     ],
 )
 def test_a_value_is_the_same_whatever_stands_beside_it(kind: pa.DataType, text: str, odd: str) -> None:
-    """A scan reads it among others, a fetch alone."""
+    """A scan reads it with others, a fetch alone."""
     alone = from_text(pa.array([text]), kind)
     assert from_text(pa.array([text, odd]), kind)[:1].equals(alone)
 

@@ -1,4 +1,4 @@
-"""Rows of a leaf as Arrow arrays, without a Parquet file in memory: the same as pyarrow makes of them."""
+"""Rows of a leaf as Arrow arrays, without a Parquet file in memory: they equal pyarrow's."""
 
 from random import Random
 from typing import Any
@@ -26,7 +26,7 @@ TYPES: dict[pa.DataType, Any] = {
     pa.float64(): lambda dice: dice.choice((-0.0, float("inf"), dice.random())),
     pa.string(): lambda dice: dice.choice(("", "a", "\0", "näme", "x" * 3000)),
     pa.binary(): lambda dice: dice.randbytes(dice.randrange(9)),
-    pa.bool_(): lambda dice: dice.random() < 0.5,  # this and those below are pyarrow's
+    pa.bool_(): lambda dice: dice.random() < 0.5,  # pyarrow reads this type and those below
     pa.int8(): lambda dice: dice.randrange(-128, 128),
     pa.uint32(): lambda dice: dice.randrange(1 << 32),
     pa.large_string(): lambda dice: dice.choice(("", "b")),

@@ -1,4 +1,4 @@
-"""Single rows taken out of pages: the rows pyarrow reads, whatever the types, encodings, codecs and page versions."""
+"""Single rows from pages equal the rows of pyarrow, for all types, encodings, codecs and page versions."""
 
 import datetime as dt
 import decimal
@@ -58,7 +58,7 @@ def maybe(make: Maker, nulls: float) -> Maker:
 
 
 def nested(kind: pa.DataType, make: Maker, nulls: float, dice: Random) -> tuple[pa.DataType, Maker]:
-    """A type around `kind`, and what makes its values."""
+    """A type around `kind`, and the maker of its values."""
     inner = maybe(make, nulls)
     shapes: list[tuple[pa.DataType, Maker]] = [
         (pa.list_(kind), many(make, nulls, dice.choice((4, 40)))),
@@ -83,7 +83,7 @@ def random_table(dice: Random, deep: bool) -> pa.Table:
     for i, kind in enumerate(dice.sample(list(FLAT), 5)):
         nulls = dice.choice((0, 0.1, 0.5, 1))
         make = FLAT[kind]
-        if dice.random() < 0.4:  # few values, as dictionaries and long runs have them
+        if dice.random() < 0.4:  # few different values, for dictionaries and long runs
             few = [make(dice) for _ in range(dice.choice((1, 3, 20)))]
             make = lambda dice, few=few: dice.choice(few)  # noqa: E731
         if deep:
@@ -135,7 +135,7 @@ def test_rows_of_random_tables_are_what_pyarrow_reads(deep: bool, seed: int) -> 
 
 @pytest.fixture
 def picks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each column of a row group that was read: whether its rows were taken out of their pages."""
+    """For each read column of a row group: whether its rows were selected from their pages."""
     seen: list[bool] = []
     plan = parquet_reader.ReadPlanner.plan
 
@@ -240,7 +240,7 @@ def hybrid(dice: Random, numbers: list[int], width: int) -> bytes:
             at += same
             continue
         groups = dice.randrange(1, 4)
-        if at + 8 * groups > len(numbers):  # the last run is filled up
+        if at + 8 * groups > len(numbers):  # the last run is padded
             groups = (len(numbers) - at + 7) // 8
         packed = sum(number << (i * width) for i, number in enumerate(numbers[at : at + 8 * groups]))
         out += encode_unsigned(groups << 1 | 1) + packed.to_bytes(groups * width, "little")
