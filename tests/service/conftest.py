@@ -1,4 +1,4 @@
-"""Indexes that tests only read are made once; a test that changes one makes its own."""
+"""Fixtures: tests share the indexes that they only read. A test that changes an index makes its own."""
 
 from pathlib import Path
 

@@ -1,5 +1,4 @@
-"""The small lake and the indexes that the examples of the interface ask (`service/api/examples.py`,
-docs/reference/http.md)."""
+"""The small lake and the indexes of the interface's examples (`service/api/examples.py`, docs/reference/http.md)."""
 
 import datetime as dt
 from decimal import Decimal

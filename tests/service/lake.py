@@ -16,7 +16,7 @@ from gnomon.service.app import create_app
 from gnomon.service.settings.table import Settings
 from tests.shadow.make_index import index_source, write_source
 
-# Each has its own way to go wrong between a client and a handler.
+# Each can be damaged in its own way between a client and a handler.
 ODD_KEYS = [
     "https://example.com/a//b",
     "a/../b",
@@ -50,7 +50,7 @@ def crawl_table(urls: list[str]) -> pa.Table:
 
 
 def make_crawl(folder: Path) -> Settings:
-    """Two partitions, keyed by URL: the odd keys, and one that is there three times."""
+    """Make two partitions, keyed by URL: the odd keys, and one that occurs three times."""
     tables = {
         "dt=2026-01-01/p.parquet": crawl_table([*ODD_KEYS, TWICE, TWICE]),
         "dt=2026-01-02/p.parquet": crawl_table([TWICE, "second"]),
@@ -61,7 +61,7 @@ def make_crawl(folder: Path) -> Settings:
 
 
 def make_orders(folder: Path) -> Settings:
-    """Keyed by country and id; both may be null."""
+    """Make a source keyed by country and id; both may be null."""
     table = pa.table(
         {
             "country": ["de", "de", None, "fr"],
@@ -75,7 +75,7 @@ def make_orders(folder: Path) -> Settings:
 
 
 def make_visits(folder: Path) -> Settings:
-    """Keyed by a UUID, a time of day, a moment in nanoseconds and an unsigned number."""
+    """Make a source keyed by a UUID, a time of day, a moment in nanoseconds and an unsigned number."""
     table = pa.table(
         {
             "id": pa.array([bytes(range(16))], pa.uuid()),
@@ -91,7 +91,7 @@ def make_visits(folder: Path) -> Settings:
 
 
 def add_day(folder: Path, day: str, urls: list[str]) -> int:
-    """A partition more, indexed; the new snapshot."""
+    """Add a partition and index it. Returns the new snapshot."""
     write_source(folder / "lake", {f"dt={day}/p.parquet": crawl_table(urls)})
     return index_source(folder / "lake", folder / "shadow", ["url"]).number
 

@@ -1,4 +1,4 @@
-"""A service on a socket of this process, and bytes sent to it and taken from it by hand."""
+"""A service on a socket of this process, with functions to send and receive its bytes."""
 
 import asyncio
 import json
@@ -15,11 +15,11 @@ from gnomon.service.process.server import _listen
 from gnomon.service.process.worker import _config, _Server
 from gnomon.service.settings.table import Settings
 
-SECONDS = 60.0  # until a test gives up
+SECONDS = 60.0  # timeout of a test
 
 
 class Live:
-    """A service that answers until the block ends."""
+    """A service that runs until the block ends."""
 
     def __init__(self, settings: Settings) -> None:
         self.app: FastAPI = create_app(settings)
@@ -67,7 +67,7 @@ def request(target: str, method: str = "GET", *fields: str, body: bytes = b"", v
 
 
 def answers(connection: socket.socket, *methods: str) -> list[Answer]:
-    """The next answers, one for each method asked with; fewer where the connection ends before."""
+    """The next answers, one for each request method; fewer if the connection ends before."""
     found = []
     with connection.makefile("rb") as stream:
         for method in methods:
@@ -89,5 +89,5 @@ def answer(connection: socket.socket, method: str = "GET") -> Answer:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether nothing but the end comes."""
+    """Whether the connection ends without more bytes."""
     return connection.recv(1) == b""

@@ -7,7 +7,7 @@ from collections import Counter
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-SECONDS = 120.0  # until an answer is given up
+SECONDS = 120.0  # timeout of an answer
 
 
 class Answered(NamedTuple):
@@ -18,8 +18,8 @@ class Answered(NamedTuple):
 
 
 class Load:
-    """Requests for paths in turn until the block ends. `answers` are those that came whole; `failed` says of each of
-    the others why, and counts the connections that ended before an answer: a client would ask again."""
+    """Sends requests for paths in turn until the block ends. `answers` has the complete answers, `failed` the errors of
+    the others, and the connections that ended before an answer, which a client would retry."""
 
     def __init__(self, port: int, *paths: str, connections: int = 4, every_seconds: float = 0.005) -> None:
         self._port, self._paths, self._every = port, paths, every_seconds
@@ -38,7 +38,7 @@ class Load:
         return len(self.answers) + len(self.failed)
 
     def percentile(self, part: float) -> float:
-        """Milliseconds that so great a part of the answers took at most."""
+        """The most milliseconds of this part of the answers."""
         times = sorted(answer.seconds for answer in self.answers)
         return 1000 * times[min(len(times) - 1, int(part * len(times)))]
 

@@ -1,4 +1,4 @@
-"""A service in processes of its own: started, asked, ended."""
+"""A service in separate processes: start, requests, end."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ SECONDS = 120.0
 
 
 class Service:
-    """A supervisor with its workers, in processes of their own."""
+    """A supervisor with its workers, in separate processes."""
 
     def __init__(self, settings: Settings, variables: Mapping[str, str] | None = None) -> None:
         command = [sys.executable, "-c", PROGRAM, settings.model_dump_json()]
@@ -36,7 +36,7 @@ class Service:
         self.port = int(self.url.rpartition(":")[2] or 0)
 
     def workers(self) -> set[int]:
-        """The process ids of those that live."""
+        """The process ids of the living workers."""
         pid = self.process.pid
         found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return {int(one) for one in found if state(int(one)) != "Z"}
@@ -45,7 +45,7 @@ class Service:
         return httpx.get(self.url + path, timeout=SECONDS)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
-        """Exit code and what was written after the ready line."""
+        """End the service. Returns the exit code, and the output after the ready line."""
         self.process.send_signal(number)
         rest, errors = self.process.communicate(timeout=SECONDS)
         return self.process.returncode, rest, errors

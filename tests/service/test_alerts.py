@@ -1,4 +1,4 @@
-"""deploy/prometheus-alerts.yml: every rule asks for metrics and labels that there are."""
+"""deploy/prometheus-alerts.yml: every rule uses existing metrics and labels."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def known(crawl: Client) -> dict[str, set[str]]:
 
 
 def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
-    """Each metric of an expression, and the labels it is chosen by."""
+    """Each metric of an expression, with its label selectors."""
     for name, chosen in re.findall(
         r"\b([a-z_]+)\b(?!\s*\()(?:\{(.*?)\})?", re.sub(r"by \(.*?\)|\[\w+\]", "", expression)
     ):

@@ -1,4 +1,4 @@
-"""service/app.py: what an app is made of."""
+"""service/app.py: the parts of an app."""
 
 import ast
 import subprocess

@@ -1,11 +1,11 @@
-"""The one shape of a failure, whatever went wrong and on whatever route (RFC 9457):
+"""The shape of a failure, which is the same for all errors and routes (RFC 9457):
 
     HTTP status = body["status"];  Content-Type: application/problem+json
     {"type": "urn:gnomon:problem:<title in lower case with hyphens>", "title", "status", "detail", "instance", ...}
 
-`instance` is the path and query as they were sent. More members may follow: `column` and `expected` (a key of the wrong
-type), `key`, `snapshot` and `covered` (key not found), `request_id` (409 and 5xx: the log has the full text under it).
-503 has Retry-After. HEAD has the status and no body. No answer names a folder of the server.
+`instance` is the path and query of the request, unchanged. More members may follow: `column` and `expected` (a key of
+the wrong type), `key`, `snapshot` and `covered` (key not found), `request_id` (409 and 5xx: the log has the full text
+under it). 503 has Retry-After. HEAD has the status and no body. No answer names a folder of the server.
 
 400 the request is wrong   404 no such key, snapshot, route   405 method   409 the source changed since it was indexed
 413 beyond a limit         500 a fault of the service         501 unsupported file   503 damaged or unreachable
@@ -45,7 +45,7 @@ def assert_shape(response: httpx.Response, status: int, title: str, instance: st
 
 
 def assert_silent(response: httpx.Response, folder: Path) -> None:
-    """No folder of the server in the answer: neither those of the test, nor any absolute path."""
+    """Check that the answer names no folder of the server: no folder of the test, and no absolute path."""
     text = response.text + str(response.headers)
     assert str(folder) not in text
     assert folder.name not in text

@@ -1,5 +1,5 @@
-"""Keys that go wrong between a client and a handler: asked in the app and through a real socket, at /rows and below the
-name of an index. The raw path decides, and is decoded once."""
+"""Keys that clients or servers may damage on the way to a handler: requests to the app and through a real socket, at
+/rows and below the name of an index. The raw path counts, and is decoded once."""
 
 import asyncio
 import json
@@ -86,7 +86,8 @@ def in_the_app(index: str) -> Ask:
 
 
 async def asked(app: FastAPI, method: str, target: str) -> tuple[int, bytes]:
-    """What the app answers to a scope as servers make it: clients of tests mend targets, or refuse long ones."""
+    """The answer of the app to a scope in the form of servers, since test clients correct targets, or refuse long
+    ones."""
     path, _, query = target.partition("?")
     scope = {
         "type": "http",
@@ -124,7 +125,7 @@ def through_a_socket(index: str) -> Iterator[Ask]:
         def ask(method: str, target: str) -> tuple[int, bytes]:
             head = f"{method} {target} HTTP/1.1\r\nHost: gnomon\r\nConnection: close\r\n\r\n".encode("latin-1")
             with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-                with suppress(ConnectionError):  # a refused client may be cut off while it still sends
+                with suppress(ConnectionError):  # the connection of a refused client may end while it sends
                     connection.sendall(head)
                 with connection.makefile("rb") as stream:
                     line = stream.readline()

@@ -1,4 +1,4 @@
-"""docs/reference/http.md: what it tells of errors, parameters and answers is so."""
+"""docs/reference/http.md is right about errors, parameters and answers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""service/redaction.py: the file is named, the folder is not."""
+"""service/redaction.py: errors name the file, but not the folder."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_partition_columns_that_are_not_shown_are_cut_out_of_paths() -> None:
     ],
 )
 def test_a_text_of_a_megabyte_is_redacted_in_time_linear_in_it(part: str) -> None:
-    """The time of patterns that look back at each character would be counted in hours."""
+    """Patterns that look back at each character would take hours."""
     text = part * (1_000_000 // len(part))
     roots = Roots((("/srv/lake", "the source"),), ("dt",), ("id",))
     assert len(redact(ShadowError(text), roots)) <= MOST_CHARACTERS

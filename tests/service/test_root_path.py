@@ -26,7 +26,7 @@ def mounted(settings: Settings) -> tuple[ASGIApp, FastAPI]:
 
 
 def behind_root_path(settings: Settings) -> tuple[ASGIApp, FastAPI]:
-    """As `uvicorn --root-path /gnomon` hands requests on: with the root path put before the path."""
+    """The app with requests in the form of `uvicorn --root-path /gnomon`: the root path comes before the path."""
     app = create_app(settings)
 
     async def served(scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,7 +41,7 @@ def by_setting(settings: Settings) -> tuple[ASGIApp, FastAPI]:
 
 
 def encoded(key: str) -> str:
-    """A key with each byte escaped: the client leaves it as it is."""
+    """A key with each byte escaped, so that the client does not change it."""
     return "".join(f"%{byte:02X}" for byte in key.encode())
 
 
@@ -53,7 +53,8 @@ APPS: list[FastAPI] = []  # of the test that runs
 
 @pytest.fixture(autouse=True)
 def _threads_end() -> Iterator[None]:
-    """A mounted app starts the threads that follow its indexes, and nobody tells it when the host ends."""
+    """End the threads of mounted apps: they follow the indexes, and a mounted app is not notified when its host
+    ends."""
     yield
     while APPS:
         APPS.pop().state.following.stop()
@@ -71,7 +72,7 @@ def client(wrap: Wrap, settings: Settings) -> Client:
 def test_every_key_that_is_there_is_found_by_path_under_a_prefix(crawl_settings: Settings, wrap: Wrap) -> None:
     asked = client(wrap, crawl_settings)
     keys = [key for key in (*ODD_KEYS, TWICE) if wrap is not mounted or "\n" not in key]
-    for key in keys:  # a mount of Starlette hands no path with a line end on
+    for key in keys:  # a mount of Starlette does not forward a path with a line end
         for route in ("/rows", "/indexes/shadow/rows"):
             found = asked.get(f"/gnomon{route}/{encoded(key)}")
             assert {row["url"] for row in rows(found)} == {key}
@@ -155,7 +156,7 @@ def scope(path: str, raw: bytes, key: str, root_path: str = "") -> Scope:
 
 def test_a_path_whose_two_forms_end_in_different_keys_is_refused_never_not_found() -> None:
     assert path_key(scope("/rows/a/b", b"/rows/a%2Fb", "a/b")) == "a/b"
-    assert path_key(scope("/rows/a", b"/api/rows/a", "a")) == "a"  # whoever removed the prefix left the raw path
+    assert path_key(scope("/rows/a", b"/api/rows/a", "a")) == "a"  # the prefix was removed, but not from the raw path
     with pytest.raises(BadRequest, match="the path as sent is /rows/https://x, but it reached the routes as /rows/htt"):
         path_key(scope("/rows/https:/x", b"/rows/https://x", "https:/x"))
     with pytest.raises(BadRequest, match="not UTF-8"):

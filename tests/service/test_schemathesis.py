@@ -1,7 +1,7 @@
-"""The interface against its own description: requests made from the OpenAPI document, right and wrong ones.
+"""The interface, compared with its own description: valid and invalid requests from the OpenAPI document.
 
-No answer is a fault of the service, and each has a status, a media type, headers and a body that the document tells.
-`pytest -m soak tests/service/test_schemathesis.py` makes many more."""
+No answer is a fault of the service, and each has a status, a media type, headers and a body of the document. `pytest -m
+soak tests/service/test_schemathesis.py` makes many more."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,10 +20,10 @@ from gnomon.service.app import create_app
 from gnomon.service.settings.table import Settings
 from tests.service.lake import TWICE, make_crawl, make_orders, make_visits
 
-# Its own strategies draw from `random`, which Hypothesis would rather have them not do.
+# The strategies of schemathesis use `random`, which Hypothesis warns about.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 
-ALLOWED, FORBIDDEN, MANY = 30, 15, 3000  # requests of an operation
+ALLOWED, FORBIDDEN, MANY = 30, 15, 3000  # requests per operation
 AT = "2026-01-01T12:30:00.123456789Z"
 OPERATIONS = [
     (path, method)
@@ -45,8 +45,8 @@ OPTIONS: list[list[tuple[str, Any]]] = [
     [("_columns", ["url", "dt"])],
     [("_snapshot", 9)],
 ]
-# What the document cannot say: which columns, partitions, snapshots and indexes there are. Requests that name others
-# are answered 400 and 404.
+# The document does not have the existing columns, partitions, snapshots and indexes. Requests with other names are
+# answered 400 and 404.
 UNSAID = [positive_data_acceptance]
 
 
@@ -60,7 +60,7 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> BaseSchema:
 
 
 def real(case: Case, draw: Callable[[SearchStrategy[Any]], Any]) -> None:
-    """Put what there is in the place of much of what was made up: else few requests would reach a row."""
+    """Replace many generated values by existing ones: otherwise few requests would reach a row."""
 
     def one_of(*values: Any) -> Any:
         return draw(strategies.sampled_from(values))
@@ -81,7 +81,7 @@ def real(case: Case, draw: Callable[[SearchStrategy[Any]], Any]) -> None:
 
 
 def conforms(schema: BaseSchema, path: str, method: str, mode: GenerationMode, examples: int) -> dict[int, str]:
-    """Ask an operation, a few times with the same requests in each run. Returns each status, with a request that got
+    """Send requests to an operation, a few of them the same in each run. Returns each status with a request that got
     it."""
     operation: APIOperation = schema[path][method]
     statuses: dict[int, str] = {}
@@ -99,7 +99,7 @@ def conforms(schema: BaseSchema, path: str, method: str, mode: GenerationMode, e
             real(case, data.draw)
         response = case.call()
         statuses.setdefault(response.status_code, case.as_curl_command())
-        refused = [negative_data_rejection] if response.status_code == 413 else []  # which that check does not know
+        refused = [negative_data_rejection] if response.status_code == 413 else []  # the check does not know it
         case.validate_response(response, excluded_checks=[*UNSAID, *refused])
 
     ask()

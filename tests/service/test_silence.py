@@ -1,4 +1,4 @@
-"""No answer names a folder of the server, whatever is broken."""
+"""No answer names a folder of the server, whatever is damaged."""
 
 import shutil
 from collections.abc import Callable
@@ -36,7 +36,7 @@ TARGETS = [
 
 
 def _files(folder: Path) -> list[str]:
-    """One of each kind of file: those of one folder that end alike."""
+    """One file of each kind, by folder and ending."""
     kinds = {(path.parent, path.suffix): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return sorted(str(path.relative_to(folder)) for path in kinds.values())
 
@@ -61,5 +61,5 @@ def test_whichever_file_is_broken_no_answer_says_where_it_lies(tmp_path: Path, b
             for secret in (str(tmp_path), tmp_path.name, "of-the-server"):
                 assert secret not in text, (name, text)
         shutil.rmtree(lake)
-        shutil.copytree(tmp_path / "whole", lake)  # with its times: the same files again
+        shutil.copytree(tmp_path / "whole", lake)  # with their times, so that the files are the same
     assert failed > len(files), "something was broken indeed"

@@ -1,4 +1,4 @@
-"""A key-value folder is served as an index is."""
+"""A key-value folder is served like an index."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""service/access/client_address.py: who asks, straight or through proxies."""
+"""service/access/client_address.py: the address of a client, directly or through proxies."""
 
 import pytest
 
@@ -26,8 +26,8 @@ def test_a_peer_that_is_no_trusted_proxy_is_not_believed() -> None:
     ("forwarded", "expected"),
     [
         (["1.2.3.4"], "1.2.3.4"),
-        (["6.6.6.6, 1.2.3.4"], "1.2.3.4"),  # what stands before was sent by the client
-        (["6.6.6.6", "1.2.3.4"], "1.2.3.4"),  # as two headers
+        (["6.6.6.6, 1.2.3.4"], "1.2.3.4"),  # the client sent the addresses before it
+        (["6.6.6.6", "1.2.3.4"], "1.2.3.4"),  # in two headers
         (["1.2.3.4, 10.0.0.7"], "1.2.3.4"),  # through two of our proxies
         (["1.2.3.4:4711"], "1.2.3.4"),
         (["[2001:db8::1]:443"], "2001:db8::1"),

@@ -1,4 +1,4 @@
-"""service/access/middleware.py: who may ask what, over the routes as they are."""
+"""service/access/middleware.py: access of tokens to all routes."""
 
 import datetime as dt
 import json
@@ -47,7 +47,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Guarded:
 
 
 def test_without_a_token_every_route_is_refused_but_those_that_are_open(guarded: Guarded) -> None:
-    """Of the app's own table, so that a route that is added later is asked, too."""
+    """The routes come from the app's own table, so that later routes are tested, too."""
     targets = {
         route.path.replace("{name}", "pages").replace("{key:key}", "a").replace("{asset}", "x")
         for route in guarded.client.app.routes

@@ -1,4 +1,4 @@
-"""service/access/rate_limit.py: how often a client may ask."""
+"""service/access/rate_limit.py: the rate limit of clients."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def make(clock: Clock, per_second: float = 2.0, burst: int = 3, workers: int = 1
 
 
 def taken(rates: Rates, client: str) -> int:
-    """How many requests pass at once."""
+    """The number of requests that pass at once."""
     for count in range(1000):
         try:
             rates.take(client)
@@ -50,7 +50,7 @@ def test_a_refused_request_says_when_to_come_again_and_coming_then_is_enough() -
     clock = Clock()
     rates = make(clock, per_second=0.25, burst=1)
     rates.take("a")
-    for _ in range(50):  # those that are refused cost nothing
+    for _ in range(50):  # refused requests cost nothing
         with pytest.raises(TooManyRequests) as raised:
             rates.take("a")
     assert raised.value.headers == {"retry-after": "4"}
@@ -93,7 +93,7 @@ def test_as_many_clients_are_remembered_as_asked_last(monkeypatch: pytest.Monkey
     rates = make(Clock())
     for number in range(10):
         assert taken(rates, str(number)) == 3
-    rates.charge_keys("0", 100)  # asked again, so that 1 is the one that asked longest ago
+    rates.charge_keys("0", 100)  # a second request, so that client 1 is the least recent
     rates.take("new")
     assert len(rates) == 10
     assert taken(rates, "0") == 0

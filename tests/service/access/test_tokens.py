@@ -156,7 +156,7 @@ def test_a_file_that_changes_is_taken_at_the_next_look_however_it_changes(tmp_pa
     path = tmp_path / "tokens"
     tokens = Tokens(of_file(path, line("ann")))
     status = path.stat()
-    path.write_text(line("bob") + "\n")  # as long, and with the times of the file before
+    path.write_text(line("bob") + "\n")  # of the same length, and with the old times
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     tokens.look()
     found = tokens.find(SECRET)
@@ -220,10 +220,10 @@ def test_a_process_that_begins_beside_a_damaged_file_lets_nobody_in_until_it_is_
 def hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     """A tokens file whose opening hangs until the test ends, as on a mount whose server is gone."""
     os.mkfifo(tmp_path / "tokens")
-    monkeypatch.setattr(module, "_without_waiting", os.open)  # to open a pipe waits for its writer
+    monkeypatch.setattr(module, "_without_waiting", os.open)  # opening a pipe waits for its writer
     monkeypatch.setattr(module, "READ_SECONDS", 0.2)
     yield Settings(indexes=["x"], tokens_file=str(tmp_path / "tokens"))
-    writer = os.open(tmp_path / "tokens", os.O_RDWR)  # which waits for no reader
+    writer = os.open(tmp_path / "tokens", os.O_RDWR)  # does not wait for a reader
     threads(module.READERS, 1).submit(lambda: None).result(60)
     os.close(writer)
 
@@ -238,7 +238,7 @@ def test_a_file_that_hangs_is_an_error_at_the_start(hung: Settings) -> None:
 def test_a_process_that_begins_beside_a_file_that_hangs_begins_and_lets_nobody_in(hung: Settings) -> None:
     tokens = Tokens(hung, at_start=False)
     assert (tokens.unread, tokens.find(SECRET)) == (True, None)
-    tokens.look()  # waits no longer though the first read hangs
+    tokens.look()  # returns, though the first read hangs
     assert tokens.trouble is not None
     assert tokens.trouble.startswith("the tokens file: the tokens cannot be read (not within 0.2 s)")
 

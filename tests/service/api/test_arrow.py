@@ -1,4 +1,4 @@
-"""service/api/arrow.py: rows as an Arrow stream, in the types of the source, with what JSON says beside them."""
+"""service/api/arrow.py: rows as an Arrow stream, in the types of the source, with the metadata of JSON answers."""
 
 import datetime as dt
 import decimal
@@ -80,7 +80,7 @@ def table(response: httpx.Response) -> pa.Table:
 
 
 def told(answer: pa.Table) -> dict[str, Any]:
-    """What stands beside the rows."""
+    """The metadata of the rows."""
     return {name.decode().removeprefix("gnomon."): json.loads(v) for name, v in answer.schema.metadata.items()}
 
 

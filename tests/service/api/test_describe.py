@@ -1,4 +1,4 @@
-"""service/api/describe.py: what is told of the indexes of a service."""
+"""service/api/describe.py: the descriptions of the indexes of a service."""
 
 import datetime as dt
 import shutil

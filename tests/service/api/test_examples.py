@@ -1,4 +1,4 @@
-"""service/api/examples.py: each example is what a service answers, and each route has one."""
+"""service/api/examples.py: each example equals an answer of a service, and each route has one."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from gnomon.service.api.examples import EXAMPLES
 from tests.service.example_lake import make_examples
 from tests.service.lake import Client
 
-# What differs from run to run, or with the version of a library that writes files: compared by its kind.
+# Values that differ between runs, or between versions of a library that writes files: compared by their type.
 VARIES = re.compile(r".*(_us|bytes|microseconds|committed_at|age_seconds|file|offset|begin_us)")
 
 
@@ -23,7 +23,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
 
 
 def fixed(value: Any, name: str = "") -> Any:
-    """The value, with what varies replaced by its kind."""
+    """The value, with varying parts replaced by their type."""
     if isinstance(value, dict):
         return {member: fixed(one, member) for member, one in value.items()}
     if isinstance(value, list):
@@ -32,7 +32,7 @@ def fixed(value: Any, name: str = "") -> Any:
 
 
 def without_cost(answer: dict[str, Any]) -> dict[str, Any]:
-    """Which steps there were is compared below: what is in memory already is not read again."""
+    """The answer without its steps, which the test compares separately: data in memory is not read again."""
     return {name: value for name, value in answer.items() if name != "explain"}
 
 

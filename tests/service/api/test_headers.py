@@ -1,4 +1,4 @@
-"""service/api/headers.py: the headers of every answer, and which origins may read it."""
+"""service/api/headers.py: the headers of every answer, and the origins with access."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def client(crawl_settings: Settings) -> Client:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("broken")
 
-    app.app.state.service.indexes.named = broken  # answers 500 wherever an index is asked
+    app.app.state.service.indexes.named = broken  # answers 500 for each request to an index
     return app
 
 

@@ -1,4 +1,4 @@
-"""service/api/keys.py: a key is shown in one form, the rows' own, in whatever form it was asked for."""
+"""service/api/keys.py: a key is shown in the form of rows, whatever the form in the request."""
 
 import pytest
 

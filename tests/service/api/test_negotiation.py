@@ -1,4 +1,4 @@
-"""service/api/negotiation.py: the media type that a caller likes best, and never one that it does not take."""
+"""service/api/negotiation.py: the media type that a caller prefers, and never one that it does not accept."""
 
 import pytest
 

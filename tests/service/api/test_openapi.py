@@ -1,4 +1,4 @@
-"""service/api/openapi.py: the document tells every route with its parameters, answers, failures and headers."""
+"""service/api/openapi.py: the document has every route with its parameters, answers, failures and headers."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from gnomon.service.settings.table import Settings
 from tests.service.lake import Client
 
 ROWS = ("/rows", "/rows/{key}", "/indexes/{name}/rows", "/indexes/{name}/rows/{key}")
-# Before the routes: by the parser of requests, for its rate, by a fault.
+# Answered before the routes: by the request parser, the rate limit, or a fault.
 OF_ALL = {"400", "408", "414", "429", "431", "500", "503"}
 
 

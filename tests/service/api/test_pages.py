@@ -1,4 +1,4 @@
-"""service/api/pages.py: the page's files as they are sent. What they do in a browser is tested in `page/`."""
+"""service/api/pages.py: the files of the page. `page/` tests them in a browser."""
 
 import asyncio
 import re

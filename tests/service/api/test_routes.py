@@ -1,4 +1,4 @@
-"""service/api/routes.py: what each route promises when all is well."""
+"""service/api/routes.py: the answers of each route without faults."""
 
 import re
 import threading

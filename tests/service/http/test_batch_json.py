@@ -1,4 +1,4 @@
-"""service/http/batch_json.py: the language of `json`, in bounds, and never in the way of other threads for long."""
+"""service/http/batch_json.py: the syntax of `json`, with limits, and without blocking other threads for long."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""service/http/connection.py: a socket has limits, and every request that is refused is answered as a problem."""
+"""service/http/connection.py: limits of a socket, and a problem as the answer to every refused request."""
 
 import json
 import threading
@@ -24,13 +24,14 @@ def running(crawl_settings: Settings) -> Iterator[Live]:
 
 @pytest.fixture(scope="module")
 def hasty(crawl_settings: Settings) -> Iterator[Live]:
-    """Gives requests a short time to come."""
+    """A service with a short time limit for receiving requests."""
     with live(crawl_settings.model_copy(update={"read_seconds": 0.2, "idle_seconds": 1})) as running:
         yield running
 
 
 def refused(running: Live, sent: bytes, status: int, title: str) -> dict[str, object]:
-    """Send bytes to be refused by a problem, after which the connection ends; and the service answers on."""
+    """Send bytes, and check that a problem refuses them, that the connection ends, and that the service still
+    answers."""
     with running.connect() as connection:
         connection.sendall(sent)
         found = answer(connection)
@@ -99,7 +100,7 @@ def test_a_field_that_never_ends_is_431(running: Live) -> None:
 
 
 def test_who_goes_on_sending_sees_why_it_is_refused(running: Live) -> None:
-    """A socket closed with bytes unread would take the answer back."""
+    """A socket that is closed with unread bytes would discard the answer."""
     with running.connect() as connection:
         connection.sendall(request("/rows/" + "a" * 500_000) + b"x" * 2_000_000)
         assert answer(connection).status == 414
@@ -119,7 +120,7 @@ def test_half_a_request_sent_ahead_takes_no_answer_back(
     crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work(served: object, key: str, options: object) -> bytes:
-        threading.Event().wait(0.5)  # longer than a request may take to come
+        threading.Event().wait(0.5)  # longer than the time limit of a request
         return b"{}"
 
     monkeypatch.setitem(ROWS_OF, JSON, work)
@@ -188,7 +189,7 @@ def test_http_1_0_is_answered_and_the_connection_ends(running: Live) -> None:
 
 
 def test_an_offer_to_speak_http_2_is_declined_and_the_body_read(running: Live) -> None:
-    """Java's client makes one with its first request."""
+    """Java's client sends one with its first request."""
     offer = ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQ"]
     batch = json.dumps({"keys": [TWICE]}).encode()
     with running.connect() as connection:
@@ -206,7 +207,7 @@ def test_a_connection_that_is_to_end_ends_though_more_was_offered(running: Live)
 
 
 def test_fields_behind_a_body_are_no_fields_of_the_request(running: Live) -> None:
-    """A proxy that says who asks, or takes fields away, looks at those before the body."""
+    """A proxy that sets the client's address, or removes fields, only checks fields before the body."""
     batch = json.dumps({"keys": [TWICE]}).encode()
     body = b"%x\r\n%s\r\n0\r\nX-Request-Id: behind\r\n\r\n" % (len(batch), batch)
     with running.connect() as connection:

@@ -1,4 +1,4 @@
-"""service/http/options.py: options and key columns share a query, and neither is ever taken for the other."""
+"""service/http/options.py: options and key columns share a query, and are never confused."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def test_a_key_column_called_like_an_old_option_is_asked_in_the_query(folder: Pa
     limit = client(folder, "limit")
     assert [row["n"] for row in rows(limit.get("/rows?limit=2"))] == [1, 2, 3]
     assert [row["n"] for row in rows(limit.get("/rows?limit=2&_limit=1"))] == [1]
-    assert [row["n"] for row in rows(limit.get("/rows/2?limit=1"))] == [1]  # no key column stands in this query
+    assert [row["n"] for row in rows(limit.get("/rows/2?limit=1"))] == [1]  # this query has no key column
     assert limit.ask("HEAD", "/rows?limit=3").status_code == 404
 
 

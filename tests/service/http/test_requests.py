@@ -1,4 +1,4 @@
-"""service/http/requests.py: what all bodies that come in may hold together."""
+"""service/http/requests.py: the limit of all request bodies together."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""service/http/tls.py: TLS over a real socket, and certificates that do not fit told before anything listens."""
+"""service/http/tls.py: TLS over a real socket, and errors of wrong certificates before the service listens."""
 
 import datetime as dt
 import json
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Files:
-    """An authority, and a certificate of it with its key, as files."""
+    """The files of an authority and of its certificate with the key."""
 
     def __init__(self, folder: Path, expires: dt.datetime | None = None) -> None:
         folder.mkdir(exist_ok=True)
@@ -107,7 +107,7 @@ def test_the_certificate_is_the_one_of_the_settings_and_others_are_not_trusted(f
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
 def test_tls_1_2_and_later_are_spoken(files: Files, port: int, version: ssl.TLSVersion, taken: bool) -> None:
     context = files.client()
-    context.set_ciphers("ALL:@SECLEVEL=0")  # else the client would not offer 1.1
+    context.set_ciphers("ALL:@SECLEVEL=0")  # otherwise the client would not offer 1.1
     context.minimum_version = context.maximum_version = version
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         if taken:

@@ -1,4 +1,4 @@
-"""service/indexes/config.py: names of indexes, given or taken from folders, and what is wrong with them."""
+"""service/indexes/config.py: names of indexes, given or from folders, and their errors."""
 
 import pytest
 

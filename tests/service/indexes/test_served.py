@@ -1,4 +1,4 @@
-"""service/indexes/served.py: newer snapshots are picked up, bad ones refused, old ones stay within reach."""
+"""service/indexes/served.py: newer snapshots are opened, damaged ones refused, and old ones stay readable."""
 
 import asyncio
 import logging
@@ -64,7 +64,7 @@ def test_the_running_app_looks_by_itself(tmp_path: Path, own: Client) -> None:
 
 
 def damage(tmp_path: Path, number: int) -> Callable[[], object]:
-    """Cut a snapshot off; what puts it back."""
+    """Truncate a snapshot. Returns the function that restores it."""
     path = tmp_path / "shadow" / SNAPSHOT.format(number)
     good = path.read_bytes()
     path.write_bytes(good[:-20])
@@ -170,7 +170,7 @@ def test_a_process_that_ran_before_waits_for_an_index_that_is_not_there(own: Cli
 def test_storage_that_does_not_answer_keeps_no_service_from_starting(
     monkeypatch: pytest.MonkeyPatch, crawl_settings: Settings
 ) -> None:
-    """One index of two: the other is served."""
+    """The storage of one index hangs; the other index is served."""
     monkeypatch.setenv("GNOMON_WEBHDFS", "http://127.0.0.1:1")
     client = Client(Settings(indexes=[*crawl_settings.indexes, "far=hdfs://far/index"]))
     assert client.get("/readyz").json()["indexes"]["far"]["open"] is False
@@ -319,7 +319,7 @@ def test_the_running_app_lists_the_source_again_and_again(tmp_path: Path, own: C
 def test_looks_that_hang_do_not_pile_up_and_delay_neither_probes_nor_requests(
     crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One look of each kind hangs; there is no second one, and what is in memory is answered."""
+    """One look of each kind hangs. No second one starts, and answers come from memory."""
     client = Client(crawl_settings.model_copy(update={"refresh_seconds": 0.01, "coverage_seconds": 0.01}))
     hang, begun = threading.Event(), threading.Semaphore(0)
 
@@ -359,7 +359,7 @@ def test_no_index_is_an_error_at_once(tmp_path: Path) -> None:
 
 
 def test_threads_may_share_it_while_it_moves(own: Client, tmp_path: Path) -> None:
-    """Every answer is whole and of one snapshot, in the midst of reloads."""
+    """Every answer is complete and from one snapshot, during reloads."""
 
     async def both() -> None:
         async def read() -> None:

@@ -37,7 +37,7 @@ def crawl(folder: Path) -> Client:
 
 @pytest.fixture(scope="module")
 def orders(folder: Path) -> Client:
-    """Of the key `id` is shown alone, of the rest nothing."""
+    """An index that shows only `id` of its key, and no other column."""
     made = make_orders(folder / "orders")
     return Client(Settings(indexes=[f"orders={made.indexes[0]}"], columns={"orders": ["id"]}))
 
@@ -100,7 +100,7 @@ def test_a_column_that_is_misspelt_in_the_settings_is_not_shown_for_want_of_hidi
 
 
 def test_an_error_of_a_file_names_no_hidden_column(crawl: Client) -> None:
-    """Also one of the payload, which an error may name when its file is opened."""
+    """This includes payload columns, which an error of opening a file may name."""
     [served] = crawl.app.state.service.indexes
     error = DamagedSource("its pages end early", "part-0.parquet", column="raw")
     assert "raw" in str(error)

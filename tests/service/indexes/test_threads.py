@@ -1,4 +1,5 @@
-"""service/indexes/threads.py: so many at a time, so many that wait, so long; what hangs takes nobody else along."""
+"""service/indexes/threads.py: limits of running and waiting requests and of time; a request that hangs blocks no
+other."""
 
 import asyncio
 import threading
@@ -12,11 +13,11 @@ from gnomon.service.errors import Overloaded, TookTooLong
 from gnomon.service.indexes.threads import Threads
 from gnomon.shadow.storage.deadlines import left
 
-LONG = 60.0  # seconds, of what is not to happen
+LONG = 60.0  # seconds for events that must not happen
 
 
 class Gate:
-    """Work that goes on until the test lets it end, and counts how many do at the same time."""
+    """Work that runs until the test ends it, and counts the concurrent runs."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
@@ -232,7 +233,7 @@ def test_a_thread_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_system_without_threads_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that could not be started does not count for ever."""
+    """A thread that could not start does not count."""
 
     async def test() -> None:
         threads = Threads("pages", 2, 10, LONG)

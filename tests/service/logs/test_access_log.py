@@ -1,4 +1,4 @@
-"""service/logs/access_log.py: one line for each request, without keys unless asked for."""
+"""service/logs/access_log.py: one line for each request, without keys unless a setting adds them."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ from gnomon.service.settings.table import Settings
 
 
 def logged(settings: Settings, path: Path, *asked: tuple[str, str, Any]) -> list[dict[str, Any]]:
-    """The lines of requests: method, target and body."""
+    """The log lines of requests, given by method, target and body."""
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
     lines = Lines(descriptor)
     app = create_app(settings, lines=lines)
@@ -39,7 +39,7 @@ def logged(settings: Settings, path: Path, *asked: tuple[str, str, Any]) -> list
 
 def test_lines_that_nobody_reads_hold_no_requests() -> None:
     class Brought:
-        """What a request brings."""
+        """The headers and the body of a request."""
 
     lines, kept = Lines(), []
     log = AccessLog(lines, keys=False)

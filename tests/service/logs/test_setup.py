@@ -1,4 +1,4 @@
-"""service/logs/setup.py: one JSON object a line, whole on a pipe, and nobody waits for the reader."""
+"""service/logs/setup.py: one JSON object per line, whole on a pipe, and no wait for the reader."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def lines_of(reading: int) -> list[dict[str, Any]]:
-    """What was written, when nothing more comes."""
+    """The written lines, after the end of the output."""
     data = b""
     while select.select([reading], [], [], 0)[0]:
         data += os.read(reading, 1 << 20)
@@ -34,7 +34,7 @@ def lines_of(reading: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def logger(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[logging.Logger, Lines]]:
-    """A logger whose lines go to the pipe, as those of a process that serves go to stderr."""
+    """A logger that writes to the pipe, as a service process writes to stderr."""
     monkeypatch.setattr(setup, "STDERR", pipe[1])
     lines = setup.start()
     yield logging.getLogger("gnomon.test"), lines

@@ -1,4 +1,4 @@
-"""service/metrics/counters.py: numbers that a request adds to."""
+"""service/metrics/counters.py: counters that requests increase."""
 
 from gnomon.service.costs import Cost
 from gnomon.service.metrics.counters import BUCKETS, Tallies, Timing

@@ -1,4 +1,4 @@
-"""service/metrics/exposition.py: what is counted, by which labels, and summed over workers."""
+"""service/metrics/exposition.py: the metrics, their labels, and their sums over workers."""
 
 import re
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""service/metrics/multiprocess.py: what workers count, summed over processes, also over those that died."""
+"""service/metrics/multiprocess.py: the counts of workers, summed over processes, with those that died."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ GAUGE: Row = ("gnomon_cache_bytes", "gnomon_cache_bytes", (), 7.0)
 
 
 def killed(program: str, *arguments: str) -> None:
-    """Run a program that ends itself as by kill -9."""
+    """Run a program that ends itself like kill -9."""
     ended = "import os, signal, sys; from pathlib import Path; from gnomon.service.metrics.multiprocess import *\n"
     done = subprocess.run([sys.executable, "-c", f"{ended}{program}\nos.kill(os.getpid(), 9)", *arguments], check=False)
     assert done.returncode == -9
@@ -50,7 +50,7 @@ def test_counts_of_all_that_ended_are_added_up_beside_those_that_live(tmp_path: 
             slot = exchange.slot()
             slot.write([COUNT], [GAUGE])
             exchange.ended(slot, asked)
-        exchange.ended(exchange.slot(), asked=True)  # one that never wrote
+        exchange.ended(exchange.slot(), asked=True)  # a worker that never wrote
         replaced, coming = exchange.slot(), exchange.slot()
         replaced.write([COUNT], [])
         assert sum(value for *_, value in coming.of_others()) == 4 * COUNT[3]

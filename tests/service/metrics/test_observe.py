@@ -1,4 +1,4 @@
-"""service/metrics/observe.py: every answer carries an id, and every request is counted, whatever became of it."""
+"""service/metrics/observe.py: every answer has an id, and every request is counted, whatever its result."""
 
 import asyncio
 import logging

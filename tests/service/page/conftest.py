@@ -1,5 +1,5 @@
-"""One browser, one server and one lake for the folder. They end with the last of its tests: Playwright's event loop is
-in the way of others that a process runs afterwards."""
+"""One browser, one server and one lake for the folder. They end with the last of its tests, since Playwright's event
+loop disturbs other loops of the process."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.service.page.lake import make_lake, serving
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 REQUIRED = "GNOMON_TEST_BROWSER"
-MOST_MILLISECONDS = 30_000  # of a wait that ends as soon as it may: a busy machine must fail no test
+MOST_MILLISECONDS = 30_000  # timeout of a wait, which ends as soon as possible: a busy machine must not fail a test
 
 
 @pytest.fixture(scope="package")
@@ -35,14 +35,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a service over the lake, a slash at its end."""
+    """The address of a service on the lake, with a slash at the end."""
     with serving(create_app(make_lake(tmp_path_factory.mktemp("page")))) as address:
         yield f"{address}/"
 
 
 @pytest.fixture(scope="package")
 def context(browser: Browser, site: str) -> Iterator[BrowserContext]:
-    """What all pages share: the cache of the browser, and what is stored beyond a tab."""
+    """The browser context of all pages, with their cache and storage."""
     with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site)
         yield context
@@ -61,5 +61,5 @@ def page(context: BrowserContext) -> Iterator[Page]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    """A folder for the lake of one test, which it may break."""
+    """A folder for the lake of one test, which may damage it."""
     return tmp_path

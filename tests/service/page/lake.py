@@ -95,7 +95,7 @@ def serving(app: FastAPI) -> Iterator[str]:
     """The address of an app that is served on a free port of this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
-        listening.listen()  # who connects before the thread serves, waits
+        listening.listen()  # clients that connect before the thread serves wait
         config = uvicorn.Config(app, log_level="warning", access_log=False)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -1,4 +1,4 @@
-"""What tests do on the page, and read from it."""
+"""Actions of tests on the page, and reads from it."""
 
 import re
 from urllib.parse import quote
@@ -19,7 +19,7 @@ def open_row(page: Page, site: str, *key: str, index: str = "pages", query: str 
 
 
 def box(page: Page, column: str) -> Locator:
-    """The box that a column of the key is typed in."""
+    """The input of a key column."""
     return page.get_by_role("textbox", name=column, exact=True)
 
 

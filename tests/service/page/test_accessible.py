@@ -1,4 +1,4 @@
-"""The page for everybody: axe finds nothing in any view, in either theme; nothing is cut off at 320 pixels or 200 %."""
+"""Accessibility of the page: axe finds nothing in any view and theme; nothing is cut off at 320 pixels or 200 %."""
 
 from collections.abc import Callable
 
@@ -69,7 +69,7 @@ def docs(page: Page, site: str) -> None:
     page.goto(f"{site}docs")
     expect(page.get_by_role("heading", name="Failures")).to_be_visible()
     page.get_by_text("Members").first.click()
-    alike = ".route:nth-of-type(n + 4):not(#failures)"  # axe takes a second for each ten of them
+    alike = ".route:nth-of-type(n + 4):not(#failures)"  # axe takes a second for every ten of them
     page.evaluate("alike => document.querySelectorAll(alike).forEach(route => route.remove())", alike)
 
 
@@ -86,7 +86,7 @@ def test_a_view_has_no_fault_and_fits(page: Page, site: str, view: Callable[[Pag
     page.emulate_media(color_scheme="dark", reduced_motion="reduce")
     found = Axe().run(page, options={"runOnly": ["color-contrast"]})
     assert found.violations_count == 0, found.generate_report()
-    for size in (NARROW, WIDE):  # 320 pixels are what 200 % leaves of 640
+    for size in (NARROW, WIDE):  # 320 pixels equal 640 pixels at 200 %
         page.set_viewport_size(size)  # type: ignore[arg-type]
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
 
@@ -95,7 +95,7 @@ def test_the_keyboard_reaches_the_answer_first_and_all_else_in_order(page: Page,
     open_row(page, site, COTTON)
     page.get_by_role("link", name="Gnomon").focus()
     page.keyboard.press("Shift+Tab")
-    page.keyboard.press("Enter")  # the link that skips what is above the answer
+    page.keyboard.press("Enter")  # the link that skips to the answer
     assert focused(page) == "main"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Copy link"

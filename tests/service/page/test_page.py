@@ -1,4 +1,4 @@
-"""The page at `/` in a real browser: what is asked, shown and said."""
+"""The page at `/` in a real browser: its requests, its answers, its messages."""
 
 import re
 import shlex
@@ -48,7 +48,7 @@ def test_every_odd_key_is_asked_for_exactly_when_typed_and_by_its_link(page: Pag
         assert linked.value.json()["key"] == {"url": key}, "by its link"
         expect(page.get_by_role("button", name="Ask")).to_be_visible()
         with page.expect_response(lambda response: "/rows?" in response.url) as typed:
-            if "\n" not in key:  # no box holds it: what the link asked for is asked again
+            if "\n" not in key:  # an input cannot hold it: the request of the link is repeated
                 box(page, "url").fill(key)
             box(page, "url").press("Enter")
         assert typed.value.json()["key"] == {"url": key}, "typed"
@@ -98,7 +98,7 @@ def test_html_is_rendered_on_demand_alone_and_can_do_nothing(page: Page, site: s
     expect(frame.get_by_role("heading", name="Cotton bicycle")).to_be_visible()
     assert page.locator("iframe").get_attribute("sandbox") == ""
     frame.get_by_text("Made of").click()
-    frame.locator("#out").click()  # a link: it is not followed
+    frame.locator("#out").click()  # the link is not followed
     page.get_by_role("group", name="Views of html").get_by_role("button", name="Text").click()
     assert page.evaluate("window.pwned") is None
     assert [url for url in asked if url.endswith("/healthz")] == []
@@ -232,7 +232,7 @@ def test_an_index_that_cannot_be_read_is_said_kindly_and_asked_again_when_it_may
             file.with_suffix(".away").rename(file)
         again = page.get_by_role("button", name="Try again")
         expect(again).to_have_attribute("aria-disabled", "true")
-        again.click(force=True)  # too early: nothing is asked
+        again.click(force=True)  # too early: no request is sent
         page.clock.run_for(6_000)
         expect(again).to_have_text("Try again")
         again.click()

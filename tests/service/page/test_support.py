@@ -1,4 +1,4 @@
-"""The page as somebody uses it who looks up one key after another: the keyboard, keys that are not there, versions."""
+"""The page for a user who looks up one key after another: keyboard, absent keys, versions."""
 
 import decimal
 import re
@@ -21,7 +21,7 @@ BLANKS = "  T 7\t"
 
 
 def tickets(day: int) -> pa.Table:
-    """One ticket that is in every day, in versions, and others."""
+    """One ticket with a version in every day, and others."""
     ids = ["T-00001", f"T-1{day:04}", *([BLANKS.strip(), "GROSS", "klein"] if day == 0 else [])]
     n = range(len(ids))
     address = '{"street": "Am Ring 1", "lines": ["a", "b"], "none": {}}'
@@ -39,7 +39,7 @@ def tickets(day: int) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a service over tickets and orders, a slash at its end."""
+    """The address of a service on tickets and orders, with a slash at the end."""
     folder = tmp_path_factory.mktemp("desk")
     write_source(folder / "lake", {f"dt=2026-01-{day + 1:02}/part-0.parquet": tickets(day) for day in range(DAYS)})
     index_source(folder / "lake", folder / "tickets", ["id"], buckets=1)
@@ -49,7 +49,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def selected(page: Page) -> str:
-    """The text that is selected in the box that has the focus."""
+    """The selected text of the focused input."""
     text: str = page.evaluate("document.activeElement.value")
     begin, end = page.evaluate("[document.activeElement.selectionStart, document.activeElement.selectionEnd]")
     return text[begin:end]
@@ -63,10 +63,10 @@ def test_keys_are_asked_one_after_the_other_without_a_hand_on_the_mouse(page: Pa
     expect(value(page, "id")).to_have_text("T-10001")
     expect(box(page, "id")).to_be_focused()
     assert selected(page) == "T-10001"
-    page.keyboard.type("T-10002")  # in its place
+    page.keyboard.type("T-10002")  # replaces the old key
     page.keyboard.press("Enter")
     expect(value(page, "id")).to_have_text("T-10002")
-    page.keyboard.press("/")  # who is used to it
+    page.keyboard.press("/")  # a common shortcut
     assert selected(page) == "T-10002"
     page.keyboard.type("T-10003")
     page.keyboard.press("Enter")

@@ -1,4 +1,4 @@
-"""service/process/server.py: a real server on a real socket, asked with requests written by hand."""
+"""service/process/server.py: a real server on a real socket, with handwritten requests."""
 
 import json
 import os
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def start(settings: Settings) -> tuple[subprocess.Popen[str], str]:
-    """A server in a process of its own, and the line it prints when it is ready."""
+    """Start a server in a separate process. Returns the line that it prints when it is ready, too."""
     environment = {**os.environ, "GNOMON_INDEXES": settings.indexes[0], "GNOMON_PORT": "0"}
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, stdout=-1, stderr=-1, text=True
@@ -40,7 +40,7 @@ def start(settings: Settings) -> tuple[subprocess.Popen[str], str]:
 
 
 def troubles(log: str) -> list[str]:
-    """What the log says of anything that went wrong."""
+    """The errors and warnings of the log."""
     return [line for line in log.splitlines() if json.loads(line)["level"] != "INFO"]
 
 
@@ -56,7 +56,7 @@ def address(crawl_settings: Settings) -> Iterator[tuple[str, int]]:
 
 
 def raw(address: tuple[str, int], target: str, method: str = "GET", body: bytes = b"") -> tuple[int, str, bytes]:
-    """Status, head and body of the answer to a request whose target goes out byte by byte."""
+    """Status, head and body of the answer to a request whose target is sent unchanged."""
     head = f"{method} {target} HTTP/1.1\r\nHost: gnomon\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(address, timeout=60) as connection:
         connection.sendall(head.encode("latin-1") + body)
@@ -128,7 +128,7 @@ def test_one_connection_carries_many_requests(address: tuple[str, int]) -> None:
 
 
 def test_answers_go_out_at_once() -> None:
-    """asyncio sets TCP_NODELAY where the listening socket names its protocol; else each answer waits 40 ms."""
+    """asyncio sets TCP_NODELAY if the listening socket names its protocol; otherwise each answer waits 40 ms."""
     with _listen(Settings(indexes=["x"]), 0) as listening:
         assert listening.proto == socket.IPPROTO_TCP
 

@@ -24,7 +24,7 @@ REPLACED = "SIGHUP: 2 of 2 workers were replaced"
 
 
 def messages(log: str) -> list[str]:
-    """What the lines of a log say."""
+    """The messages of log lines."""
     return [json.loads(line)["message"] for line in log.splitlines()]
 
 
@@ -105,7 +105,7 @@ def test_a_worker_that_cannot_be_started_again_is_tried_later_and_the_others_are
         supervisor._start_again(1, place)
         assert (place.worker, place.due > time.monotonic()) == (None, True)
         supervisor._to_replace.extend([0, 1])
-        supervisor._replaced = 0  # as SIGHUP leaves it
+        supervisor._replaced = 0  # the state after SIGHUP
         caplog.set_level("INFO", "gnomon")
         supervisor._replace_next()
         assert (supervisor._coming, len(supervisor._to_replace)) == (None, 0)

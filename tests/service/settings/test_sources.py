@@ -1,4 +1,4 @@
-"""service/settings/sources.py: the TOML file, its tables of indexes, and how its errors are placed."""
+"""service/settings/sources.py: the TOML file, its tables of indexes, and the places of its errors."""
 
 import re
 from pathlib import Path
