@@ -1,4 +1,4 @@
-"""The pages in docs/ and beside the code: each link leads somewhere, and each page can be found."""
+"""The pages in docs/ and next to the code: each link has a target, and each page can be found."""
 
 import re
 from pathlib import Path

@@ -281,7 +281,7 @@ def _format(root: SourceRoot, files: Sequence[FileInfo], format: str, spec: Inde
 
 
 def _options(root: SourceRoot, format_name: str, request: BuildRequest, spec: IndexSpec | None) -> dict[str, str]:
-    """The options of reads: the requested ones, or those of the spec or the catalog."""
+    """The options of reads, from the request, the spec or the catalog."""
     if request.page_maps:
         check_format(format_name)
     if root.table is not None:

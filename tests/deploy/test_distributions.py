@@ -1,4 +1,4 @@
-"""The sdist and the wheel: what they hold, and that the wheel works beside packages that are called like our rooms."""
+"""The sdist and the wheel: their content, and a wheel installed next to packages with the names of ours."""
 
 import json
 import shutil

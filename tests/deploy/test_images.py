@@ -1,4 +1,4 @@
-"""deploy/Containerfile: linted; what it copies is there; the packages it takes are those of pyproject.toml."""
+"""deploy/Containerfile: it is linted, its copied files exist, and its packages are those of pyproject.toml."""
 
 import re
 import shutil

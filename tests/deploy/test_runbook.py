@@ -1,5 +1,5 @@
-"""deploy/README.md and the files beside it: every command, setting, route, metric, file and alert that they name is
-there, and a rollback goes as written."""
+"""deploy/README.md and the files next to it: every command, setting, route, metric, file and alert in them exists, and
+a rollback works as written."""
 
 import re
 from pathlib import Path

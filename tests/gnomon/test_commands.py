@@ -372,7 +372,7 @@ def test_a_dry_run_of_a_first_build_of_text_says_what_the_build_would_say_of_its
 def test_what_spark_fails_on_is_one_line_with_its_cause(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Hadoop keeps a checksum beside each local file, and refuses a file that was rewritten by another program."""
+    """Hadoop writes a checksum next to each local file, and refuses a file that another program rewrote."""
     source = tmp_path / "source"
     spark.range(1000).coalesce(1).write.parquet(str(source))
     (path,) = source.glob("*.parquet")

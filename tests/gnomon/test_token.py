@@ -32,7 +32,7 @@ def test_the_token_and_its_line_are_printed(capsys: pytest.CaptureFixture[str], 
     assert accepted(tmp_path / "tokens", secret) == line
     assert " indexes=a,b expires=" in line
     last_day = dt.date.fromisoformat(line.rpartition("=")[2])
-    assert dt.timedelta(30) <= last_day - today <= dt.timedelta(31)  # a day may have begun meanwhile
+    assert dt.timedelta(30) <= last_day - today <= dt.timedelta(31)  # a new day may have begun
 
 
 def test_a_file_gets_the_line_and_only_the_token_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

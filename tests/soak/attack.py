@@ -1,8 +1,8 @@
 """Random histories of random lakes, against an oracle: `python -m tests.soak.attack --minutes 60 --seed 1`.
 
 Each lake lives through builds, appends, compactions, rebuckets, vacuums, copies and rewritten, removed and touched
-files. After each step keys that are there, keys that are not, and older snapshots are asked. An answer is right where
-it is the rows of the oracle at that snapshot; where one of their files changed since, it must be refused.
+files. Each step is followed by look-ups of present and absent keys, also in older snapshots. A right answer has the
+rows of the oracle at that snapshot; if one of their files changed since, it must be refused.
 """
 
 import argparse
@@ -224,7 +224,7 @@ class World:
         return repr([_plain(row[name]) for name in self.lake.keys])
 
     def note(self, snapshot: int) -> None:
-        """What a snapshot must answer: the source as it is."""
+        """The expected answers of a snapshot: the current source."""
         self.known[snapshot] = {path: (data.state, data.rows) for path, data in self.lake.files.items()}
 
     def note_same(self, snapshot: int) -> None:
@@ -289,8 +289,8 @@ def _plain(value: Any) -> Any:
 
 
 def attack(spark: SparkSession, root: Path, seed: int, tally: Counter[str]) -> str | None:
-    """One lake. What went wrong, with the steps that led there; None where nothing did. The folder of a lake that went
-    wrong stays."""
+    """Try one lake. Returns the error with the steps that led to it; None without an error. The folder of a lake with
+    an error stays."""
     place = root / f"lake-{seed}"
     shutil.rmtree(place, ignore_errors=True)
     world = World(spark, place, seed, tally)
@@ -301,7 +301,7 @@ def attack(spark: SparkSession, root: Path, seed: int, tally: Counter[str]) -> s
         if any((world.lake.root / path).stat().st_size for path in world.lake.files):
             raise
         tally["lakes without bytes"] += 1
-    except Exception as error:  # noqa: BLE001 whatever it is, it is told with its lake, and the next lake is tried
+    except Exception as error:  # noqa: BLE001 any error is reported with its lake, and the next lake is tried
         kind = "wrong" if isinstance(error, Wrong) else "failed"
         tally[kind] += 1
         lake = world.lake

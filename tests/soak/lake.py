@@ -74,8 +74,8 @@ PARTITION_TEXTS = ["1", "01", "a b", "é", "a=b", "50%", "x,y", None]
 
 @dataclass
 class DataFile:
-    """A file as it is now: its rows, with the values of its partition columns, and a number that no other state of any
-    file has. `is_forged`: it was rewritten, and its size and time are as they were."""
+    """The current state of a file: its rows, with the values of its partition columns, and a number that is unique to
+    this state. `is_forged`: it was rewritten with its old size and time."""
 
     rows: list[Row]
     state: int
@@ -204,7 +204,7 @@ class Lake:
         self.put(path, [{name: row[name] for name in self.columns} for row in data.rows], data.texts)
 
     def touch_forged(self) -> None:
-        """What a user is told to do where a build does not see that a file was rewritten."""
+        """Do what the docs advise when a build does not notice that a file was rewritten."""
         for path in [path for path, data in self.files.items() if data.is_forged]:
             self.touch(path)
 

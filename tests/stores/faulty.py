@@ -14,8 +14,8 @@ PIECE = 1 << 16
 
 
 class FaultyProxy:
-    """Passes bytes on to a port of this machine. `faults` are drawn from for each request (each piece a client sends),
-    with `chance`; `injected` counts them. What hangs goes on only when its connection ends."""
+    """Passes bytes on to a port of this machine. Each request (each piece from a client) gets one of `faults` with
+    probability `chance`; `injected` counts them. A hanging connection stays so until it ends."""
 
     def __init__(self, port: int, seed: int = 1) -> None:
         self._to = port
