@@ -146,14 +146,14 @@ class _Task:
 
     def _add(self, rows: pa.RecordBatch) -> None:
         """Add rows of one partition."""
-        told = rows.column(STATUS).to_numpy()
-        self._tasks.update(np.unique(told >> TASK_BITS).tolist())
-        status = told & OF_ROW
-        found = np.bincount(status, minlength=REJECTED + 1).tolist()
+        statuses = rows.column(STATUS).to_numpy()
+        self._tasks.update(np.unique(statuses >> TASK_BITS).tolist())
+        outcomes = statuses & OF_ROW
+        found = np.bincount(outcomes, minlength=REJECTED + 1).tolist()
         nulls, digest = rows.column(NULLS).true_count, int(np.add.reduce(rows.column(DIGEST).to_numpy()))
         numbers = (0, rows.num_rows, found[DUPLICATE], found[PRESENT], nulls, found[REJECTED], found[NEW], digest)
         self._pieces.append(Piece(*self._layout.place_of(self._values), None, *numbers))
-        is_new = pa.array(status == NEW)
+        is_new = pa.array(outcomes == NEW)
         if self._rejected is not None:
             self._rejected.add(rows.filter(pc.invert(is_new)))
         if found[NEW]:

@@ -68,7 +68,7 @@ def buckets_of_keys(keys: Sequence[Key], spec: IndexSpec) -> list[int]:
     return list(buckets_of(plain_keys(keys, spec.key_types), spec.buckets).tolist()) if keys else []
 
 
-class _Asked:
+class _HashedKeys:
     """The keys of one look-up with their hashes: a few are hashed one by one, many column by column."""
 
     def __init__(self, keys: Sequence[Wanted], spec: IndexSpec) -> None:
@@ -121,19 +121,19 @@ class Lookup:
         found = [Hits() for _ in keys]
         bound, ahead = options.bound, options.ahead
         with step_of(options.trace, "key") as step:
-            asked = _Asked(keys, view.spec)
+            hashed = _HashedKeys(keys, view.spec)
             partitions = _selected(view, keys, where)
-            files = self._files(view, asked.buckets, partitions)
-            step.say(keys=len(keys), bucket=asked.buckets[0] if len(keys) == 1 else None, index_files=len(files))
+            files = self._files(view, hashed.buckets, partitions)
+            step.say(keys=len(keys), bucket=hashed.buckets[0] if len(keys) == 1 else None, index_files=len(files))
         if ahead is not None and (remote := [file for file in files if not self.trees.needs_no_round_trip(file.entry)]):
             ahead(remote)
-        search = Search(view, self.trees, self.filters, asked, partitions, options)
-        for told in search.answers(files):
-            stats.add(told.stats)
-            for i, hits in zip(told.places, told.hits, strict=True):
+        search = Search(view, self.trees, self.filters, hashed, partitions, options)
+        for answer in search.answers(files):
+            stats.add(answer.stats)
+            for i, hits in zip(answer.places, answer.hits, strict=True):
                 found[i].take(hits, bound.hits, view.spec.flat)
-            for i in told.places if told.failure is not None else ():
-                found[i].failure = told.failure
+            for i in answer.places if answer.failure is not None else ():
+                found[i].failure = answer.failure
         if view.spec.flat:
             for hits in found:
                 hits.cut(bound.hits, True)

@@ -32,7 +32,7 @@ class InFile(NamedTuple):
     places: Sequence[int]
 
 
-class Told(NamedTuple):
+class FileAnswer(NamedTuple):
     """The hits that an index file has for the keys at these places, and the cost."""
 
     places: Sequence[int]
@@ -88,7 +88,7 @@ class Search:
         self._each = options.each
         self._trace = options.trace
 
-    def answers(self, files: Sequence[InFile]) -> Iterator[Told]:
+    def answers(self, files: Sequence[InFile]) -> Iterator[FileAnswer]:
         """The answer of each file, in the order of the files."""
         spread = sum(len(file.places) for file in files) > len(self._keys)
         few = len(files) <= FEW_FILES and sum(file.entry.size for file in files) <= FEW_BYTES
@@ -100,16 +100,16 @@ class Search:
         filters = self._filters
         return filters is not None and filters.pays(file.entry, len(file.places), spread, self._view.filter_bytes)
 
-    def _answer(self, file: InFile, filtered: bool, few: bool) -> Told:
+    def _answer(self, file: InFile, filtered: bool, few: bool) -> FileAnswer:
         check(f"{self._trees.root}/{file.entry.path}")
         stats = self._counter()
         try:
             places = self._likely(file, filtered, few, stats)
-            return Told(places, self._hits(file, places, stats) if places else [], stats)
+            return FileAnswer(places, self._hits(file, places, stats) if places else [], stats)
         except OF_ONE_FILE as error:
             if not self._each:
                 raise
-            return Told(file.places, [Hits() for _ in file.places], stats, error)
+            return FileAnswer(file.places, [Hits() for _ in file.places], stats, error)
 
     def _counter(self) -> LookupStats:
         return LookupStats(visits=None if self._trace is None else [])
@@ -158,12 +158,12 @@ class Search:
                 found = of_file.find(tree, keys, partitions, stats)
             finally:
                 if self._trace is not None:
-                    self._tell(self._trace, entry, stats, before, begin)
+                    self._trace_nodes(self._trace, entry, stats, before, begin)
         if self._filters is not None and not any(hits.matches for hits in found):
             self._filters.asked_in_vain(entry)
         return found
 
-    def _tell(
+    def _trace_nodes(
         self, trace: Trace, entry: IndexFileEntry, stats: LookupStats, before: tuple[int, int, int], begin_ns: int
     ) -> None:
         """Trace the nodes that were visited since the given counts. The many leaves of a key with very many entries,

@@ -255,11 +255,11 @@ class Proofs:
         """Whether a file without a `difference` from the one on record is the same file."""
         if not is_in_doubt(entry, info):
             return True
-        asked = (info, entry.digest)
-        if asked not in self._known:
+        checked = (info, entry.digest)
+        if checked not in self._known:
             found = digest_and_rows(self._storage, info, self._format, self._options)
-            self._known[asked] = found is not None and found[0] == entry.digest and found[1] in (None, entry.rows)
-        return self._known[asked]
+            self._known[checked] = found is not None and found[0] == entry.digest and found[1] in (None, entry.rows)
+        return self._known[checked]
 
 
 def digest_and_rows(

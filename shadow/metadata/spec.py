@@ -277,9 +277,9 @@ def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
 
 def spec_differences(one: IndexSpec, other: IndexSpec) -> list[tuple[str, Any, Any]]:
     """The members in which two specs differ, with the value of each; the source's members are listed one by one."""
-    ours, theirs = _members(one), _members(other)
-    names = dict.fromkeys([*ours, *theirs])
-    return [(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
+    members, others = _members(one), _members(other)
+    names = dict.fromkeys([*members, *others])
+    return [(name, members.get(name), others.get(name)) for name in names if members.get(name) != others.get(name)]
 
 
 def shown(value: Any) -> str:
@@ -306,14 +306,16 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
     """Raise SpecMismatch, with the differences, when two specs are not the same."""
     differences = spec_differences(existing, wanted)
     if differences:
-        told = "; ".join(f"{name}: {shown(old)} in the index, {shown(new)} asked for" for name, old, new in differences)
+        shown_differences = "; ".join(
+            f"{name}: {shown(old)} in the index, {shown(new)} asked for" for name, old, new in differences
+        )
         names = {name for name, _, _ in differences}
         cure = ", or say --adopt where SOURCE is a copy" if "source location" in names else ""
         cure += f", or run gnomon rebucket {where} --buckets {wanted.buckets}" if "buckets" in names else ""
         layout = "--flat" if wanted.flat else "--partitioned"
         cure += f", or run gnomon rebucket {where} {layout}" if "layout" in names else ""
         cure += ", or leave --option and --schema out: the index has its own" if "source options" in names else ""
-        raise SpecMismatch(f"another spec; {told}; build to another folder{cure}", where)
+        raise SpecMismatch(f"another spec; {shown_differences}; build to another folder{cure}", where)
 
 
 def check_names(what: str, names: object) -> None:

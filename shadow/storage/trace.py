@@ -100,22 +100,22 @@ class Trace:
         alike: dict[tuple[object, ...], list[Step]] = {}
         for step in self.steps:
             alike.setdefault(step.likeness, []).append(step)
-        told = itertools.chain.from_iterable(
+        objects = itertools.chain.from_iterable(
             [_folded(steps)] if len(steps) > MOST_ALIKE else [step.to_json() for step in steps]
             for steps in alike.values()
         )
-        return sorted(told, key=lambda step: step["begin_us"])
+        return sorted(objects, key=lambda step: step["begin_us"])
 
 
 def _folded(steps: Sequence[Step]) -> dict[str, Any]:
     """Similar steps as one."""
-    first, told = steps[0], [step.to_json() for step in steps]
+    first, objects = steps[0], [step.to_json() for step in steps]
     same = {"step": first.step, "file": first.file, "cached": first.cached, "begin_us": first.begin_us}
     same |= {name: first.own.get(name) for name in NOT_SUMMED}
     if any(step.file != first.file for step in steps):
         del same["file"]
-    summed = dict.fromkeys(name for one in told for name in one if name not in {*same, "file", "offset"})
-    sums = {name: sum(one.get(name, 0) for one in told) for name in summed}
+    summed = dict.fromkeys(name for one in objects for name in one if name not in {*same, "file", "offset"})
+    sums = {name: sum(one.get(name, 0) for one in objects) for name in summed}
     end = max(step.begin_us + step.microseconds for step in steps)
     known = {name: value for name, value in same.items() if value is not None}
     return {**known, **sums, "count": len(steps), "end_us": end}

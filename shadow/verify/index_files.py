@@ -122,7 +122,7 @@ class FolderProof:
             self._count(batch, files)
             self._sample(batch, files, picks[(picks >= seen) & (picks < seen + batch.num_rows)] - seen)
             seen += batch.num_rows
-        self._tell(entry, filter_, misplaced, denied)
+        self._report_keys(entry, filter_, misplaced, denied)
         if elsewhere:
             self._fault(entry, f"{elsewhere} of its entries name another partition than that of their source file")
         if disordered:
@@ -133,7 +133,9 @@ class FolderProof:
             self._fault(entry, uncovered(name))
         return seen
 
-    def _tell(self, entry: IndexFileEntry, filter_: BloomFilterReader | None, misplaced: int, denied: int) -> None:
+    def _report_keys(
+        self, entry: IndexFileEntry, filter_: BloomFilterReader | None, misplaced: int, denied: int
+    ) -> None:
         if misplaced:
             self._fault(entry, f"{misplaced} of its entries are not of bucket {entry.bucket}")
         if denied and filter_ is not None:

@@ -35,5 +35,5 @@ class _ValuesProof(FolderProof):
             if filter_ is not None:
                 denied += self._denied(filter_, xxhash64_columns(keys))
             seen += batch.num_rows
-        self._tell(entry, filter_, misplaced, denied)
+        self._report_keys(entry, filter_, misplaced, denied)
         return seen
