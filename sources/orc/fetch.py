@@ -21,7 +21,7 @@ from gnomon.sources.orc.stripe import StripeMeta, ranges_of, seekable
 from gnomon.sources.orc.stripe_metadata import row_group_count
 from gnomon.sources.types import int64s
 
-TOGETHER = 64 << 20  # bytes requested, and held, at once
+TOGETHER = 16 << 20  # bytes requested, and held, at once
 NEAR = 2  # row groups: up to this distance, the rows between are skipped by decoding
 GAP_ROWS = 1024  # rows between two wanted ones that are decoded with them
 GAP_BYTES = 64 << 10  # bytes between two wanted rows that are decoded with them

@@ -10,7 +10,7 @@ import numpy as np
 from gnomon.base.readers import PrefetchedReader, RangeReader
 from gnomon.sources.contract import KeptPages
 from gnomon.sources.parquet.arrow_types import ArrowTypes
-from gnomon.sources.parquet.footer import ChunkPlace, Footer, denies_compression, legacy_slack
+from gnomon.sources.parquet.footer import Chunk, ChunkPlace, Footer, denies_compression, legacy_slack
 from gnomon.sources.parquet.page_decode import DictionaryCache, LeafRead, RowRead
 from gnomon.sources.parquet.page_map import PageMap, map_pages
 from gnomon.sources.parquet.page_map_codec import RecordedMaps, encode_maps
@@ -18,7 +18,8 @@ from gnomon.sources.parquet.page_reads import GroupRead, PageRead, Read, Rows, s
 from gnomon.sources.parquet.schema import Column
 from gnomon.sources.pointers import group_of_rows
 
-TOGETHER = 64 << 20  # bytes requested, and held, at once in a fetch of many rows
+TOGETHER = 16 << 20  # bytes requested, and held, at once in a fetch of many rows
+UNPACKED_TOGETHER = 8 << 20  # uncompressed bytes, as the footer counts them, of whole pages decoded at once
 FEW = 8  # wanted rows of a page, up to which they are decoded one by one
 MAP_BYTES = 100  # memory of an entry for a chunk without a map
 EXPORTED_TOGETHER = 256  # chunks of columns whose page headers are walked in step: up to 64 KB of each at a time
@@ -119,7 +120,7 @@ class ReadPlanner:
         assert pages is not None  # a flat column has a map
         return [
             PageRead(position, places[0], template, kind, pages, chosen, share)
-            for chosen, share in split_pages(pages, rows, TOGETHER)
+            for chosen, share in split_pages(pages, rows, _bytes_together(places[0].chunk))
         ]
 
     def _map(self, reader: RangeReader, chunks: Sequence[tuple[Column, Sequence[ChunkPlace]]]) -> None:
@@ -164,6 +165,13 @@ class ReadPlanner:
         for begin in range(0, len(chunks), EXPORTED_TOGETHER):
             self._map(reader, chunks[begin : begin + EXPORTED_TOGETHER])
         return encode_maps(self._maps, digest)
+
+
+def _bytes_together(chunk: Chunk) -> int:
+    """The bytes of a chunk's pages that are decoded at once."""
+    if chunk.compressed <= 0 or chunk.uncompressed <= chunk.compressed:
+        return TOGETHER
+    return max(1, min(TOGETHER, UNPACKED_TOGETHER * chunk.compressed // chunk.uncompressed))
 
 
 def read_batches(reads: Sequence[Read | RowRead]) -> Iterator[list[Read | RowRead]]:

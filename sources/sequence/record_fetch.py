@@ -20,7 +20,7 @@ from gnomon.sources.sequence.row_layout import RowLayout
 from gnomon.sources.sequence.varints import Longs
 from gnomon.sources.sequence.writables import numbers_at
 
-TOGETHER = 64 << 20  # bytes requested, and held, at once
+TOGETHER = 16 << 20  # bytes requested, and held, at once
 # bytes read before a record that cannot be recognized by itself: Hadoop writes a marker every 100 KB
 BEFORE = 128 << 10
 
