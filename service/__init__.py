@@ -3,6 +3,7 @@
 - `app`        `create_app(settings)`: everything put together
 - `errors`     the one table from error to status, and the one shape of a failure
 - `costs`      what the running request has cost so far
+- `memory`     the memory that requests share
 - `redaction`  error texts without the server's folders and hidden columns
 - `settings`   the one table of settings
 - `http`       connections, TLS, requests

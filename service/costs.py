@@ -37,7 +37,7 @@ def running() -> Cost | None:
 
 
 def note(stats: FetchStats, keys: int, count: int | None) -> None:
-    """The look-up of that many keys ended; it found `count` rows, which None leaves open."""
+    """The look-up of that many keys, in all pieces so far, ended; it found `count` rows, which None leaves open."""
     cost = _running.get()
     if cost is not None:
         cost.stats, cost.keys, cost.count = stats, keys, count
@@ -45,9 +45,9 @@ def note(stats: FetchStats, keys: int, count: int | None) -> None:
 
 @contextmanager
 def encoding() -> Iterator[None]:
-    """The answer is written inside."""
+    """The answer, or a piece of it, is written inside."""
     begun = time.perf_counter()
     yield
     cost = _running.get()
     if cost is not None:
-        cost.encode_seconds = time.perf_counter() - begun
+        cost.encode_seconds = (cost.encode_seconds or 0.0) + time.perf_counter() - begun

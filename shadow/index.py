@@ -209,7 +209,7 @@ class Index:
         BeyondBound where all of them together are more than `most_rows`, or take more than `most_bytes` in memory. It
         is raised before all of them are read."""
         query = Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes))
-        return [_raised(answer) for answer in self._answers(query)]
+        return [_raised(answer) for answer in self.answer(query)]
 
     def answer_each(
         self,
@@ -226,9 +226,10 @@ class Index:
         alone takes no space from the keys after it. All answers are from one snapshot; an error of all keys is
         raised."""
         bounds = Bounds(most_rows, most_bytes)
-        return self._answers(Query(keys, stats or FetchStats(), where, columns, limit, bounds, each=True))
+        return self.answer(Query(keys, stats or FetchStats(), where, columns, limit, bounds, each=True))
 
-    def _answers(self, query: Query) -> list[Answer | Exception]:
+    def answer(self, query: Query) -> list[Answer | Exception]:
+        """The answer of each key of a query: as `answer_each` with the query's `each`, else as `answer_many`."""
         return self._answer(
             query, lambda state, found: answers(found, state.fetcher, found.view.checked_columns(query.columns), query)
         )
@@ -245,7 +246,10 @@ class Index:
     ) -> pa.Table:
         """The first `limit` rows of each key as Arrow, one key after the other (`gnomon.shadow.fetch.result_tables`).
         Limits and errors as in `answer_many`."""
-        query = Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes))
+        return self.table(Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes)))
+
+    def table(self, query: Query) -> pa.Table:
+        """The answer to a query as `table_many` gives it."""
 
         def tabled(state: State, found: Found) -> pa.Table:
             names = found.view.checked_columns(query.columns)

@@ -6,7 +6,16 @@
 - `client_address`  the address of a client, through trusted proxies
 """
 
-from gnomon.service.access.middleware import Guard, GuardedApp, charge_keys, check_index, is_page, may_ask, of_readiness
+from gnomon.service.access.middleware import (
+    Guard,
+    GuardedApp,
+    asker_of,
+    charge_keys,
+    check_index,
+    is_page,
+    may_ask,
+    of_readiness,
+)
 from gnomon.service.access.tokens import Token, Tokens, new_token, parse_tokens
 
 __all__ = [
@@ -14,6 +23,7 @@ __all__ = [
     "GuardedApp",
     "Token",
     "Tokens",
+    "asker_of",
     "charge_keys",
     "check_index",
     "is_page",

@@ -31,19 +31,26 @@ class Rates:
             return
         left = self._now(client)
         if left < 1:
-            wait = math.ceil((1 - left) / self._per_second)
-            raise TooManyRequests(
-                f"more than {self._told:g} requests a second; come again in {wait} s "
-                "(settings requests_per_second and request_burst)",
-                wait,
-            )
+            raise self._refusal(1 - left)
         self._keep(client, left - 1)
 
     def charge_keys(self, client: str, keys: int) -> None:
-        """Count the keys of a batch. That may leave less than nothing: the batch is answered, and what the client asks
-        next waits so much longer."""
-        if self._per_second and keys >= KEYS_A_REQUEST:
-            self._keep(client, self._now(client) - keys // KEYS_A_REQUEST)
+        """Count the keys of a batch before it is worked on. That may leave less than nothing: what the client asks next
+        waits so much longer. TooManyRequests where other batches of the client have left less than nothing."""
+        if not self._per_second or keys < KEYS_A_REQUEST:
+            return
+        left = self._now(client)
+        if left < 0:
+            raise self._refusal(-left)
+        self._keep(client, left - keys // KEYS_A_REQUEST)
+
+    def _refusal(self, missing: float) -> TooManyRequests:
+        wait = math.ceil(missing / self._per_second)
+        return TooManyRequests(
+            f"more than {self._told:g} requests a second; come again in {wait} s "
+            "(settings requests_per_second and request_burst)",
+            wait,
+        )
 
     def _now(self, client: str) -> float:
         left, since = self._left.get(client, (self._burst, self._clock()))

@@ -14,6 +14,7 @@ from gnomon.service.api.query import Question, answered, bounded
 from gnomon.service.errors import BadRequest, encode
 from gnomon.service.http import Options
 from gnomon.service.indexes import ServedIndex
+from gnomon.service.memory import Hold
 from gnomon.shadow import KeyTypeError
 from gnomon.shadow.lookup import Wanted
 
@@ -40,7 +41,7 @@ class WrongKey(BadRequest):
         self.members = {"key_number": place}
 
 
-def rows_of(served: ServedIndex, key: object, options: Options) -> bytes:
+def rows_of(served: ServedIndex, key: object, options: Options, hold: Hold) -> bytes:
     """The rows of one key. KeyNotFound says what the snapshot covers."""
 
     def work(question: Question) -> bytes:
@@ -53,10 +54,10 @@ def rows_of(served: ServedIndex, key: object, options: Options) -> bytes:
         told = {KEY: question.shown(wanted), COUNT: count}
         return _stream(question, table.drop_columns([table.column_names[0]]), told, wanted)
 
-    return answered(served, options, work)
+    return answered(served, options, hold, work)
 
 
-def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, instance: str) -> bytes:
+def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, hold: Hold) -> bytes:
     """The rows of a batch, key by key in the order asked; the first column is the place of the key. A key that fails
     fails the whole: there is no place for its error among the rows."""
 
@@ -69,13 +70,12 @@ def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, ins
         table = _table(question, keys)
         return _stream(question, table, {COUNTS: _counts(table)})
 
-    return answered(served, options, work)
+    return answered(served, options, hold, work)
 
 
 def _table(question: Question, keys: Sequence[object]) -> pa.Table:
-    table_many, columns, stats = question.index.table_many, question.columns, question.stats
-    table = question.ask(table_many, keys, columns, stats=stats, **question.bounds)
-    costs.note(stats, len(keys), sum(_counts(table)))
+    table = question.ask(question.index.table, question.query(keys))
+    costs.note(question.stats, len(keys), sum(_counts(table)))
     return table
 
 

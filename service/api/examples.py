@@ -304,6 +304,7 @@ EXAMPLES = {
                         "age_seconds": 0.082,
                     },
                     "coverage_error": None,
+                    "saturated_seconds": 0.0,
                 },
                 "orders": {
                     "open": True,
@@ -321,6 +322,7 @@ EXAMPLES = {
                         "age_seconds": 0.082,
                     },
                     "coverage_error": None,
+                    "saturated_seconds": 0.0,
                 },
             },
         },

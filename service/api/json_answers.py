@@ -6,23 +6,27 @@ from typing import Any
 from gnomon.service import costs
 from gnomon.service.api.explain import explanation
 from gnomon.service.api.keys import key_given
-from gnomon.service.api.query import MENDABLE, Question, answered, bounded, too_large
+from gnomon.service.api.query import MENDABLE, Question, answer_too_large, answered, bounded, too_large
 from gnomon.service.errors import BadRequest, encode, problem
 from gnomon.service.http import Options
 from gnomon.service.indexes import ServedIndex
+from gnomon.service.memory import Hold
 from gnomon.shadow import Answer, KeyTypeError
 from gnomon.shadow.errors import BeyondBound
 
+# Of a batch: keys that are looked up together first, and at most; bytes of the results that are made together then.
+FIRST_KEYS, MOST_KEYS, PIECE_BYTES = 250, 1000, 4 << 20
 
-def rows_of(served: ServedIndex, key: object, options: Options) -> bytes:
+
+def rows_of(served: ServedIndex, key: object, options: Options, hold: Hold) -> bytes:
     """The answer to one key. KeyNotFound says what the snapshot covers."""
 
     def work(question: Question) -> bytes:
         wanted = question.read(key)
         question.trace()
-        index, columns, stats = question.index, question.columns, question.stats
-        [found] = question.ask(index.answer_many, [key], columns, stats=stats, **question.bounds)
-        costs.note(stats, 1, found.count)
+        [found] = question.ask(question.index.answer, question.query([key]))
+        assert isinstance(found, Answer)  # a failure of the only key is raised
+        costs.note(question.stats, 1, found.count)
         if not found.count:
             raise question.not_found(wanted)
         answer = {
@@ -36,26 +40,85 @@ def rows_of(served: ServedIndex, key: object, options: Options) -> bytes:
         with costs.encoding():
             return bounded(encode(answer), served)
 
-    return answered(served, options, work)
+    return answered(served, options, hold, work)
 
 
-def has_rows(served: ServedIndex, key: object, options: Options) -> None:
+def has_rows(served: ServedIndex, key: object, options: Options, hold: Hold) -> None:
     """KeyNotFound unless the index, without a look at the source, has the key."""
 
     def work(question: Question) -> None:
         wanted = question.read(key)
-        found = question.ask(question.index.contains, key, stats=question.stats)
+        found = question.ask(question.index.contains, key, question.where, question.stats)
         costs.note(question.stats, 1, None)
         if not found:
             raise question.not_found(wanted)
 
-    answered(served, options, work)
+    answered(served, options, hold, work)
 
 
-def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, instance: str) -> bytes:
-    """The answer to a batch: a result for each key, in the order asked; a key that fails carries its own error."""
+class Batch:
+    """The answer to a batch, piece by piece: a result for each key, in the order asked. A key that fails carries its
+    own error. All is from one snapshot. For one thread at a time."""
 
-    def work(question: Question) -> bytes:
+    def __init__(self, served: ServedIndex, keys: Sequence[Any], options: Options, instance: str) -> None:
+        """`instance` is the path that the errors of keys name."""
+        self._served, self._keys, self._options, self._instance = served, keys, options, instance
+        self._question: Question | None = None
+        self._done = 0  # keys
+        self._bytes = 0  # of their results
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last piece was given."""
+        return self._question is not None and self._done == len(self._keys)
+
+    def piece(self, hold: Hold) -> bytes:
+        """The next piece. What is raised for the first one is the answer to the whole batch; a newer snapshot is taken
+        only there. Where this raises, the state is that before the call."""
+        keys = self._keys[self._done : self._done + self._step]
+        if self._question is None:
+            self._question, results = answered(
+                self._served, self._options, hold, lambda question: (question, self._results(question, keys))
+            )
+            self._question.may_move = False
+        else:
+            self._question.hold = hold
+            results = self._results(self._question, keys)
+        return self._joined(results)
+
+    def rest(self, error: Exception) -> bytes:
+        """The last piece where the batch ends with an error: all further keys carry it."""
+        assert self._question is not None
+        keys = self._keys[self._done :]
+        told = encode(problem(error, self._instance, self._served.roots))
+        given = (encode(key_given(key, self._question.spec, self._question.place)) for key in keys)
+        return self._joined([b'{"key": %s, "error": %s}' % (key, told) for key in given])
+
+    @property
+    def _step(self) -> int:
+        """How many keys to look up together."""
+        if not self._done:
+            return FIRST_KEYS
+        return max(1, min(MOST_KEYS, PIECE_BYTES * self._done // max(self._bytes, 1)))
+
+    def _joined(self, results: Sequence[bytes]) -> bytes:
+        """The piece of some results."""
+        question = self._question
+        assert question is not None
+        begin = b", " if self._done else b'{"results": ['
+        self._done += len(results)
+        self._bytes += sum(map(len, results))
+        question.bytes = self._bytes
+        end = b""
+        if self.is_whole:
+            members: dict[str, Any] = {"snapshot": question.view.snapshot.number}
+            if self._options.explain:
+                members["explain"] = explanation(question)
+            end = b"], " + encode(members)[1:]
+        return b"".join([begin, b", ".join(results), end])
+
+    def _results(self, question: Question, keys: Sequence[Any]) -> list[bytes]:
+        """The results of some keys, as JSON."""
         results: list[dict[str, Any]] = []
         places: list[int] = []
         for place, key in enumerate(keys):
@@ -64,27 +127,40 @@ def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, ins
                 places.append(place)
             except (BadRequest, KeyTypeError) as error:
                 given = key_given(key, question.spec, question.place)
-                results.append({"key": given, "error": problem(error, instance, served.roots)})
+                results.append({"key": given, "error": problem(error, self._instance, self._served.roots)})
         answers = _each(question, [keys[place] for place in places])
-        costs.note(question.stats, len(places), sum(one.count for one in answers if isinstance(one, Answer)))
         for place, found in zip(places, answers, strict=True):
             if isinstance(found, Exception):
-                results[place]["error"] = problem(found, instance, served.roots)
+                results[place]["error"] = problem(found, self._instance, self._served.roots)
             else:
                 results[place] |= {"count": found.count, "rows": found.rows}
-        answer: dict[str, Any] = {"results": results, "snapshot": question.view.snapshot.number}
-        if options.explain:
-            answer["explain"] = explanation(question)
         with costs.encoding():
-            return bounded(encode(answer), served)
+            encoded = self._bounded(results)
+        question.rows += sum(len(one.rows) for one in answers if isinstance(one, Answer))
+        question.keys += len(places)
+        question.count += sum(one.count for one in answers if isinstance(one, Answer))
+        costs.note(question.stats, question.keys, question.count)
+        return encoded
 
-    return answered(served, options, work)
+    def _bounded(self, results: Sequence[dict[str, Any]]) -> list[bytes]:
+        """The results as JSON. AnswerTooLarge where those of the first piece are larger than an answer may be; later a
+        key whose rows would make the answer too large carries that error."""
+        encoded, size, most = [], self._bytes, self._served.max_answer_bytes
+        for result in results:
+            text = encode(result)
+            if size + len(text) > most and "rows" in result:
+                error = answer_too_large(size + len(text), self._served)
+                if not self._done:
+                    raise error
+                text = encode({"key": result["key"], "error": problem(error, self._instance, self._served.roots)})
+            size += len(text)
+            encoded.append(text)
+        return encoded
 
 
 def _each(question: Question, keys: Sequence[object]) -> list[Answer | Exception]:
-    """The rows of each key, or why they cannot be had; all from one snapshot."""
-    index, columns, stats = question.index, question.columns, question.stats
-    answers = question.ask(index.answer_each, keys, columns, stats=stats, **question.bounds)
+    """The rows of each key, or why they cannot be had."""
+    answers = question.ask(question.index.answer, question.query(keys, each=True))
     mendable = next((found for found in answers if isinstance(found, MENDABLE)), None)
     if mendable is not None:  # one look for a newer snapshot, however many keys fail
         question.mend(mendable)

@@ -161,6 +161,7 @@ class IndexReadiness(BaseModel):
     unreachable: str | None = Field(description="why the last look for a newer snapshot failed")
     coverage: CoverageCounts | None = Field(description="null until the source was listed")
     coverage_error: str | None = Field(description="why the source could not be listed last")
+    saturated_seconds: float = Field(description="for how long all requests of the index have been refused")
 
 
 class Readiness(BaseModel):

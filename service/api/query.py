@@ -1,18 +1,22 @@
 """A question about the rows of an index: at one snapshot, of the columns that it shows, within bounds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from gnomon.service.api.keys import key_shown, read_key
 from gnomon.service.errors import AnswerTooLarge, BadRequest, KeyNotFound
 from gnomon.service.http import Options, cut
 from gnomon.service.indexes import ServedIndex, visible
+from gnomon.service.memory import Hold
 from gnomon.shadow import FetchStats, IndexNotFound, SnapshotNotFound, StalePointer, UnknownColumn
 from gnomon.shadow.errors import BeyondBound, IndexFileGone
+from gnomon.shadow.fetch import Bounds, Query
 from gnomon.shadow.lookup import Wanted
 from gnomon.shadow.storage import Trace
 
+P = ParamSpec("P")
 T = TypeVar("T")
+COPIES = 3  # of the rows of an answer: as Arrow, in Python, as text
 
 # What a newer snapshot may know better: a source file that changed, an index file that was vacuumed with its snapshot.
 MENDABLE = (StalePointer, IndexFileGone, SnapshotNotFound)
@@ -23,33 +27,35 @@ class Moved(Exception):
     """The index is to be asked again: it moved to a newer snapshot, or its source file is back."""
 
 
-class Bounds(TypedDict):
-    """How the rows of an answer are bounded."""
-
-    limit: int | None
-    most_rows: int
-    most_bytes: int
-
-
 class Question:
-    """A query of an index at one snapshot. BadRequest, UnknownColumn and SnapshotNotFound for a query that cannot be
-    asked."""
+    """A query of an index at one snapshot, in the memory that its work holds. BadRequest, UnknownColumn and
+    SnapshotNotFound for a query that cannot be asked.
 
-    def __init__(self, served: ServedIndex, options: Options, may_move: bool) -> None:
+    A batch asks some of its keys at a time: `keys`, `count`, `rows` and `bytes` are those of the answer so far."""
+
+    def __init__(self, served: ServedIndex, options: Options, hold: Hold, may_move: bool) -> None:
         self.served = served
+        self.hold = hold
+        self.keys = self.count = self.rows = self.bytes = 0
         self.place = served.place
         self.options = options
         self.index = served.at(options.snapshot) if options.snapshot is not None else served.index.here()
         self.view = self.index.view
         self.spec = self.view.spec
         self.stats = FetchStats()
-        self._may_move = may_move and options.snapshot is None
+        self.may_move = may_move and options.snapshot is None
         self.columns = self._columns(options.columns)
         self.where = self._where(options.where)
 
-    @property
-    def bounds(self) -> Bounds:
-        return Bounds(limit=self.options.limit, most_rows=self.served.max_rows, most_bytes=self.served.max_answer_bytes)
+    def query(self, keys: Sequence[object], each: bool = False) -> Query:
+        """A query of some keys, within the bounds of the whole answer. With `each`, a key that fails has its error."""
+        bounds = Bounds(self.served.max_rows, self.served.max_answer_bytes, self.rows, self.bytes)
+        before = self.hold.size
+
+        def reserve(size: int) -> None:
+            self.hold.need(before + COPIES * size)
+
+        return Query(keys, self.stats, self.where, self.columns, self.options.limit, bounds, each, reserve)
 
     def _columns(self, asked: Sequence[str] | None) -> list[str]:
         shown = visible(self.place, self.view.columns)
@@ -81,10 +87,10 @@ class Question:
         if self.options.explain:
             self.stats.trace = Trace()
 
-    def ask(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    def ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A call of the index. Moved where a newer snapshot may do better; AnswerTooLarge names the setting."""
         try:
-            return call(*args, **kwargs, where=self.where)
+            return call(*args, **kwargs)
         except MENDABLE as error:
             self.mend(error)
             if isinstance(error, SnapshotNotFound) and self.options.snapshot is None:
@@ -96,7 +102,7 @@ class Question:
     def mend(self, error: Exception) -> None:
         """Moved where the index has a newer snapshot than the one at which this error came, or the source file of the
         error is as it was indexed: back from where it was for a moment."""
-        if not (self._may_move and isinstance(error, MENDABLE)):
+        if not (self.may_move and isinstance(error, MENDABLE)):
             return
         moved = self.served.moved_from(self.view.snapshot.number)
         if moved or (isinstance(error, StalePointer) and self.index.is_as_indexed(error.path)):
@@ -121,13 +127,13 @@ class Question:
         )
 
 
-def answered(served: ServedIndex, options: Options, work: Callable[[Question], T]) -> T:
+def answered(served: ServedIndex, options: Options, hold: Hold, work: Callable[[Question], T]) -> T:
     """The answer to a query. If a file of the newest snapshot changed or is gone, the query is repeated once, on a
     newer snapshot or on the same one if the file is back."""
     try:
-        return work(Question(served, options, may_move=True))
+        return work(Question(served, options, hold, may_move=True))
     except Moved:
-        return work(Question(served, options, may_move=False))
+        return work(Question(served, options, hold, may_move=False))
 
 
 def too_large(error: BeyondBound) -> AnswerTooLarge:
@@ -138,8 +144,13 @@ def too_large(error: BeyondBound) -> AnswerTooLarge:
 def bounded(body: bytes, served: ServedIndex) -> bytes:
     """The bytes of an answer. AnswerTooLarge where they are more than the service sends."""
     if len(body) > served.max_answer_bytes:
-        raise AnswerTooLarge(
-            f"the answer has {len(body):,} bytes, at most {served.max_answer_bytes:,} (setting max_answer_bytes); "
-            "ask for fewer rows with _limit=, or fewer columns with _columns="
-        )
+        raise answer_too_large(len(body), served)
     return body
+
+
+def answer_too_large(size: int, served: ServedIndex) -> AnswerTooLarge:
+    """The error of an answer that has `size` bytes or more."""
+    return AnswerTooLarge(
+        f"the answer has {size:,} bytes or more, at most {served.max_answer_bytes:,} (setting max_answer_bytes); "
+        "ask for fewer keys, fewer rows with _limit=, or fewer columns with _columns="
+    )

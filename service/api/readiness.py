@@ -6,13 +6,19 @@ from typing import Any
 from gnomon.service.errors import NotReady
 from gnomon.service.indexes import ServedIndex
 
+SATURATED_SECONDS = 5.0  # for which an index refuses requests until the process is not ready
+
 
 def readiness(indexes: Iterable[ServedIndex]) -> dict[str, Any]:
-    """The state of each index, by name. NotReady, with the same, while none of them is open: what is open answers from
-    what it has, so a source or a store that is gone later takes no process out of service."""
+    """The state of each index, by name. NotReady, with the same, while none of them is open, or while one has refused
+    all requests for some seconds. What is open answers from what it has, so a source or a store that is gone later
+    takes no process out of service."""
     states = {served.place.name: _state(served) for served in indexes}
     if not any(state["open"] for state in states.values()):
         raise NotReady("no index could be opened yet; they are tried again and again", indexes=states)
+    for name, state in states.items():
+        if state["saturated_seconds"] >= SATURATED_SECONDS:
+            raise NotReady(f"index {name} has refused all requests for {SATURATED_SECONDS:g} s or more", indexes=states)
     return {"ready": True, "indexes": states}
 
 
@@ -27,6 +33,7 @@ def _state(served: ServedIndex) -> dict[str, Any]:
         "unreachable": served.unreachable,
         "coverage": coverage_told(served),
         "coverage_error": served.coverage_error,
+        "saturated_seconds": round(max(served.threads.saturated_seconds, served.batch_threads.saturated_seconds), 3),
     }
 
 

@@ -1,10 +1,10 @@
 """What is answered where. Handlers parse, hand the work to the threads of an index, and return bytes."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import request_response
 
-from gnomon.service.access import charge_keys, check_index, may_ask, of_readiness
+from gnomon.service.access import asker_of, charge_keys, check_index, may_ask, of_readiness
 from gnomon.service.api import arrow, json_answers, models
 from gnomon.service.api.describe import Descriptions, listed
 from gnomon.service.api.negotiation import ARROW, JSON, chosen
@@ -32,9 +32,10 @@ from gnomon.service.api.openapi import (
     operation,
 )
 from gnomon.service.api.readiness import readiness
+from gnomon.service.api.responses import HeldResponse, PiecesResponse
 from gnomon.service.errors import BadRequest, KeyNotFound, NoSuchIndex, NotReady, encode
 from gnomon.service.http import (
-    Bodies,
+    Batch,
     Options,
     cut,
     merged_slashes,
@@ -45,14 +46,17 @@ from gnomon.service.http import (
     read_body,
 )
 from gnomon.service.indexes import Indexes, ServedIndex
+from gnomon.service.memory import Memory
 from gnomon.service.settings import Settings
 
-P = ParamSpec("P")
-T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
 ROWS_OF = {JSON: json_answers.rows_of, ARROW: arrow.rows_of}
-ROWS_OF_EACH = {JSON: json_answers.rows_of_each, ARROW: arrow.rows_of_each}
+OF_ROWS_HEADERS = {"vary": "Accept"}
+# Memory that is taken before work begins: pages that are unpacked, nodes. Rows come on top when they are found.
+SINGLE_BYTES, BATCH_BYTES = 8 << 20, 32 << 20
+FEW_KEYS = 10  # a batch of so many is worked on like a single key
+SMALL_BODY = 2048  # bytes that are parsed where the event loop runs
 
 
 @dataclass(frozen=True)
@@ -62,14 +66,11 @@ class Service:
     settings: Settings
     indexes: Indexes
     descriptions: Descriptions = field(default_factory=Descriptions)
-    bodies: Bodies = field(default_factory=Bodies)
 
-    async def run(
-        self, work: Callable[Concatenate[ServedIndex, P], T], served: ServedIndex, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Do blocking work for an index in the threads that are its own, in the context of this task, where its cost is
-        noted. Overloaded and TookTooLong as of these."""
-        return await served.threads.run(work, served, *args, **kwargs)
+    @property
+    def bodies(self) -> Memory:
+        """The memory of bodies that come in and of the batches in them."""
+        return self.indexes.bodies
 
 
 class KeyConvertor(Convertor[str]):
@@ -127,10 +128,6 @@ def _negotiated(request: Request) -> str:
     return chosen(request.headers.getlist("accept"))
 
 
-def _of_rows(body: bytes, media_type: str) -> Response:
-    return Response(body, headers={"vary": "Accept"}, media_type=media_type)
-
-
 def _key_of_path(request: Request) -> tuple[str, Options]:
     key = path_key(request.scope)
     options, others = query_options(request.scope)
@@ -160,16 +157,25 @@ def _advice_on_slashes(request: Request, key: str) -> Iterator[None]:
         ) from None
 
 
+def _client(request: Request) -> str:
+    client: str = asker_of(request.scope).client
+    return client
+
+
 async def _rows_of(request: Request, key: object, options: Options) -> Response:
-    media_type = _negotiated(request)
-    body = await _service(request).run(ROWS_OF[media_type], _served(request), key, options)
-    return _of_rows(body, media_type)
+    media_type, served = _negotiated(request), _served(request)
+    work = partial(ROWS_OF[media_type], served, key, options)
+    body, hold = await served.threads.work(work, _client(request), SINGLE_BYTES)
+    return HeldResponse(body, hold, OF_ROWS_HEADERS, media_type)
 
 
 async def _has_rows(request: Request, key: object, options: Options) -> Response:
-    media_type = _negotiated(request)
-    await _service(request).run(json_answers.has_rows, _served(request), key, options)
-    return _bodiless(_of_rows(b"", media_type))
+    media_type, served = _negotiated(request), _served(request)
+    _, hold = await served.threads.work(
+        partial(json_answers.has_rows, served, key, options), _client(request), SINGLE_BYTES
+    )
+    hold.close()
+    return _bodiless(Response(b"", headers=OF_ROWS_HEADERS, media_type=media_type))
 
 
 async def get_row(request: Request) -> Response:
@@ -205,17 +211,33 @@ async def post_rows(request: Request) -> Response:
     service, media_type = _service(request), _negotiated(request)
     options, others = query_options(request.scope)
     no_others(others)
-    served = _served(request)
-    content = await read_body(request, service.settings.max_body_bytes, service.bodies)
-    loop = asyncio.get_running_loop()
-    instance = request.scope["path"]  # without the query: each failed key repeats it
+    served, client = _served(request), _client(request)
+    content, held = await read_body(request, service.settings.max_body_bytes, service.bodies, client)
+    try:
+        asked = await _parsed(served, content, service.settings.max_batch_keys)
+        del content
+        charge_keys(request, len(asked.keys))
+        options = _with_columns(options, asked.columns)
+        few = len(asked.keys) <= FEW_KEYS
+        threads, size = (served.threads, SINGLE_BYTES) if few else (served.batch_threads, BATCH_BYTES)
+        if media_type == ARROW:
+            table = partial(arrow.rows_of_each, served, asked.keys, options)
+            return HeldResponse(*await threads.work(table, client, size), OF_ROWS_HEADERS, media_type)
+        batch = json_answers.Batch(served, asked.keys, options, request.scope["path"])  # without the query: it repeats
+        more = partial(threads.work, batch.piece, client, size)
+        first = await more()
+        if batch.is_whole:
+            return HeldResponse(*first, OF_ROWS_HEADERS, media_type)
+        return PiecesResponse(first, batch, more, held.moved(), OF_ROWS_HEADERS, media_type)
+    finally:
+        held.close()
 
-    def work(served: ServedIndex) -> bytes:
-        asked = parse_batch(content, service.settings.max_batch_keys)
-        loop.call_soon_threadsafe(charge_keys, request, len(asked.keys))
-        return ROWS_OF_EACH[media_type](served, asked.keys, _with_columns(options, asked.columns), instance)
 
-    return _of_rows(await service.run(work, served), media_type)
+async def _parsed(served: ServedIndex, content: bytes, most_keys: int) -> Batch:
+    """The batch in a body. A large one is parsed in a thread: that may take long."""
+    if len(content) <= SMALL_BODY:
+        return parse_batch(content, most_keys)
+    return await served.batch_threads.run(parse_batch, content, most_keys)
 
 
 def _with_columns(options: Options, columns: list[str] | None) -> Options:
@@ -238,7 +260,8 @@ async def get_indexes(request: Request) -> Response:
 async def get_index(request: Request) -> Response:
     """What an index is of, what its snapshot holds, and how its rows lie in partitions and buckets."""
     service, served = _service(request), _served(request)
-    told = await service.run(service.descriptions.of, served, service.settings, served is service.indexes.default)
+    is_default = served is service.indexes.default
+    told = await served.threads.run(service.descriptions.of, served, service.settings, is_default)
     return _answer(encode(told))
 
 

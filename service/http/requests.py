@@ -11,8 +11,9 @@ from starlette.requests import ClientDisconnect, Request
 from gnomon.service.errors import BadRequest, Overloaded, TooLarge
 from gnomon.service.http import batch_json
 from gnomon.service.http.options import cut
+from gnomon.service.memory import Hold, Memory
 
-HELD_BYTES = 256 * 1024 * 1024  # of bodies that are coming in, of all requests
+PARSED = 4  # times its bytes is what a body takes with the batch in it
 _MERGED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 
 
@@ -57,39 +58,38 @@ def merged_slashes(key: str) -> bool:
     return _MERGED.match(key) is not None
 
 
-class Bodies:
-    """How much of all bodies of a process is held while they come in. For one event loop; no thread may use it."""
+async def read_body(request: Request, most_bytes: int, bodies: Memory, client: str) -> tuple[bytes, Hold]:
+    """The whole body, and the memory that it and the batch in it hold, which the caller gives back.
 
-    def __init__(self, most_bytes: int = HELD_BYTES) -> None:
-        self.most_bytes = most_bytes
-        self.held = 0
-
-    def take(self, size: int) -> None:
-        """Hold so much more, or Overloaded."""
-        if self.held + size > self.most_bytes:
-            raise Overloaded(f"bodies of more than {self.most_bytes} bytes are coming in; come again later")
-        self.held += size
-
-
-async def read_body(request: Request, most_bytes: int, bodies: Bodies) -> bytes:
-    """The whole body, or TooLarge: before any of it is read where its length is said, else before more than the limit
-    is held. Overloaded where all bodies together are too large."""
-    body = bytearray()
+    TooLarge before any of it is read where its length is given, else before more than `most_bytes` are held. Overloaded
+    where the memory is not free: at once where the length is given."""
+    body, hold = bytearray(), Hold(bodies, client)
     too_large = TooLarge(f"the body is larger than {most_bytes} bytes (setting max_body_bytes)")
-    said = request.headers.get("content-length", "")
-    if said.isascii() and said.isdigit() and int(said[:20]) > most_bytes:
+    given = request.headers.get("content-length", "")
+    length = int(given[:20]) if given.isascii() and given.isdigit() else 0
+    if length > most_bytes:
         raise too_large
     try:
+        _hold_body(hold, length)
         async for chunk in request.stream():
             if len(body) + len(chunk) > most_bytes:
                 raise too_large
-            bodies.take(len(chunk))
             body += chunk
+            _hold_body(hold, len(body))
     except ClientDisconnect:
+        hold.close()
         raise BadRequest("the connection ended inside the body") from None
-    finally:
-        bodies.held -= len(body)
-    return bytes(body)
+    except BaseException:
+        hold.close()
+        raise
+    return bytes(body), hold
+
+
+def _hold_body(hold: Hold, size: int) -> None:
+    if not hold.grow_to(PARSED * size):
+        raise Overloaded(
+            "the bodies of other requests hold the memory that is for them (setting memory_bytes); come again later"
+        )
 
 
 def parse_batch(body: bytes, most_keys: int) -> Batch:

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from gnomon.service.errors import NoSuchIndex
 from gnomon.service.indexes.config import places
 from gnomon.service.indexes.served import ServedIndex, may_pass
+from gnomon.service.memory import Memory
 from gnomon.service.redaction import Roots
 from gnomon.service.settings import Settings
 
 OPEN_SECONDS = 15.0  # how long the start waits for storage
+BODIES_SHARE = 4  # one part in four of the memory for requests is for bodies that come in and for the batches in them
 
 
 class Indexes:
-    """All served indexes; the first is the default. They share the memory for caches evenly.
+    """All served indexes; the first is the default. They share the memory for caches evenly. `memory` is that of the
+    requests that are worked on, `bodies` that of their bodies.
 
     They are opened side by side. One that cannot be, because its storage does not answer, stays closed, and is opened
     by a later look. Where it cannot be for another reason, that is raised (what `shadow.open_index` raises), unless the
@@ -23,7 +26,10 @@ class Indexes:
     def __init__(self, settings: Settings, patient: bool = False) -> None:
         found = places(settings)
         share = settings.cache_bytes // len(found)
-        self._by_name = {place.name: ServedIndex(settings, place, share) for place in found}
+        # Apart, so that no body keeps memory from the work that would give it back.
+        self.bodies = Memory(settings.memory_bytes // BODIES_SHARE)
+        self.memory = Memory(settings.memory_bytes - self.bodies.most_bytes)
+        self._by_name = {place.name: ServedIndex(settings, place, share, self.memory) for place in found}
         self._open(patient)
         if not patient:
             for served in self:

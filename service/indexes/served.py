@@ -16,6 +16,7 @@ from gnomon.service.errors import NotOpen
 from gnomon.service.indexes.config import Place
 from gnomon.service.indexes.shown_columns import check_columns, hidden_of
 from gnomon.service.indexes.threads import Threads
+from gnomon.service.memory import Memory
 from gnomon.service.redaction import Roots, redact
 from gnomon.service.settings import Settings
 from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
@@ -57,13 +58,15 @@ class ServedIndex:
     snapshot is not served; `unreachable`, why the check failed; `coverage`, and `coverage_error`, why the coverage is
     not newer."""
 
-    def __init__(self, settings: Settings, place: Place, cache_bytes: int) -> None:
+    def __init__(self, settings: Settings, place: Place, cache_bytes: int, memory: Memory) -> None:
         self._settings = settings
         self.place = place
         self.max_key_bytes = settings.max_key_bytes
         self.max_rows = settings.max_rows
         self.max_answer_bytes = settings.max_answer_bytes
-        self.threads = Threads(place.name, settings.threads, settings.max_waiting, settings.timeout_seconds)
+        waiting, seconds = settings.max_waiting, settings.timeout_seconds
+        self.threads = Threads(place.name, settings.threads, waiting, seconds, memory)
+        self.batch_threads = Threads(place.name, settings.batch_threads, waiting, seconds, memory)
         for_pinned = cache_bytes // PINNED_SHARE
         self._pinned_cache_bytes = for_pinned // settings.pinned_snapshots
         self._cache_bytes = cache_bytes - for_pinned

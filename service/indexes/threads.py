@@ -1,89 +1,128 @@
-"""The threads in which requests read files. Each index has its own, as many as the settings say, so that hanging reads
-of one index do not block another.
+"""The threads in which requests read files. Each index has its own for single keys and for batches, as many as the
+settings say: reads of one index that hang do not block another index, and batches do not block single keys.
 
-A wait for a store ends with the time of its request (`gnomon.shadow.storage.deadlines`), but nothing can end a thread
-that waits for a disk. A thread whose request was answered before it ended is `stuck`, and another thread replaces it,
-as long as there are no more stuck threads than the settings have threads. Beyond that, fewer threads remain to work.
-With none left, requests are refused at once until storage answers again."""
+Clients take turns. A quarter of the threads, at least one of several, is not for a client that has all others; one
+client has half of the places to wait. A request begins when the memory that it needs is free.
+
+A wait for a store ends with the time of its request, or when its client leaves (`gnomon.shadow.storage.deadlines`), and
+work ends between keys. But nothing can end a thread that waits for a disk. A thread whose request was answered before
+it ended is `stuck`, and another thread replaces it, as long as there are no more stuck threads than the settings have
+threads. Beyond that, fewer threads remain to work. With none left, requests are refused at once until threads end."""
 
 import asyncio
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from gnomon.service.errors import Overloaded, TookTooLong
+from gnomon.service.memory import Hold, Memory, NeedsMemory
 from gnomon.shadow.storage import within
 
 IDLE_SECONDS = 30.0  # after which a thread without work ends
+MEMORY_SECONDS = 0.02  # after which a thread looks again whether memory for the work that waits is free
+FOR_OTHERS = 4  # one thread in four is for other clients than the one that has the rest
+STORAGE = "gnomon.shadow.storage"
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class _Work:
-    """One call, to be made in the context of who asked for it and done by a time (of `time.monotonic`), and the future
-    of its result."""
+    """One call, to be made in the context of who asked for it, with so many bytes of memory, and done by a time (of
+    `time.monotonic`); and the future of its result and the memory that this holds."""
 
-    __slots__ = ("call", "context", "done", "ends", "given_up", "loop", "running")
-
-    def __init__(self, call: Callable[[], Any], ends: float) -> None:
+    def __init__(self, call: Callable[[Hold], Any], client: str, size: int, ends: float) -> None:
         self.call = call
+        self.client, self.size = client, size
         self.context = copy_context()
         self.ends = ends
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[Any] = self.loop.create_future()
+        self.left: Future[None] = Future()  # is done when nobody waits for the result
+        self.hold: Hold | None = None
         self.running = False
         self.given_up = False
+        self.thread = 0
 
     def make(self) -> Any:
         """Make the call, with a deadline for its waits."""
         return self.context.run(self._in_time)
 
     def _in_time(self) -> Any:
-        with within(self.ends - time.monotonic()):
-            return self.call()
+        assert self.hold is not None
+        with within(self.ends - time.monotonic(), self.left):
+            return self.call(self.hold)
 
 
 class Threads:
     """Threads for the requests of one index; safe to share between event loops."""
 
-    def __init__(self, name: str, threads: int, max_waiting: int, timeout_seconds: float) -> None:
+    def __init__(
+        self, name: str, threads: int, max_waiting: int, timeout_seconds: float, memory: Memory | None = None
+    ) -> None:
         self._name = name
         self._threads = threads
         self._max_waiting = max_waiting
         self._timeout_seconds = timeout_seconds
+        self._memory = memory if memory is not None else Memory(sys.maxsize)
+        self._of_client = max(1, threads - max(1, threads // FOR_OTHERS))
+        self._waiting_of_client = (max_waiting + 1) // 2
         self._changed = threading.Condition()
-        self._waiting: dict[_Work, None] = {}  # in the order they came
+        self._waiting: OrderedDict[str, deque[_Work]] = OrderedDict()  # by client, the next one first
+        self._working: Counter[str] = Counter()  # threads by client, stuck ones included
+        self._given_up: set[_Work] = set()  # that threads still work on
         self._alive = 0
         self._idle = 0
         self._running = 0
-        self._stuck = 0
+        self._refused_since: float | None = None  # no request was taken since then (of `time.monotonic`)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a thread."""
-        return len(self._waiting)
+        """Requests that wait for a thread or for memory."""
+        return sum(map(len, list(self._waiting.values())))
 
     @property
     def running(self) -> int:
         """Requests that a thread works for."""
-        return self._running - self._stuck
+        return self._running - self.stuck
 
     @property
     def stuck(self) -> int:
         """Threads whose request was answered, or left, before they were done."""
-        return self._stuck
+        return len(self._given_up)
+
+    @property
+    def saturated_seconds(self) -> float:
+        """For how long all requests were refused; 0 where the next one would be taken."""
+        since = self._refused_since
+        return time.monotonic() - since if since is not None and self._is_full else 0.0
+
+    @property
+    def _is_full(self) -> bool:
+        return not self._places or self.running + self.waiting >= self._places + self._max_waiting
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make a blocking call in a thread. Overloaded at once where too many wait; TookTooLong after the time a
-        request has, whatever the call does. Where the caller is cancelled a call that waits is not made."""
-        work = _Work(lambda: call(*args, **kwargs), time.monotonic() + self._timeout_seconds)
+        """Make a blocking call that takes little memory: `work` for any client, without its memory."""
+        result, hold = await self.work(lambda _: call(*args, **kwargs), "", 0)
+        hold.close()
+        return result
+
+    async def work(self, call: Callable[[Hold], T], client: str, size: int) -> tuple[T, Hold]:
+        """Make a blocking call in a thread, with `size` bytes of memory or more, for which it asks its argument.
+
+        The caller closes what the result holds. Overloaded at once where too many requests wait; TookTooLong after the
+        time a request has, whatever the call does. Where the caller is cancelled a call that waits is not made."""
+        work = _Work(call, client, size, time.monotonic() + self._timeout_seconds)
         self._take(work)
         timer = work.loop.call_later(self._timeout_seconds, self._end, work)
         try:
-            result: T = await work.done
+            result: tuple[T, Hold] = await work.done
         finally:
             timer.cancel()
             self._give_up(work)
@@ -91,30 +130,49 @@ class Threads:
 
     def _take(self, work: _Work) -> None:
         with self._changed:
-            places = self._places
-            if not places:
+            waiting = self.waiting
+            if self._is_full:
+                if self._refused_since is None:
+                    self._refused_since = time.monotonic()
                 raise Overloaded(
-                    f"the storage of index {self._name} does not answer: all {self._stuck} threads that may wait for "
-                    "it do (setting threads); ask again later"
-                )
-            if self.running + len(self._waiting) >= places + self._max_waiting:
-                raise Overloaded(
-                    f"{self.running} requests of index {self._name} are worked on and {len(self._waiting)} wait "
+                    f"{self.running} requests of index {self._name} are worked on and {waiting} wait "
                     "(settings threads, max_waiting); ask again later"
+                    if self._places
+                    else self._all_stuck()
                 )
-            self._waiting[work] = None
+            self._refused_since = None
+            own = len(self._waiting.get(work.client, ()))
+            if waiting and self._working[work.client] + own >= self._of_client + self._waiting_of_client:
+                raise Overloaded(
+                    f"{own} requests of this client wait for index {self._name}, half of those that may "
+                    "(setting max_waiting); ask again later"
+                )
+            self._waiting.setdefault(work.client, deque()).append(work)
             self._wake()
+
+    def _all_stuck(self) -> str:
+        """Why no thread can take a request."""
+        threads, frames = [work.thread for work in self._given_up], sys._current_frames()
+        if all(_reads(frames.get(thread)) for thread in threads):
+            return (
+                f"the storage of index {self._name} does not answer: all {len(threads)} threads that may wait for it "
+                "do (setting threads); ask again later"
+            )
+        return (
+            f"all {len(threads)} threads of index {self._name} still end work whose time is over or whose client has "
+            "left (setting threads); ask again later"
+        )
 
     @property
     def _places(self) -> int:
         """The number of threads that may work, without the stuck ones."""
-        return max(0, min(self._threads, 2 * self._threads - self._stuck))
+        return max(0, min(self._threads, 2 * self._threads - self.stuck))
 
     def _wake(self) -> None:
         """Let a thread take what waits; a new one where none is idle. The lock is held."""
-        if self._idle >= len(self._waiting):
+        if self._idle >= self.waiting:
             self._changed.notify()
-        elif self._alive < self._places + self._stuck:
+        elif self._alive < self._places + self.stuck:
             with suppress(RuntimeError):  # the system has none left: another thread takes the work, now or later
                 threading.Thread(target=self._labour, name=f"gnomon-{self._name}", daemon=True).start()
                 self._alive += 1
@@ -122,60 +180,105 @@ class Threads:
     def _end(self, work: _Work) -> None:
         """The time of a request is over."""
         if not work.done.done():
-            what = "its reads went on" if work.running else "it waited for a thread"
+            what = "its reads went on" if work.running else "it waited for a thread and for memory"
             seconds = self._timeout_seconds
             work.done.set_exception(TookTooLong(f"not done in {seconds:g} s (setting timeout_seconds): {what}"))
 
     def _give_up(self, work: _Work) -> None:
         """Nobody waits for this work any more, if anybody did."""
+        with suppress(Exception):
+            work.left.set_result(None)
         with self._changed:
-            if self._waiting.pop(work, self) is None or not work.running:
-                return
-            work.given_up = True
-            self._stuck += 1
-            if self._waiting:
-                self._wake()
+            own = self._waiting.get(work.client)
+            if own is not None and work in own:
+                own.remove(work)
+                self._forget_idle_client(work.client)
+            elif work.running:
+                work.given_up = True
+                self._given_up.add(work)
+                if self._waiting:
+                    self._wake()
 
     def _labour(self) -> None:
         """What a thread does: one work after the other, until there is none for a while, or a stuck thread that this
         one stands in for is back."""
         while (work := self._next()) is not None:
-            result, error = None, None
+            result, error, hold = None, None, work.hold
             try:
                 result = work.make()
             except BaseException as raised:  # noqa: BLE001 it is raised where it is waited for
                 error = raised
+            assert hold is not None
+            if error is not None or not isinstance(result, bytes):
+                hold.close()
+            else:
+                hold.shrink_to(len(result))
+            again = isinstance(error, NeedsMemory)
+            if isinstance(error, NeedsMemory):
+                work.size = error.size
             with self._changed:
                 self._running -= 1
-                self._stuck -= work.given_up
-                work.running = False
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
-                work.loop.call_soon_threadsafe(_answer, work, result, error)
-            del work, result, error  # an idle thread holds no answer
+                self._working[work.client] -= 1
+                work.running, work.hold = False, None
+                if again and not work.given_up:
+                    self._waiting.setdefault(work.client, deque()).appendleft(work)
+                self._forget_idle_client(work.client)
+                self._given_up.discard(work)
+            if not again:
+                with suppress(RuntimeError):  # the loop is closed: nobody waits
+                    work.loop.call_soon_threadsafe(_answer, work, result, hold, error)
+            del work, result, error, hold  # an idle thread holds no answer
 
     def _next(self) -> _Work | None:
-        """The work that waited longest, begun; None for a thread that is to end."""
+        """The work whose client's turn it is, begun; None for a thread that is to end."""
         with self._changed:
-            while self._alive <= self._places + self._stuck:
-                if self._waiting:
-                    work = next(iter(self._waiting))
-                    del self._waiting[work]
-                    work.running = True
-                    self._running += 1
-                    return work
+            while self._alive <= self._places + self.stuck:
+                for work in self._in_turn():
+                    work.hold = self._memory.take(work.client, work.size)
+                    if work.hold is not None:
+                        return self._begun(work)
                 self._idle += 1
-                woken = self._changed.wait(IDLE_SECONDS)
+                woken = self._changed.wait(MEMORY_SECONDS if self._waiting else IDLE_SECONDS)
                 self._idle -= 1
                 if not woken and not self._waiting:
                     break
             self._alive -= 1
             return None
 
+    def _in_turn(self) -> Iterator[_Work]:
+        """The next work of each client that has threads left. The lock is held."""
+        return (own[0] for client, own in self._waiting.items() if own and self._working[client] < self._of_client)
 
-def _answer(work: _Work, result: Any, error: BaseException | None) -> None:
+    def _begun(self, work: _Work) -> _Work:
+        self._waiting[work.client].popleft()
+        self._waiting.move_to_end(work.client)
+        self._working[work.client] += 1
+        self._forget_idle_client(work.client)
+        work.running, work.thread = True, threading.get_ident()
+        self._running += 1
+        return work
+
+    def _forget_idle_client(self, client: str) -> None:
+        """There are as many clients here as ask now."""
+        if not self._waiting.get(client, True):
+            del self._waiting[client]
+        if not self._working[client]:
+            del self._working[client]
+
+
+def _reads(frame: FrameType | None) -> bool:
+    """Whether a thread is in a call of the storage."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith(STORAGE):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _answer(work: _Work, result: Any, hold: Hold, error: BaseException | None) -> None:
     if work.done.done():  # given up
-        return
-    if error is None:
-        work.done.set_result(result)
+        hold.close()
+    elif error is None:
+        work.done.set_result((result, hold))
     else:
         work.done.set_exception(error)

@@ -44,6 +44,15 @@ class Gauges(Collector):
             Gauge(
                 "gnomon_requests_in_progress", "Requests that are not answered yet.", (), lambda: [((), in_progress())]
             ),
+            Gauge(
+                "gnomon_requests_memory_bytes",
+                "Memory that requests hold, of memory_bytes.",
+                ("kind",),
+                lambda: [
+                    (("bodies",), service.indexes.bodies.held),
+                    (("answers",), service.indexes.memory.held),
+                ],
+            ),
             *self._of_indexes(),
             *self._of_caches(),
             Gauge(
@@ -93,6 +102,18 @@ class Gauges(Collector):
                 "Threads that still wait for storage, their request answered without them.",
                 index,
                 each(lambda s: s.threads.stuck),
+            ),
+            Gauge(
+                "gnomon_batches_waiting",
+                "Batches that wait for a thread.",
+                index,
+                each(lambda s: s.batch_threads.waiting),
+            ),
+            Gauge(
+                "gnomon_batches_running",
+                "Threads that work for a batch.",
+                index,
+                each(lambda s: s.batch_threads.running),
             ),
             Gauge("gnomon_index_open", "1 when the index is open, 0 before.", index, each(lambda s: s.is_open)),
             Gauge(

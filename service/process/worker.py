@@ -8,6 +8,7 @@ import pickle
 import resource
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -27,6 +28,9 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BACKLOG = 1024  # connections that wait to be accepted
 END_SECONDS = 5.0  # beyond `shutdown_seconds`, until a worker without a parent ends whatever it does
 OPEN_FILES = 65_536
+# How long a thread may keep others waiting for the interpreter. A look-up waits for it about ten times while another
+# thread works on a batch. With Python's default of 0.005 these waits are most of its time.
+SWITCH_SECONDS = 0.001
 M_ARENA_MAX = -8  # of mallopt(3)
 
 logger = logging.getLogger("gnomon.service")
@@ -83,6 +87,7 @@ def serve(
     server = _Server(_config(settings, app, tls), lambda: ready(served))
     _share_one_arena()
     _raise_open_files()
+    sys.setswitchinterval(SWITCH_SECONDS)
     with ExitStack() as restored:
         if threading.current_thread() is threading.main_thread():
             for number in STOP_SIGNALS:  # uvicorn raises a signal again when it has stopped: a stop is no failure

@@ -55,6 +55,9 @@ class Settings(BaseModel):
     threads: int = _setting(
         16, "threads", "How many requests of a worker read one index at the same time.", ge=1, le=1024
     )
+    batch_threads: int = _setting(
+        2, "threads", "How many batches of a worker read one index at the same time, besides single keys.", ge=1, le=64
+    )
     max_waiting: int = _setting(
         256,
         "requests",
@@ -77,6 +80,12 @@ class Settings(BaseModel):
         "Memory of a worker for index nodes, Bloom filters, file metadata, pages; a quarter is kept for old snapshots.",
         ge=0,
     )
+    memory_bytes: int = _setting(
+        256 * MIB,
+        "bytes",
+        "Memory of a worker for bodies, rows being read, and answers being made or sent; one client gets half of it.",
+        ge=16 * MIB,
+    )
     pinned_snapshots: int = _setting(4, "snapshots", "How many old snapshots stay open for `_snapshot=`.", ge=1)
     refresh_seconds: float = _setting(5.0, "seconds", "How often a newer snapshot is looked for.", ge=0.01, le=86400)
     coverage_seconds: float = _setting(
@@ -89,7 +98,7 @@ class Settings(BaseModel):
     max_answer_bytes: int = _setting(
         32 * MIB,
         "bytes",
-        "The largest answer; a larger one is answered 413, and while one is made it may take ten times as much memory.",
+        "The largest answer; a larger one is answered 413.",
         ge=1024,
     )
     tokens_file: Text | None = _setting(

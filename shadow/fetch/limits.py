@@ -19,10 +19,13 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of a whole answer: rows, and bytes of their values in memory. None is no limit."""
+    """Limits of a whole answer: rows, and bytes of their values in memory. None is no limit. `rows_before` and
+    `bytes_before` count what the answer already has, if its keys are looked up in several queries."""
 
     rows: int | None = None
     bytes: int | None = None
+    rows_before: int = 0
+    bytes_before: int = 0
 
     def too_many_rows(self, matches: int, wanted: int, before: int) -> BeyondBound | None:
         """The error, if any, of adding a key to an answer. `matches` are the key's rows, `wanted` the requested ones,

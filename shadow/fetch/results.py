@@ -1,7 +1,8 @@
 """The rows of keys from their hits, within limits, with the cost."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -12,28 +13,33 @@ import pyarrow as pa
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.fetch.fetcher import Fetcher, FetchReads, Part
 from gnomon.shadow.fetch.limits import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
-from gnomon.shadow.fetch.row_batches import Located
+from gnomon.shadow.fetch.row_batches import Located, row_bytes
 from gnomon.shadow.lookup import Bound, Hit, Hits, Wanted, entry_rows
-from gnomon.shadow.metadata import SourceFileEntry, View
+from gnomon.shadow.metadata import View
 from gnomon.shadow.storage import Trace, deadlines
 
 
 @dataclass
 class FetchStats:
-    """The cost of an answer: the index look-up, the reads of the source and of its page maps, microseconds of each, and
-    the number of source files read. `trace`, if given, records each step."""
+    """The cost of an answer: the index look-up, the reads of the source and of its page maps, microseconds of each,
+    and the paths of the source files read. `trace`, if given, records each step."""
 
     snapshot: int = 0
     index: LookupStats = field(default_factory=LookupStats)
     source: FetchReads = field(default_factory=FetchReads)
-    source_files: int = 0
+    paths: set[str] = field(default_factory=set)
     lookup_us: int = 0
     fetch_us: int = 0
     trace: Trace | None = None
 
+    @property
+    def source_files(self) -> int:
+        """The number of source files that were read."""
+        return len(self.paths)
+
     def to_json(self) -> dict[str, Any]:
         """The costs as a JSON object, with the steps of the trace, if there is one."""
-        counts = {name: value for name, value in vars(self).items() if name not in ("index", "source", "trace")}
+        counts = {name: getattr(self, name) for name in ("snapshot", "source_files", "lookup_us", "fetch_us")}
         index = {name: value for name, value in vars(self.index).items() if name != "visits"}
         steps = {} if self.trace is None else {"steps": self.trace.to_json()}
         return {**counts, "index": index, "source": asdict(self.source), **steps}
@@ -52,7 +58,8 @@ class Answer:
 @dataclass(slots=True)
 class Query:
     """A query: keys, partitions, columns, the first `limit` rows of each key, and limits of the whole answer. With
-    `each`, the error of a key is its answer and is not raised."""
+    `each`, the error of a key is its answer and is not raised. `reserve` is called before rows are read, with an
+    estimate of the bytes that the rows take in memory; it may refuse them by an exception."""
 
     keys: Sequence[object]
     stats: FetchStats
@@ -61,6 +68,7 @@ class Query:
     limit: int | None = None
     bounds: Bounds = field(default_factory=Bounds)
     each: bool = False
+    reserve: Callable[[int], None] | None = None
 
     @property
     def bound(self) -> Bound:
@@ -105,9 +113,9 @@ class Rows:
         self._bounds = query.bounds
         self._stats = query.stats
         self._each = query.each
-        self._held = 0  # bytes of the rows that were returned
+        self._reserve = query.reserve
+        self._held = self._bounds.bytes_before  # bytes of the rows that were returned
         self._full = False
-        self._files: set[SourceFileEntry] = set()
         self.failures: dict[int, Exception] = {}
         self.keys = self._within_rows()
 
@@ -118,7 +126,7 @@ class Rows:
 
     def _within_rows(self) -> list[int]:
         """The keys that can be answered by the number of their rows."""
-        keys, rows = [], 0
+        keys, rows = [], self._bounds.rows_before
         for key, hits in enumerate(self._found.hits):
             wanted = hits.matches if self._limit is None else min(self._limit, hits.matches)
             failure = hits.failure or self._bounds.too_many_rows(hits.matches, wanted, rows)
@@ -192,8 +200,11 @@ class Rows:
         most = self._bounds.bytes
         counts = [len(self.hits(key)) for key in keys]
         located = [Located(hit, self._found.wanted[key].stored) for key in keys for hit in self.hits(key)]
-        self._files |= {one.hit.file for one in located}
-        self._stats.source_files = len(self._files)
+        rows_of = Counter(one.hit.file for one in located)
+        if self._reserve is not None:
+            estimated = sum(rows * row_bytes(file) for file, rows in rows_of.items())
+            self._reserve(self._held - self._bounds.bytes_before + min(estimated, self._bounds.bytes or estimated))
+        self._stats.paths |= {file.path for file in rows_of}
         room = None if most is None else most if len(keys) == 1 else most - self._held
         parts: list[Part] = []
         size = 0
@@ -246,7 +257,6 @@ def answers(found: Found, fetcher: Fetcher | None, columns: Sequence[str], query
     entries are the rows."""
     begin = time.perf_counter_ns()
     stats = query.stats
-    stats.source_files = 0
     rows = Rows(found, columns, query)
     made: dict[int, list[dict[str, Any]]] = {}
     if fetcher is None:

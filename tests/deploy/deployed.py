@@ -19,7 +19,7 @@ DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 MIB, GIB = 1024**2, 1024**3
 # The sum of deploy/README.md, "Capacity": bytes.
-PROCESS, PARENT, ANSWER = 150 * 10**6, 60 * 10**6, 16 * 10**6
+PROCESS, PARENT = 150 * 10**6, 60 * 10**6
 
 
 def manifests() -> dict[str, dict[str, Any]]:
@@ -52,7 +52,7 @@ def settings_of(toml: str) -> Settings:
 
 def memory_of(settings: Settings) -> int:
     """What the runbook says that the service takes, in bytes."""
-    return settings.workers * (PROCESS + settings.cache_bytes + settings.threads * ANSWER) + PARENT
+    return settings.workers * (PROCESS + settings.cache_bytes + settings.memory_bytes) + PARENT
 
 
 def parse_command(words: Sequence[str]) -> None:

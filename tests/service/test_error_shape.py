@@ -168,7 +168,7 @@ def test_500_says_nothing_but_where_to_look(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("secret in /srv/private/lake")
 
-    monkeypatch.setattr(own.served.index, "answer_many", broken)
+    monkeypatch.setattr(own.served.index, "answer", broken)
     with caplog.at_level(logging.ERROR):
         response = own.get("/rows/a")
     body = assert_shape(response, 500, "Internal error", "/rows/a")

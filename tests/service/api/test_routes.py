@@ -155,7 +155,7 @@ def test_a_batch_answers_in_the_order_asked_and_counts_absent_keys_zero(crawl: C
     assert crawl.post({"keys": []}).json() == {"results": [], "snapshot": 1}
 
 
-def test_a_batch_is_read_in_a_thread_of_its_index_not_in_the_event_loop(
+def test_a_large_batch_is_read_in_a_thread_of_its_index_not_in_the_event_loop(
     crawl: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = []
@@ -165,8 +165,8 @@ def test_a_batch_is_read_in_a_thread_of_its_index_not_in_the_event_loop(
         return parse_batch(body, most_keys)
 
     monkeypatch.setattr("gnomon.service.api.routes.parse_batch", noted)
-    assert crawl.post({"keys": ["second"]}).status_code == 200
-    assert crawl.post({"keys": 1}).status_code == 400
+    assert crawl.post({"keys": ["second"] * 1000}).status_code == 200
+    assert crawl.post({"keys": 1, "more": [1] * 1000}).status_code == 400
     assert threads == ["gnomon-shadow"] * 2
 
 
@@ -207,6 +207,7 @@ def test_healthz_answers_and_readyz_says_snapshot_and_coverage(crawl: Client) ->
                 "unreachable": None,
                 "coverage": {"snapshot": 1, "new": 0, "changed": 0, "vanished": 0, "lake_table": None},
                 "coverage_error": None,
+                "saturated_seconds": 0.0,
             }
         },
     }

@@ -119,7 +119,7 @@ def test_a_slow_body_is_408(hasty: Live) -> None:
 def test_half_a_request_sent_ahead_takes_no_answer_back(
     crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(served: object, key: str, options: object) -> bytes:
+    def work(served: object, key: str, options: object, hold: object) -> bytes:
         threading.Event().wait(0.5)  # longer than the time limit of a request
         return b"{}"
 
@@ -259,7 +259,7 @@ def test_what_waits_for_a_thread_is_dropped_when_its_client_leaves(
 ) -> None:
     made, gate, begun = [], threading.Event(), threading.Event()
 
-    def work(served: object, key: str, options: object) -> bytes:
+    def work(served: object, key: str, options: object, hold: object) -> bytes:
         made.append(key)
         begun.set()
         assert gate.wait(60)
@@ -294,7 +294,7 @@ def test_a_request_that_hangs_does_not_keep_the_service_from_ending(
 ) -> None:
     gate, begun = threading.Event(), threading.Event()
 
-    def work(served: object, key: str, options: object) -> bytes:
+    def work(served: object, key: str, options: object, hold: object) -> bytes:
         begun.set()
         assert gate.wait(60)
         return b"{}"

@@ -7,7 +7,8 @@ import pytest
 from starlette.requests import Request
 
 from gnomon.service.errors import Overloaded, TooLarge
-from gnomon.service.http.requests import Bodies, read_body
+from gnomon.service.http.requests import PARSED, read_body
+from gnomon.service.memory import Memory
 
 
 def coming(*chunks: bytes) -> Request:
@@ -20,12 +21,25 @@ def coming(*chunks: bytes) -> Request:
 
 
 def test_bodies_that_come_in_are_bounded_together_and_give_back_what_they_held() -> None:
-    bodies = Bodies(most_bytes=100)
-    assert asyncio.run(read_body(coming(b"a" * 60, b"b" * 40), 1000, bodies)) == b"a" * 60 + b"b" * 40
-    assert bodies.held == 0
-    bodies.take(50)
-    with pytest.raises(Overloaded, match="more than 100 bytes are coming in"):
-        asyncio.run(read_body(coming(b"a" * 40, b"b" * 40), 1000, bodies))
+    bodies = Memory(8 * PARSED * 100)
+    body, hold = asyncio.run(read_body(coming(b"a" * 60, b"b" * 40), 1000, bodies, "a"))
+    assert (body, bodies.held) == (b"a" * 60 + b"b" * 40, PARSED * 100)
+    hold.close()
+    others = [bodies.take(name, 3 * PARSED * 100) for name in "bc"]
+    with pytest.raises(Overloaded, match="the bodies of other requests hold the memory"):
+        asyncio.run(read_body(coming(b"a" * 140, b"b" * 140), 1000, bodies, "a"))
     with pytest.raises(TooLarge):
-        asyncio.run(read_body(coming(b"a" * 5, b"b" * 6), 10, bodies))
-    assert bodies.held == 50
+        asyncio.run(read_body(coming(b"a" * 5, b"b" * 6), 10, bodies, "a"))
+    assert bodies.held == 6 * PARSED * 100
+    assert all(others)
+
+
+def test_the_memory_of_a_body_is_taken_before_any_of_it_is_read() -> None:
+    bodies = Memory(100)
+    other = bodies.take("b", 50), bodies.take("c", 40)
+    request = coming(b"a" * 20)
+    request.scope["headers"].append((b"content-length", b"20"))
+    with pytest.raises(Overloaded):
+        asyncio.run(read_body(request, 1000, bodies, "a"))
+    assert asyncio.run(request.receive())["body"] == b"a" * 20
+    assert all(other)

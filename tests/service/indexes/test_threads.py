@@ -3,15 +3,19 @@ other."""
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from gnomon.service.errors import Overloaded, TookTooLong
 from gnomon.service.indexes.threads import Threads
-from gnomon.shadow.storage.deadlines import left
+from gnomon.service.memory import Hold, Memory
+from gnomon.shadow.storage.deadlines import check, left
 
 LONG = 60.0  # seconds for events that must not happen
 
@@ -55,6 +59,13 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(limited())
 
 
+async def work(threads: Threads, call: Callable[[], Any]) -> Any:
+    """The result of a call, each for a client of its own."""
+    result, hold = await threads.work(lambda _: call(), uuid4().hex, 0)
+    hold.close()
+    return result
+
+
 async def begun(gate: Gate, times: int) -> None:
     for _ in range(times):
         assert await asyncio.to_thread(gate.begun.acquire, timeout=LONG)
@@ -66,7 +77,7 @@ async def until(condition: Any) -> None:
 
 
 def test_results_and_errors_come_back_to_who_asked() -> None:
-    threads = Threads("a", 2, 100, LONG)
+    threads = Threads("a", 2, 200, LONG)
 
     async def ask() -> None:
         assert await asyncio.gather(*(threads.run(divmod, n, 7) for n in range(100))) == [
@@ -83,7 +94,7 @@ def test_no_more_work_at_a_time_than_there_are_threads(gate: Gate) -> None:
     threads = Threads("a", 3, 10, LONG)
 
     async def ask() -> None:
-        asked = [asyncio.create_task(threads.run(gate.pass_through)) for _ in range(10)]
+        asked = [asyncio.create_task(work(threads, gate.pass_through)) for _ in range(10)]
         await begun(gate, 3)
         assert (threads.running, threads.waiting) == (3, 7)
         gate.open()
@@ -97,13 +108,13 @@ def test_what_is_beyond_those_that_may_wait_is_refused_at_once(gate: Gate) -> No
     threads = Threads("a", 1, 2, LONG)
 
     async def ask() -> None:
-        asked = [asyncio.create_task(threads.run(gate.pass_through)) for _ in range(3)]
+        asked = [asyncio.create_task(work(threads, gate.pass_through)) for _ in range(3)]
         await begun(gate, 1)
         with pytest.raises(Overloaded, match="1 requests of index a are worked on and 2 wait"):
-            await threads.run(gate.pass_through)
+            await work(threads, gate.pass_through)
         gate.open()
         assert await asyncio.gather(*asked) == ["through"] * 3
-        assert await threads.run(gate.pass_through) == "through"
+        assert await work(threads, gate.pass_through) == "through"
 
     run(ask())
 
@@ -112,7 +123,7 @@ def test_none_may_wait_and_free_threads_still_take_work() -> None:
     threads = Threads("a", 2, 0, LONG)
 
     async def ask() -> None:
-        assert await asyncio.gather(threads.run(str, 1), threads.run(str, 2)) == ["1", "2"]
+        assert await asyncio.gather(*(work(threads, partial(str, n)) for n in (1, 2))) == ["1", "2"]
 
     run(ask())
 
@@ -122,7 +133,7 @@ def test_a_request_is_answered_in_its_time_though_its_reads_hang(gate: Gate) -> 
 
     async def ask() -> None:
         with pytest.raises(TookTooLong, match=r"not done in 0\.05 s .*: its reads went on"):
-            await threads.run(gate.pass_through)
+            await work(threads, gate.pass_through)
         assert (threads.running, threads.stuck) == (0, 1)
         gate.open()
         await until(lambda: threads.stuck == 0)
@@ -134,11 +145,11 @@ def test_a_request_that_never_got_a_thread_says_so_and_its_work_is_not_done(gate
     threads = Threads("a", 1, 10, LONG)
 
     async def ask() -> None:
-        first = asyncio.create_task(threads.run(gate.pass_through))
+        first = asyncio.create_task(work(threads, gate.pass_through))
         await begun(gate, 1)
         threads._timeout_seconds = 0.05
-        with pytest.raises(TookTooLong, match="it waited for a thread"):
-            await threads.run(gate.pass_through)
+        with pytest.raises(TookTooLong, match="it waited for a thread and for memory"):
+            await work(threads, gate.pass_through)
         gate.open()
         await first
         assert await threads.run(str, 1) == "1"
@@ -152,19 +163,19 @@ def test_stuck_threads_are_replaced_up_to_a_bound_and_then_requests_are_refused_
 
     async def ask() -> None:
         for stuck in (2, 4):
-            failed = await asyncio.gather(*(threads.run(gate.pass_through) for _ in range(2)), return_exceptions=True)
+            failed = await asyncio.gather(*(work(threads, gate.pass_through) for _ in range(2)), return_exceptions=True)
             assert [type(error) for error in failed] == [TookTooLong] * 2
             assert threads.stuck == stuck
             if stuck == 2:
                 threads._timeout_seconds = LONG
                 assert await threads.run(str, 1) == "1", "two threads stand in for those that hang"
                 threads._timeout_seconds = 0.05
-        with pytest.raises(Overloaded, match="storage of index a does not answer: all 4 threads"):
+        with pytest.raises(Overloaded, match="all 4 threads of index a still end work whose time is over"):
             await threads.run(str, 1)
         gate.open()
         await until(lambda: threads.stuck == 0)
         threads._timeout_seconds = LONG
-        assert await asyncio.gather(*(threads.run(str, n) for n in range(9))) == [str(n) for n in range(9)]
+        assert await asyncio.gather(*(work(threads, partial(str, n)) for n in range(9))) == [str(n) for n in range(9)]
         assert threads._alive <= 2
 
     run(ask())
@@ -174,7 +185,7 @@ def test_reads_of_one_index_that_hang_leave_another_alone(gate: Gate) -> None:
     hangs, works = Threads("a", 2, 2, LONG), Threads("b", 2, 2, LONG)
 
     async def ask() -> None:
-        asked = [asyncio.create_task(hangs.run(gate.pass_through)) for _ in range(4)]
+        asked = [asyncio.create_task(work(hangs, gate.pass_through)) for _ in range(4)]
         await begun(gate, 2)
         assert await works.run(str, 1) == "1"
         gate.open()
@@ -187,9 +198,9 @@ def test_work_of_a_caller_who_left_is_not_begun(gate: Gate) -> None:
     threads = Threads("a", 1, 2, LONG)
 
     async def ask() -> None:
-        first = asyncio.create_task(threads.run(gate.pass_through))
+        first = asyncio.create_task(work(threads, gate.pass_through))
         await begun(gate, 1)
-        left = [asyncio.create_task(threads.run(gate.pass_through)) for _ in range(2)]
+        left = [asyncio.create_task(work(threads, gate.pass_through)) for _ in range(2)]
         await until(lambda: threads.waiting == 2)
         for task in left:
             task.cancel()
@@ -216,6 +227,124 @@ def test_work_has_the_context_of_who_asked_and_the_time_of_its_request() -> None
         assert name == "somebody"
         assert seconds is not None
         assert 0 < seconds <= 30
+
+    run(ask())
+
+
+def test_clients_take_turns_and_one_leaves_a_quarter_of_the_threads_to_others(gate: Gate) -> None:
+    threads, order = Threads("a", 4, 20, LONG), []
+
+    async def ask() -> None:
+        greedy = [asyncio.create_task(threads.work(lambda _: gate.pass_through(), "greedy", 0)) for _ in range(4)]
+        await begun(gate, 3)
+        await asyncio.sleep(0.05)
+        assert (threads.running, threads.waiting) == (3, 1), "the fourth thread is for others"
+        result, _ = await threads.work(lambda _: "answered", "other", 0)
+        assert result == "answered"
+        gate.open()
+        await asyncio.gather(*greedy)
+        one = Threads("a", 1, 20, LONG)
+        held = Gate()
+        first = asyncio.create_task(one.work(lambda _: held.pass_through(), "greedy", 0))
+        await begun(held, 1)
+        later = [asyncio.create_task(one.work(partial(_note, order, "greedy"), "greedy", 0)) for _ in range(3)]
+        await until(lambda: one.waiting == 3)
+        later += [asyncio.create_task(one.work(partial(_note, order, "other"), "other", 0)) for _ in range(2)]
+        await until(lambda: one.waiting == 5)
+        held.open()
+        await asyncio.gather(first, *later)
+
+    run(ask())
+    assert order == ["greedy", "other", "greedy", "other", "greedy"]
+
+
+def _note(order: list[str], name: str, _: Hold) -> None:
+    order.append(name)
+
+
+def test_one_client_has_half_of_the_places_to_wait(gate: Gate) -> None:
+    threads = Threads("a", 1, 4, LONG)
+
+    async def ask() -> None:
+        greedy = [asyncio.create_task(threads.work(lambda _: gate.pass_through(), "greedy", 0)) for _ in range(3)]
+        await until(lambda: threads.waiting == 2)
+        with pytest.raises(Overloaded, match="2 requests of this client wait for index a"):
+            await threads.work(lambda _: gate.pass_through(), "greedy", 0)
+        other = asyncio.create_task(threads.work(lambda _: gate.pass_through(), "other", 0))
+        await until(lambda: threads.waiting == 3)
+        gate.open()
+        await asyncio.gather(*greedy, other)
+
+    run(ask())
+
+
+def test_work_begins_when_its_memory_is_free_and_is_done_again_where_it_needs_more() -> None:
+    memory, tries = Memory(1000), []
+    threads = Threads("a", 2, 10, LONG, memory)
+
+    def needy(hold: Hold) -> bytes:
+        tries.append(hold.size)
+        hold.need(400)
+        return b"a" * 30
+
+    async def ask() -> None:
+        others = memory.take("b", 500), memory.take("c", 300)
+        waits = asyncio.create_task(threads.work(needy, "a", 300))
+        await asyncio.sleep(0.1)
+        assert tries == []
+        others[1].close()  # type: ignore[union-attr]
+        await until(lambda: tries == [300])
+        result, hold = await waits
+        assert (result, hold.size, memory.held, tries) == (b"a" * 30, 30, 530, [300])
+        hold.close()
+        small = memory.take("d", 150)
+        again = asyncio.create_task(threads.work(needy, "a", 300))
+        await until(lambda: len(tries) > 1)
+        assert not again.done(), "400 bytes are not free"
+        small.close()  # type: ignore[union-attr]
+        _, hold = await again
+        assert tries == [300, 300, 400]
+        hold.close()
+        others[0].close()  # type: ignore[union-attr]
+        assert memory.held == 0
+
+    run(ask())
+
+
+def test_work_of_a_client_that_left_ends_at_its_next_check() -> None:
+    threads, begun_, ended = Threads("a", 1, 2, LONG), threading.Event(), threading.Event()
+
+    def keys(_: Hold) -> None:
+        begun_.set()
+        try:
+            while True:
+                check("the next key")
+                time.sleep(0.001)
+        finally:
+            ended.set()
+
+    async def ask() -> None:
+        asked = asyncio.create_task(threads.work(keys, "a", 0))
+        assert await asyncio.to_thread(begun_.wait, LONG)
+        asked.cancel()
+        assert await asyncio.to_thread(ended.wait, LONG)
+        await until(lambda: threads.stuck == 0)
+
+    run(ask())
+
+
+def test_storage_is_blamed_only_where_all_threads_are_in_its_calls(gate: Gate) -> None:
+    threads, reads = Threads("a", 1, 10, 0.05), {"__name__": "gnomon.shadow.storage.local", "gate": gate}
+    exec("def read():\n    return gate.pass_through()", reads)
+
+    async def ask() -> None:
+        for _ in range(2):
+            with pytest.raises(TookTooLong):
+                await work(threads, reads["read"])  # type: ignore[arg-type]
+        with pytest.raises(Overloaded, match="the storage of index a does not answer: all 2 threads"):
+            await work(threads, str)
+        gate.open()
+        await until(lambda: threads.stuck == 0)
 
     run(ask())
 

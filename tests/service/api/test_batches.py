@@ -1,0 +1,111 @@
+"""service/api/responses.py and the batches of json_answers.py: pieces, their errors, and the memory that they hold."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gnomon.service.app import create_app
+from gnomon.service.errors import encode
+from gnomon.service.settings.table import Settings
+from gnomon.shadow import Index
+from gnomon.shadow.errors import OutOfTime
+from gnomon.shadow.fetch import Query
+from tests.service.lake import TWICE, Client
+
+
+def small_pieces(monkeypatch: pytest.MonkeyPatch, first: int = 3, most: int = 2) -> None:
+    monkeypatch.setattr("gnomon.service.api.json_answers.FIRST_KEYS", first)
+    monkeypatch.setattr("gnomon.service.api.json_answers.MOST_KEYS", most)
+
+
+KEYS = [TWICE, "no", "second", {"url": "a/b"}, 7, "no", "second", TWICE, ["a/b"], "no"]
+
+
+def test_a_batch_in_pieces_says_what_it_says_in_one(crawl: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = crawl.post({"keys": KEYS})
+    small_pieces(monkeypatch)
+    pieces = crawl.post({"keys": KEYS})
+    assert "content-length" in whole.headers
+    assert "content-length" not in pieces.headers
+    assert pieces.content == whole.content
+    assert [r.get("count", r.get("error", {}).get("status")) for r in pieces.json()["results"]] == [
+        *(3, 0, 1, 1, 400, 0, 1, 3, 1, 0)
+    ]
+    explained = crawl.post({"keys": KEYS}, "?_explain=true").json()["explain"]
+    assert explained["source"]["files"] == 2
+    assert crawl.app.state.service.indexes.memory.held == 0
+    assert crawl.app.state.service.bodies.held == 0
+
+
+def test_a_later_piece_that_fails_leaves_the_rows_before_and_gives_its_keys_the_error(
+    own: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_pieces(monkeypatch)
+    index, calls = type(own.served.index), []
+    answer = index.answer
+
+    def fails_later(self: Index, query: Query) -> Any:
+        calls.append(len(query.keys))
+        if len(calls) > 2:
+            raise OutOfTime("not answered within 30 s")
+        return answer(self, query)
+
+    monkeypatch.setattr(index, "answer", fails_later)
+    results = own.post({"keys": ["second"] * 9}).json()["results"]
+    assert calls == [3, 2, 2]
+    assert [one.get("count") for one in results] == [1] * 5 + [None] * 4
+    assert [one["error"]["status"] for one in results[5:]] == [503] * 4
+    assert [one["key"] for one in results[5:]] == [{"url": "second"}] * 4
+    assert own.app.state.service.indexes.memory.held == 0
+
+
+def test_the_first_piece_that_fails_fails_the_batch(own: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pieces(monkeypatch)
+
+    def fails(self: Index, query: Query) -> Any:
+        raise OutOfTime("not answered within 30 s")
+
+    monkeypatch.setattr(type(own.served.index), "answer", fails)
+    assert own.ask("POST", "/rows", {"keys": ["second"] * 9}).status_code == 503
+    assert own.app.state.service.indexes.memory.held == 0
+    assert own.app.state.service.bodies.held == 0
+
+
+def test_the_bounds_of_an_answer_are_those_of_all_its_pieces(
+    crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_pieces(monkeypatch)
+    few = Client(crawl_settings.model_copy(update={"max_rows": 4}))
+    results = few.post({"keys": ["second"] * 6}).json()["results"]
+    assert [one.get("count", one.get("error", {}).get("status")) for one in results] == [1, 1, 1, 1, 413, 413]
+    small = Client(crawl_settings.model_copy(update={"max_answer_bytes": 1024}))
+    results = small.post({"keys": ["second"] * 30}).json()["results"]
+    answered = [one for one in results if "rows" in one]
+    assert 3 < len(answered) < 30
+    assert sum(len(encode(one)) for one in answered) <= 1024
+    assert {one["error"]["status"] for one in results[len(answered) :]} == {413}
+
+
+def test_an_answer_that_waits_for_its_client_holds_its_bytes(crawl_settings: Settings) -> None:
+    app = create_app(crawl_settings)
+    memory = app.state.service.indexes.memory
+    held: list[int] = []
+
+    async def ask() -> None:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            if message.get("body"):
+                held.append(memory.held)
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        scope = {"type": "http", "method": "GET", "path": "/rows/second", "raw_path": b"/rows/second"}
+        await app({**scope, "query_string": b"", "headers": [], "client": ("127.0.0.1", 1)}, receive, send)
+        assert held == [len(b"".join(one.get("body", b"") for one in sent))]
+
+    asyncio.run(ask())
+    assert memory.held == 0
