@@ -115,6 +115,15 @@ class Index:
         """Whether the source file at this whole path exists and is the one that was indexed."""
         return self._current.state.is_as_indexed(where)
 
+    def is_unchanged(self, opened: Mapping[str, int]) -> bool:
+        """Whether source files, by their name in pointers with the ctime that they had (`FetchReads.opened`), are there
+        and unchanged: whether rows read from them then would be read now. StorageError where the store fails."""
+        state = self._current.state
+        files, fetcher = state.view.covered, state.fetcher
+        if fetcher is None:
+            return not opened
+        return all(path in files and fetcher.is_unchanged(files[path], ctime) for path, ctime in opened.items())
+
     def coverage(self) -> Diff:
         """List the source and compare it with the snapshot. For a catalog table, this lists the folders that the last
         build found in the catalog; only the next build sees new partitions. The table that the files belong to (Delta,

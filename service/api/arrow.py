@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from gnomon.service import costs
 from gnomon.service.api.explain import explanation
+from gnomon.service.api.negotiation import ARROW
 from gnomon.service.api.query import Question, answered, bounded
 from gnomon.service.errors import BadRequest, encode
 from gnomon.service.http import Options
@@ -47,14 +48,24 @@ def rows_of(served: ServedIndex, key: object, options: Options, hold: Hold) -> b
     def work(question: Question) -> bytes:
         wanted = question.read(key)
         question.trace()
-        table = _table(question, [key])
-        [count] = _counts(table)
-        if not count:
-            raise question.not_found(wanted)
-        told = {KEY: question.shown(wanted), COUNT: count}
-        return _stream(question, table.drop_columns([table.column_names[0]]), told, wanted)
+        return question.answer(ARROW, wanted, lambda: _found(question, wanted, key))
 
-    return answered(served, options, hold, work)
+    return _held(hold, answered(served, options, hold, work))
+
+
+def _found(question: Question, wanted: Wanted, key: object) -> tuple[bytes, int]:
+    """The answer to a key, and the number of its rows."""
+    table = _table(question, [key])
+    [count] = _counts(table)
+    if not count:
+        raise question.not_found(wanted)
+    members = {KEY: question.shown(wanted), COUNT: count}
+    return _stream(question, table.drop_columns([table.column_names[0]]), members, wanted), count
+
+
+def _held(hold: Hold, body: bytes) -> bytes:
+    hold.shrink_to(len(body))
+    return body
 
 
 def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, hold: Hold) -> bytes:
@@ -70,7 +81,7 @@ def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, hol
         table = _table(question, keys)
         return _stream(question, table, {COUNTS: _counts(table)})
 
-    return answered(served, options, hold, work)
+    return _held(hold, answered(served, options, hold, work))
 
 
 def _table(question: Question, keys: Sequence[object]) -> pa.Table:

@@ -29,6 +29,9 @@ EVERY_ANSWER = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 OF_API = {"Content-Security-Policy": API_POLICY, "Cache-Control": "no-store"}
+# Of rows by GET: a cache of the client asks again with the ETag; the rows of a snapshot by number never change.
+OF_NEWEST = {"Cache-Control": "private, no-cache"}
+OF_SNAPSHOT = {"Cache-Control": "private, max-age=86400, immutable"}
 OF_PAGE = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-cache", "X-DNS-Prefetch-Control": "off"}
 UNDER_TLS = {"Strict-Transport-Security": "max-age=31536000"}
 

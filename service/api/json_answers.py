@@ -6,6 +6,7 @@ from typing import Any
 from gnomon.service import costs
 from gnomon.service.api.explain import explanation
 from gnomon.service.api.keys import key_given
+from gnomon.service.api.negotiation import JSON
 from gnomon.service.api.query import MENDABLE, Question, answer_too_large, answered, bounded, too_large
 from gnomon.service.errors import BadRequest, encode, problem
 from gnomon.service.http import Options
@@ -13,6 +14,7 @@ from gnomon.service.indexes import ServedIndex
 from gnomon.service.memory import Hold
 from gnomon.shadow import Answer, KeyTypeError
 from gnomon.shadow.errors import BeyondBound
+from gnomon.shadow.lookup import Wanted
 
 # Of a batch: keys that are looked up together first, and at most; bytes of the results that are made together then.
 FIRST_KEYS, MOST_KEYS, PIECE_BYTES = 250, 1000, 4 << 20
@@ -24,23 +26,30 @@ def rows_of(served: ServedIndex, key: object, options: Options, hold: Hold) -> b
     def work(question: Question) -> bytes:
         wanted = question.read(key)
         question.trace()
-        [found] = question.ask(question.index.answer, question.query([key]))
-        assert isinstance(found, Answer)  # a failure of the only key is raised
-        costs.note(question.stats, 1, found.count)
-        if not found.count:
-            raise question.not_found(wanted)
-        answer = {
-            "key": question.shown(wanted),
-            "count": found.count,
-            "rows": found.rows,
-            "snapshot": question.view.snapshot.number,
-        }
-        if options.explain:
-            answer["explain"] = explanation(question, wanted, found.files)
-        with costs.encoding():
-            return bounded(encode(answer), served)
+        return question.answer(JSON, wanted, lambda: _found(question, wanted, key))
 
-    return answered(served, options, hold, work)
+    body = answered(served, options, hold, work)
+    hold.shrink_to(len(body))
+    return body
+
+
+def _found(question: Question, wanted: Wanted, key: object) -> tuple[bytes, int]:
+    """The answer to a key, and the number of its rows."""
+    [found] = question.ask(question.index.answer, question.query([key]))
+    assert isinstance(found, Answer)  # a failure of the only key is raised
+    costs.note(question.stats, 1, found.count)
+    if not found.count:
+        raise question.not_found(wanted)
+    answer = {
+        "key": question.shown(wanted),
+        "count": found.count,
+        "rows": found.rows,
+        "snapshot": question.view.snapshot.number,
+    }
+    if question.options.explain:
+        answer["explain"] = explanation(question, wanted, found.files)
+    with costs.encoding():
+        return bounded(encode(answer), question.served), found.count
 
 
 def has_rows(served: ServedIndex, key: object, options: Options, hold: Hold) -> None:
@@ -84,7 +93,9 @@ class Batch:
         else:
             self._question.hold = hold
             results = self._results(self._question, keys)
-        return self._joined(results)
+        body = self._joined(results)
+        hold.shrink_to(len(body))
+        return body
 
     def rest(self, error: Exception) -> bytes:
         """The last piece where the batch ends with an error: all further keys carry it."""

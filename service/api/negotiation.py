@@ -1,12 +1,13 @@
-"""Which media type an answer has: the one that the caller likes best (RFC 9110, section 12.5.1)."""
+"""The media type and the content coding of an answer: those that the caller likes best (RFC 9110, section 12.5)."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gnomon.service.errors import NotAcceptable
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
+ENCODINGS = ("gzip", "zstd")  # of equals the first, which takes less time here
 OFFERED = (JSON, ARROW)  # the first where a caller likes both the same
 
 _RANGE = re.compile(r"([^\s;/]+)/([^\s;/]+)")
@@ -23,6 +24,23 @@ def chosen(accept: Iterable[str], offered: Sequence[str] = OFFERED) -> str:
     if _quality(best, liked)[0] == 0:
         raise NotAcceptable(f"Accept: none of the media types is given here; there are {', '.join(offered)}")
     return best
+
+
+def chosen_encoding(accept: Iterable[str]) -> str:
+    """The content coding for `Accept-Encoding` headers: that of `ENCODINGS` which the caller likes best, the first of
+    equals; "" for none."""
+    liked = {name.strip(): quality for name, quality in _codings(accept)}
+    wanted = {name: liked.get(name, liked.get("*", 0.0)) for name in ENCODINGS}
+    best = max(ENCODINGS, key=lambda name: wanted[name])
+    return best if wanted[best] > 0 else ""
+
+
+def _codings(accept: Iterable[str]) -> Iterator[tuple[str, float]]:
+    for text in ",".join(accept).lower().split(","):
+        name, _, quality = text.partition(";")
+        found = _QUALITY.fullmatch(quality.strip())
+        if found or not quality.strip():
+            yield name, float(found[1]) if found else 1.0
 
 
 def _liked(accept: Iterable[str]) -> dict[str, float]:

@@ -118,9 +118,10 @@ def operation(
     statuses: Sequence[int] = (),
     parameters: Sequence[Mapping[str, Any]] = (),
     body: Mapping[str, Any] | None = None,
+    has_etag: bool = False,
 ) -> dict[str, Any]:
     """The documentation of a route, as arguments of `add_api_route`. `statuses` are the statuses of its failures, in
-    addition to the failures of any request."""
+    addition to the failures of any request. With `has_etag`, it answers conditional requests."""
     is_head = "content" not in found
     failures = {status: _problem(status, is_head) for status in sorted({*statuses, *ANYWHERE})}
     extra: dict[str, Any] = {"parameters": list(parameters)} if parameters else {}
@@ -129,7 +130,7 @@ def operation(
         "operation_id": name,
         "tags": [tag],
         "response_class": Response if is_head else JSONResponse,
-        "responses": {200: found, **failures},
+        "responses": {200: found, **({304: NOT_MODIFIED} if has_etag else {}), **failures},
         "openapi_extra": extra,
     }
 
@@ -157,6 +158,7 @@ def answer(model: type[BaseModel], route: str, arrow: str = "") -> dict[str, Any
     return {"model": model, "description": description, "headers": REQUEST_ID, "content": content}
 
 
+NOT_MODIFIED = {"description": "The client has this answer: its ETag stands in `If-None-Match`", "headers": REQUEST_ID}
 FOUND = {"description": "What a GET would answer with 200, without its body", "headers": REQUEST_ID}
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from gnomon.service import costs
 from gnomon.service.api.keys import key_shown, read_key
 from gnomon.service.errors import AnswerTooLarge, BadRequest, KeyNotFound
 from gnomon.service.http import Options, cut
-from gnomon.service.indexes import ServedIndex, visible
+from gnomon.service.indexes import KeptAnswer, ServedIndex, visible
 from gnomon.service.memory import Hold
 from gnomon.shadow import FetchStats, IndexNotFound, SnapshotNotFound, StalePointer, UnknownColumn
 from gnomon.shadow.errors import BeyondBound, IndexFileGone
@@ -81,6 +82,23 @@ class Question:
     def shown(self, key: Wanted) -> dict[str, Any]:
         """A key as answers show it."""
         return key_shown(key, self.spec, self.place)
+
+    def answer(self, media_type: str, key: Wanted, make: Callable[[], tuple[bytes, int]]) -> bytes:
+        """The kept answer to a key, or a new one, which `make` returns with the number of its rows. A new answer is
+        kept, but for one that explains itself."""
+        snapshot = self.view.snapshot
+        where = tuple((name, tuple(values)) for name, values in self.where.items())
+        what = (tuple(self.columns), where, self.options.limit)
+        asked = (media_type, snapshot.number, snapshot.committed_at, repr(key), what)  # 0.0 and -0.0 are equal
+        kept = None if self.options.explain else self.served.answers.get(asked, self.index)
+        if kept is not None:
+            self.stats.snapshot = snapshot.number
+            costs.note(self.stats, 1, kept.count)
+            return kept.body
+        body, count = make()
+        if count and not self.options.explain:
+            self.served.answers.put(asked, KeptAnswer(body, count, dict(self.stats.source.opened)))
+        return body
 
     def trace(self) -> None:
         """Note each step from here on, if the answer is to explain itself."""

@@ -1,8 +1,11 @@
-"""Answers that hold memory until they are sent."""
+"""Answers with rows: compressed, known by an ETag, and with the memory that they hold until they are sent."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
 
+import pyarrow as pa
+from isal import isal_zlib
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -10,6 +13,46 @@ from starlette.types import Receive, Scope, Send
 from gnomon.service.memory import Hold
 
 CHUNK_BYTES = 64 * 1024  # that are handed to the connection at a time: it waits for its client between them
+LEAST_COMPRESSED = 1024  # bytes; a smaller answer fits into one packet anyway
+LEVEL = 1  # of both codings: the fastest
+GZIP_WINDOW = 31  # the largest window, and the header of gzip
+VARY = {"vary": "Accept, Accept-Encoding"}
+
+
+class Sealed(NamedTuple):
+    """The bytes of an answer as they are sent, the content coding, and the ETag."""
+
+    body: bytes
+    encoding: str
+    etag: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header fields that say so."""
+        return VARY | {"etag": self.etag} | ({"content-encoding": self.encoding} if self.encoding else {})
+
+    def is_known(self, request: Request) -> bool:
+        """Whether the client has this answer (RFC 9110, section 13.1.2)."""
+        known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+        return self.etag in known or known == ["*"]
+
+
+def sealed(body: bytes, encoding: str, hold: Hold) -> Sealed:
+    """An answer, compressed where that pays. It holds its bytes from here on."""
+    encoding = encoding if len(body) >= LEAST_COMPRESSED else ""
+    digest = blake2b(body, digest_size=12).hexdigest()
+    if encoding:
+        body = _compressed(body, encoding)
+    hold.shrink_to(len(body))
+    return Sealed(body, encoding, f'"{digest}-{encoding}"' if encoding else f'"{digest}"')
+
+
+def _compressed(body: bytes, encoding: str) -> bytes:
+    if encoding == "zstd":
+        compressed: bytes = pa.Codec("zstd", compression_level=LEVEL).compress(body, asbytes=True)
+        return compressed
+    stream = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP_WINDOW)
+    return bytes(stream.compress(body) + stream.flush())
 
 
 class Pieces(Protocol):
@@ -20,9 +63,37 @@ class Pieces(Protocol):
         """Whether the last piece was given."""
         ...
 
+    def piece(self, hold: Hold) -> bytes:
+        """The next piece, of which `hold` has the bytes after the call."""
+        ...
+
     def rest(self, error: Exception) -> bytes:
         """The last piece where the answer ends with an error."""
         ...
+
+
+class GzipPieces:
+    """The pieces of an answer, compressed as one stream."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._stream = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP_WINDOW)
+
+    @property
+    def is_whole(self) -> bool:
+        return self._pieces.is_whole
+
+    def piece(self, hold: Hold) -> bytes:
+        body = self._compressed(self._pieces.piece(hold))
+        hold.shrink_to(len(body))
+        return body
+
+    def rest(self, error: Exception) -> bytes:
+        return self._compressed(self._pieces.rest(error))
+
+    def _compressed(self, piece: bytes) -> bytes:
+        mode = isal_zlib.Z_FINISH if self._pieces.is_whole else isal_zlib.Z_SYNC_FLUSH
+        return bytes(self._stream.compress(piece) + self._stream.flush(mode))
 
 
 class HeldResponse(Response):

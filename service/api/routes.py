@@ -16,7 +16,8 @@ from starlette.routing import request_response
 from gnomon.service.access import asker_of, charge_keys, check_index, may_ask, of_readiness
 from gnomon.service.api import arrow, json_answers, models
 from gnomon.service.api.describe import Descriptions, listed
-from gnomon.service.api.negotiation import ARROW, JSON, chosen
+from gnomon.service.api.headers import OF_NEWEST, OF_SNAPSHOT
+from gnomon.service.api.negotiation import ARROW, JSON, chosen, chosen_encoding
 from gnomon.service.api.openapi import (
     FOUND,
     GUARDED,
@@ -32,7 +33,7 @@ from gnomon.service.api.openapi import (
     operation,
 )
 from gnomon.service.api.readiness import readiness
-from gnomon.service.api.responses import HeldResponse, PiecesResponse
+from gnomon.service.api.responses import VARY, GzipPieces, HeldResponse, Pieces, PiecesResponse, Sealed, sealed
 from gnomon.service.errors import BadRequest, KeyNotFound, NoSuchIndex, NotReady, encode
 from gnomon.service.http import (
     Batch,
@@ -46,13 +47,12 @@ from gnomon.service.http import (
     read_body,
 )
 from gnomon.service.indexes import Indexes, ServedIndex
-from gnomon.service.memory import Memory
+from gnomon.service.memory import Hold, Memory
 from gnomon.service.settings import Settings
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 ROWS_OF = {JSON: json_answers.rows_of, ARROW: arrow.rows_of}
-OF_ROWS_HEADERS = {"vary": "Accept"}
 # Memory that is taken before work begins: pages that are unpacked, nodes. Rows come on top when they are found.
 SINGLE_BYTES, BATCH_BYTES = 8 << 20, 32 << 20
 FEW_KEYS = 10  # a batch of so many is worked on like a single key
@@ -128,6 +128,10 @@ def _negotiated(request: Request) -> str:
     return chosen(request.headers.getlist("accept"))
 
 
+def _encoding(request: Request) -> str:
+    return chosen_encoding(request.headers.getlist("accept-encoding"))
+
+
 def _key_of_path(request: Request) -> tuple[str, Options]:
     key = path_key(request.scope)
     options, others = query_options(request.scope)
@@ -163,10 +167,17 @@ def _client(request: Request) -> str:
 
 
 async def _rows_of(request: Request, key: object, options: Options) -> Response:
-    media_type, served = _negotiated(request), _served(request)
-    work = partial(ROWS_OF[media_type], served, key, options)
-    body, hold = await served.threads.work(work, _client(request), SINGLE_BYTES)
-    return HeldResponse(body, hold, OF_ROWS_HEADERS, media_type)
+    media_type, served, encoding = _negotiated(request), _served(request), _encoding(request)
+
+    def work(hold: Hold) -> Sealed:
+        return sealed(ROWS_OF[media_type](served, key, options, hold), encoding, hold)
+
+    answer, hold = await served.threads.work(work, _client(request), SINGLE_BYTES)
+    headers = answer.headers | (OF_SNAPSHOT if options.snapshot is not None else OF_NEWEST)
+    if answer.is_known(request):
+        hold.close()
+        return Response(status_code=304, headers=headers)
+    return HeldResponse(answer.body, hold, headers, media_type)
 
 
 async def _has_rows(request: Request, key: object, options: Options) -> Response:
@@ -175,7 +186,7 @@ async def _has_rows(request: Request, key: object, options: Options) -> Response
         partial(json_answers.has_rows, served, key, options), _client(request), SINGLE_BYTES
     )
     hold.close()
-    return _bodiless(Response(b"", headers=OF_ROWS_HEADERS, media_type=media_type))
+    return _bodiless(Response(b"", headers=VARY, media_type=media_type))
 
 
 async def get_row(request: Request) -> Response:
@@ -220,15 +231,20 @@ async def post_rows(request: Request) -> Response:
         options = _with_columns(options, asked.columns)
         few = len(asked.keys) <= FEW_KEYS
         threads, size = (served.threads, SINGLE_BYTES) if few else (served.batch_threads, BATCH_BYTES)
+        encoding = _encoding(request)
         if media_type == ARROW:
             table = partial(arrow.rows_of_each, served, asked.keys, options)
-            return HeldResponse(*await threads.work(table, client, size), OF_ROWS_HEADERS, media_type)
-        batch = json_answers.Batch(served, asked.keys, options, request.scope["path"])  # without the query: it repeats
-        more = partial(threads.work, batch.piece, client, size)
+            answer, hold = await threads.work(lambda hold: sealed(table(hold), encoding, hold), client, size)
+            return HeldResponse(answer.body, hold, answer.headers, media_type)
+        pieces: Pieces = json_answers.Batch(served, asked.keys, options, request.scope["path"])  # without the query
+        is_gzip = encoding == "gzip" and len(asked.keys) > FEW_KEYS
+        headers = VARY | ({"content-encoding": "gzip"} if is_gzip else {})
+        pieces = GzipPieces(pieces) if is_gzip else pieces
+        more = partial(threads.work, pieces.piece, client, size)
         first = await more()
-        if batch.is_whole:
-            return HeldResponse(*first, OF_ROWS_HEADERS, media_type)
-        return PiecesResponse(first, batch, more, held.moved(), OF_ROWS_HEADERS, media_type)
+        if pieces.is_whole:
+            return HeldResponse(*first, headers, media_type)
+        return PiecesResponse(first, pieces, more, held.moved(), headers, media_type)
     finally:
         held.close()
 
@@ -307,9 +323,9 @@ def add_routes(app: FastAPI) -> None:
         of_rows, of_row = (answer(models.RowsAnswer, path, arrow.ROWS) for path in (rows, row))
         of_batch = answer(models.BatchAnswer, rows, arrow.BATCH)
         keyed = f"{prefix}/rows/{{key:key}}"
-        add(keyed, "GET", get_row, operation(f"get{of}Row", "rows", of_row, OF_ROWS, by_path))
+        add(keyed, "GET", get_row, operation(f"get{of}Row", "rows", of_row, OF_ROWS, by_path, has_etag=True))
         add(keyed, "HEAD", head_row, operation(f"head{of}Row", "rows", FOUND, OF_KEYS, by_path))
-        add(rows, "GET", get_rows, operation(f"get{of}Rows", "rows", of_rows, OF_ROWS, by_name))
+        add(rows, "GET", get_rows, operation(f"get{of}Rows", "rows", of_rows, OF_ROWS, by_name, has_etag=True))
         add(rows, "HEAD", head_rows, operation(f"head{of}Rows", "rows", FOUND, OF_KEYS, by_name))
         add(
             rows,

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gnomon.service.errors import NotOpen
+from gnomon.service.indexes.answer_cache import AnswerCache
 from gnomon.service.indexes.config import Place
 from gnomon.service.indexes.shown_columns import check_columns, hidden_of
 from gnomon.service.indexes.threads import Threads
@@ -23,8 +24,9 @@ from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
 from gnomon.shadow.metadata import newest_good_view
-from gnomon.shadow.storage import storage_at, within
+from gnomon.shadow.storage import CacheCounts, storage_at, within
 
+ANSWERS_SHARE = 8  # one part in eight of the cache is for whole answers
 PINNED_SHARE = 4  # one part in four of the cache is for snapshots asked for by number
 LONGEST_PAUSE = 30.0  # seconds between two looks that fail, unless the settings ask for fewer looks
 LOOK_SECONDS = 60.0  # for one look for a newer snapshot
@@ -67,6 +69,8 @@ class ServedIndex:
         waiting, seconds = settings.max_waiting, settings.timeout_seconds
         self.threads = Threads(place.name, settings.threads, waiting, seconds, memory)
         self.batch_threads = Threads(place.name, settings.batch_threads, waiting, seconds, memory)
+        self.answers = AnswerCache(cache_bytes // ANSWERS_SHARE)
+        cache_bytes -= cache_bytes // ANSWERS_SHARE
         for_pinned = cache_bytes // PINNED_SHARE
         self._pinned_cache_bytes = for_pinned // settings.pinned_snapshots
         self._cache_bytes = cache_bytes - for_pinned
@@ -134,6 +138,10 @@ class ServedIndex:
             while len(self._pinned) > self._settings.pinned_snapshots:
                 self._pinned.popitem(last=False)
         return index
+
+    def cache_counts(self) -> dict[str, CacheCounts]:
+        """The hits, misses and bytes of each cache, of an open index."""
+        return {**self.index.cache_counts(), "answers": self.answers.counts}
 
     def moved_from(self, number: int) -> bool:
         """Whether a snapshot is no longer the one served: for a request whose pointers were stale. A newer one is

@@ -116,8 +116,9 @@ class Threads:
     async def work(self, call: Callable[[Hold], T], client: str, size: int) -> tuple[T, Hold]:
         """Make a blocking call in a thread, with `size` bytes of memory or more, for which it asks its argument.
 
-        The caller closes what the result holds. Overloaded at once where too many requests wait; TookTooLong after the
-        time a request has, whatever the call does. Where the caller is cancelled a call that waits is not made."""
+        The call shrinks the memory to that of its result, and the caller closes it. Overloaded at once where too many
+        requests wait; TookTooLong after the time a request has, whatever the call does. Where the caller is cancelled,
+        a call that waits is not made."""
         work = _Work(call, client, size, time.monotonic() + self._timeout_seconds)
         self._take(work)
         timer = work.loop.call_later(self._timeout_seconds, self._end, work)
@@ -209,10 +210,8 @@ class Threads:
             except BaseException as raised:  # noqa: BLE001 it is raised where it is waited for
                 error = raised
             assert hold is not None
-            if error is not None or not isinstance(result, bytes):
+            if error is not None:
                 hold.close()
-            else:
-                hold.shrink_to(len(result))
             again = isinstance(error, NeedsMemory)
             if isinstance(error, NeedsMemory):
                 work.size = error.size

@@ -155,7 +155,7 @@ class Gauges(Collector):
             def values() -> Values:
                 for served in self._service.indexes:
                     if served.is_open:
-                        for cache, counts in served.index.cache_counts().items():
+                        for cache, counts in served.cache_counts().items():
                             yield (served.place.name, cache), counts[place]
 
             return values

@@ -47,12 +47,15 @@ from gnomon.sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, S
 
 @dataclass
 class FetchReads(ReadStats):
-    """Reads of source files, and reads of their recorded page maps (`page_maps`), which lie in the index."""
+    """Reads of source files, and reads of their recorded page maps (`page_maps`), which lie in the index. `opened` has
+    the files that rows were read from, each with its ctime in nanoseconds when it was opened, 0 on remote stores."""
 
     page_maps: ReadStats = field(default_factory=ReadStats)
+    opened: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: "FetchReads") -> None:
         """Add the counts of another fetch."""
+        self.opened |= other.opened
         for mine, others in ((self, other), (self.page_maps, other.page_maps)):
             mine.reads += others.reads
             mine.bytes += others.bytes
@@ -195,6 +198,7 @@ class Fetcher:
             with step_of(trace, "source_file", file.path, stats) as step:
                 reader = stack.enter_context(self._open(file, stats))
                 source = stack.enter_context(self._source(file, reader, stats, trace))
+                stats.opened[file.path] = reader.ctime_ns
                 step.say(rows=len(pointers))
             there = set(source.schema.names) - set(self._spec.partitions)
             needed = [name for name in dict.fromkeys([*columns, *keys]) if name in there]
@@ -226,6 +230,17 @@ class Fetcher:
             self._look(file)
             with self._source(file, reader, stats):
                 pass
+
+    def is_unchanged(self, file: SourceFileEntry, ctime_ns: int) -> bool:
+        """Whether a file is there, as it was indexed and as it was when it had this ctime. One call of the store, which
+        may raise StorageError."""
+        try:
+            with self._storage.open(file.path) as found:
+                return not difference(file, found) and found.ctime_ns == ctime_ns
+        except OSError as error:
+            if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
+                return False
+            raise
 
     def metadata(self, file: SourceFileEntry) -> SourceFile:
         """The metadata of a source file."""

@@ -21,13 +21,12 @@ from gnomon.shadow.storage import Trace, deadlines
 
 @dataclass
 class FetchStats:
-    """The cost of an answer: the index look-up, the reads of the source and of its page maps, microseconds of each,
-    and the paths of the source files read. `trace`, if given, records each step."""
+    """The cost of an answer: the index look-up, the reads of the source and of its page maps, and microseconds of
+    each. `trace`, if given, records each step."""
 
     snapshot: int = 0
     index: LookupStats = field(default_factory=LookupStats)
     source: FetchReads = field(default_factory=FetchReads)
-    paths: set[str] = field(default_factory=set)
     lookup_us: int = 0
     fetch_us: int = 0
     trace: Trace | None = None
@@ -35,14 +34,15 @@ class FetchStats:
     @property
     def source_files(self) -> int:
         """The number of source files that were read."""
-        return len(self.paths)
+        return len(self.source.opened)
 
     def to_json(self) -> dict[str, Any]:
         """The costs as a JSON object, with the steps of the trace, if there is one."""
         counts = {name: getattr(self, name) for name in ("snapshot", "source_files", "lookup_us", "fetch_us")}
         index = {name: value for name, value in vars(self.index).items() if name != "visits"}
         steps = {} if self.trace is None else {"steps": self.trace.to_json()}
-        return {**counts, "index": index, "source": asdict(self.source), **steps}
+        source = {name: value for name, value in asdict(self.source).items() if name != "opened"}
+        return {**counts, "index": index, "source": source, **steps}
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,6 @@ class Rows:
         if self._reserve is not None:
             estimated = sum(rows * row_bytes(file) for file, rows in rows_of.items())
             self._reserve(self._held - self._bounds.bytes_before + min(estimated, self._bounds.bytes or estimated))
-        self._stats.paths |= {file.path for file in rows_of}
         room = None if most is None else most if len(keys) == 1 else most - self._held
         parts: list[Part] = []
         size = 0

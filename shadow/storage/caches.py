@@ -81,6 +81,12 @@ class ByteCache(Generic[V]):
                 if self._values.setdefault(key, value) is value:
                     self._account(key, size)
 
+    def discard(self, key: Hashable) -> None:
+        """Drop a value that is no longer right."""
+        with self._lock:
+            if self._values.pop(key, None) is not None:
+                self._total -= self._sizes.pop(key, 0)
+
     def resize(self, limit: int) -> None:
         """Set the most bytes that the cache holds. The excess is dropped."""
         with self._lock:

@@ -75,7 +75,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Client:
 def table(response: httpx.Response) -> pa.Table:
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == ARROW
-    assert response.headers["vary"] == "Accept"
+    assert response.headers["vary"] == "Accept, Accept-Encoding"
     return pa.ipc.open_stream(io.BytesIO(response.content)).read_all()
 
 

@@ -9,7 +9,9 @@ from gnomon.service.api.headers import (
     API_POLICY,
     EVERY_ANSWER,
     OF_API,
+    OF_NEWEST,
     OF_PAGE,
+    OF_SNAPSHOT,
     PAGE_POLICY,
     UNDER_TLS,
     headers_of,
@@ -89,7 +91,14 @@ def test_under_tls_browsers_are_told_to_stay_there() -> None:
 
 
 def test_the_docs_show_every_header() -> None:
-    groups = (("every answer", EVERY_ANSWER), ("all but the page", OF_API), ("the page", OF_PAGE), ("TLS", UNDER_TLS))
+    groups = (
+        ("every answer", EVERY_ANSWER),
+        ("all but the page, if the answer has no other", OF_API),
+        ("rows by `GET`", OF_NEWEST),
+        ("rows by `GET` with `_snapshot=`", OF_SNAPSHOT),
+        ("the page", OF_PAGE),
+        ("TLS", UNDER_TLS),
+    )
     lines = [f"| `{name}` | `{value}` | {where} |" for where, named in groups for name, value in named.items()]
     assert "\n".join(["| header | value | on |", "|---|---|---|", *lines, ""]) in DOCS.read_text()
 

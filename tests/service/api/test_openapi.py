@@ -83,11 +83,12 @@ def test_failures_are_told_with_their_headers(document: dict[str, Any]) -> None:
         reads_rows = path in ROWS and method != "head"
         assert ({"409", "413", "501"} <= set(responses)) == reads_rows
         assert ("406" in responses) == (path in ROWS)
+        assert ("304" in responses) == (path in ROWS and method == "get")
         for status, response in responses.items():
             assert "X-Request-Id" in response["headers"]
             assert ("Retry-After" in response["headers"]) == (status in ("429", "503"))
             assert ("WWW-Authenticate" in response["headers"]) == (status == "401")
-            if status != "200" and method != "head":
+            if status not in ("200", "304") and method != "head":
                 assert list(response["content"]) == [MEDIA_TYPE]
 
 

@@ -285,6 +285,7 @@ def test_work_begins_when_its_memory_is_free_and_is_done_again_where_it_needs_mo
     def needy(hold: Hold) -> bytes:
         tries.append(hold.size)
         hold.need(400)
+        hold.shrink_to(30)
         return b"a" * 30
 
     async def ask() -> None:
