@@ -106,8 +106,7 @@ class HeldResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._hold:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await _send_chunks(send, bytes(self.body))
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await _send_chunks(send, bytes(self.body), is_last=True)
 
 
 class PiecesResponse(Response):
@@ -145,7 +144,9 @@ class PiecesResponse(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _send_chunks(send: Send, body: bytes) -> None:
-    for begin in range(0, len(body), CHUNK_BYTES):
-        chunk = body[begin : begin + CHUNK_BYTES]
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+async def _send_chunks(send: Send, body: bytes, is_last: bool = False) -> None:
+    """Send bytes in chunks. With `is_last` they end the answer."""
+    end = max(len(body), 1)
+    for begin in range(0, end, CHUNK_BYTES):
+        more = not is_last or begin + CHUNK_BYTES < end
+        await send({"type": "http.response.body", "body": body[begin : begin + CHUNK_BYTES], "more_body": more})
