@@ -201,7 +201,8 @@ def _decimal(value: object, kind: DecimalType) -> int:
 
 
 def _show_float(value: Stored) -> Json:
-    number = float(value or 0.0)
+    assert isinstance(value, int | float)
+    number = float(value)
     if math.isfinite(number):
         return number
     return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"

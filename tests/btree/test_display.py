@@ -39,3 +39,8 @@ def test_json_form(stored: Stored, kind: str, shown: object) -> None:
 def test_columns_by_name() -> None:
     columns = (Column("a", "date"), Column("b", "int"))
     assert to_json_object((0, 5), columns) == {"a": "1970-01-01", "b": 5}
+
+
+def test_a_negative_zero_keeps_its_sign() -> None:
+    for kind in ("float", "double"):
+        assert repr(key_type(kind).show(-0.0)) == "-0.0"
