@@ -31,7 +31,7 @@ def stored_array(values: Sequence[Stored], type_name: str) -> pa.Array:
         buffers = [b"".join([int(value or 0).to_bytes(DECIMAL_BYTES, "little", signed=True) for value in values])]
     else:
         number = np.dtype(f"{'float' if pa.types.is_floating(kind) else 'int'}{kind.bit_width}")
-        buffers = [np.array([value or 0 for value in values], dtype=number)]
+        buffers = [np.array([0 if value is None else value for value in values], dtype=number)]
     return pa.Array.from_buffers(kind, len(values), [valid, *map(pa.py_buffer, buffers)])
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from gnomon.btree import Column
 from gnomon.btree.display import to_json_object
+from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import Stored, key_type
 
 
@@ -44,3 +45,8 @@ def test_columns_by_name() -> None:
 def test_a_negative_zero_keeps_its_sign() -> None:
     for kind in ("float", "double"):
         assert repr(key_type(kind).show(-0.0)) == "-0.0"
+
+
+def test_a_negative_zero_that_is_no_key_keeps_its_sign() -> None:
+    assert repr(stored_array([-0.0, None, 0.0], "double").to_pylist()) == "[-0.0, None, 0.0]"
+    assert repr(stored_array([-0.0, None, 0.0], "float").to_pylist()) == "[-0.0, None, 0.0]"
