@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         ship,
         write_btree,
     )
-    from gnomon.service.app import create_app
+    from gnomon.service.application import create_app
     from gnomon.service.settings import Settings
     from gnomon.shadow import (
         Answer,
@@ -138,7 +138,11 @@ _OF_SPARK = {
     "ship",
     "write_btree",
 }
-_MODULES = {"Settings": "gnomon.service.settings", "create_app": "gnomon.service.app", "main": "gnomon.__main__"}
+_MODULES = {
+    "Settings": "gnomon.service.settings",
+    "create_app": "gnomon.service.application",
+    "main": "gnomon.__main__",
+}
 
 
 def _imported(name: str) -> Any:

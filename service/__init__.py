@@ -1,6 +1,6 @@
 """The HTTP service: an index behind routes. It imports `shadow` alone of the other packages, and no pyspark.
 
-- `app`        `create_app(settings)`: everything put together
+- `application`  `create_app(settings)`: everything put together
 - `errors`     the one table from error to status, and the one shape of a failure
 - `costs`      what the running request has cost so far
 - `memory`     the memory that requests share

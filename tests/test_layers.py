@@ -166,7 +166,7 @@ COMMANDS_WITHOUT_SPARK = ["gnomon.__main__", *(f"gnomon.commands.{name}" for nam
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("module", ["gnomon.service.app", "gnomon.shadow", *COMMANDS_WITHOUT_SPARK])
+@pytest.mark.parametrize("module", ["gnomon.service.application", "gnomon.shadow", *COMMANDS_WITHOUT_SPARK])
 def test_runs_where_no_spark_is_installed(module: str) -> None:
     program = f"import sys; sys.modules['pyspark'] = None; import {module}; assert 'pandas' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

@@ -1,7 +1,7 @@
 """What `gnomon serve --check` does: open all that serving needs, and say what is there."""
 
 from gnomon.service.api import Service
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.http import tls_options
 from gnomon.service.process.server import check_host
 from gnomon.service.settings import Settings

@@ -17,7 +17,7 @@ logger = logging.getLogger("gnomon.service")
 def run(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM, then let running requests end and return.
 
-    Raises what `gnomon.service.app.create_app` raises, and CannotListen."""
+    Raises what `gnomon.service.application.create_app` raises, and CannotListen."""
     lines = setup.start()
     try:
         _run(settings, lines)

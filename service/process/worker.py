@@ -18,7 +18,7 @@ from typing import Any
 
 import uvicorn
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.http import TlsOptions, protocol, tls_options
 from gnomon.service.logs import setup
 from gnomon.service.metrics import Slot

@@ -12,7 +12,7 @@ import httpx
 import pyarrow as pa
 from fastapi import FastAPI
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.settings.table import Settings
 from tests.shadow.make_index import index_source, write_source
 

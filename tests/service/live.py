@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fastapi import FastAPI
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.process.server import _listen
 from gnomon.service.process.worker import _config, _Server
 from gnomon.service.settings.table import Settings

@@ -23,7 +23,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.errors import TABLE, status_and_title
 from gnomon.service.settings.table import Settings
 from tests.service.lake import TWICE, Client, crawl_table

@@ -18,7 +18,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.settings.table import Settings
 from tests.shadow.make_index import index_source, write_source
 

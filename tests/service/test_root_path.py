@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gnomon.service.access.tokens import new_token
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.errors import BadRequest
 from gnomon.service.http.requests import merged_slashes, path_key
 from gnomon.service.settings.table import Settings

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.indexes.registry import Indexes
 from gnomon.service.indexes.served import ServedIndex, _backed_off
 from gnomon.service.settings.table import Settings

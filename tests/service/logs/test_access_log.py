@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.costs import Cost
 from gnomon.service.logs.access_log import MOST_WHOLE, AccessLog, Entry
 from gnomon.service.logs.setup import Lines

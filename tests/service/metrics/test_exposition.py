@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.costs import Cost
 from gnomon.service.metrics.multiprocess import Exchange
 from gnomon.service.settings.table import Settings

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.metrics.observe import LEFT
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from tests.service.page.lake import make_lake, serving
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")

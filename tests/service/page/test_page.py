@@ -9,7 +9,7 @@ import httpx
 from playwright.sync_api import Browser, Page, expect
 
 from gnomon.service.access.tokens import new_token
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.settings.table import Settings
 from tests.service.lake import make_orders
 from tests.service.page.lake import BINARY, MANY, MANY_ROWS, URLS, serving

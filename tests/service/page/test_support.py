@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import Page, expect
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.settings.table import Settings
 from tests.service.lake import make_orders
 from tests.service.page.lake import serving

@@ -1,4 +1,4 @@
-"""service/app.py: the parts of an app."""
+"""service/application.py: the parts of an app."""
 
 import ast
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.process
 def test_importing_the_app_loads_no_spark_and_nothing_above_shadow() -> None:
-    program = "import sys, gnomon.service.app, gnomon.service.process.server; print(*sys.modules)"
+    program = "import sys, gnomon.service.application, gnomon.service.process.server; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"pyspark", "py4j", "gnomon.indexer", "gnomon.commands"} & set(done.stdout.split())
 
