@@ -55,5 +55,5 @@ def serve(
     if not check:
         run(settings)
         return
-    for line in check_all(settings):
+    for line in (*settings.overridden, *check_all(settings)):
         say(line)

@@ -19,6 +19,7 @@ def run(settings: Settings) -> None:
 
     Raises what `gnomon.service.application.create_app` raises, and CannotListen."""
     lines = setup.start()
+    settings.log_overridden()
     try:
         _run(settings, lines)
     finally:

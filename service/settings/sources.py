@@ -1,4 +1,5 @@
-"""Where settings come from: flags, `--set`, the environment, a TOML file. Each value keeps its place, for errors."""
+"""Where settings come from: flags, `--set`, the environment, a TOML file, the defaults of an image. Each value keeps
+its place, for errors."""
 
 import difflib
 import re
@@ -14,6 +15,7 @@ from gnomon.service.settings.values import expected, from_text, shown
 from gnomon.shadow import UsageError
 
 PREFIX = "GNOMON_"
+DEFAULT_PREFIX = PREFIX + "DEFAULT_"  # of an image: any other place wins
 CONFIG = PREFIX + "CONFIG"
 # Variables of other programs of the project; those of tests end the list.
 OTHERS = (CONFIG, PREFIX + "LOG", PREFIX + "WEBHDFS")
@@ -82,12 +84,16 @@ def of_pairs(pairs: Sequence[str], fields: Fields) -> dict[str, Given]:
     return found
 
 
-def of_environment(environment: Mapping[str, str], fields: Fields) -> dict[str, Given]:
-    """Those of `GNOMON_*`. UsageError for a variable that no program of the project reads: it may be misspelt."""
-    variables = {PREFIX + name.upper(): name for name in fields}
+def of_environment(environment: Mapping[str, str], fields: Fields, prefix: str = PREFIX) -> dict[str, Given]:
+    """The settings of the variables `GNOMON_*`, or of `GNOMON_DEFAULT_*`. UsageError for a variable that no program of
+    the project reads: it may be misspelt."""
+    variables = {prefix + name.upper(): name for name in fields}
     found = {}
     for variable, text in environment.items():
-        if not variable.upper().startswith(PREFIX) or _is_of_others(variable, text):
+        upper = variable.upper()
+        if not upper.startswith(prefix) or _is_of_others(variable, text):
+            continue
+        if upper.startswith(DEFAULT_PREFIX) and prefix == PREFIX:
             continue
         if variable not in variables:
             raise UsageError(f"{variable}: no setting has this variable{_nearest(variable.upper(), variables)}")

@@ -1,17 +1,28 @@
 """The settings of the service: one table. A test holds `docs/reference/settings.md` to it."""
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from gnomon.service.settings.sources import CONFIG, Given, of_environment, of_file, of_flags, of_pairs, wrong
-from gnomon.service.settings.values import extra
+from gnomon.service.settings.sources import (
+    CONFIG,
+    DEFAULT_PREFIX,
+    Given,
+    of_environment,
+    of_file,
+    of_flags,
+    of_pairs,
+    wrong,
+)
+from gnomon.service.settings.values import extra, shown
 from gnomon.shadow import UsageError
 
 MIB = 1024 * 1024
 
+logger = logging.getLogger("gnomon.service")
 
 Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]  # a list is taken, too
@@ -29,6 +40,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
     _places: dict[str, str] = PrivateAttr(default_factory=dict)  # by setting, and by setting and index
+    _overridden: list[str] = PrivateAttr(default_factory=list)
 
     indexes: Texts = _setting(
         ...,
@@ -127,6 +139,20 @@ class Settings(BaseModel):
         where that one stands."""
         return self._places.get(f"{name}.{index}") or self._places.get(name, f"setting {name}")
 
+    def is_given(self, name: str) -> bool:
+        """Whether a setting was given anywhere; else it has its default."""
+        return name in self._places
+
+    @property
+    def overridden(self) -> Sequence[str]:
+        """One line for each setting of the file that a variable replaces by another value: both places, both values."""
+        return tuple(self._overridden)
+
+    def log_overridden(self) -> None:
+        """Log these lines as warnings."""
+        for line in self._overridden:
+            logger.warning("%s", line)
+
 
 def load_settings(
     flags: Mapping[str, Any] | None = None,
@@ -134,14 +160,16 @@ def load_settings(
     config: Text | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Settings from flags, from `NAME=VALUE` pairs, from the environment (of this process where none is handed in) and
-    from a TOML file; what is named first here wins.
+    """Settings from flags, from `NAME=VALUE` pairs, from the environment (of this process where none is handed in),
+    from a TOML file, and from the defaults of an image (GNOMON_DEFAULT_*); what is named first here wins.
 
     UsageError names the flag, the variable, or the file with its key, what was found and what is expected."""
     fields, variables = Settings.model_fields, os.environ if environment is None else environment
     path, where = (config, "--config") if config is not None else (variables.get(CONFIG), CONFIG)
-    given: dict[str, Given] = of_file(path, fields, where) if path is not None else {}
-    given |= of_environment(variables, fields) | of_pairs(pairs, fields) | of_flags(flags or {}, fields)
+    file: dict[str, Given] = of_file(path, fields, where) if path is not None else {}
+    by_variable = of_environment(variables, fields)
+    stronger = of_pairs(pairs, fields) | of_flags(flags or {}, fields)
+    given = of_environment(variables, fields, DEFAULT_PREFIX) | file | by_variable | stronger
     if "indexes" not in given:
         raise UsageError(
             "no index is given: name one on the command line (gnomon serve /data/index), in GNOMON_INDEXES, or in the "
@@ -156,4 +184,20 @@ def load_settings(
     for name, one in given.items():
         settings._places[name] = one.where
         settings._places.update((f"{name}.{index}", where) for index, where in one.by_index.items())
+    for name in fields:
+        if name in file and name in by_variable and name not in stronger:
+            settings._overridden += _overridden(settings, name, by_variable[name], file[name])
     return settings
+
+
+def _overridden(settings: Settings, name: str, variable: Given, file: Given) -> list[str]:
+    """The line that says that a variable replaces a setting of the file; none where both say the same."""
+    try:  # 5 is 5.0 in the table, and a list a tuple
+        same = getattr(Settings(**{**settings.model_dump(), name: file.value}), name) == getattr(settings, name)
+    except ValidationError:
+        same = False
+    if same:
+        return []
+    if extra(Settings.model_fields[name]).get("secret", False):
+        return [f"{variable.where} replaces {file.where} (the values are not shown)"]
+    return [f"{variable.where}={shown(variable.value, False)} replaces {file.where} = {shown(file.value, False)}"]

@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from gnomon.service.settings import load_settings
 from tests.deploy.deployed import DEPLOY, ROOT, compose, pod_spec
 from tests.deploy.deployed import manifests as all_manifests
 
@@ -69,6 +70,16 @@ def test_only_the_job_has_java_and_only_the_service_a_health_check() -> None:
     (check,) = [line for line in stage("service") if line.startswith("HEALTHCHECK")]
     assert '"/opt/gnomon/healthcheck.py"' in check
     assert "HEALTHCHECK NONE" in stage("job")
+
+
+def test_the_service_listens_to_its_network_unless_a_mounted_file_has_another_host(tmp_path: Path) -> None:
+    (line,) = [line for line in stage("service") if line.startswith("ENV GNOMON_")]
+    variables = dict(pair.split("=", 1) for pair in line.split()[1:] if pair.startswith("GNOMON_"))
+    file = tmp_path / "gnomon.toml"
+    file.write_text('host = "10.0.0.5"\n')
+    assert load_settings({"indexes": ["/index"]}, (), None, variables).host == "0.0.0.0"
+    mounted = load_settings({"indexes": ["/index"]}, (), str(file), variables)
+    assert (mounted.host, mounted.overridden) == ("10.0.0.5", ())
 
 
 def test_what_is_copied_is_there_and_sent_to_the_builder() -> None:

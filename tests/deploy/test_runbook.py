@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from gnomon.service.settings.sources import PREFIX
+from gnomon.service.settings.sources import DEFAULT_PREFIX, PREFIX
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import open_index
 from tests.deploy.deployed import (
@@ -65,7 +65,8 @@ def test_a_command_within_a_sentence_has_its_options() -> None:
 
 
 def test_variables_of_the_environment_are_settings() -> None:
-    known = {PREFIX + name.upper() for name in Settings.model_fields} | {CONFIG}
+    names = [name.upper() for name in Settings.model_fields]
+    known = {prefix + name for prefix in (PREFIX, DEFAULT_PREFIX) for name in names} | {CONFIG}
     for path, text in TEXTS.items():
         assert set(re.findall(rf"\b{PREFIX}[A-Z_]+\b", text)) <= known, path
 

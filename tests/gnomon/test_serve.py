@@ -25,6 +25,17 @@ def test_check_opens_all_that_serving_needs_and_says_a_line_for_each_index(
     assert said.err == ""
 
 
+def test_check_says_which_variable_replaces_a_setting_of_the_file(
+    index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text('host = "127.0.0.1"\n')
+    monkeypatch.setenv("GNOMON_HOST", "0.0.0.0")
+    assert main(["serve", "--check", index, "--config", str(file)]) == 0
+    first, _ = capsys.readouterr().out.splitlines()
+    assert first == f"GNOMON_HOST='0.0.0.0' replaces {file}, line 1: host = '127.0.0.1'"
+
+
 def test_check_says_which_index_cannot_be_opened(
     index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

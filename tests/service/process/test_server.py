@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -29,9 +29,9 @@ PROGRAM = (
 ROOT = Path(__file__).parents[3]
 
 
-def start(settings: Settings) -> tuple[subprocess.Popen[str], str]:
+def start(settings: Settings, variables: Mapping[str, str] | None = None) -> tuple[subprocess.Popen[str], str]:
     """Start a server in a separate process. Returns the line that it prints when it is ready, too."""
-    environment = {**os.environ, "GNOMON_INDEXES": settings.indexes[0], "GNOMON_PORT": "0"}
+    environment = {**os.environ, "GNOMON_INDEXES": settings.indexes[0], "GNOMON_PORT": "0", **(variables or {})}
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, stdout=-1, stderr=-1, text=True
     )
@@ -42,6 +42,19 @@ def start(settings: Settings) -> tuple[subprocess.Popen[str], str]:
 def troubles(log: str) -> list[str]:
     """The errors and warnings of the log."""
     return [line for line in log.splitlines() if json.loads(line)["level"] != "INFO"]
+
+
+def test_a_host_of_the_file_that_a_variable_replaces_is_one_warning(crawl_settings: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text('host = "192.0.2.1"\nworkers = 2\n')
+    process, line = start(crawl_settings, {"GNOMON_CONFIG": str(file), "GNOMON_HOST": "127.0.0.1"})
+    with process:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert "http://127.0.0.1:" in line
+    [warning] = troubles(errors)
+    assert json.loads(warning)["level"] == "WARNING"
+    assert json.loads(warning)["message"] == f"GNOMON_HOST='127.0.0.1' replaces {file}, line 1: host = '192.0.2.1'"
 
 
 @pytest.fixture(scope="module")

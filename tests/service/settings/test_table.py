@@ -59,6 +59,48 @@ def test_a_flag_wins_over_a_pair_that_over_the_environment_that_over_the_file(tm
     assert settings.max_key_bytes == 16_384
 
 
+def test_a_variable_that_replaces_a_setting_of_the_file_is_a_line_with_both_places(tmp_path: Path) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text(
+        'host = "10.0.0.5"\nindexes = ["/a"]\nidle_seconds = 5\ntimeout_seconds = 5\nport = 1\nthreads = 1\n'
+    )
+    environment = {
+        "GNOMON_HOST": "0.0.0.0",
+        "GNOMON_INDEXES": "/b,/c",
+        "GNOMON_TIMEOUT_SECONDS": "5.0",  # as in the file
+        "GNOMON_PORT": "2",  # a flag replaces both
+        "GNOMON_WORKERS": "3",  # not in the file
+    }
+    settings = load_settings({"port": 3}, ["threads=2"], str(file), environment)
+    assert settings.overridden == (
+        f"""GNOMON_INDEXES=["/b", "/c"] replaces {file}, line 2: indexes = ["/a"]""",
+        f"GNOMON_HOST='0.0.0.0' replaces {file}, line 1: host = '10.0.0.5'",
+    )
+    assert (settings.host, settings.port) == ("0.0.0.0", 3)
+
+
+def test_the_line_of_a_replaced_secret_shows_no_value(tmp_path: Path) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text(f'indexes = ["/a"]\ntokens = ["{SECRET}"]\n')
+    other = SECRET.replace("nightly", "daily")
+    [line] = load_settings({}, (), str(file), {"GNOMON_TOKENS": other}).overridden
+    assert line == f"GNOMON_TOKENS replaces {file}, line 2: tokens (the values are not shown)"
+
+
+def test_a_default_of_an_image_gives_way_to_every_other_place(tmp_path: Path) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text('indexes = ["/a"]\nhost = "10.0.0.5"\n')
+    image = {"GNOMON_DEFAULT_HOST": "0.0.0.0", "GNOMON_DEFAULT_PORT": "80"}
+    settings = load_settings({}, (), str(file), image)
+    assert (settings.host, settings.port, settings.overridden) == ("10.0.0.5", 80, ())
+    assert load_settings({"indexes": ["/a"]}, (), None, image).host == "0.0.0.0"
+    assert load_settings({"indexes": ["/a"]}, (), None, {**image, "GNOMON_HOST": "::1"}).host == "::1"
+    with pytest.raises(UsageError, match="HOSTT: no setting has this variable; did you mean GNOMON_DEFAULT_HOST"):
+        load_settings({"indexes": ["/a"]}, (), None, {"GNOMON_DEFAULT_HOSTT": "x"})
+    with pytest.raises(UsageError, match="GNOMON_DEFAULT_PORT: expected a whole number from 0 to 65535, found 'x'"):
+        load_settings({"indexes": ["/a"]}, (), None, {"GNOMON_DEFAULT_PORT": "x"})
+
+
 def test_the_environment_of_the_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNOMON_INDEXES", "/shadow, b=/two")
     monkeypatch.setenv("GNOMON_THREADS", "3")
