@@ -14,4 +14,27 @@
 - `metrics`    metrics for Prometheus
 - `process`    the program: a socket and its worker processes
 - `page`       the files of the page at `/`
+
+`app` is the ASGI application for servers like uvicorn (`uvicorn gnomon.service:app`). It is made when it is first used:
+importing this package opens nothing and loads no web framework.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["app"]
+
+
+def _made(name: str) -> Any:
+    """The ASGI application, with the settings of the environment. The errors of `application.app_of_environment`."""
+    if name != "app":
+        raise AttributeError(f"module 'gnomon.service' has no attribute {name!r}")
+    found = importlib.import_module("gnomon.service.application").app_of_environment()
+    globals()["app"] = found
+    return found
+
+
+if not TYPE_CHECKING:  # with it, a type checker would accept any name
+    __getattr__ = _made
+else:
+    app: Any

@@ -1,5 +1,7 @@
 """The application: indexes opened, routes, layers and failures wired."""
 
+import atexit
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,9 +20,24 @@ from gnomon.service.api import ProtectedApp, Service, add_pages, add_routes, doc
 from gnomon.service.errors import TABLE, problem_response
 from gnomon.service.http import RefusalsApp, route_path
 from gnomon.service.indexes import Indexes
-from gnomon.service.logs import AccessLog, Lines
+from gnomon.service.logs import AccessLog, Lines, setup
 from gnomon.service.metrics import CONTENT_TYPE, Metrics, Slot, WatchedApp
-from gnomon.service.settings import Settings
+from gnomon.service.settings import Settings, load_settings
+
+# Settings of the server of `gnomon serve`; another server has options of its own for them.
+OF_OUR_SERVER = (
+    "host",
+    "port",
+    "workers",
+    "max_connections",
+    "read_seconds",
+    "idle_seconds",
+    "shutdown_seconds",
+    "tls_certificate",
+    "tls_key",
+)
+
+logger = logging.getLogger("gnomon.service")
 
 
 def create_app(
@@ -59,9 +76,30 @@ def create_app(
     app.add_middleware(ProtectedApp, origins=may_read)
     log = AccessLog(lines, settings.log_keys) if settings.access_log and lines is not None else None
     following = Following(service, metrics, guard.tokens)
-    app.state.following = following
+    app.state.following, app.state.at_end = following, _nothing
     app.add_middleware(WatchedApp, service=service, metrics=metrics, log=log, following=following)
     return app
+
+
+def app_of_environment() -> FastAPI:
+    """`gnomon.service:app`, which another ASGI server runs: the settings come from GNOMON_* and from the file that
+    GNOMON_CONFIG names, the log goes to stderr. Raises what `load_settings` and `create_app` raise."""
+    settings = load_settings()
+    lines = setup.start()
+    settings.log_overridden()
+    unused = [settings.where(name) for name in OF_OUR_SERVER if settings.is_given(name)]
+    if unused:
+        logger.warning(
+            "no effect: %s; the server that runs gnomon.service:app has options of its own", ", ".join(unused)
+        )
+    app = create_app(settings, lines=lines)
+    app.state.at_end = partial(setup.stop, lines)
+    atexit.register(setup.stop, lines)  # for hosts that do not run the lifespan
+    return app
+
+
+def _nothing() -> None:
+    """At the end of an app whose caller closes the log."""
 
 
 class _Failures:
@@ -146,3 +184,4 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
     finally:
         following.stop()
+        app.state.at_end()

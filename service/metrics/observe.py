@@ -15,7 +15,6 @@ from gnomon.service.metrics.counters import OTHER
 from gnomon.service.metrics.exposition import Metrics
 
 HEADER = b"x-request-id"
-MOUNTED = "app_root_path"  # in the scope of an app that is mounted in another one
 LEFT = 499  # the status of a request whose client did not wait for the answer
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
@@ -33,8 +32,8 @@ class WatchedApp:
     """`X-Request-Id` is taken from the request where it is well formed, else made, and stands on every answer; the app
     has it as `scope["state"]["request_id"]`.
 
-    The layer sets `root_path` from the settings, where no server and no mount has set it. `following` is started by the
-    first request that comes through a mount: a mount does not run the lifespan of the app."""
+    The layer sets `root_path` from the settings, where no server and no mount has set it. The first
+    request starts `following` where the lifespan did not run: mounts and some servers do not run it."""
 
     def __init__(
         self, app: ASGIApp, service: Service, metrics: Metrics, log: AccessLog | None, following: Following
@@ -48,7 +47,7 @@ class WatchedApp:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if MOUNTED in scope and not self._following.started:
+        if not self._following.started:
             self._following.start()
         if self._root_path and not scope.get("root_path"):
             scope = {**scope, "root_path": self._root_path}

@@ -99,8 +99,10 @@ def add_day(folder: Path, day: str, urls: list[str]) -> int:
 class Client:
     """Requests to an app, the target sent exactly as given."""
 
-    def __init__(self, settings: Settings, app: FastAPI | None = None) -> None:
+    def __init__(self, settings: Settings, app: FastAPI | None = None, follows: bool = False) -> None:
         self.app: FastAPI = app or create_app(settings)
+        self.inner = self.app  # a test may set `app` to an app around it
+        self.follows = follows  # whether the first request starts the threads that look for newer snapshots
         self.served = self.app.state.service.indexes.default
 
     def ask(
@@ -120,9 +122,15 @@ class Client:
     ) -> httpx.Response:
         url = httpx.URL("http://gnomon/").copy_with(raw_path=target.encode("ascii"))
         assert url.raw_path == target.encode("ascii"), "the client changed the target"
+        following = self.inner.state.following
+        held = not (self.follows or following.started)
+        following.started |= held
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False, client=(peer, 50_000))
-        async with httpx.AsyncClient(transport=transport) as client:
-            return await client.send(client.build_request(method, url, content=content, headers=headers))
+        try:
+            async with httpx.AsyncClient(transport=transport) as client:
+                return await client.send(client.build_request(method, url, content=content, headers=headers))
+        finally:
+            following.started &= not held
 
 
 def rows(response: httpx.Response) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The service under a path prefix: mounted in another app, behind a server's root path, behind a proxy."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,21 +48,8 @@ def encoded(key: str) -> str:
 WRAPS = [mounted, behind_root_path, by_setting]
 
 
-APPS: list[FastAPI] = []  # of the test that runs
-
-
-@pytest.fixture(autouse=True)
-def _threads_end() -> Iterator[None]:
-    """End the threads of mounted apps: they follow the indexes, and a mounted app is not notified when its host
-    ends."""
-    yield
-    while APPS:
-        APPS.pop().state.following.stop()
-
-
 def client(wrap: Wrap, settings: Settings) -> Client:
     outer, inner = wrap(settings)
-    APPS.append(inner)
     made = Client(settings, inner)
     made.app = outer  # type: ignore[assignment]
     return made
@@ -129,7 +116,7 @@ def test_requests_of_a_mounted_app_are_counted_by_their_route(crawl_settings: Se
 def test_a_mounted_app_follows_new_snapshots_though_its_lifespan_does_not_run(tmp_path: Path) -> None:
     settings = make_crawl(tmp_path).model_copy(update={"refresh_seconds": 0.01})
     outer, inner = mounted(settings)
-    asked = Client(settings, inner)
+    asked = Client(settings, inner, follows=True)
     asked.app = outer  # type: ignore[assignment]
     try:
         assert asked.get("/gnomon/rows/third").status_code == 404

@@ -1,5 +1,6 @@
 """service/access/middleware.py: access of tokens to all routes."""
 
+import copy
 import datetime as dt
 import json
 from collections.abc import Callable
@@ -265,7 +266,7 @@ def test_what_is_refused_carries_its_reason_for_the_metrics(guarded: Guarded) ->
         await guarded.client.app(scope, receive, send)
         reasons.append(scope["state"].get("rejected"))
 
-    client = Client.__new__(Client)
+    client = copy.copy(guarded.client)
     client.app = seen  # type: ignore[assignment]
     secret = {"Authorization": f"Bearer {guarded.secrets['orders']}"}
     client.get("/rows/a")
