@@ -4,6 +4,7 @@
 #   deploy/setup.sh               As root with apt-get: install what is missing. Else: one line, exit status 1.
 #   deploy/setup.sh --browser     The same for Chromium, in which the tests of the page run.
 #   deploy/setup.sh --stores      The same for npm, with which the tests install Azurite, the emulator of Azure's store.
+#   deploy/setup.sh --nginx       The same for nginx, behind which the tests ask the service.
 #   deploy/setup.sh --java-home   Print the JAVA_HOME for Spark; nothing if `java` on the PATH is new enough.
 #
 # PYTHON names the interpreter to check (python3), JVM_DIR the folder Java installations lie in (/usr/lib/jvm).
@@ -126,9 +127,16 @@ check_stores() {
     command -v npm >/dev/null || fail "The tests of Azure's store install Azurite with npm, found none: install the Debian package npm."
 }
 
+check_nginx() {
+    if command -v nginx >/dev/null; then return; fi
+    if may_install; then install "The service is tested behind nginx, found none" nginx-light nginx; fi
+    command -v nginx >/dev/null || fail "The service is tested behind nginx, found none: install the Debian package nginx."
+}
+
 case ${1:-} in
     --browser) check_browser ;;
     --stores) check_stores ;;
+    --nginx) check_nginx ;;
     --java-home)
         find_java
         echo "$java_home"

@@ -252,5 +252,25 @@ def test_root_gets_npm_installed_and_others_are_told_in_one_line(machine: Machin
     assert "installing npm" in line
 
 
+def test_nginx_that_is_there_passes_without_a_word(machine: Machine) -> None:
+    machine.program("nginx", "exit 0")
+    machine.root_with_apt()
+    done = machine.run("--nginx")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not machine.log.exists()
+
+
+def test_root_gets_nginx_installed_and_others_are_told_in_one_line(machine: Machine) -> None:
+    refused = machine.run("--nginx")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "Debian package nginx" in refused.stderr
+    nginx = machine.root / "bin" / "nginx"
+    machine.root_with_apt(f"""echo '#!/bin/sh' > "{nginx}"; {CHMOD} +x "{nginx}" """)
+    done = machine.run("--nginx")
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = done.stdout.splitlines()
+    assert "installing nginx-light" in line
+
+
 def test_an_unknown_option_is_refused(machine: Machine) -> None:
     assert machine.run("--help-me").returncode == 1

@@ -39,7 +39,7 @@ from gnomon.service.http import (
     Batch,
     Options,
     cut,
-    merged_slashes,
+    may_lack_slashes,
     no_others,
     parse_batch,
     path_key,
@@ -148,15 +148,15 @@ def _key_of_query(request: Request) -> tuple[Options, dict[str, str]]:
 
 @contextmanager
 def _advice_on_slashes(request: Request, key: str) -> Iterator[None]:
-    """KeyNotFound of a key in the path that looks as if a proxy had merged its slashes says so."""
+    """KeyNotFound of a key in the path whose slashes a proxy may have merged says so."""
     try:
         yield
     except KeyNotFound as error:
-        if not merged_slashes(key):
+        if not may_lack_slashes(request.scope, key):
             raise
         raise KeyNotFound(
-            f"{error}. The key came as {cut(key)}, with one slash after the colon: if it was sent with two, a proxy "
-            f"has merged them; ask in the query, like /rows?{next(iter(error.members['key']), 'column')}=VALUE",
+            f"{error}. The key came as {cut(key)}, without two slashes in a row: if it was sent with two, a proxy has "
+            f"merged them; ask in the query, like /rows?{next(iter(error.members['key']), 'column')}=VALUE",
             **error.members,
         ) from None
 

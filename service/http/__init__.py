@@ -11,7 +11,7 @@
 from gnomon.service.http.connection import protocol
 from gnomon.service.http.options import NAMES, OPTIONS, Options, cut, no_others, query_options
 from gnomon.service.http.protocol_errors import RefusalsApp
-from gnomon.service.http.requests import Batch, merged_slashes, parse_batch, path_key, read_body, route_path
+from gnomon.service.http.requests import Batch, may_lack_slashes, parse_batch, path_key, read_body, route_path
 from gnomon.service.http.tls import TlsOptions, tls_options
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "RefusalsApp",
     "TlsOptions",
     "cut",
-    "merged_slashes",
+    "may_lack_slashes",
     "no_others",
     "parse_batch",
     "path_key",

@@ -53,9 +53,15 @@ def path_key(scope: Mapping[str, Any]) -> str:
     )
 
 
-def merged_slashes(key: str) -> bool:
-    """Whether a key of a path looks like a URL that a proxy decoded, and whose slashes it merged: `https:/host`."""
-    return _MERGED.match(key) is not None
+def may_lack_slashes(scope: Mapping[str, Any], key: str) -> bool:
+    """Whether a proxy may have merged slashes of the key in the path. One that decodes paths sends `https%3A%2F%2Fhost`
+    on as `https:/host`, and `a%2F%2Fb` as `a/b`: slashes that are not escaped, and never two in a row."""
+    if _MERGED.match(key):
+        return True
+    raw: bytes = scope.get("raw_path") or b""
+    before = unquote_to_bytes(raw).removesuffix(key.encode(errors="replace"))
+    sent = b"/" + raw.split(b"/", before.count(b"/"))[-1]
+    return b"/" in sent[1:] and b"//" not in sent
 
 
 async def read_body(request: Request, most_bytes: int, bodies: Memory, client: str) -> tuple[bytes, Hold]:

@@ -37,17 +37,24 @@ SERVERS = {
     "granian": ("granian", "--interface", "asgi", "--port", "{port}", APP),
     "granian without lifespan": ("granian", "--interface", "asginl", "--port", "{port}", APP),
     "gunicorn": ("gunicorn", "--bind", "127.0.0.1:{port}", *GUNICORN, APP),
+    "uvicorn --root-path": ("uvicorn", APP, "--port", "{port}", "--root-path", "/gnomon", *UVICORN),
     "mounted": ("uvicorn", "--app-dir", "{folder}", "host:app", "--port", "{port}", *UVICORN),
 }
 
 
+# What requests begin with, and what the service takes for its prefix: uvicorn takes requests for those that a proxy has
+# removed the prefix from.
+PREFIXES = {"mounted": ("/data", "/data"), "uvicorn --root-path": ("", "/gnomon")}
+
+
 @dataclass
 class Running:
-    """A server with the crawl index; `prefix` comes before the paths of the service."""
+    """A server with the crawl index. Requests begin with `prefix`, and the service names itself with `shown`."""
 
     port: int
     folder: Path
-    prefix: str = ""
+    prefix: str
+    shown: str
 
     def ask(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
@@ -87,7 +94,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     [index] = make_crawl(folder).indexes
     (folder / "host.py").write_text(HOST_APP)
     module, *options = [part.format(port=port, folder=folder) for part in SERVERS[request.param]]
-    found = Running(port, folder, "/data" if request.param == "mounted" else "")
+    found = Running(port, folder, *PREFIXES.get(request.param, ("", "")))
     variables = {"GNOMON_INDEXES": index, "GNOMON_REFRESH_SECONDS": "0.1", "PYTHONPATH": str(ROOT)}
     with server([sys.executable, "-m", module, *options], folder / "log", found.is_ready, SECONDS, variables):
         yield found
@@ -107,7 +114,7 @@ def test_a_failure_is_a_problem(running: Running) -> None:
     status, headers, body = running.ask("GET", "/rows/no%2Fkey")
     assert (status, headers["content-type"]) == (404, "application/problem+json")
     problem = json.loads(body)
-    assert (problem["key"], problem["instance"]) == ({"url": "no/key"}, f"{running.prefix}/rows/no%2Fkey")
+    assert (problem["key"], problem["instance"]) == ({"url": "no/key"}, f"{running.shown}/rows/no%2Fkey")
     assert running.ask("HEAD", "/rows/no%2Fkey")[::2] == (404, b"")
     assert running.ask("GET", "/nowhere")[0] == 404
     assert running.ask("DELETE", "/rows/a")[0] == 405
