@@ -4,6 +4,7 @@
 - `errors`     the one table from error to status, and the one shape of a failure
 - `costs`      what the running request has cost so far
 - `memory`     the memory that requests share
+- `tracing`    ids of spans for the log, and spans without keys
 - `redaction`  error texts without the server's folders and hidden columns
 - `settings`   the one table of settings
 - `http`       connections, TLS, requests

@@ -23,6 +23,7 @@ from gnomon.service.indexes import Indexes
 from gnomon.service.logs import AccessLog, Lines, setup
 from gnomon.service.metrics import CONTENT_TYPE, Metrics, Slot, WatchedApp
 from gnomon.service.settings import Settings, load_settings
+from gnomon.service.tracing import KeylessSpans
 
 # Settings of the server of `gnomon serve`; another server has options of its own for them.
 OF_OUR_SERVER = (
@@ -51,7 +52,7 @@ def create_app(
     guard, may_read = Guard(settings, at_start=not patient), origins(settings)  # before what takes longer: the indexes
     service = Service(settings, Indexes(settings, patient))
     guard.tokens.check_names([served.place.name for served in service.indexes])
-    app = FastAPI(
+    app = _App(
         title="Gnomon",
         description="Rows of a data lake by their key. Every failure is `application/problem+json`.",
         version=version("gnomon-index"),
@@ -79,6 +80,17 @@ def create_app(
     app.state.following, app.state.at_end = following, _nothing
     app.add_middleware(WatchedApp, service=service, metrics=metrics, log=log, following=following)
     return app
+
+
+class _App(FastAPI):
+    """Without the setting `log_keys`, no span of a request has a key: also no span of a host, which is the current one
+    until FastAPI starts its own."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self.state.service.settings.log_keys:
+            spans = scope.setdefault("state", {})["spans"] = KeylessSpans()
+            spans.hide(scope)
+        await super().__call__(scope, receive, send)
 
 
 def app_of_environment() -> FastAPI:

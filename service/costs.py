@@ -6,14 +6,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from gnomon.service.tracing import TraceIds
 from gnomon.shadow import FetchStats
 
 
 @dataclass
 class Cost:
-    """Of one request. `keys` and `stats` are there once its look-up has ended; a `count` is of rows."""
+    """Of one request, with its ids for the log. `keys` and `stats` are there once its look-up has ended; a `count` is
+    of rows."""
 
     request_id: str = ""
+    trace: TraceIds | None = None
     stats: FetchStats | None = None
     keys: int = 0
     count: int | None = None
@@ -24,9 +27,9 @@ class Cost:
 _running: ContextVar[Cost | None] = ContextVar("cost", default=None)
 
 
-def begin(request_id: str) -> Cost:
+def begin(request_id: str, trace: TraceIds | None = None) -> Cost:
     """The cost of the request that runs in this context from here on."""
-    cost = Cost(request_id)
+    cost = Cost(request_id, trace)
     _running.set(cost)
     return cost
 

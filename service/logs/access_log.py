@@ -63,6 +63,8 @@ class AccessLog:
             "bytes": entry.sent,
             "microseconds": round(entry.seconds * 1e6),
         }
+        if cost.trace is not None:
+            members |= cost.trace._asdict()
         if entry.index:
             members["index"] = entry.index
         if cost.stats is not None:

@@ -134,6 +134,8 @@ class _Handler(logging.Handler):
         cost = costs.running()
         if cost is not None:
             members["request_id"] = cost.request_id
+            if cost.trace is not None:
+                members |= cost.trace._asdict()
         if record.exc_info:
             members["traceback"] = "".join(traceback.format_exception(*record.exc_info))
         self._lines.put(lambda: members)

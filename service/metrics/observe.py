@@ -13,6 +13,7 @@ from gnomon.service.api import Service
 from gnomon.service.logs import AccessLog, Entry
 from gnomon.service.metrics.counters import OTHER
 from gnomon.service.metrics.exposition import Metrics
+from gnomon.service.tracing import KeylessSpans, trace_ids
 
 HEADER = b"x-request-id"
 LEFT = 499  # the status of a request whose client did not wait for the answer
@@ -32,8 +33,9 @@ class WatchedApp:
     """`X-Request-Id` is taken from the request where it is well formed, else made, and stands on every answer; the app
     has it as `scope["state"]["request_id"]`.
 
-    The layer sets `root_path` from the settings, where no server and no mount has set it. The first
-    request starts `following` where the lifespan did not run: mounts and some servers do not run it."""
+    Spans in `scope["state"]["spans"]` get the path of the route in place of the path of the request. The layer sets
+    `root_path` from the settings, where no server and no mount has set it. The first request starts `following` where
+    the lifespan did not run: mounts and some servers do not run it."""
 
     def __init__(
         self, app: ASGIApp, service: Service, metrics: Metrics, log: AccessLog | None, following: Following
@@ -53,13 +55,18 @@ class WatchedApp:
             scope = {**scope, "root_path": self._root_path}
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id.decode()
-        cost = costs.begin(request_id.decode())
+        cost = costs.begin(request_id.decode(), trace_ids(scope))
+        spans: KeylessSpans | None = scope["state"].get("spans")
+        if spans is not None:
+            spans.hide(scope)
         status, sent = 0, 0
 
         async def watched(message: Message) -> None:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if spans is not None:
+                    spans.show(self._template(scope))
                 message["headers"] = [*message.get("headers", ()), (HEADER, request_id)]
             elif message["type"] == "http.response.body":
                 sent += len(message.get("body", b"")) if scope["method"] != "HEAD" else 0  # the protocol sends none
