@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.service.app import create_app
+from gnomon.service.application import create_app
 from gnomon.service.errors import encode
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import Index
