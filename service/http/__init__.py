@@ -2,6 +2,7 @@
 
 - `connection`       HTTP/1.1 on one connection, with limits
 - `protocol_errors`  answers to requests that the connection refused
+- `transports`       TLS over a socket, and a close that lets the client read the answer
 - `tls`              certificates
 - `requests`         paths and bodies to keys
 - `options`          the one table of the options of a query
@@ -12,7 +13,7 @@ from gnomon.service.http.connection import protocol
 from gnomon.service.http.options import NAMES, OPTIONS, Options, cut, no_others, query_options
 from gnomon.service.http.protocol_errors import RefusalsApp
 from gnomon.service.http.requests import Batch, may_lack_slashes, parse_batch, path_key, read_body, route_path
-from gnomon.service.http.tls import TlsOptions, tls_options
+from gnomon.service.http.tls import tls_context
 
 __all__ = [
     "NAMES",
@@ -20,7 +21,6 @@ __all__ = [
     "Batch",
     "Options",
     "RefusalsApp",
-    "TlsOptions",
     "cut",
     "may_lack_slashes",
     "no_others",
@@ -30,5 +30,5 @@ __all__ = [
     "query_options",
     "read_body",
     "route_path",
-    "tls_options",
+    "tls_context",
 ]

@@ -5,6 +5,7 @@ in its turn, through the whole app, which finds the error in its scope (`protoco
 and has an id like any other. One whose client has left is cancelled."""
 
 import asyncio
+import ssl
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +14,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gnomon.service.errors import BadRequest, HeadTooLarge, Overloaded, RequestTooSlow, TargetTooLong
+from gnomon.service.http.transports import LingeringTransport, start_tls
 from gnomon.service.settings import Settings
 
 # Every byte of a key may be percent-encoded; the rest is for the other parameters and key columns.
@@ -21,7 +23,7 @@ HEAD_BYTES = 64 * 1024  # of all header fields
 MOST_FIELDS = 200
 MOST_AHEAD = 100  # requests of one connection that wait for the answer to the one before
 SHOWN_BYTES = 256  # of a target that is refused, in the answer and the log
-LINGER_SECONDS = 2.0  # how long what a refused client goes on sending is read, so that it sees the answer
+HANDSHAKE_SECONDS = 10.0  # at most, for the handshake of TLS
 GRACE_SECONDS = 1.0  # how long an idle connection stays open when the process is asked to end
 STALLED_SECONDS, LEAST_BYTES = 30.0, 64 * 1024  # a client takes at least so much of its answer in such a time
 PROBES = ("/healthz", "/readyz", "/metrics")  # answered beyond the limit of connections, too
@@ -43,15 +45,16 @@ class Limits:
         return cls(longest, settings.max_connections, settings.read_seconds, settings.idle_seconds, settings.root_path)
 
 
-def protocol(settings: Settings) -> type[HttpToolsProtocol]:
-    """The class of connections with the limits of the settings."""
-    return type("LimitedConnection", (Connection,), {"limits": Limits.of(settings)})
+def protocol(settings: Settings, tls: ssl.SSLContext | None = None) -> type[HttpToolsProtocol]:
+    """The class of connections with the limits of the settings, which speak TLS where there is a context."""
+    return type("LimitedConnection", (Connection,), {"limits": Limits.of(settings), "tls": tls})
 
 
 class Connection(HttpToolsProtocol):
-    """One connection: `limits` is set by `protocol`."""
+    """One connection, counted from the moment it is accepted. `protocol` sets `limits` and `tls`."""
 
     limits: Limits
+    tls: ssl.SSLContext | None
     cycle: "_Exchange"  # the request that came last
 
     # -- the connection ------------------------------------------------------------------------------------------------
@@ -68,11 +71,35 @@ class Connection(HttpToolsProtocol):
         self._stalled: asyncio.TimerHandle | None = None
         self._too_many = len(self.connections) > self.limits.connections
         self._timer: asyncio.TimerHandle | None = None
-        self._set_timer(self.limits.idle_seconds)
+        self._socket_transport = transport
+        self._handshake: asyncio.Task[None] | None = None
+        self._decrypted_early = bytearray()
         if len(self.connections) > 2 * self.limits.connections:
             transport.abort()  # they do not even leave when they are told to
+        elif self.tls is not None:
+            transport.pause_reading()  # until `start_tls` reads
+            self._handshake = self.loop.create_task(self._shake_hands(self.tls))
+        else:
+            self._set_timer(self.limits.idle_seconds)
+
+    async def _shake_hands(self, context: ssl.SSLContext) -> None:
+        """Go on with TLS. A client whose handshake fails or is late loses its connection."""
+        seconds = min(HANDSHAKE_SECONDS, self.limits.read_seconds)
+        encrypted = await start_tls(self._socket_transport, self, context, seconds)
+        self._handshake = None
+        if encrypted is None:
+            self._socket_transport.abort()
+            self.connection_lost(None)  # asyncio does not call it during a handshake
+            return
+        super().connection_made(encrypted)  # type: ignore[arg-type]
+        self._set_timer(self.limits.idle_seconds)
+        if self._decrypted_early:
+            self.data_received(bytes(self._decrypted_early))
+            self._decrypted_early.clear()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._handshake is not None:
+            self._handshake.cancel()
         for timer in (self._timer, self._stalled):
             if timer is not None:
                 timer.cancel()
@@ -145,6 +172,9 @@ class Connection(HttpToolsProtocol):
     # -- what comes in -------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if self._handshake is not None:  # the client sent it with the end of its handshake
+            self._decrypted_early += data
+            return
         if self._refused:
             return
         self._unset_keepalive_if_required()
@@ -304,7 +334,7 @@ class Connection(HttpToolsProtocol):
         }
         self.scope["state"]["refused"] = error
         self.expect_100_continue = False
-        self._put(False, _Lingering(self.transport, self.loop))
+        self._put(False, LingeringTransport(self.transport, self.loop))
         self.cycle.more_body = False
         self.cycle.message_event.set()
 
@@ -330,23 +360,6 @@ class _Exchange(RequestResponseCycle):
         if self.failure is not None and message["type"] == "http.request":
             raise self.failure
         return message
-
-
-class _Lingering:
-    """A transport whose `close` says that nothing more comes, but reads on for a while: a socket closed with bytes
-    unread takes back what it has sent."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def close(self) -> None:
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        self._loop.call_later(LINGER_SECONDS, self._transport.close)
 
 
 def _without_upgrade(connection: bytes) -> bytes:

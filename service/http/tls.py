@@ -6,7 +6,6 @@ import logging
 import os
 import ssl
 import stat
-from typing import TypedDict
 
 from gnomon.service.settings import Settings
 from gnomon.shadow import UsageError
@@ -14,25 +13,18 @@ from gnomon.shadow import UsageError
 logger = logging.getLogger("gnomon.service")
 
 
-class TlsOptions(TypedDict, total=False):
-    """The options of uvicorn that make it speak TLS."""
-
-    ssl_certfile: str
-    ssl_keyfile: str
-
-
 class _Encrypted(Exception):
     """A key asks for a password."""
 
 
-def tls_options(settings: Settings) -> TlsOptions:
-    """What makes uvicorn speak TLS; nothing where the settings name no certificate.
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """The certificate and key of the settings for connections; None where the settings name no certificate.
 
     UsageError names the file that is missing, is no PEM, or does not fit. A certificate that no client will take, as
     it has expired, is served: the log warns of it."""
     certificate, key = settings.tls_certificate, settings.tls_key
     if certificate is None and key is None:
-        return {}
+        return None
     if certificate is None or key is None:
         missing, there = ("tls_key", "tls_certificate") if key is None else ("tls_certificate", "tls_key")
         raise UsageError(f"{settings.where(there)}: expected {missing} beside {there}; TLS needs both")
@@ -48,7 +40,7 @@ def tls_options(settings: Settings) -> TlsOptions:
         logger.warning("tls_certificate %s: %s; clients will refuse it", certificate, trouble)
     if os.stat(key).st_mode & stat.S_IROTH:
         logger.warning("tls_key %s: every user of this machine may read it; chmod 600 leaves it to its owner", key)
-    return {"ssl_certfile": certificate, "ssl_keyfile": key}
+    return context
 
 
 def _check_readable(where: str, path: str) -> None:

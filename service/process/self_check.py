@@ -2,7 +2,7 @@
 
 from gnomon.service.api import Service
 from gnomon.service.application import create_app
-from gnomon.service.http import tls_options
+from gnomon.service.http import tls_context
 from gnomon.service.process.server import check_host
 from gnomon.service.settings import Settings
 from gnomon.shadow.errors import StorageError
@@ -11,7 +11,7 @@ from gnomon.shadow.errors import StorageError
 def check(settings: Settings) -> list[str]:
     """A line for each index. Raises what ends a server at its start."""
     check_host(settings)
-    tls_options(settings)
+    tls_context(settings)
     service: Service = create_app(settings).state.service
     lines = []
     for served in service.indexes:

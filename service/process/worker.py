@@ -8,6 +8,7 @@ import pickle
 import resource
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from typing import Any
 import uvicorn
 
 from gnomon.service.application import create_app
-from gnomon.service.http import TlsOptions, protocol, tls_options
+from gnomon.service.http import protocol, tls_context
 from gnomon.service.logs import setup
 from gnomon.service.metrics import Slot
 from gnomon.service.settings import Settings
@@ -79,7 +80,7 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM, then let running requests end and return. `ready` is called once with what is
     served. Raises what `create_app` raises, which takes the rest, and UsageError for files of TLS that do not fit."""
-    tls = tls_options(settings)
+    tls = tls_context(settings)
     app = create_app(settings, patient, slot=slot, lines=lines)
     served = [
         (one.place.path, one.index.view.snapshot.number if one.is_open else None) for one in app.state.service.indexes
@@ -95,10 +96,10 @@ def serve(
         server.run(sockets=[listening])
 
 
-def _config(settings: Settings, app: Any, tls: TlsOptions | None = None) -> uvicorn.Config:
+def _config(settings: Settings, app: Any, tls: ssl.SSLContext | None = None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=protocol(settings),
+        http=protocol(settings, tls),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -106,7 +107,6 @@ def _config(settings: Settings, app: Any, tls: TlsOptions | None = None) -> uvic
         access_log=False,
         server_header=False,
         proxy_headers=False,  # `client_address` reads those of trusted proxies
-        **(tls or {}),
         timeout_keep_alive=settings.idle_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
         # How many connections a process takes before it lets another of them have a turn.

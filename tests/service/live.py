@@ -4,13 +4,14 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
 
 from gnomon.service.application import create_app
+from gnomon.service.http import tls_context
 from gnomon.service.process.server import _listen
 from gnomon.service.process.worker import _config, _Server
 from gnomon.service.settings.table import Settings
@@ -27,13 +28,18 @@ class Live:
         self._listening = _listen(settings, 0)
         self.port: int = self._listening.getsockname()[1]
         ready = threading.Event()
-        self.server = _Server(_config(settings, self.app), ready.set)
+        self.server = _Server(_config(settings, self.app, tls_context(settings)), ready.set)
         self._thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self._listening])))
         self._thread.start()
         assert ready.wait(SECONDS)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+
+    @property
+    def connections(self) -> list[Any]:
+        """The connections that the service counts."""
+        return list(self.server.server_state.connections)
 
     def stop(self) -> None:
         self.server.should_exit = True
@@ -86,6 +92,16 @@ def answers(connection: socket.socket, *methods: str) -> list[Answer]:
 def answer(connection: socket.socket, method: str = "GET") -> Answer:
     [found] = answers(connection, method)
     return found
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition that must come true."""
+    pause = threading.Event()
+    for _ in range(6000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("the condition did not come true")
 
 
 def is_closed(connection: socket.socket) -> bool:

@@ -9,9 +9,8 @@ import pytest
 from gnomon.service.api.negotiation import JSON
 from gnomon.service.api.routes import ROWS_OF
 from gnomon.service.settings.table import Settings
-from tests.profiles import examples
 from tests.service.lake import TWICE
-from tests.service.live import Live, answer, answers, is_closed, live, request
+from tests.service.live import Live, answer, answers, is_closed, live, request, until
 
 PROBLEM = "application/problem+json"
 
@@ -271,8 +270,8 @@ def test_what_waits_for_a_thread_is_dropped_when_its_client_leaves(
         assert begun.wait(60)
         with running.connect() as leaves:
             leaves.sendall(request("/rows/leaves"))
-            _until(lambda: running.served.threads.waiting == 1)
-        _until(lambda: running.served.threads.waiting == 0)
+            until(lambda: running.served.threads.waiting == 1)
+        until(lambda: running.served.threads.waiting == 0)
         gate.set()
         assert answer(first).status == 200
     assert made == ["first"]
@@ -283,7 +282,7 @@ def test_a_request_on_its_way_when_the_service_is_to_end_is_answered(crawl_setti
         connection.sendall(request("/healthz"))
         assert answer(connection).headers.get("connection") is None
         running.server.should_exit = True
-        _until(lambda: all(one._ending for one in running.server.server_state.connections))
+        until(lambda: all(one._ending for one in running.server.server_state.connections))
         connection.sendall(request("/rows/second"))
         found = answer(connection)
         assert (found.status, found.headers["connection"]) == (200, "close")
@@ -316,13 +315,3 @@ def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_sent(crawl_set
     with live(crawl_settings.model_copy(update={"max_body_bytes": 100})) as running, running.connect() as connection:
         connection.sendall(b"POST /rows HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101)
         assert answer(connection).status == 413
-
-
-def _until(condition: object) -> None:
-    assert callable(condition)
-    pause = threading.Event()
-    for _ in range(examples(6000)):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not come to pass")

@@ -1,5 +1,6 @@
 """service/http/tls.py: TLS over a real socket, and errors of wrong certificates before the service listens."""
 
+import contextlib
 import datetime as dt
 import json
 import logging
@@ -22,9 +23,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from gnomon.service.http.tls import tls_options
+from gnomon.service.http.tls import tls_context
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import UsageError
+from tests.service.live import Live, answer, is_closed, live, request, until
 
 PROGRAM = (
     "from gnomon.service.process.server import run; from gnomon.service.settings.table import load_settings; "
@@ -126,13 +128,77 @@ def test_plain_http_gets_no_answer_at_the_port_of_tls(port: int) -> None:
         httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60)
 
 
+@pytest.fixture
+def encrypted(files: Files, crawl_settings: Settings) -> Iterator[Live]:
+    given = {"tls_certificate": str(files.certificate), "tls_key": str(files.key), "max_connections": 2}
+    with live(crawl_settings.model_copy(update={**given, "read_seconds": 0.2})) as running:
+        yield running
+
+
+def test_a_connection_without_a_handshake_is_counted_and_closed_after_its_time(encrypted: Live) -> None:
+    with encrypted.connect() as silent:
+        until(lambda: encrypted.connections)
+        assert is_closed(silent)
+    until(lambda: not encrypted.connections)
+
+
+def test_connections_without_a_handshake_are_held_to_twice_the_limit(files: Files, crawl_settings: Settings) -> None:
+    given = {"tls_certificate": str(files.certificate), "tls_key": str(files.key), "max_connections": 2}
+    with live(crawl_settings.model_copy(update=given)) as running:
+        held = [running.connect() for _ in range(4)]
+        until(lambda: len(running.connections) == 4)
+        with running.connect() as beyond:
+            assert is_closed(beyond)
+        assert len(running.connections) == 4
+        for connection in held:
+            connection.close()
+        until(lambda: not running.connections)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00"]
+)
+def test_a_handshake_that_fails_ends_the_connection_and_no_other(files: Files, encrypted: Live, sent: bytes) -> None:
+    with encrypted.connect() as connection:
+        connection.sendall(sent)
+        while connection.recv(100):  # an alert of TLS may come
+            pass
+    until(lambda: not encrypted.connections)
+    with files.client().wrap_socket(encrypted.connect(), server_hostname="localhost") as connection:
+        connection.sendall(request("/healthz"))
+        assert answer(connection).status == 200
+
+
+def test_a_request_sent_with_the_end_of_the_handshake_is_answered(files: Files, encrypted: Live) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = files.client().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with encrypted.connect() as connection:
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        connection.sendall(outgoing.read())
+        while True:
+            incoming.write(connection.recv(10_000))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+                break
+        client.write(request("/rows/second"))
+        connection.sendall(outgoing.read())  # both in one segment
+        received = b""
+        while b"\r\n\r\n" not in received:
+            incoming.write(connection.recv(10_000))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                while True:  # record by record
+                    received += client.read(10_000)
+    assert received.startswith(b"HTTP/1.1 200 ")
+    assert b"strict-transport-security" in received
+
+
 def test_without_settings_there_is_no_tls() -> None:
-    assert tls_options(Settings(indexes=["x"])) == {}
+    assert tls_context(Settings(indexes=["x"])) is None
 
 
 def test_a_certificate_and_its_key_are_taken_without_a_word(files: Files, caplog: pytest.LogCaptureFixture) -> None:
-    expected = {"ssl_certfile": str(files.certificate), "ssl_keyfile": str(files.key)}
-    assert tls_options(files.settings()) == expected
+    assert isinstance(tls_context(files.settings()), ssl.SSLContext)
     assert not caplog.records
 
 
@@ -150,14 +216,14 @@ def test_a_certificate_and_its_key_are_taken_without_a_word(files: Files, caplog
 )
 def test_a_file_that_is_not_there_is_named(files: Files, change: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError) as raised:
-        tls_options(files.settings(**change))
+        tls_context(files.settings(**change))
     assert str(raised.value).startswith(says)
 
 
 def test_the_key_of_another_certificate_is_told(files: Files, tmp_path: Path) -> None:
     other = Files(tmp_path / "other")
     with pytest.raises(UsageError, match=r"key.pem: not the key of the first certificate in .*certificate.pem"):
-        tls_options(files.settings(tls_key=str(other.key)))
+        tls_context(files.settings(tls_key=str(other.key)))
 
 
 def test_an_encrypted_key_is_told_instead_of_asked_for(files: Files, tmp_path: Path) -> None:
@@ -165,7 +231,7 @@ def test_an_encrypted_key_is_told_instead_of_asked_for(files: Files, tmp_path: P
     locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
     (tmp_path / "locked.pem").write_bytes(locked)
     with pytest.raises(UsageError, match=r"setting tls_key: .*locked.pem: the key is encrypted; expected one without"):
-        tls_options(files.settings(tls_key=str(tmp_path / "locked.pem")))
+        tls_context(files.settings(tls_key=str(tmp_path / "locked.pem")))
 
 
 @pytest.mark.parametrize(
@@ -175,18 +241,18 @@ def test_what_is_no_pem_is_told_with_what_was_expected(files: Files, tmp_path: P
     (tmp_path / "wrong.pem").write_bytes(content)
     for setting, what in (("tls_certificate", "a certificate"), ("tls_key", "a private key")):
         with pytest.raises(UsageError, match=rf"setting {setting}: .*wrong.pem: expected {what} in PEM form"):
-            tls_options(files.settings(**{setting: str(tmp_path / "wrong.pem")}))
+            tls_context(files.settings(**{setting: str(tmp_path / "wrong.pem")}))
 
 
 def test_key_and_certificate_that_were_mixed_up_are_told(files: Files) -> None:
     with pytest.raises(UsageError, match=r"setting tls_certificate: .*key.pem: expected a certificate"):
-        tls_options(files.settings(tls_certificate=str(files.key), tls_key=str(files.certificate)))
+        tls_context(files.settings(tls_certificate=str(files.key), tls_key=str(files.certificate)))
 
 
 def test_an_expired_certificate_is_warned_of_and_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     expired = Files(tmp_path, dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
     with caplog.at_level(logging.WARNING, "gnomon.service"):
-        assert tls_options(expired.settings())
+        assert tls_context(expired.settings())
     [record] = caplog.records
     assert "certificate has expired; clients will refuse it" in record.getMessage()
 
@@ -194,5 +260,5 @@ def test_an_expired_certificate_is_warned_of_and_served(tmp_path: Path, caplog: 
 def test_a_key_that_all_may_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     open_key = Files(tmp_path)
     open_key.key.chmod(0o644)
-    assert tls_options(open_key.settings())
+    assert tls_context(open_key.settings())
     assert "chmod 600" in caplog.text

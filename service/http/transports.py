@@ -1,0 +1,73 @@
+"""Transports of a connection: TLS over a socket, and a close that lets the client read what was sent."""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import Any
+
+# How long TLS takes to send the rest of an answer after `close`; `SendProgress` ends a client that does not read.
+CLOSE_SECONDS = 86_400.0
+LINGER_SECONDS = 2.0  # how long the rest of a refused request is read, so that the client sees the answer
+
+
+class EncryptedTransport:
+    """TLS over the transport of a socket, from `start_tls`.
+
+    asyncio's own forgets its state at a second `close`, and does not count what waits in the transport below it."""
+
+    def __init__(self, tls: asyncio.Transport, socket_transport: asyncio.Transport) -> None:
+        self._tls = tls
+        self._socket_transport = socket_transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tls, name)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the system has not taken yet."""
+        return self._tls.get_write_buffer_size() + self._socket_transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        """Send the rest and the notice of the end, then close."""
+        if not self._tls.is_closing():
+            self._tls.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._socket_transport.abort()
+
+
+async def start_tls(
+    transport: asyncio.Transport, protocol: asyncio.Protocol, context: ssl.SSLContext, handshake_seconds: float
+) -> EncryptedTransport | None:
+    """TLS over a transport that nothing was read from; None where the handshake failed or took too long."""
+    loop = asyncio.get_running_loop()
+    with suppress(OSError):  # of which SSLError is one
+        tls = await loop.start_tls(
+            transport,
+            protocol,
+            context,
+            server_side=True,
+            ssl_handshake_timeout=handshake_seconds,
+            ssl_shutdown_timeout=CLOSE_SECONDS,
+        )
+        if tls is not None and not tls.is_closing():
+            return EncryptedTransport(tls, transport)
+    return None
+
+
+class LingeringTransport:
+    """A transport whose `close` ends the answer, and reads the request on for LINGER_SECONDS.
+
+    Where a socket is closed with bytes unread, the client may lose the answer."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._loop.call_later(LINGER_SECONDS, self._transport.close)
