@@ -1,12 +1,13 @@
 """HTTP below the routes: connections, TLS, requests as paths, queries and bodies.
 
-- `connection`       HTTP/1.1 on one connection, with limits
-- `protocol_errors`  answers to requests that the connection refused
-- `transports`       TLS over a socket, and a close that lets the client read the answer
-- `tls`              certificates
-- `requests`         paths and bodies to keys
-- `options`          the one table of the options of a query
-- `batch_json`       the JSON of a batch
+- `connection`        HTTP/1.1 on one connection, with limits
+- `protocol_errors`   answers to requests that the connection refused
+- `idle_connections`  which connection is closed where there are too many
+- `transports`        TLS over a socket, and a close that lets the client read the answer
+- `tls`               certificates
+- `requests`          paths and bodies to keys
+- `options`           the one table of the options of a query
+- `batch_json`        the JSON of a batch
 """
 
 from gnomon.service.http.connection import protocol

@@ -14,7 +14,8 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gnomon.service.errors import BadRequest, HeadTooLarge, Overloaded, RequestTooSlow, TargetTooLong
-from gnomon.service.http.transports import LingeringTransport, start_tls
+from gnomon.service.http.idle_connections import IdleConnections, unread_bytes
+from gnomon.service.http.transports import EncryptedTransport, LingeringTransport, start_tls
 from gnomon.service.settings import Settings
 
 # Every byte of a key may be percent-encoded; the rest is for the other parameters and key columns.
@@ -47,14 +48,16 @@ class Limits:
 
 def protocol(settings: Settings, tls: ssl.SSLContext | None = None) -> type[HttpToolsProtocol]:
     """The class of connections with the limits of the settings, which speak TLS where there is a context."""
-    return type("LimitedConnection", (Connection,), {"limits": Limits.of(settings), "tls": tls})
+    members = {"limits": Limits.of(settings), "tls": tls, "idle": IdleConnections()}
+    return type("LimitedConnection", (Connection,), members)
 
 
 class Connection(HttpToolsProtocol):
-    """One connection, counted from the moment it is accepted. `protocol` sets `limits` and `tls`."""
+    """One connection, counted from the moment it is accepted. `protocol` sets `limits`, `tls` and `idle`."""
 
     limits: Limits
     tls: ssl.SSLContext | None
+    idle: IdleConnections  # of the process
     cycle: "_Exchange"  # the request that came last
 
     # -- the connection ------------------------------------------------------------------------------------------------
@@ -69,35 +72,65 @@ class Connection(HttpToolsProtocol):
         self._task: asyncio.Task[None] | None = None
         self._unsent = 0
         self._stalled: asyncio.TimerHandle | None = None
-        self._too_many = len(self.connections) > self.limits.connections
         self._timer: asyncio.TimerHandle | None = None
         self._socket_transport = transport
         self._handshake: asyncio.Task[None] | None = None
         self._decrypted_early = bytearray()
+        self._too_many = not self._make_room()
         if len(self.connections) > 2 * self.limits.connections:
-            transport.abort()  # they do not even leave when they are told to
-        elif self.tls is not None:
+            transport.abort()
+            return
+        self.idle.add(self)
+        if self.tls is not None:
             transport.pause_reading()  # until `start_tls` reads
             self._handshake = self.loop.create_task(self._shake_hands(self.tls))
         else:
             self._set_timer(self.limits.idle_seconds)
 
+    def _make_room(self) -> bool:
+        """Close idle connections until there are no more than the limit; False where too few are idle."""
+        while len(self.connections) > self.limits.connections:
+            if not self.idle.close_longest():
+                return False
+        return True
+
     async def _shake_hands(self, context: ssl.SSLContext) -> None:
         """Go on with TLS. A client whose handshake fails or is late loses its connection."""
         seconds = min(HANDSHAKE_SECONDS, self.limits.read_seconds)
-        encrypted = await start_tls(self._socket_transport, self, context, seconds)
-        self._handshake = None
-        if encrypted is None:
-            self._socket_transport.abort()
-            self.connection_lost(None)  # asyncio does not call it during a handshake
-            return
-        super().connection_made(encrypted)  # type: ignore[arg-type]
+        encrypted = None
+        try:
+            encrypted = await start_tls(self._socket_transport, self, context, seconds)
+        finally:
+            self._handshake = None
+            if encrypted is None:
+                self._socket_transport.abort()
+                self.connection_lost(None)  # asyncio does not call it during a handshake
+        if encrypted is not None:
+            self._begin_encrypted(encrypted)
+
+    def _begin_encrypted(self, transport: EncryptedTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self.idle.add(self)
         self._set_timer(self.limits.idle_seconds)
         if self._decrypted_early:
             self.data_received(bytes(self._decrypted_early))
             self._decrypted_early.clear()
 
+    def is_quiet(self) -> bool:
+        """Whether nothing waits to be sent or read."""
+        waiting_to_be_read = unread_bytes(self._socket_transport.get_extra_info("socket"))
+        return not waiting_to_be_read and not self.transport.get_write_buffer_size()
+
+    def drop(self) -> None:
+        """Close at once, and no longer count."""
+        self.connections.discard(self)
+        if self._handshake is not None:
+            self._handshake.cancel()  # asyncio would go on with the handshake of a closed socket
+        self.transport.close()  # sends the notice of the end, where there is TLS
+        self._socket_transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self.idle.discard(self)
         if self._handshake is not None:
             self._handshake.cancel()
         for timer in (self._timer, self._stalled):
@@ -178,6 +211,7 @@ class Connection(HttpToolsProtocol):
         if self._refused:
             return
         self._unset_keepalive_if_required()
+        self.idle.discard(self)
         if self._in_head:
             if not self._head_bytes:
                 self._set_timer(self.limits.read_seconds)
@@ -243,6 +277,7 @@ class Connection(HttpToolsProtocol):
             "raw_path": self.root_path.encode("ascii") + path,
             "query_string": query,
         }
+        self._too_many = self._too_many and not self._make_room()
         if self._too_many and self.scope["path"].removeprefix(self.limits.root_path) not in PROBES:
             most = self.limits.connections
             self.scope["state"]["refused"] = Overloaded(f"there are more than {most} connections (max_connections)")
@@ -272,6 +307,16 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._head_bytes, self._begun = True, 0, False
         self._set_timer(None)
         super().on_message_complete()
+        self._rest_if_idle()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._rest_if_idle()
+
+    def _rest_if_idle(self) -> None:
+        """Note that the connection is idle, where every request is answered and no other has begun."""
+        if self.cycle.response_complete and self._in_head and not (self._begun or self._head_bytes):
+            self.idle.add(self)
 
     # -- what is answered ----------------------------------------------------------------------------------------------
 

@@ -77,7 +77,10 @@ class Settings(BaseModel):
         ge=0,
     )
     max_connections: int = _setting(
-        1000, "connections", "How many connections a worker holds; requests on more are answered 503.", ge=1
+        1000,
+        "connections",
+        "How many connections a worker holds; idle ones make room for more, and without one, requests get 503.",
+        ge=1,
     )
     read_seconds: float = _setting(
         30.0, "seconds", "How long a client may take to send a request before it is answered 408.", gt=0, le=86400

@@ -41,6 +41,15 @@ class Live:
         """The connections that the service counts."""
         return list(self.server.server_state.connections)
 
+    @property
+    def idle(self) -> int:
+        """How many of the connections wait for a request."""
+        return len(self.server.config.http_protocol_class.idle)
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call something in the event loop of the service."""
+        self.server.servers[0].get_loop().call_soon_threadsafe(callback)
+
     def stop(self) -> None:
         self.server.should_exit = True
         self._thread.join(SECONDS)

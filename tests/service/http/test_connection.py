@@ -1,5 +1,6 @@
 """service/http/connection.py: limits of a socket, and a problem as the answer to every refused request."""
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -237,8 +238,8 @@ def test_connections_beyond_the_limit_are_503_and_probes_answered(crawl_settings
     with live(crawl_settings.model_copy(update={"max_connections": 2})) as running:
         held = [running.connect() for _ in range(2)]
         for connection in held:
-            connection.sendall(request("/healthz"))
-            assert answer(connection).status == 200
+            connection.sendall(request("/rows/second")[:-2])  # not idle: a part of its head is here
+        until(lambda: len(running.connections) == 2 and not running.idle)
         with running.connect() as third:
             third.sendall(request("/rows/second"))
             found = answer(third)
@@ -248,9 +249,60 @@ def test_connections_beyond_the_limit_are_503_and_probes_answered(crawl_settings
             probe.sendall(request("/healthz"))
             assert answer(probe).status == 200
         for connection in held:
-            connection.sendall(request("/rows/second"))
+            connection.sendall(b"\r\n")
             assert answer(connection).status == 200
             connection.close()
+
+
+def test_any_number_of_idle_connections_keeps_nobody_out(crawl_settings: Settings) -> None:
+    with live(crawl_settings.model_copy(update={"max_connections": 3})) as running, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(running.connect()) for _ in range(20)]
+        for target in ("/healthz", "/readyz", "/metrics", "/rows/second"):
+            connection = stack.enter_context(running.connect())
+            connection.sendall(request(target))
+            assert answer(connection).status == 200
+        assert len(running.connections) == 3
+        assert all(is_closed(connection) for connection in held)
+
+
+def test_the_connection_that_is_idle_longest_makes_room(crawl_settings: Settings) -> None:
+    with live(crawl_settings.model_copy(update={"max_connections": 2})) as running, contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(running.connect()) for _ in range(2))
+        for connection in (first, second, first):
+            connection.sendall(request("/healthz"))
+            assert answer(connection).status == 200
+        third = stack.enter_context(running.connect())
+        assert is_closed(second)
+        for connection in (first, third):
+            connection.sendall(request("/rows/second"))
+            assert answer(connection).status == 200
+
+
+def test_no_connection_is_closed_with_a_request_that_was_not_read_yet(crawl_settings: Settings) -> None:
+    """Many clients connect and ask at once: those within the limit are answered, the others get 503."""
+    with live(crawl_settings.model_copy(update={"max_connections": 2})) as running, contextlib.ExitStack() as stack:
+        gate, begun = threading.Event(), threading.Event()
+        running.call_soon(lambda: begun.set() or gate.wait(60))
+        assert begun.wait(60)
+        asked = [stack.enter_context(running.connect()) for _ in range(4)]
+        for connection in asked:
+            connection.sendall(request("/rows/second"))
+        gate.set()
+        assert [answer(connection).status for connection in asked] == [200, 200, 503, 503]
+
+
+def test_no_connection_is_closed_with_an_answer_that_was_not_sent_yet(
+    crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 20_000_000
+    monkeypatch.setitem(ROWS_OF, JSON, lambda served, key, options: b"x" * size)
+    with live(crawl_settings.model_copy(update={"max_connections": 1})) as running, running.connect() as first:
+        first.sendall(request("/rows/large"))
+        until(lambda: running.idle)  # the answer is made
+        with running.connect() as second:
+            second.sendall(request("/rows/second"))
+            assert answer(second).status == 503
+        assert len(answer(first).body) == size
 
 
 def test_what_waits_for_a_thread_is_dropped_when_its_client_leaves(

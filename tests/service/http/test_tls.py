@@ -142,17 +142,16 @@ def test_a_connection_without_a_handshake_is_counted_and_closed_after_its_time(e
     until(lambda: not encrypted.connections)
 
 
-def test_connections_without_a_handshake_are_held_to_twice_the_limit(files: Files, crawl_settings: Settings) -> None:
+def test_any_number_of_connections_without_a_handshake_keeps_nobody_out(files: Files, crawl_settings: Settings) -> None:
     given = {"tls_certificate": str(files.certificate), "tls_key": str(files.key), "max_connections": 2}
-    with live(crawl_settings.model_copy(update=given)) as running:
-        held = [running.connect() for _ in range(4)]
-        until(lambda: len(running.connections) == 4)
-        with running.connect() as beyond:
-            assert is_closed(beyond)
-        assert len(running.connections) == 4
-        for connection in held:
-            connection.close()
-        until(lambda: not running.connections)
+    with live(crawl_settings.model_copy(update=given)) as running, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(running.connect()) for _ in range(20)]
+        for _ in range(3):
+            connection = stack.enter_context(files.client().wrap_socket(running.connect(), server_hostname="localhost"))
+            connection.sendall(request("/rows/second"))
+            assert answer(connection).status == 200
+            assert len(running.connections) == 2
+        assert all(is_closed(connection) for connection in held)
 
 
 @pytest.mark.parametrize(
