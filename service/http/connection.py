@@ -6,7 +6,6 @@ and has an id like any other. One whose client has left is cancelled."""
 
 import asyncio
 import ssl
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,35 +14,19 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from gnomon.service.errors import BadRequest, HeadTooLarge, Overloaded, RequestTooSlow, TargetTooLong
 from gnomon.service.http.idle_connections import IdleConnections, unread_bytes
+from gnomon.service.http.limits import Limits
+from gnomon.service.http.request_cycle import RequestCycle
+from gnomon.service.http.send_progress import SendProgress
 from gnomon.service.http.transports import EncryptedTransport, LingeringTransport, start_tls
 from gnomon.service.settings import Settings
 
-# Every byte of a key may be percent-encoded; the rest is for the other parameters and key columns.
-ENCODED_BYTES, OTHER_BYTES = 3, 64 * 1024
 HEAD_BYTES = 64 * 1024  # of all header fields
 MOST_FIELDS = 200
 MOST_AHEAD = 100  # requests of one connection that wait for the answer to the one before
 SHOWN_BYTES = 256  # of a target that is refused, in the answer and the log
 HANDSHAKE_SECONDS = 10.0  # at most, for the handshake of TLS
 GRACE_SECONDS = 1.0  # how long an idle connection stays open when the process is asked to end
-STALLED_SECONDS, LEAST_BYTES = 30.0, 64 * 1024  # a client takes at least so much of its answer in such a time
 PROBES = ("/healthz", "/readyz", "/metrics")  # answered beyond the limit of connections, too
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a client may send, and in which time."""
-
-    target_bytes: int
-    connections: int
-    read_seconds: float
-    idle_seconds: float
-    root_path: str = ""  # that probes may begin with
-
-    @classmethod
-    def of(cls, settings: Settings) -> "Limits":
-        longest = ENCODED_BYTES * settings.max_key_bytes + OTHER_BYTES
-        return cls(longest, settings.max_connections, settings.read_seconds, settings.idle_seconds, settings.root_path)
 
 
 def protocol(settings: Settings, tls: ssl.SSLContext | None = None) -> type[HttpToolsProtocol]:
@@ -58,7 +41,7 @@ class Connection(HttpToolsProtocol):
     limits: Limits
     tls: ssl.SSLContext | None
     idle: IdleConnections  # of the process
-    cycle: "_Exchange"  # the request that came last
+    cycle: RequestCycle  # the request that came last
 
     # -- the connection ------------------------------------------------------------------------------------------------
 
@@ -68,12 +51,11 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = self._field_bytes = 0
         self._begun = self._upgrades = self._refused = self._ending = False
         self._error: Exception | None = None  # what a callback of the parser raised
-        self._active: _Exchange | None = None
+        self._active: RequestCycle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._unsent = 0
-        self._stalled: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._socket_transport = transport
+        self._progress = SendProgress(transport)
         self._handshake: asyncio.Task[None] | None = None
         self._decrypted_early = bytearray()
         self._too_many = not self._make_room()
@@ -110,6 +92,7 @@ class Connection(HttpToolsProtocol):
 
     def _begin_encrypted(self, transport: EncryptedTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
+        self._progress = SendProgress(self.transport)
         self.idle.add(self)
         self._set_timer(self.limits.idle_seconds)
         if self._decrypted_early:
@@ -133,9 +116,9 @@ class Connection(HttpToolsProtocol):
         self.idle.discard(self)
         if self._handshake is not None:
             self._handshake.cancel()
-        for timer in (self._timer, self._stalled):
-            if timer is not None:
-                timer.cancel()
+        self._progress.stop()
+        if self._timer is not None:
+            self._timer.cancel()
         self.pipeline.clear()
         active = self._active
         super().connection_lost(exc)
@@ -154,7 +137,7 @@ class Connection(HttpToolsProtocol):
 
     def _close_if_idle(self) -> None:
         if self.cycle is None or self.cycle.response_complete:
-            self.transport.close()
+            self._close()
 
     def _set_timer(self, seconds: float | None) -> None:
         if self._timer is not None:
@@ -170,7 +153,7 @@ class Connection(HttpToolsProtocol):
             self._set_timer(self.limits.read_seconds)  # it is not its turn: answers before it are still to come
             return
         if self._in_head and not self._head_bytes:
-            self.transport.close()
+            self._close()
             return
         error = RequestTooSlow(f"the request was not whole in {self.limits.read_seconds:g} s (setting read_seconds)")
         if self._in_head:
@@ -178,7 +161,7 @@ class Connection(HttpToolsProtocol):
         elif self.pipeline:  # it is not read because it is not its turn
             self._set_timer(self.limits.read_seconds)
         elif self.cycle.response_complete:
-            self.transport.close()
+            self._close()
         else:
             self.cycle.keep_alive = False
             self.cycle.failure = error
@@ -186,21 +169,28 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unsent = self.transport.get_write_buffer_size()
-        self._stalled = self.loop.call_later(STALLED_SECONDS, self._check_progress)
+        self._progress.start()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._stalled is not None:
-            self._stalled.cancel()
+        if not self.transport.is_closing():
+            self._progress.stop()
 
-    def _check_progress(self) -> None:
-        unsent = self.transport.get_write_buffer_size()
-        if unsent > max(0, self._unsent - LEAST_BYTES):
-            self.transport.abort()
-            return
-        self._unsent = unsent
-        self._stalled = self.loop.call_later(STALLED_SECONDS, self._check_progress)
+    def _close(self) -> None:
+        """Close when everything is sent, if the client takes it."""
+        if self in self.connections:
+            self.transport.close()
+            self._progress.start()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self._close()
+
+    def eof_received(self) -> None:
+        self._close()
+
+    def _answered(self, _: asyncio.Task[None]) -> None:
+        if self.transport.is_closing():
+            self._close()
 
     # -- what comes in -------------------------------------------------------------------------------------------------
 
@@ -325,7 +315,7 @@ class Connection(HttpToolsProtocol):
         before = self.cycle
         if len(self.pipeline) >= MOST_AHEAD and not self._refused:
             self._fail(BadRequest(f"more than {MOST_AHEAD} requests were sent ahead of the answers"))
-        self.cycle = _Exchange(
+        self.cycle = RequestCycle(
             scope=self.scope,
             transport=transport,
             flow=self.flow,
@@ -345,10 +335,11 @@ class Connection(HttpToolsProtocol):
         self.pipeline.appendleft((self.cycle, self.app))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        assert isinstance(cycle, _Exchange)
+        assert isinstance(cycle, RequestCycle)
         self._active = cycle
         self._task = self.loop.create_task(cycle.run_asgi(app))
         self._task.add_done_callback(self.tasks.discard)
+        self._task.add_done_callback(self._answered)
         self.tasks.add(self._task)
 
     def _fail(self, error: Exception) -> None:
@@ -379,32 +370,9 @@ class Connection(HttpToolsProtocol):
         }
         self.scope["state"]["refused"] = error
         self.expect_100_continue = False
-        self._put(False, LingeringTransport(self.transport, self.loop))
+        self._put(False, LingeringTransport(self.transport, self._close))
         self.cycle.more_body = False
         self.cycle.message_event.set()
-
-
-class _Exchange(RequestResponseCycle):
-    """A request and its answer. `failure` is raised where the rest of its body is waited for."""
-
-    failure: Exception | None = None
-
-    async def run_asgi(self, app: Any) -> None:
-        async def until_cancelled(scope: Any, receive: Any, send: Any) -> None:
-            try:
-                await app(scope, receive, send)
-            except asyncio.CancelledError:  # the client has left, or the process ends before the answer
-                if not self.disconnected:
-                    self.disconnected = True
-                    self.transport.close()
-
-        await super().run_asgi(until_cancelled)
-
-    async def receive(self) -> Any:
-        message = await super().receive()
-        if self.failure is not None and message["type"] == "http.request":
-            raise self.failure
-        return message
 
 
 def _without_upgrade(connection: bytes) -> bytes:

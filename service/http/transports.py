@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -56,13 +57,13 @@ async def start_tls(
 
 
 class LingeringTransport:
-    """A transport whose `close` ends the answer, and reads the request on for LINGER_SECONDS.
+    """A transport whose `close` ends the answer, reads the request on for LINGER_SECONDS, and calls `close` then.
 
     Where a socket is closed with bytes unread, the client may lose the answer."""
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         self._transport = transport
-        self._loop = loop
+        self._close = close
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -70,4 +71,4 @@ class LingeringTransport:
     def close(self) -> None:
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        self._loop.call_later(LINGER_SECONDS, self._transport.close)
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self._close)

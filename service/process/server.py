@@ -11,6 +11,7 @@ from gnomon.service.process.supervisor import supervise
 from gnomon.service.process.worker import Listening, Served, serve
 from gnomon.service.settings import Settings
 
+UNSENT_BYTES = 128 * 1024  # of an answer that the system takes before it sends them; by default up to 4 MB
 logger = logging.getLogger("gnomon.service")
 
 
@@ -67,6 +68,8 @@ def _listen(settings: Settings, port: int) -> Listening:
         listening = Listening(family, kind, protocol)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # each accepted connection inherits it
+                listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
             listening.bind(address)
         except OSError:
             listening.close()

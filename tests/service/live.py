@@ -24,6 +24,7 @@ class Live:
 
     def __init__(self, settings: Settings) -> None:
         self.app: FastAPI = create_app(settings)
+        self.is_encrypted = settings.tls_certificate is not None
         self.served = self.app.state.service.indexes.default
         self._listening = _listen(settings, 0)
         self.port: int = self._listening.getsockname()[1]

@@ -1,0 +1,24 @@
+"""The limits of a connection that settings decide."""
+
+from dataclasses import dataclass
+
+from gnomon.service.settings import Settings
+
+# Every byte of a key may be percent-encoded; the rest is for the other parameters and key columns.
+ENCODED_BYTES, OTHER_BYTES = 3, 64 * 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a client may send, and in which time."""
+
+    target_bytes: int
+    connections: int
+    read_seconds: float
+    idle_seconds: float
+    root_path: str = ""  # that probes may begin with
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Limits":
+        longest = ENCODED_BYTES * settings.max_key_bytes + OTHER_BYTES
+        return cls(longest, settings.max_connections, settings.read_seconds, settings.idle_seconds, settings.root_path)

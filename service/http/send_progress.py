@@ -1,0 +1,51 @@
+"""Whether a client takes its answer: a client that stops, or is too slow, loses its connection."""
+
+import asyncio
+import fcntl
+import socket
+import struct
+import termios
+from contextlib import suppress
+
+STALLED_SECONDS, LEAST_BYTES = 30.0, 64 * 1024  # the least rate: so many bytes in such a time
+# The system of a client makes room in steps, of 64 KiB on loopback: at the least rate one step a time is certain.
+LEAST_STEP_BYTES = LEAST_BYTES // 2
+
+
+class SendProgress:
+    """Watches what is unsent, from `start` until `stop`, and aborts the connection of a client that takes too little.
+
+    Unsent is what waits in this process and in the system: the system may take 4 MB at once, and then nothing for
+    minutes, while the client reads steadily."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsent = 0
+
+    def start(self) -> None:
+        """Begin to watch, or begin anew."""
+        self.stop()
+        self._unsent = unsent_bytes(self._transport)
+        self._timer = self._loop.call_later(STALLED_SECONDS, self._check)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        unsent = unsent_bytes(self._transport)
+        if 0 < unsent <= self._unsent - LEAST_STEP_BYTES:
+            self.start()
+        else:  # also where all is sent: a connection that closes with TLS waits for the client
+            self._transport.abort()
+
+
+def unsent_bytes(transport: asyncio.Transport) -> int:
+    """Bytes that the client has not acknowledged; where the system does not count them, those that it has not taken."""
+    size = transport.get_write_buffer_size()
+    connection: socket.socket = transport.get_extra_info("socket")
+    with suppress(OSError, ValueError):  # ValueError: of a closed socket
+        size += struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"\0" * 4))[0]
+    return size
