@@ -125,6 +125,10 @@ class HeadTooLarge(GnomonError):
     reason = "head_too_large"
 
 
+class UnknownTransferCoding(GnomonError):
+    """The body of the request is in a form that the service does not decode."""
+
+
 class NotOpen(GnomonError):
     """The index could not be opened yet: its storage does not answer."""
 
@@ -181,6 +185,7 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     TooManyRequests: (429, "Too many requests"),
     HeadTooLarge: (431, "Header fields too large"),
     TokensUnread: (503, "Tokens unreadable"),
+    UnknownTransferCoding: (501, "Unknown transfer coding"),
     UnsupportedFormat: (501, "Unsupported source file"),
     NotOpen: (503, "Index not open"),
     NotReady: (503, "Not ready"),
@@ -216,6 +221,7 @@ OURS = (
     RequestTooSlow,
     TargetTooLong,
     HeadTooLarge,
+    UnknownTransferCoding,
     NotOpen,
     NotReady,
     Overloaded,

@@ -12,7 +12,14 @@ from urllib.parse import unquote
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gnomon.service.errors import BadRequest, HeadTooLarge, Overloaded, RequestTooSlow, TargetTooLong
+from gnomon.service.errors import (
+    BadRequest,
+    HeadTooLarge,
+    Overloaded,
+    RequestTooSlow,
+    TargetTooLong,
+    UnknownTransferCoding,
+)
 from gnomon.service.http.idle_connections import IdleConnections, unread_bytes
 from gnomon.service.http.limits import Limits
 from gnomon.service.http.request_cycle import RequestCycle
@@ -257,6 +264,12 @@ class Connection(HttpToolsProtocol):
             self._fail(BadRequest("CONNECT is for proxies; this is none"))
         if sum(name == b"host" for name, _ in self.headers) != 1 and version == "1.1":
             self._fail(BadRequest("expected one header field Host, which HTTP/1.1 asks for"))
+        codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and version == "1.0":
+            self._fail(BadRequest("expected no Transfer-Encoding in HTTP/1.0"))
+        if codings and codings != [b"chunked"]:  # the parser looks at the last one only
+            found = b", ".join(codings).decode("latin-1")[:SHOWN_BYTES]
+            self._fail(UnknownTransferCoding(f"Transfer-Encoding: expected chunked, found {found}"))
         path, query = self._target()
         self._in_head, self._head_bytes = False, 0
         if self.parser.should_upgrade():

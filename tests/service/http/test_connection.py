@@ -67,10 +67,20 @@ def refused(running: Live, sent: bytes, status: int, title: str) -> dict[str, ob
             "Transfer-Encoding",
         ),
         (b"POST /rows HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n", "not a request"),
+        (b"POST /rows HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, gzip\r\n\r\n", "Transfer-Encoding"),
+        (b"POST /rows HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "Transfer-Encoding"),
     ],
 )
 def test_what_is_no_request_is_400(running: Live, sent: bytes, why: str) -> None:
     assert why.lower() in str(refused(running, sent, 400, "Bad request")["detail"]).lower()
+
+
+@pytest.mark.parametrize("fields", [["gzip, chunked"], ["gzip", "chunked"], ["GZIP , Chunked"], [",chunked"]])
+def test_a_body_in_another_form_than_chunks_is_501(running: Live, fields: list[str]) -> None:
+    batch = json.dumps({"keys": [TWICE]}).encode()
+    head = request("/rows", "POST", *(f"Transfer-Encoding: {field}" for field in fields))
+    body = refused(running, head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(batch), batch), 501, "Unknown transfer coding")
+    assert str(body["detail"]).startswith("Transfer-Encoding: expected chunked, found ")
 
 
 def test_a_target_beyond_the_longest_is_414_and_shown_in_part(running: Live) -> None:
