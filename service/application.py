@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gnomon.service.access import Guard, GuardedApp, Tokens
 from gnomon.service.api import ProtectedApp, Service, add_pages, add_routes, document, origins
 from gnomon.service.errors import TABLE, problem_response
-from gnomon.service.http import RefusalsApp, route_path
+from gnomon.service.http import LongPathsApp, RefusalsApp, route_path
 from gnomon.service.indexes import Indexes
 from gnomon.service.logs import AccessLog, Lines, setup
 from gnomon.service.metrics import CONTENT_TYPE, Metrics, Slot, WatchedApp
@@ -72,6 +72,7 @@ def create_app(
             app.add_exception_handler(kind, _failed)
     app.add_exception_handler(HTTPException, _not_routed)
     app.add_middleware(_Failures)  # the innermost layer: those added after it lie around it
+    app.add_middleware(LongPathsApp)
     app.add_middleware(GuardedApp, guard=guard, roots=lambda: service.indexes.roots)
     app.add_middleware(RefusalsApp, roots=lambda: service.indexes.roots)
     app.add_middleware(ProtectedApp, origins=may_read)

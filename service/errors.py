@@ -38,6 +38,7 @@ MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:gnomon:problem:"
 RETRY_AFTER_SECONDS = 5
 MOST_LOGGED = 5  # errors of one request
+TARGET_CHARACTERS = 256  # of a request, in its problem
 
 logger = logging.getLogger("gnomon.service")
 
@@ -301,10 +302,11 @@ def _reason(request: Request, error: Exception) -> str | None:
 
 
 def target(request: Request) -> str:
-    """The path and query as they were sent."""
+    """The path and query as they were sent, the first TARGET_CHARACTERS of a longer one with `...`."""
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     query = request.scope["query_string"]
-    return str((raw + b"?" + query if query else raw).decode("latin-1"))
+    shown = str((raw + b"?" + query if query else raw)[: TARGET_CHARACTERS + 1].decode("latin-1"))
+    return f"{shown[:TARGET_CHARACTERS]}..." if len(shown) > TARGET_CHARACTERS else shown
 
 
 def encode(value: Any) -> bytes:

@@ -16,13 +16,22 @@
 from gnomon.service.http.connection import protocol
 from gnomon.service.http.options import NAMES, OPTIONS, Options, cut, no_others, query_options
 from gnomon.service.http.protocol_errors import RefusalsApp
-from gnomon.service.http.requests import Batch, may_lack_slashes, parse_batch, path_key, read_body, route_path
+from gnomon.service.http.requests import (
+    Batch,
+    LongPathsApp,
+    may_lack_slashes,
+    parse_batch,
+    path_key,
+    read_body,
+    route_path,
+)
 from gnomon.service.http.tls import tls_context
 
 __all__ = [
     "NAMES",
     "OPTIONS",
     "Batch",
+    "LongPathsApp",
     "Options",
     "RefusalsApp",
     "cut",

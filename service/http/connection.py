@@ -23,6 +23,7 @@ from gnomon.service.errors import (
 from gnomon.service.http.idle_connections import IdleConnections, unread_bytes
 from gnomon.service.http.limits import Limits
 from gnomon.service.http.request_cycle import RequestCycle
+from gnomon.service.http.requests import ENCODED
 from gnomon.service.http.send_progress import SendProgress
 from gnomon.service.http.transports import EncryptedTransport, LingeringTransport, start_tls
 from gnomon.service.settings import Settings
@@ -30,6 +31,7 @@ from gnomon.service.settings import Settings
 HEAD_BYTES = 64 * 1024  # of all header fields
 MOST_FIELDS = 200
 MOST_AHEAD = 100  # requests of one connection that wait for the answer to the one before
+LONG_PATH_BYTES = 1024  # a longer path is decoded after its caller is known: that takes up to 10 ms
 SHOWN_BYTES = 256  # of a target that is refused, in the answer and the log
 HANDSHAKE_SECONDS = 10.0  # at most, for the handshake of TLS
 GRACE_SECONDS = 1.0  # how long an idle connection stays open when the process is asked to end
@@ -189,11 +191,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
             self._progress.start()
 
-    def timeout_keep_alive_handler(self) -> None:
-        self._close()
-
-    def eof_received(self) -> None:
-        self._close()
+    timeout_keep_alive_handler = eof_received = _close
 
     def _answered(self, _: asyncio.Task[None]) -> None:
         if self.transport.is_closing():
@@ -275,8 +273,10 @@ class Connection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self._upgrades = True
             return
+        is_long = len(path) > LONG_PATH_BYTES
+        self.scope["state"][ENCODED] = is_long
         self.scope |= {
-            "path": self.root_path + unquote(path.decode("ascii")),
+            "path": self.root_path + (path.decode("ascii") if is_long else unquote(path.decode("ascii"))),
             "raw_path": self.root_path.encode("ascii") + path,
             "query_string": query,
         }

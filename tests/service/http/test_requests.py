@@ -1,14 +1,18 @@
-"""service/http/requests.py: the limit of all request bodies together."""
+"""service/http/requests.py: the bytes of all bodies together, and paths that are decoded late."""
 
 import asyncio
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from starlette.requests import Request
 
+from gnomon.service.access.tokens import new_token
 from gnomon.service.errors import Overloaded, TooLarge
 from gnomon.service.http.requests import PARSED, read_body
 from gnomon.service.memory import Memory
+from gnomon.service.settings.table import Settings
+from tests.service.live import answer, live, request
 
 
 def coming(*chunks: bytes) -> Request:
@@ -37,9 +41,34 @@ def test_bodies_that_come_in_are_bounded_together_and_give_back_what_they_held()
 def test_the_memory_of_a_body_is_taken_before_any_of_it_is_read() -> None:
     bodies = Memory(100)
     other = bodies.take("b", 50), bodies.take("c", 40)
-    request = coming(b"a" * 20)
-    request.scope["headers"].append((b"content-length", b"20"))
+    sent = coming(b"a" * 20)
+    sent.scope["headers"].append((b"content-length", b"20"))
     with pytest.raises(Overloaded):
-        asyncio.run(read_body(request, 1000, bodies, "a"))
-    assert asyncio.run(request.receive())["body"] == b"a" * 20
+        asyncio.run(read_body(sent, 1000, bodies, "a"))
+    assert asyncio.run(sent.receive())["body"] == b"a" * 20
     assert all(other)
+
+
+@pytest.mark.parametrize("root_path", ["", "/gnomon"])
+def test_a_long_path_is_decoded_only_for_a_caller_who_may_ask(
+    crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch, root_path: str
+) -> None:
+    decoded: list[str] = []
+
+    def watched(path: str) -> str:
+        decoded.append(path)
+        return unquote(path)
+
+    monkeypatch.setattr("gnomon.service.http.requests.unquote", watched)
+    token, hashed = new_token("tester")
+    key = "a%/" * 1000
+    target = f"{root_path}/rows/" + "".join(f"%{ord(character):02x}" for character in key)
+    with live(crawl_settings.model_copy(update={"tokens": [hashed.line], "root_path": root_path})) as running:
+        with running.connect() as stranger:
+            stranger.sendall(request(target))
+            refused = answer(stranger)
+        assert (refused.status, refused.json()["instance"], decoded) == (401, target[:256] + "...", [])
+        with running.connect() as known:
+            known.sendall(request(target, "GET", f"Authorization: Bearer {token}"))
+            found = answer(known)
+        assert (found.status, found.json()["key"], decoded) == (404, {"url": key}, [target])
