@@ -314,6 +314,8 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.transport.get_write_buffer_size():
+            self._progress.start()
         self._rest_if_idle()
 
     def _rest_if_idle(self) -> None:

@@ -36,6 +36,8 @@ class SendProgress:
 
     def _check(self) -> None:
         unsent = unsent_bytes(self._transport)
+        if not unsent and not self._transport.is_closing():
+            return
         if 0 < unsent <= self._unsent - LEAST_STEP_BYTES:
             self.start()
         else:  # also where all is sent: a connection that closes with TLS waits for the client

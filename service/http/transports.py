@@ -8,6 +8,7 @@ from typing import Any
 
 # How long TLS takes to send the rest of an answer after `close`; `SendProgress` ends a client that does not read.
 CLOSE_SECONDS = 86_400.0
+WRITE_BUFFER_BYTES = 64 * 1024  # until an answer waits, as without TLS; the default of asyncio is 512 KiB
 LINGER_SECONDS = 2.0  # how long the rest of a refused request is read, so that the client sees the answer
 
 
@@ -52,6 +53,7 @@ async def start_tls(
             ssl_shutdown_timeout=CLOSE_SECONDS,
         )
         if tls is not None and not tls.is_closing():
+            tls.set_write_buffer_limits(WRITE_BUFFER_BYTES)
             return EncryptedTransport(tls, transport)
     return None
 

@@ -26,14 +26,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files(tmp_path_factory.mktemp("tls"))
 
 
-@pytest.fixture(params=["http", "https"])
+@pytest.fixture(params=["http", "https", "https with a short time for idle connections"])
 def running(
     request: pytest.FixtureRequest, crawl_settings: Settings, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Live]:
     monkeypatch.setattr(send_progress, "STALLED_SECONDS", STALLED_SECONDS)
     monkeypatch.setitem(ROWS_OF, JSON, lambda served, key, options: b"x" * SIZE)
-    tls = {"tls_certificate": str(files.certificate), "tls_key": str(files.key)} if request.param == "https" else {}
-    with live(crawl_settings.model_copy(update={**tls, "idle_seconds": 2, "shutdown_seconds": 0})) as running:
+    tls = {"tls_certificate": str(files.certificate), "tls_key": str(files.key)} if request.param != "http" else {}
+    with live(
+        crawl_settings.model_copy(
+            update={**tls, "idle_seconds": 2 if "short" in request.param else 300, "shutdown_seconds": 0}
+        )
+    ) as running:
         yield running
 
 
