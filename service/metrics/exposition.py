@@ -98,7 +98,7 @@ class Metrics:
 
     def _restarts(self) -> Metric:
         """Of the parent of the workers, so no sum of theirs."""
-        family = Metric("gnomon_worker_restarts", "Workers that ended unasked and were replaced.", "counter")
+        family = Metric("gnomon_worker_restarts", "Workers that ended unasked, or hung and were killed.", "counter")
         family.add_sample("gnomon_worker_restarts_total", {}, self._slot.restarts() if self._slot is not None else 0)
         return family
 

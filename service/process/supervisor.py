@@ -19,7 +19,7 @@ from typing import Any
 
 from gnomon.service.errors import WorkerFailed
 from gnomon.service.metrics import Exchange, Slot
-from gnomon.service.process.worker import END_SECONDS, Listening, Served
+from gnomon.service.process.worker import BEATS, END_SECONDS, HEARTBEAT, Listening, Served
 from gnomon.service.settings import Settings
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds before a worker that dies again and again is started again
@@ -55,6 +55,7 @@ class _Worker:
     begun: float = field(default_factory=time.monotonic)
     is_ready: bool = False
     killed_at: float = float("inf")  # when it will have had its time to end
+    silent_checks: int = 0  # in a row, before which no heartbeat came
 
     def fileno(self) -> int:
         return self.link.fileno()
@@ -85,6 +86,8 @@ class _Supervisor:
         self._to_replace: deque[int] = deque()
         self._replaced: int | None = None  # workers of the round of replacements that goes on
         self._stops = 0
+        self._check_seconds = settings.hang_seconds / BEATS
+        self._checked = time.monotonic()
 
     @property
     def stopped(self) -> bool:
@@ -98,6 +101,8 @@ class _Supervisor:
         while not all(place.worker is not None and place.worker.is_ready for place in self._places):
             for worker in self._heard(None):
                 kind, told = _message(worker)
+                if kind == HEARTBEAT:
+                    continue
                 if kind == "failed":
                     raise told
                 if kind == "gone":
@@ -112,12 +117,16 @@ class _Supervisor:
         while not (self._stops and not self._all()):
             for worker in self._heard(self._pause()):
                 kind, told = _message(worker)
+                worker.silent_checks = 0
+                if kind == HEARTBEAT:
+                    continue
                 if kind == "ready":
                     self._ready(worker, told)
                 elif kind == "failed":
                     logger.error("worker %d cannot serve: %s", worker.number, told)
                 else:
                     self._gone(worker)
+            self._kill_hung()
             now = time.monotonic()
             for worker in self._leaving:
                 if now >= worker.killed_at:
@@ -168,8 +177,33 @@ class _Supervisor:
     def _pause(self) -> float | None:
         """Seconds until there is something to do."""
         times = [*(place.due for place in self._places), *(worker.killed_at for worker in self._leaving)]
+        if self._check_seconds:
+            times.append(self._checked + self._check_seconds)
         nearest = min(times, default=float("inf"))
         return None if nearest == float("inf") else max(0.0, nearest - time.monotonic())
+
+    def _kill_hung(self) -> None:
+        """Kill the workers that sent no heartbeat between BEATS checks in a row. They are replaced like any that die.
+
+        Checks are counted, not seconds: where this process was stopped with its workers, or the whole machine was, no
+        check took place. After such a pause the count begins anew."""
+        now = time.monotonic()
+        late = now - self._checked - self._check_seconds
+        if not self._check_seconds or late < 0:
+            return
+        self._checked = now
+        for worker in [place.worker for place in self._places] + [self._coming]:
+            if worker is None or not worker.is_ready:
+                continue
+            worker.silent_checks = 0 if late > self._check_seconds else worker.silent_checks + 1
+            if worker.silent_checks == BEATS:
+                logger.error(
+                    "worker %d (process %d) sent no heartbeat for %g s (setting hang_seconds): killed",
+                    worker.number,
+                    worker.process.pid,
+                    self._settings.hang_seconds,
+                )
+                worker.process.kill()
 
     def _heard(self, seconds: float | None) -> list[_Worker]:
         """Wait for workers that sent a message or ended. Signals are handled during the wait."""

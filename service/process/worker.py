@@ -1,11 +1,13 @@
 """One process that serves: the app on a socket, until a signal. The supervisor starts it as
 `gnomon.service.process`."""
 
+import asyncio
 import ctypes
 import logging
 import os
 import pickle
 import resource
+import select
 import signal
 import socket
 import ssl
@@ -13,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any
@@ -28,6 +31,8 @@ from gnomon.service.settings import Settings
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BACKLOG = 1024  # connections that wait to be accepted
 END_SECONDS = 5.0  # beyond `shutdown_seconds`, until a worker without a parent ends whatever it does
+HEARTBEAT = "alive"  # the message
+BEATS = 10  # heartbeats of a worker in `hang_seconds`
 OPEN_FILES = 65_536
 # How long a thread may keep others waiting for the interpreter. A look-up waits for it about ten times while another
 # thread works on a batch. With Python's default of 0.005 these waits are most of its time.
@@ -39,6 +44,23 @@ logger = logging.getLogger("gnomon.service")
 Served = list[tuple[str, int | None]]
 
 
+@dataclass(frozen=True)
+class Heartbeat:
+    """Messages to the parent of a worker that say that its event loop turns."""
+
+    link: Connection
+    every_seconds: float
+
+    async def go_on(self) -> None:
+        """Send one at intervals. A parent that does not read, as it is stopped itself, does not block the loop."""
+        writable = select.poll()
+        writable.register(self.link, select.POLLOUT)
+        while True:
+            if any(events & select.POLLOUT for _, events in writable.poll(0)):
+                _tell(self.link, (HEARTBEAT, None))
+            await asyncio.sleep(self.every_seconds)
+
+
 class Listening(socket.socket):
     """A socket to listen on, which several processes may share; `listen` never makes its queue shorter."""
 
@@ -47,16 +69,19 @@ class Listening(socket.socket):
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready, and logs its end."""
+    """Says when it is ready and, while its event loop turns, sends heartbeats. Logs its end."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], heartbeat: Heartbeat | None = None) -> None:
         super().__init__(config)
         self._ready = ready
+        self._heartbeat = heartbeat
         self._why = "stop"
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
+        if self._heartbeat is not None:
+            self._beats = asyncio.create_task(self._heartbeat.go_on())  # until the loop ends
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._why = signal.Signals(sig).name  # logged later: the handler may have interrupted the writer of the log
@@ -77,15 +102,18 @@ def serve(
     lines: setup.Lines,
     patient: bool = False,
     slot: Slot | None = None,
+    heartbeat: Heartbeat | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then let running requests end and return. `ready` is called once with what is
-    served. Raises what `create_app` raises, which takes the rest, and UsageError for files of TLS that do not fit."""
+    """Serve until SIGINT or SIGTERM, then let running requests end and return.
+
+    `ready` is called once with what is served, then `heartbeat` is sent. `create_app` takes the rest. Raises what it
+    raises, and UsageError for files of TLS that do not fit."""
     tls = tls_context(settings)
     app = create_app(settings, patient, slot=slot, lines=lines)
     served = [
         (one.place.path, one.index.view.snapshot.number if one.is_open else None) for one in app.state.service.indexes
     ]
-    server = _Server(_config(settings, app, tls), lambda: ready(served))
+    server = _Server(_config(settings, app, tls), lambda: ready(served), heartbeat)
     _share_one_arena()
     _raise_open_files()
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -132,7 +160,7 @@ def _raise_open_files() -> None:
 
 def work(descriptor: int, link: Connection) -> None:
     """Serve as a worker: take the settings from the parent, tell it `ready` with what is served, or `failed` with the
-    error; end when it says so, or is gone."""
+    error; send heartbeats; end when the parent says so, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent gets it, too
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -143,7 +171,8 @@ def work(descriptor: int, link: Connection) -> None:
     threading.Thread(target=_end_with_parent, args=(link, settings.shutdown_seconds), daemon=True).start()
     try:
         with Listening(fileno=descriptor) as listening:
-            serve(settings, listening, lambda served: _tell(link, ("ready", served)), lines, patient, slot)
+            heartbeat = Heartbeat(link, settings.hang_seconds / BEATS) if settings.hang_seconds else None
+            serve(settings, listening, lambda served: _tell(link, ("ready", served)), lines, patient, slot, heartbeat)
     except Exception as error:  # noqa: BLE001 the parent raises it, or writes it down
         _tell(link, ("failed", error))
     finally:

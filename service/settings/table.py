@@ -64,6 +64,13 @@ class Settings(BaseModel):
         pattern=r"^((/[A-Za-z0-9_.~-]+)+)?$",
     )
     workers: int = _setting(1, "processes", "How many processes answer, each with caches of its own.", ge=1, le=256)
+    hang_seconds: float = _setting(
+        30.0,
+        "seconds",
+        "How long the event loop of a worker may stand still before the worker is killed and replaced; 0 never.",
+        ge=0,
+        le=86400,
+    )
     threads: int = _setting(
         16, "threads", "How many requests of a worker read one index at the same time.", ge=1, le=1024
     )

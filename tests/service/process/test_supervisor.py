@@ -84,6 +84,58 @@ def test_workers_started_again_wait_for_an_index_that_is_gone_and_end_when_their
         until(lambda: not any(map(state, workers)))
 
 
+HANG_SECONDS = 3.0
+# In each worker, before anything of Gnomon: SIGUSR1 blocks the main thread, which runs the event loop.
+BLOCKED_BY_SIGNAL = "import signal, time; signal.signal(signal.SIGUSR1, lambda *_: time.sleep(600))"
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGUSR1])
+def test_a_worker_whose_event_loop_stands_still_is_killed_and_replaced(
+    settings: Settings, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BLOCKED_BY_SIGNAL)
+    variables = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    with started(settings.model_copy(update={"hang_seconds": HANG_SECONDS}), variables) as service:
+        [hung, other] = service.workers()
+        os.kill(hung, number)
+        until(lambda: hung not in service.workers() and len(service.workers()) == 2)
+        assert other in service.workers()
+        until(lambda: "gnomon_worker_restarts_total 1.0" in service.get("/metrics").text)
+        assert service.get("/rows/second").status_code == 200
+        _, _, errors = service.end()
+    said = [one for one in messages(errors) if f"process {hung}" in one]
+    assert re.sub(r"worker \d", "worker", said[0]) == (
+        f"worker (process {hung}) sent no heartbeat for 3 s (setting hang_seconds): killed"
+    )
+    assert said[1].endswith("ended with signal 9; started again in 0 s")
+
+
+def test_nobody_is_killed_where_the_supervisor_was_stopped_with_its_workers(settings: Settings) -> None:
+    with started(settings.model_copy(update={"hang_seconds": HANG_SECONDS})) as service:
+        workers = service.workers()
+        everybody = [service.process.pid, *workers]
+        for process in everybody:
+            os.kill(process, signal.SIGSTOP)
+        time.sleep(1.5 * HANG_SECONDS)
+        for process in everybody:
+            os.kill(process, signal.SIGCONT)
+        time.sleep(1.5 * HANG_SECONDS)
+        assert service.workers() == workers
+        _, _, errors = service.end()
+    assert not [one for one in messages(errors) if "killed" in one]
+
+
+def test_a_worker_that_hangs_is_left_alone_where_the_setting_says_never(settings: Settings) -> None:
+    with started(settings.model_copy(update={"hang_seconds": 0.0})) as service:
+        workers = service.workers()
+        [hung, _] = workers
+        os.kill(hung, signal.SIGSTOP)
+        time.sleep(1.0)
+        os.kill(hung, signal.SIGCONT)
+        until(lambda: service.get("/rows/second").status_code == 200)
+        assert service.workers() == workers
+
+
 def test_what_keeps_the_first_workers_from_serving_is_raised_and_none_is_left(tmp_path: Path) -> None:
     service = Service(Settings(indexes=[str(tmp_path)], workers=2, port=0))
     rest, errors = service.process.communicate(timeout=SECONDS)
